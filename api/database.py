@@ -671,7 +671,7 @@ class Database:
             With line and column of what cannot be live, and what to write instead.
         """
         with LOADING:
-            from ..live.requests import request_of
+            from ..live.handle import request_of
 
         request = request_of(
             name, sql, into, start, delay, idle, late, emit, options or {}, if_not_exists
@@ -712,7 +712,7 @@ class Database:
             With line and column of what a roll-up cannot have.
         """
         with LOADING:
-            from ..live.requests import request_of
+            from ..live.handle import request_of
 
         request = request_of(
             name, sql, None, "first", delay, idle, "correct", "close", options or {}, if_not_exists

@@ -8,5 +8,5 @@ with ``flink`` as a peer, ``skip_till_any``, ``situations`` (with ``situation_pe
 ``segments`` (many), ``selective``, ``spark_connector``, ``spark_patterns``, ``isolation`` (cost of
 worker processes), ``served`` (server and clients as processes), ``load`` and ``small_requests``,
 ``two_clients`` (large requests), ``live``, ``live_latency``, ``live_load``, ``live_soak``,
-``live_bank`` (many live patterns), ``chapter4`` (kernels).
+``live_bank`` (many live patterns).
 """

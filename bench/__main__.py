@@ -38,7 +38,6 @@ BENCHMARKS = [
     "live_load",
     "live_soak",
     "live_bank",
-    "chapter4",
     "spark_connector",
 ]
 

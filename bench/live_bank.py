@@ -18,9 +18,9 @@ import pyarrow as pa
 
 import chronicle
 
-from ..live.bank.cards import card_of
 from ..live.bank.matches import BankMatches
 from ..live.bank.pattern_bank import PatternBank
+from ..live.bank.symbols import card_of
 from ..query.pattern.advancing import AdvancingMatch
 from .harness import Row, Section
 from .patterns import compiled

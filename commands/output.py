@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..errors import ChronicleError, InvalidArgument, StorageFull
-from ..formats.jsonout import shown_columns
+from ..formats.writers import shown_columns
 from .terminal import is_terminal, say
 
 if TYPE_CHECKING:

@@ -178,7 +178,7 @@ def backups(
         with connection_of(None, url, token).remote() as database:
             found = database.backups()
     else:
-        from ..store.backups import list_backups
+        from ..store.backup import list_backups
 
         found = [each.to_json() for each in list_backups(place)]
     rows = []
@@ -191,8 +191,8 @@ def backups(
 
 
 def _tend(place: str | None, verify: str | None, remove: str | None) -> None:
-    from ..store.backups import is_address
-    from ..store.object_backups import remove_backup, verify_backup
+    from ..store.backup import is_address
+    from ..store.object_backup import remove_backup, verify_backup
     from ..store.object_store import ObjectStore
 
     if place is None or not is_address(place) or (verify is not None and remove is not None):
@@ -316,10 +316,8 @@ def restore(
     From moved segments it has what had moved until the last `chronicle move`; what was on the disk
     alone is gone.
     """
-    from ..store.object_backup import restore_backup
-    from ..store.object_backups import holds_backups
+    from ..store.object_backup import holds_backups, holds_segments, restore_backup, restore_store
     from ..store.object_store import ObjectStore
-    from ..store.restoring import holds_segments, restore_store
 
     path: Path = connection_of(store).path
     objects = ObjectStore(address)

@@ -9,8 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ..query.contract.result import changed_events
-from ..query.sql.first_word import only_reads
-from ..query.sql.many_rows import as_columns
+from ..query.sql.first_word import as_columns, only_reads
 from .exceptions import InterfaceError, ProgrammingError, translated
 
 if TYPE_CHECKING:

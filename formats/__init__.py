@@ -26,13 +26,18 @@ from typing import TYPE_CHECKING, Any
 from ..core.ownership import LOADING
 
 if TYPE_CHECKING:
-    from .badrows import BadRow, BadRowPolicy, fail
+    from .chunks import BadRow, BadRowPolicy, fail
     from .kinds import (
         FORMATS,
         READ_FORMATS,
+        arrow_name_of_type,
         detect,
         format_of_media_type,
         media_type_of,
+        name_of_type,
+        parse_pairs,
+        parse_type,
+        parse_types,
         stem_of,
         suffixes_of,
     )
@@ -40,7 +45,6 @@ if TYPE_CHECKING:
     from .limits import Limits
     from .reader import EventReader, read_batches
     from .sources import ByteSource, Readable
-    from .typenames import arrow_name_of_type, name_of_type, parse_pairs, parse_type, parse_types
     from .writers import encode, write
 
 __all__ = [

@@ -3,32 +3,425 @@
 Truncated input is an error: an Arrow stream must have its end marker.  Sizes are checked before
 decoding (``arrowframes.py``, ``parquetpages.py``), batches before use (``core/soundness.py``); an
 invalid batch is an error of the file.  Memory: some pages per column, or one Arrow batch.
+
+Also here:
+
+* Checks of the sizes that Arrow messages declare, before anything is decoded.
+* Check of the sizes that Parquet pages declare, before any page is decompressed.
+* INT96 times of Parquet (a day and nanoseconds in it), read without overflow.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from ..core.nested_types import is_nested
 from ..core.ownership import LOADING
 from ..core.soundness import require_sound
 from ..errors import InvalidData, UnsupportedType
 from ..schema import storage_of
-from .arrowframes import FramedStream, check_file
-from .badrows import BadRow
-from .chunks import Texts
+from .chunks import BadRow, Texts
 from .convert import decoded_bytes, flatten
-from .int96 import Int96Columns, names_of_int96
-from .jsonout import json_bytes
 from .limits import Limits, Meter
-from .parquetpages import check_pages
 from .sources import ByteSource
+from .writers import json_bytes
 
-__all__ = ["ArrowRecords", "ParquetRecords"]
+_CONTINUATION = 0xFFFFFFFF
+_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
+_METADATA_BYTES_MAX = 64 << 20
+_READ_BYTES = 8 << 20
+_MAGIC = b"ARROW1"
+
+
+class _Table:
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data = data
+        self._at = at
+        self._fields = at - struct.unpack_from("<i", data, at)[0]
+        if self._fields < 0 or at < 0:
+            raise struct.error("a table lies outside of the message")
+
+    @classmethod
+    def root(cls, data: bytes) -> _Table:
+        return cls(data, struct.unpack_from("<I", data)[0])
+
+    def _place(self, field: int) -> int:
+        size = struct.unpack_from("<H", self._data, self._fields)[0]
+        if 4 + 2 * field >= size:
+            return 0
+        offset: int = struct.unpack_from("<H", self._data, self._fields + 4 + 2 * field)[0]
+        return offset and self._at + offset
+
+    def number(self, field: int, code: str) -> int:
+        place = self._place(field)
+        return int(struct.unpack_from(code, self._data, place)[0]) if place else 0
+
+    def table(self, field: int) -> _Table | None:
+        place = self._place(field)
+        if not place:
+            return None
+        return _Table(self._data, place + struct.unpack_from("<I", self._data, place)[0])
+
+    def structs(self, field: int, code: str) -> list[tuple[int, ...]]:
+        place = self._place(field)
+        if not place:
+            return []
+        start = place + struct.unpack_from("<I", self._data, place)[0]
+        count = struct.unpack_from("<I", self._data, start)[0]
+        width = struct.calcsize(code)
+        if start + 4 + count * width > len(self._data):
+            raise struct.error("a vector lies outside of the message")
+        return [struct.unpack_from(code, self._data, start + 4 + i * width) for i in range(count)]
+
+
+def _check_message(metadata: bytes, body: Callable[[int, int], bytes], meter: Meter) -> None:
+    message = _Table.root(metadata)
+    kind = message.number(1, "<B")
+    batch = message.table(2)
+    if kind == _DICTIONARY_BATCH and batch is not None:
+        batch = batch.table(1)
+    if kind not in (_DICTIONARY_BATCH, _RECORD_BATCH) or batch is None:
+        return
+    buffers = batch.structs(2, "<qq")
+    size = 0
+    compressed = batch.table(3) is not None
+    for offset, length in buffers:
+        unpacked = length
+        if compressed and length >= 8:
+            head = body(offset, 8)
+            unpacked = struct.unpack("<q", head)[0] if len(head) == 8 else length
+            if unpacked == -1:  # stored uncompressed
+                unpacked = length - 8
+        size += max(unpacked, 0)
+    what = "a dictionary" if kind == _DICTIONARY_BATCH else "a record batch"
+    meter.piece(size, what)
+    if kind == _DICTIONARY_BATCH:
+        meter.hold(size)  # dictionaries stay in memory until the stream ends
+
+
+class FramedStream:
+    """An IPC stream as a file, each message checked first; ``ended`` after the end marker."""
+
+    def __init__(self, source: ByteSource, meter: Meter) -> None:
+        self._source = source
+        self._meter = meter
+        self._pieces: list[bytes] = []
+        self.ended = False
+        self.closed = False
+
+    def _exactly(self, size: int) -> bytes:
+        pieces = []
+        while size > 0 and (piece := self._source.read(min(size, _READ_BYTES))):
+            pieces.append(piece)
+            size -= len(piece)
+        return b"".join(pieces)
+
+    def _next_message(self) -> None:
+        head = self._exactly(4)
+        if len(head) < 4:
+            self._pieces = [head] if head else []
+            return
+        length = struct.unpack("<I", head)[0]
+        if length == _CONTINUATION:
+            rest = self._exactly(4)
+            head += rest
+            length = struct.unpack("<I", rest)[0] if len(rest) == 4 else 0
+            if len(rest) < 4:
+                self._pieces = [head]
+                return
+        if length == 0:
+            self.ended = True
+            self._pieces = [head]
+            return
+        if length > _METADATA_BYTES_MAX:
+            raise pa.ArrowInvalid(f"the metadata of a message is said to have {length} bytes")
+        metadata = self._exactly(length)
+        body = b""
+        if len(metadata) == length:
+            try:
+                size = _Table.root(metadata).number(3, "<q")
+                if size > 0:
+                    body = self._exactly(size)
+                _check_message(metadata, lambda at, count: body[at : at + count], self._meter)
+            except struct.error as error:
+                raise pa.ArrowInvalid(f"a message has unreadable metadata: {error}") from None
+        self._pieces = [piece for piece in (head, metadata, body) if piece]
+
+    def read(self, size: int = -1) -> bytes:
+        taken: list[bytes] = []
+        left = size if size >= 0 else 1 << 62
+        while left:
+            if not self._pieces:
+                if self.ended:
+                    break
+                self._next_message()
+                if not self._pieces:
+                    break
+            piece = self._pieces.pop(0)
+            if len(piece) > left:
+                self._pieces.insert(0, piece[left:])
+                piece = piece[:left]
+            taken.append(piece)
+            left -= len(piece)
+        return taken[0] if len(taken) == 1 else b"".join(taken)
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def check_file(file: IO[bytes], meter: Meter) -> None:
+    """Check the sizes of all blocks of an IPC file; raises ResourceLimit or ArrowInvalid."""
+    end = file.seek(0, 2)
+    try:
+        file.seek(max(0, end - 10))
+        tail = file.read(10)
+        size, magic = struct.unpack("<i6s", tail)
+        if magic != _MAGIC or not 0 < size <= end - 10:
+            raise pa.ArrowInvalid("the footer is missing")
+        file.seek(end - 10 - size)
+        footer = _Table.root(file.read(size))
+        for field in (2, 3):
+            for offset, length, _ in footer.structs(field, "<qi4xq"):
+                if not 0 <= offset <= offset + length <= end:
+                    raise pa.ArrowInvalid("a block lies outside of the file")
+                file.seek(offset)
+                message = file.read(length)
+                start = 8 if message[:4] == b"\xff\xff\xff\xff" else 4
+                body = offset + length
+
+                def at(place: int, count: int, body: int = body) -> bytes:
+                    if not 0 <= body + place <= end:
+                        return b""
+                    file.seek(body + place)
+                    return file.read(count)
+
+                _check_message(message[start:], at, meter)
+    except (struct.error, ValueError) as error:
+        raise pa.ArrowInvalid(f"the footer cannot be read: {error}") from None
+    finally:
+        file.seek(0)
+
+
+_HEADER_BYTES = 1 << 12
+_HEADER_BYTES_MAX = 16 << 20
+_NESTING_MAX = 16
+_BOOLEANS, _BYTE, _VARINTS, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCT = (
+    (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 11, 12,
+)  # fmt: skip
+
+
+class _Incomplete(Exception):
+    """The header continues beyond the given bytes."""
+
+
+class _Compact:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.at = 0
+
+    def byte(self) -> int:
+        if self.at >= len(self._data):
+            raise _Incomplete
+        self.at += 1
+        return self._data[self.at - 1]
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number does not end")
+
+    def skip_bytes(self, count: int) -> None:
+        if self.at + count > len(self._data):
+            raise _Incomplete
+        self.at += count
+
+    def skip(self, kind: int, depth: int = 0, *, element: bool = False) -> None:
+        if depth > _NESTING_MAX:
+            raise ValueError("the header is nested too deeply")
+        if kind in _BOOLEANS:
+            self.skip_bytes(1 if element else 0)
+        elif kind == _BYTE:
+            self.skip_bytes(1)
+        elif kind in _VARINTS:
+            self.varint()
+        elif kind == _DOUBLE:
+            self.skip_bytes(8)
+        elif kind == _BINARY:
+            self.skip_bytes(self.varint())
+        elif kind in _LISTS:
+            head = self.byte()
+            for _ in range(head >> 4 if head >> 4 < 15 else self.varint()):
+                self.skip(head & 15, depth + 1, element=True)
+        elif kind == _MAP:
+            count = self.varint()
+            kinds = self.byte() if count else 0
+            for _ in range(count):
+                self.skip(kinds >> 4, depth + 1, element=True)
+                self.skip(kinds & 15, depth + 1, element=True)
+        elif kind == _STRUCT:
+            while head := self.byte():
+                if not head >> 4:
+                    self.varint()
+                self.skip(head & 15, depth + 1)
+        else:
+            raise ValueError(f"a field has the unknown type {kind}")
+
+    def page(self) -> tuple[int, int]:
+        sizes = {2: -1, 3: -1}
+        field = 0
+        while head := self.byte():
+            field = field + (head >> 4) if head >> 4 else (self.varint() >> 1)
+            if field in sizes and head & 15 == 5:
+                number = self.varint()
+                sizes[field] = (number >> 1) ^ -(number & 1)
+            else:
+                self.skip(head & 15)
+        return sizes[2], sizes[3]
+
+
+def check_pages(file: IO[bytes], metadata: Any, leaves: Iterable[int], meter: Meter) -> int:
+    """Walk the pages of some leaf columns; returns the largest uncompressed size.
+
+    Raises InvalidData for unreadable headers, ResourceLimit; ``file`` is rewound.
+    """
+    largest = 0
+    size = file.seek(0, 2)
+    for group in range(metadata.num_row_groups):
+        for leaf in leaves:
+            column = metadata.row_group(group).column(leaf)
+            if not metadata.row_group(group).num_rows:
+                continue  # offsets are undefined in an empty group
+            starts = [column.data_page_offset]
+            if column.has_dictionary_page and (column.dictionary_page_offset or 0) > 0:
+                starts.append(column.dictionary_page_offset)
+            at = min(starts)
+            end = at + column.total_compressed_size
+            if not 0 < at <= end <= size:
+                raise InvalidData(f"column {column.path_in_schema!r} lies outside of the file")
+            while at < end:
+                header, unpacked, packed = _header(file, at, end)
+                if unpacked < 0 or packed < 0:
+                    raise InvalidData(f"a page of column {column.path_in_schema!r} has no size")
+                meter.piece(unpacked, f"a page of column {column.path_in_schema!r}")
+                largest = max(largest, unpacked)
+                at += header + packed
+    file.seek(0)
+    return largest
+
+
+def _header(file: IO[bytes], at: int, end: int) -> tuple[int, int, int]:
+    size = _HEADER_BYTES
+    while True:
+        file.seek(at)
+        cursor = _Compact(file.read(min(size, end - at)))
+        try:
+            unpacked, packed = cursor.page()
+        except _Incomplete:
+            if size >= min(end - at, _HEADER_BYTES_MAX):
+                raise InvalidData(f"the page header at byte {at} is cut off") from None
+            size *= 8
+        except ValueError as error:
+            raise InvalidData(f"the page header at byte {at} cannot be read: {error}") from None
+        else:
+            return cursor.at, unpacked, packed
+
+
+UNITS = ("ns", "us", "s")
+Ticks = npt.NDArray[np.int64]
+
+
+def names_of_int96(metadata: Any) -> set[str]:
+    """Columns of a file with INT96 times, also inside lists and structs."""
+    leaves = (metadata.schema.column(at) for at in range(metadata.num_columns))
+    return {leaf.path.split(".", 1)[0] for leaf in leaves if leaf.physical_type == "INT96"}
+
+
+class Int96Columns:
+    """Reads columns in step with the file; ``batches`` reads them in a given unit."""
+
+    def __init__(
+        self, source: str, names: list[str], batches: Callable[[str], Iterable[pa.RecordBatch]]
+    ) -> None:
+        self._source = source
+        self._names = names
+        self._readers = {unit: _InStep(batches(unit)) for unit in UNITS}
+
+    def into(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        read = {unit: reader.take(batch.num_rows) for unit, reader in self._readers.items()}
+        for name in self._names:
+            at = batch.schema.get_field_index(name)
+            exact = self._exact(name, {unit: table.column(name) for unit, table in read.items()})
+            batch = batch.set_column(at, pa.field(name, exact.type), exact)
+        return batch
+
+    def _exact(self, name: str, read: dict[str, pa.Array]) -> pa.Array:
+        fits_us, fits_ns, fine = [], [], []
+        for nanos, micros, seconds in _ticks_of([read[unit] for unit in UNITS]):
+            fits_us.append(micros // 1_000_000 == seconds)
+            fits_ns.append(fits_us[-1] & (nanos // 1000 == micros))
+            fine.append(fits_ns[-1] & (nanos % 1000 != 0))
+        if all(f.all() for f in fits_us) and not any(f.any() for f in fine):
+            return read["us"]
+        if all(f.all() for f in fits_ns):
+            return read["ns"]
+        if is_nested(read["ns"].type):
+            raise InvalidData(
+                f"{self._source}: column {name!r} holds times (INT96) of which neither "
+                "microseconds nor nanoseconds hold all; write it with a unit"
+            )
+        texts = [read[unit].cast(pa.string()).to_pylist() for unit in UNITS]
+        chosen = np.where(fits_ns[0], 0, np.where(fits_us[0], 1, 2)).tolist()
+        return pa.array([texts[unit][row] for row, unit in enumerate(chosen)], pa.string())
+
+
+class _InStep:
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self._held: list[pa.RecordBatch] = []
+
+    def take(self, rows: int) -> pa.RecordBatch:
+        while sum(batch.num_rows for batch in self._held) < rows:
+            self._held.append(next(self._batches))
+        table = pa.Table.from_batches(self._held).combine_chunks()
+        whole = table.to_batches()[0] if rows else self._held[0].slice(0, 0)
+        self._held = [whole.slice(rows)] if rows else self._held
+        return whole.slice(0, rows)
+
+
+def _ticks_of(read: list[pa.Array]) -> Iterator[list[Ticks]]:
+    """Ticks in each unit of INT96 times, the only ones that come in seconds; 0 for nulls."""
+    type_ = read[-1].type
+    if pa.types.is_timestamp(type_) and type_.unit == UNITS[-1]:
+        ticks = (values.cast(pa.int64()).fill_null(0) for values in read)
+        yield [np.asarray(values.to_numpy(zero_copy_only=False)) for values in ticks]
+    elif pa.types.is_struct(type_):
+        for at in range(type_.num_fields):
+            yield from _ticks_of([values.field(at) for values in read])
+    elif pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        yield from _ticks_of([values.values for values in read])
+
 
 _BATCH_ROWS = 1 << 16
 _ITEM_BYTES = 32

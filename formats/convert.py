@@ -28,14 +28,13 @@ import pyarrow.compute as pc
 from ..core.json_text import REASONS, is_json, read_json
 from ..core.nested_types import is_nested
 from ..errors import UnsupportedType
-from .converted import Codes, Converted, flag
-from .decimals import GOOD, parse_decimals
-from .isotime import parse_iso
+from .decimals import GOOD, Codes, Converted, flag, parse_decimals
+from .kinds import name_of_type
 from .nestedtext import conform_nested, read_nested
 from .time_rules import Offsets, TimeRule
+from .time_text import parse_iso
 from .times import convert as convert_times
 from .times import is_text
-from .typenames import name_of_type
 
 __all__ = [
     "FLOAT_TEXT",

@@ -26,8 +26,7 @@ import pyarrow.csv as pa_csv
 from ..core.caches import lazy
 from ..errors import InvalidData
 from ..schema import StreamSchema
-from .badrows import BadRow
-from .chunks import CHUNK_BYTES, SAMPLE_BYTES, LineNumbers, Texts
+from .chunks import CHUNK_BYTES, SAMPLE_BYTES, BadRow, LineNumbers, Texts
 from .convert import FLOAT_TEXT
 from .dialect import TextOptions
 from .sources import ByteSource

@@ -3,10 +3,15 @@
 A number has at most 38 digits, those before the point plus those requested after it; digits that do
 not fit are reported.  Arrow casts texts that surely fit, Python's ``decimal`` the rest: beyond 38
 digits Arrow wraps, and exponents far below zero crash the process (libarrow 26).
+
+Also here:
+
+* A converted column: its values, and the values that could not be converted, with reasons.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -14,8 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-
-__all__ = ["DIGITS_MAX", "GOOD", "TOO_FINE", "TOO_LARGE", "UNREAD", "Decimals", "parse_decimals"]
 
 GOOD, UNREAD, TOO_FINE, TOO_LARGE = range(4)
 DIGITS_MAX = 38
@@ -95,3 +98,24 @@ def _read(text: str, power: int, digits_max: int) -> tuple[int, str | None]:
     if len(figures) + lowest + max(power, 0) > digits_max:
         return TOO_LARGE, None
     return GOOD, f"{'-' * sign}{figures}e{lowest}"
+
+
+Codes = npt.NDArray[np.uint8]
+"""Per value 0 if good, else 1 + the index of its reason."""
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A conversion's result; values are null where bad, ``{value}`` in a reason stands for them."""
+
+    values: pa.Array
+    codes: Codes | None = None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def bad(self) -> int:
+        return 0 if self.codes is None else int(np.count_nonzero(self.codes))
+
+
+def flag(codes: Codes, where: npt.NDArray[np.bool_], code: int) -> None:
+    codes[where & (codes == 0)] = code

@@ -29,14 +29,14 @@ from ..errors import ChronicleError
 from ..isolation.batches import describe, pack
 from ..isolation.channel import Channel, ChannelClosed
 from ..schema import StreamSchema
-from .badrows import BadRow
+from .archives import unpacked
+from .chunks import BadRow
 from .dialect import load_encodings
 from .layout import Layout
 from .looking import look
-from .packed import unpacked
 from .reader import EventReader
-from .time_patterns import open_patterns
 from .time_rules import parse_time_format
+from .time_text import open_patterns
 
 if TYPE_CHECKING:
     from ..isolation.confinement import Confinement

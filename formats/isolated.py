@@ -17,7 +17,7 @@ from ..isolation.batches import schema_of, unpack
 from ..isolation.channel import ChannelClosed, Garbage
 from ..isolation.pool import PoolSpec, WorkerLease, open_pool
 from ..schema import StreamSchema
-from .badrows import BadRow, BadRowPolicy, fail
+from .chunks import BadRow, BadRowPolicy, fail
 from .layout import Layout
 from .looking import Look
 

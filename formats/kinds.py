@@ -2,30 +2,25 @@
 
 Magic bytes override suffixes.  Text without a known suffix is JSON if it starts with ``[`` or
 ``{``, else CSV.
+
+Also here:
+
+* Column types by SQL or Arrow name: ``speed=double``, ``price=decimal(10,2)``.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ..errors import InvalidArgument, InvalidData
+import pyarrow as pa
 
-__all__ = [
-    "COMPRESSIONS",
-    "FORMATS",
-    "READ_FORMATS",
-    "WRITE_FORMATS",
-    "SourceKind",
-    "detect",
-    "format_of_media_type",
-    "is_archive",
-    "is_binary",
-    "media_type_of",
-    "sniff_compression",
-    "stem_of",
-    "suffixes_of",
-]
+from ..core.json_text import JSON
+from ..core.nested_types import is_list
+from ..core.suggestion import did_you_mean
+from ..errors import InvalidArgument, InvalidData
 
 FORMATS = ("json", "ndjson", "csv", "arrow", "parquet")
 """``json`` is one array of records, ``arrow`` the IPC stream (or file)."""
@@ -176,3 +171,160 @@ def detect(name: str, head: bytes, format: str | None = None) -> str:
         return by_name.format
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     return "json" if text[:1] in (b"[", b"{") else "csv"
+
+
+_NAMES: dict[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "int8": pa.int8(),
+    "smallint": pa.int16(),
+    "int16": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "int32": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "int64": pa.int64(),
+    "utinyint": pa.uint8(),
+    "uint8": pa.uint8(),
+    "usmallint": pa.uint16(),
+    "uint16": pa.uint16(),
+    "uinteger": pa.uint32(),
+    "uint32": pa.uint32(),
+    "ubigint": pa.uint64(),
+    "uint64": pa.uint64(),
+    "real": pa.float32(),
+    "float": pa.float32(),
+    "float32": pa.float32(),
+    "float4": pa.float32(),
+    "double": pa.float64(),
+    "float64": pa.float64(),
+    "float8": pa.float64(),
+    "varchar": pa.string(),
+    "string": pa.string(),
+    "text": pa.string(),
+    "large_string": pa.large_string(),
+    "blob": pa.binary(),
+    "binary": pa.binary(),
+    "bytea": pa.binary(),
+    "json": JSON,
+    "arrow.json": JSON,
+    "date": pa.date32(),
+    "date32": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "datetime": pa.timestamp("us"),
+    "timestamp_s": pa.timestamp("s"),
+    "timestamp_ms": pa.timestamp("ms"),
+    "timestamp_us": pa.timestamp("us"),
+    "timestamp_ns": pa.timestamp("ns"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "timestamp with time zone": pa.timestamp("us", "UTC"),
+}
+_MEMBER = re.compile(r'(?:"((?:[^"]|"")+)"|(\w+))\s+(.+)', re.DOTALL)
+_DECIMAL = re.compile(r"(?:decimal|numeric|decimal128)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
+_TIMESTAMP = re.compile(r"timestamp\s*[\[(]\s*(s|ms|us|ns)\s*(?:,\s*(?:tz=)?([\w/+:-]+)\s*)?[\])]")
+
+
+def _outside(text: str, separator: str) -> list[str]:
+    parts, depth, begin, quoted = [], 0, 0, False
+    for at, letter in enumerate(text):
+        quoted ^= letter == '"'
+        if not quoted:
+            depth += (letter in "([<") - (letter in ")]>")
+            if letter == separator and depth == 0:
+                parts.append(text[begin:at])
+                begin = at + 1
+    return [*parts, text[begin:]]
+
+
+def _parse_struct(inside: str, text: str) -> pa.DataType:
+    fields = []
+    for member in _outside(inside, ","):
+        found = _MEMBER.fullmatch(member.strip())
+        if found is None:
+            raise InvalidArgument(
+                f"a struct has names and types, such as struct(a bigint, b varchar); found {text!r}"
+            )
+        name = found[2] if found[1] is None else found[1].replace('""', '"')
+        fields.append(pa.field(name, parse_type(found[3])))
+    return pa.struct(fields)
+
+
+def parse_type(text: str) -> pa.DataType:
+    """Arrow type by name; ``double[]`` is a list, ``struct(a bigint, b varchar)`` a struct."""
+    word = re.sub(r"\s+", " ", text.strip())
+    lower = word.lower()
+    known = _NAMES.get(lower)
+    if known is not None:
+        return known
+    if lower.endswith("[]"):
+        return pa.list_(parse_type(word[:-2]))
+    if lower.startswith("struct(") and lower.endswith(")"):
+        return _parse_struct(word[7:-1], text)
+    match = _DECIMAL.fullmatch(lower)
+    if match is not None:
+        precision, scale = int(match[1] or 18), int(match[2] or (0 if match[1] else 3))
+        if 1 <= precision <= 38 and scale <= precision:
+            return pa.decimal128(precision, scale)
+        raise InvalidArgument(
+            f"decimal takes 1 to 38 digits and a scale not above them, found {text!r}"
+        )
+    match = _TIMESTAMP.fullmatch(re.sub(r"(?i)^timestamp|(?i:tz=)", lambda m: m[0].lower(), word))
+    if match is not None:
+        return pa.timestamp(match[1], match[2])
+    hint = did_you_mean(lower, _NAMES)
+    raise InvalidArgument(
+        f"unknown type {text!r}{hint} (known: bool, int8 to int64, uint8 to uint64, float, double, "
+        "string, binary, json, date, timestamp[_s|_ms|_us|_ns], timestamptz, decimal(p,s); "
+        "lists type[], structs struct(name type, ...))"
+    )
+
+
+def name_of_type(type_: pa.DataType) -> str:
+    if pa.types.is_decimal128(type_):
+        return f"decimal({type_.precision},{type_.scale})"
+    if pa.types.is_interval(type_) or pa.types.is_duration(type_):
+        return "interval"
+    if is_list(type_):
+        return f"{name_of_type(type_.value_type)}[]"
+    if pa.types.is_struct(type_):
+        fields = (type_.field(i) for i in range(type_.num_fields))
+        return f"struct({', '.join(f'{_quoted(f.name)} {name_of_type(f.type)}' for f in fields)})"
+    for name, known in _NAMES.items():
+        if known == type_:
+            return {"tinyint": "int8", "bool": "bool", "blob": "binary"}.get(name, name)
+    return str(type_)
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"\w+", name) else '"' + name.replace('"', '""') + '"'
+
+
+def arrow_name_of_type(type_: pa.DataType) -> str:
+    return str(type_.extension_name if isinstance(type_, pa.BaseExtensionType) else type_)
+
+
+def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
+    """Read ``a=b`` items, several separated by commas outside brackets."""
+    pairs: dict[str, str] = {}
+    for item in items:
+        for part in _outside(item, ","):
+            if not part.strip():
+                continue
+            name, equals, value = part.partition("=")
+            name, value = name.strip(), value.strip()
+            if not equals or not name or not value:
+                raise InvalidArgument(f"{what} takes name=value, found {part.strip()!r}")
+            if pairs.setdefault(name, value) != value:
+                raise InvalidArgument(f"{what} names {name!r} twice")
+    return pairs
+
+
+def parse_types(items: Iterable[str] | Mapping[str, str | pa.DataType]) -> dict[str, pa.DataType]:
+    if isinstance(items, Mapping):
+        return {
+            name: parse_type(value) if isinstance(value, str) else value
+            for name, value in items.items()
+        }
+    return {name: parse_type(value) for name, value in parse_pairs(items, "--types").items()}

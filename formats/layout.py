@@ -21,8 +21,8 @@ from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument, InvalidData, SchemaMismatch, UnsupportedType
 from ..schema import StreamSchema, storage_of
 from .convert import convert
+from .kinds import name_of_type, parse_types
 from .time_rules import Offsets, TimeRule, parse_time_formats
-from .typenames import name_of_type, parse_types
 
 __all__ = ["Field", "Layout", "conform", "widenings", "wider"]
 

@@ -19,13 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InvalidData
-from .badrows import BadRow
-from .isotime import parse_iso
+from .chunks import BadRow
 from .layout import Layout
 from .reader import EventReader
 from .time_parts import joined
-from .time_patterns import likely
 from .time_rules import TimeRule, parse_time_format
+from .time_text import likely, parse_iso
 from .times import decide, is_text
 
 __all__ = ["Guess", "Look", "guess_time", "guess_times", "look"]

@@ -18,8 +18,8 @@ import pyarrow.json as pa_json
 from ..core.json_text import read_json
 from ..core.nested_types import as_list, is_list, is_nested, rebuilt
 from ..errors import UnsupportedType
-from .converted import Converted
-from .typenames import name_of_type
+from .decimals import Converted
+from .kinds import name_of_type
 
 __all__ = ["conform_nested", "nested_text", "parsed", "read_nested"]
 

@@ -20,26 +20,35 @@ from ..core.json_text import JSON, is_json
 from ..core.nested_types import decided, is_nested
 from ..errors import InvalidData, UnsupportedType
 from ..schema import StreamSchema
-from .badrows import BadRow, BadRowPolicy, fail, shown
-from .chunks import ChunkReader, RecordChunk, TooWide
+from .chunks import BadRow, BadRowPolicy, ChunkReader, RecordChunk, TooWide, fail, shown
 from .columnar import ArrowRecords, ParquetRecords
 from .convert import convert, flatten
-from .converted import Converted
 from .csvtext import CsvRecords
+from .decimals import Converted
 from .dialect import TextOptions
 from .flattening import form_of
-from .infer import clock_type, infer_nested, infer_text, infer_typed, may_be_rounded
-from .jsonout import shown_value
+from .infer import (
+    clock_type,
+    decimal_of,
+    infer_nested,
+    infer_text,
+    infer_typed,
+    is_number,
+    kept_as_text,
+    may_be_rounded,
+    plain_numbers,
+    way_out,
+)
 from .jsontext import JsonLines, JsonRecords, Reading, looks_like_lines
 from .kinds import detect, is_archive, is_binary, stem_of
 from .layout import Field, Layout, widenings, wider
 from .limits import Limits, Meter
 from .lineprotocol import EXPECTED, json_lines
-from .localnumbers import decimal_of, is_number, kept_as_text, plain_numbers, way_out
 from .sources import ByteSource, Readable
 from .time_parts import joined
 from .time_rules import TimeRule, parse_time_format
 from .times import decide, is_text
+from .writers import shown_value
 
 __all__ = ["EventReader", "read_batches"]
 

@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from ..errors import InvalidArgument
-from .local_times import AMBIGUOUS, check_zone
-from .time_patterns import strptime
+from .time_text import AMBIGUOUS, check_zone, strptime
 
 __all__ = ["Offsets", "TimeRule", "parse_time_format", "parse_time_formats"]
 

@@ -24,14 +24,11 @@ import pyarrow.compute as pc
 
 from ..core.times import INT64_MAX, NS_PER_SECOND, TICKS_PER_SECOND
 from ..errors import InvalidArgument, InvalidData
-from .badrows import shown
-from .converted import Codes, Converted, flag
+from .chunks import shown
 from .decimals import TOO_FINE as DIGITS_TOO_FINE
-from .decimals import TOO_LARGE, UNREAD, parse_decimals
-from .isotime import IsoTimes, parse_iso
-from .local_times import DAY_SECONDS, instants_of
-from .time_patterns import likely, strptime
+from .decimals import TOO_LARGE, UNREAD, Codes, Converted, flag, parse_decimals
 from .time_rules import Offsets, TimeRule
+from .time_text import DAY_SECONDS, IsoTimes, instants_of, likely, parse_iso, strptime
 
 __all__ = ["Decision", "convert", "decide", "is_text"]
 

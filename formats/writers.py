@@ -2,22 +2,307 @@
 
 An empty result is complete: ``[]``, a header line, a schema.  After an error the output is visibly
 unfinished, except for NDJSON and CSV, which have no end marker.
+
+Also here:
+
+* Record batches as JSON or CSV text, built by Arrow kernels a column at a time.
 """
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ..core.json_text import is_json
+from ..core.nested_types import is_nested
 from ..core.ownership import LOADING
+from ..core.times import (
+    FOUR_DIGIT_YEARS,
+    INT64_MAX,
+    INT64_MIN,
+    TICKS_PER_SECOND,
+    holds_intervals,
+    iso_nested,
+    iso_text,
+    python_values,
+    time_text,
+)
 from ..errors import InvalidArgument
-from .jsonout import csv_bytes, csv_header, json_bytes
+from .convert import flatten
 from .kinds import WRITE_FORMATS
+from .nestedtext import nested_text
+from .times import is_text
 
-__all__ = ["encode", "write"]
+_NEEDS_ESCAPE = r'[\x00-\x1f"\\]'
+_CONTROL = [chr(code) for code in range(0x20)]
+_CSV_QUOTED = r'[",\r\n\t;|]|^(NULL|null|\\N|)$|^\s|\s$'
+_TEXT = pa.large_string()
+FEW_ROWS = 16
+
+
+def _text(value: str) -> pa.Scalar:
+    return pa.scalar(value, _TEXT)
+
+
+def _times(values: pa.Array, separator: str) -> pa.Array:
+    type_ = values.type
+    per_second = TICKS_PER_SECOND[type_.unit]
+    plain = values
+    if per_second > 1:
+        ticks = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        if not np.any(ticks % per_second):
+            plain = pa.array(
+                ticks // per_second, mask=values.is_null().to_numpy(zero_copy_only=False)
+            ).cast(pa.timestamp("s", type_.tz))
+            per_second = 1
+    if type_.tz not in (None, "UTC"):
+        plain = plain.cast(pa.timestamp(plain.type.unit, "UTC"))
+    text = plain.cast(_TEXT)
+    if per_second > 1:
+        text = pc.replace_substring_regex(text, r"\.0+(Z?)$", r"\1")
+    if separator != " ":
+        text = pc.replace_substring(text, " ", separator, max_replacements=1)
+    return _with_far_years(text, plain, separator)
+
+
+def _with_far_years(text: pa.Array, times: pa.Array, separator: str) -> pa.Array:
+    per_second = TICKS_PER_SECOND[times.type.unit]
+    ticks = times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    first, end = FOUR_DIGIT_YEARS
+    far = (ticks < max(first * per_second, INT64_MIN)) | (
+        ticks > min(end * per_second - 1, INT64_MAX)
+    )
+    if not far.any():
+        return text
+    found = [time_text(int(tick), times.type, separator) for tick in ticks[far]]
+    return pc.replace_with_mask(text, pa.array(far), pa.array(found, _TEXT))
+
+
+def _floats(values: pa.Array) -> pa.Array:
+    text = values.cast(_TEXT)
+    whole = pc.equal(pc.trunc(values), values)
+    if pc.any(whole).as_py():
+        bare = pc.match_substring_regex(text, r"^-?\d+$")
+        text = pc.if_else(bare, pc.binary_join_element_wise(text, _text(".0"), _text("")), text)
+    return text
+
+
+def _base64(values: pa.Array) -> pa.Array:
+    return pa.array(
+        [None if v is None else base64.b64encode(v).decode("ascii") for v in values.to_pylist()],
+        _TEXT,
+    )
+
+
+def _escaped(text: pa.Array) -> pa.Array:
+    if not pc.any(pc.match_substring_regex(text, _NEEDS_ESCAPE)).as_py():
+        return text
+    text = pc.replace_substring(text, "\\", "\\\\")
+    text = pc.replace_substring(text, '"', '\\"')
+    if pc.any(pc.match_substring_regex(text, r"[\x00-\x1f]")).as_py():
+        for character in _CONTROL:
+            text = pc.replace_substring(text, character, json.dumps(character)[1:-1])
+    return text
+
+
+def _json_column(column: pa.Array) -> tuple[pa.Array, bool]:
+    """A column as text, and whether JSON quotes it."""
+    values = flatten(column)
+    if is_json(column.type):
+        return values.cast(_TEXT), False
+    type_ = values.type
+    types = pa.types
+    if is_text(type_):
+        return _escaped(values.cast(_TEXT)), True
+    if types.is_timestamp(type_):
+        return _times(values, "T"), True
+    if types.is_floating(type_):
+        finite = pc.is_finite(values)
+        if not pc.all(finite).as_py():
+            values = pc.if_else(finite, values, pa.scalar(None, type_))
+        return _floats(values), False
+    if types.is_integer(type_) or types.is_boolean(type_) or types.is_decimal(type_):
+        return values.cast(_TEXT), False
+    if types.is_date(type_) or types.is_time(type_):
+        return values.cast(_TEXT), True
+    if types.is_null(type_):
+        return values.cast(_TEXT), False
+    if types.is_binary(type_) or types.is_large_binary(type_) or types.is_fixed_size_binary(type_):
+        return _base64(values), True
+    if types.is_duration(type_) or types.is_interval(type_):
+        return iso_text(values), True
+    if is_nested(type_) and not holds_intervals(type_):
+        return nested_text(values, _json_column), False
+    nested = python_values(values)  # which only query results have
+    if holds_intervals(type_):
+        nested = [iso_nested(value) for value in nested]
+    return pa.array([json.dumps(v, default=_plain) for v in nested], _TEXT), False
+
+
+def _few_values(column: pa.Array) -> list[str]:
+    values = flatten(column)
+    if is_json(column.type):
+        return ["null" if v is None else v for v in values.to_pylist()]
+    type_, types = values.type, pa.types
+    if is_text(type_):
+        found = values.to_pylist()
+        return ["null" if v is None else json.dumps(v, ensure_ascii=False) for v in found]
+    if types.is_timestamp(type_):
+        found = values.cast(pa.int64()).to_pylist()
+        return ["null" if v is None else f'"{time_text(v, type_, "T")}"' for v in found]
+    if types.is_floating(type_):
+        return [_few_float(text) for text in values.cast(_TEXT).to_pylist()]
+    if types.is_integer(type_):
+        return ["null" if v is None else str(v) for v in values.to_pylist()]
+    text, quoted = _json_column(values)
+    mark = '"' if quoted else ""
+    return ["null" if v is None else f"{mark}{v}{mark}" for v in text.to_pylist()]
+
+
+def _few_float(text: str | None) -> str:
+    if text is None or text in ("nan", "inf", "-inf", "-nan"):
+        return "null"
+    return text + ".0" if text.removeprefix("-").isdigit() else text
+
+
+def _few_rows(batch: pa.RecordBatch, last: str, heads: pa.Array | None) -> bytes:
+    before = [""] * batch.num_rows if heads is None else heads.to_pylist()
+    names = [json.dumps(name, ensure_ascii=False) for name in batch.schema.names]
+    columns = [_few_values(column) for column in batch.columns]
+    text = ""
+    for row, head in enumerate(before):
+        members = (f"{name}:{column[row]}" for name, column in zip(names, columns, strict=True))
+        text += f"{head}{{{','.join(members)}{last}"
+    return text.encode()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, pa.TimestampScalar):
+        return time_text(value.value, value.type, "T")
+    isoformat = getattr(value, "isoformat", None)
+    if isoformat is not None:
+        return str(isoformat())
+    if isinstance(value, (bytes, bytearray)):
+        return base64.b64encode(value).decode("ascii")
+    return str(value)
+
+
+def _joined(parts: list[pa.Array | pa.Scalar], count: int) -> bytes:
+    rows = pc.binary_join_element_wise(*parts, _text(""))
+    if isinstance(rows, pa.Scalar):  # all parts are scalars
+        return str(rows.as_py()).encode() * count
+    rows = flatten(rows)
+    _, offsets, data = rows.buffers()
+    width = 8 if pa.types.is_large_string(rows.type) else 4
+    borders = np.frombuffer(offsets, f"<i{width}", count + 1, rows.offset * width)
+    if data is None:
+        return b""
+    text: bytes = data.slice(int(borders[0]), int(borders[-1] - borders[0])).to_pybytes()
+    return text
+
+
+def shown_columns(batch: pa.RecordBatch) -> list[list[str | None]]:
+    """The values of each column as displayed in a table; None for null."""
+    columns: list[list[str | None]] = []
+    for column in batch.columns:
+        values = flatten(column)
+        type_ = values.type
+        if pa.types.is_timestamp(type_):
+            text = _times(values, " ")
+        elif pa.types.is_floating(type_):
+            text = _floats(values)
+        elif pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
+            text = pa.array([None if v is None else repr(v)[2:-1] for v in values.to_pylist()])
+        elif is_text(type_):
+            text = values
+        else:
+            text, _ = _json_column(values)
+        columns.append(text.to_pylist())
+    return columns
+
+
+def shown_value(values: pa.Array, at: int) -> str | None:
+    one = pa.record_batch([values.slice(at, 1)], names=["value"])
+    return shown_columns(one)[0][0]
+
+
+def json_bytes(batch: pa.RecordBatch, *, last: str = "}\n", heads: pa.Array | None = None) -> bytes:
+    """Each row as a JSON object ended by ``last``; ``heads`` (large text) precede the rows."""
+    if not batch.num_rows:
+        return b""
+    if batch.num_rows <= FEW_ROWS:
+        return _few_rows(batch, last, heads)
+    parts: list[pa.Array | pa.Scalar] = [] if heads is None else [heads]
+    if not batch.num_columns:
+        return _joined([*parts, _text("{" + last)], batch.num_rows)
+    opening = "{"
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        text, quoted = _json_column(column)
+        opening += json.dumps(name, ensure_ascii=False) + ":"
+        if text.null_count:
+            if quoted:
+                text = pc.binary_join_element_wise(_text('"'), text, _text('"'), _text(""))
+            text = pc.fill_null(text, "null")
+            quoted = False
+        parts += [_text(opening + ('"' if quoted else "")), text]
+        opening = '",' if quoted else ","
+    parts.append(_text(opening[:-1] + last))
+    return _joined(parts, batch.num_rows)
+
+
+def csv_header(schema: pa.Schema, line_end: str = "\r\n") -> bytes:
+    names = (f'"{n.replace(chr(34), chr(34) * 2)}"' if _odd(n) else n for n in schema.names)
+    return (",".join(names) + line_end).encode()
+
+
+def _odd(name: str) -> bool:
+    return bool(set(name) & set('",\r\n\t;|')) or name != name.strip() or not name
+
+
+def csv_bytes(batch: pa.RecordBatch, line_end: str = "\r\n") -> bytes:
+    if not batch.num_rows or not batch.num_columns:
+        return b""
+    parts: list[pa.Array | pa.Scalar] = []
+    for column in batch.columns:
+        values = flatten(column)
+        type_ = values.type
+        if pa.types.is_timestamp(type_):
+            text = _times(values, " ")
+        elif pa.types.is_floating(type_):
+            text = _floats(values)
+        elif pa.types.is_date(type_):
+            text = values.cast(_TEXT)
+        elif is_text(type_):
+            text = values.cast(_TEXT)
+            odd = pc.match_substring_regex(text, _CSV_QUOTED)
+            if pc.any(odd).as_py():
+                doubled = pc.replace_substring(text, '"', '""')
+                quoted = pc.binary_join_element_wise(_text('"'), doubled, _text('"'), _text(""))
+                text = pc.if_else(odd, quoted, text)
+        else:
+            text, _ = _json_column(values)
+            if pa.types.is_binary(type_) or pa.types.is_large_binary(
+                type_
+            ):  # null is empty, an empty value is quoted
+                text = pc.if_else(pc.equal(text, ""), '""', text)
+            if pa.types.is_nested(type_):
+                doubled = pc.replace_substring(text, '"', '""')
+                text = pc.binary_join_element_wise(_text('"'), doubled, _text('"'), _text(""))
+        if text.null_count:
+            text = pc.fill_null(text, "")
+        parts += [text, _text(",")]
+    parts[-1] = _text(line_end)
+    if batch.num_columns == 1:  # a single null would be a blank line, which readers skip
+        parts[0] = pc.if_else(pc.equal(parts[0], ""), "NULL", parts[0])
+    return _joined(parts, batch.num_rows)
+
 
 _ROWS = 1 << 16
 

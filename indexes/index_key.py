@@ -42,15 +42,17 @@ from .derived_values import (
     ABSENT,
     KNOWN,
     UNKNOWN,
+    ColumnReader,
     Node,
     Number,
     Operation,
     Value,
+    as_array,
     evaluated,
+    last_events,
     previous,
 )
 from .keys import encode, indexable, key_range, prefixes
-from .looking_back import ColumnReader, as_array, last_events
 from .runs import RUN_EVENTS, Gaps
 
 __all__ = ["LOOK_BACK", "DerivedKey", "IndexKey", "KeyValues", "PairKey", "index_key"]

@@ -3,37 +3,32 @@
 ``mark_run`` sets a bit for every event of a run that satisfies one of several atoms (ranges, IS
 NULL, IS NOT NULL on one attribute); ``estimate_runs`` is the cardinality estimate, without reading
 blocks.  A range reads two key blocks, then only the position blocks between them.
+
+Also here:
+
+* Read-ahead of run blocks: those of many runs are requested together, while others are searched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..core.native import kernel
+from ..core.ownership import OwnThreads
 from ..schema import Attribute
 from ..store.layout import Encoding
 from ..store.packing import unpack
 from ..store.prune import IsNull, NotNull, Range
-from .kernels import lower_entry, mark, unpack_positions, upper_entry
-from .keys import KEY_MAX, key_range
+from .keys import KEY_MAX, key_range, lower_entry, mark, unpack_positions, upper_entry
 from .opened import OpenedIndexes
 from .runs import BLOCK_ENTRIES, Run, read_dictionary
-
-__all__ = [
-    "Atom",
-    "IndexMetrics",
-    "KeyRanges",
-    "RunFences",
-    "estimate_runs",
-    "excluded",
-    "mark_run",
-    "read_entries",
-    "read_nulls",
-]
+from .storage import block_key
 
 Atom = Range | IsNull | NotNull
 """A condition on one attribute that an index can look up."""
@@ -335,3 +330,82 @@ def _mark_all(base: int, count: int, bits: npt.NDArray[np.uint64], size: int) ->
         flags = np.unpackbits(bits.view(np.uint8), bitorder="little")
         flags[low:high] = 1
         bits[:] = np.packbits(flags, bitorder="little").view(np.uint64)
+
+
+FIRST_BYTES, AHEAD_BYTES = 4 << 20, 8 << 20
+
+LOOKUPS = 8
+
+_looking = OwnThreads(LOOKUPS, "chronicle-ahead-of-lookups")
+
+Item = TypeVar("Item")
+
+
+def blocks_between(run: Run, low: int, high: int) -> list[tuple[bytes, int]]:
+    """Kinds and numbers of the blocks that locate the entries with keys in [low, high]."""
+    if not run.entries or high < int(run.fences[0]) or low > int(run.fences[-1]):
+        return []
+    fences = run.fences[:-1]
+    first, last = 0, run.blocks - 1
+    keys: list[int] = []
+    if low > int(fences[0]):
+        first = int(np.searchsorted(fences, np.uint64(low), side="left")) - 1
+        keys.append(first)
+    if high < int(run.fences[-1]):
+        last = int(np.searchsorted(fences, np.uint64(high), side="right")) - 1
+        keys.append(last)
+    return [
+        *((b"k", number) for number in dict.fromkeys(keys)),
+        *((b"p", number) for number in range(first, last + 1)),
+    ]
+
+
+def _missing(keys: KeyRanges, run: Run) -> tuple[list[bytes], int]:
+    spans, nulls = keys.of(run)
+    blocks = [block for low, high in spans for block in blocks_between(run, low, high)]
+    if nulls and run.nulls and run.entries:
+        blocks.append((b"n", 0))
+    at = run.index, run.segment, run.first, run.generation
+    ends = [block_key(kind, *at, number) for kind, number in blocks[:1] + blocks[-1:]]
+    if all(map(keys.indexes.holds, ends)):  # cached together, so evicted together
+        return [], 0
+    names = [block_key(kind, *at, number) for kind, number in blocks]
+    return names, len(names) * run.size // max(1, 2 * run.blocks)
+
+
+def ahead(
+    wanted: Iterable[tuple[Item, Sequence[tuple[Run, KeyRanges]]]], indexes: OpenedIndexes | None
+) -> Iterator[Item]:
+    """The items in order, each after the blocks of its runs were fetched."""
+    if indexes is None:
+        yield from (item for item, _ in wanted)
+        return
+    before: list[Item] = []
+    coming: Future[None] | None = None
+    for group, names in _groups(wanted):
+        asked = _looking.pool().submit(indexes.fetch, names) if names else None
+        if coming is not None:
+            coming.result()
+        yield from before
+        before, coming = group, asked
+    if coming is not None:
+        coming.result()
+    yield from before
+
+
+def _groups(
+    wanted: Iterable[tuple[Item, Sequence[tuple[Run, KeyRanges]]]],
+) -> Iterator[tuple[list[Item], list[bytes]]]:
+    group: list[Item] = []
+    names: list[bytes] = []
+    size, most = 0, FIRST_BYTES
+    for item, runs in wanted:
+        group.append(item)
+        for run, keys in runs:
+            found, taken = _missing(keys, run)
+            names += found
+            size += taken
+        if size >= most:
+            yield group, names
+            group, names, size, most = [], [], 0, AHEAD_BYTES
+    yield group, names

@@ -4,6 +4,10 @@ In a writing process one thread builds runs for committed leaves.  Appends never
 at a lag limit; queries are correct at any lag.  Unusable indexes do not keep a store from opening:
 they are logged, listed by ``StoreIndexes.list`` and ``check``, and retried at the next commit;
 damaged ones wait for a repair.  A reading process sees the runs after each round of the thread.
+
+Also here:
+
+* Copies the indexes of a stream into a backup.
 """
 
 from __future__ import annotations
@@ -11,8 +15,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import (
+    AttributeNotFound,
     ChronicleError,
     CorruptStore,
     IndexNotFound,
@@ -28,18 +33,60 @@ from ..errors import (
     StreamNotFound,
     UnsupportedFormat,
 )
-from ..schema import Attribute, storage_of
+from ..schema import Attribute, StreamSchema, storage_of
 from ..store import EventStream, Store
 from ..store.evolution import widens
 from ..store.progress import each
 from ..store.recovery import load
 from ..store.snapshot import StreamState
-from .copying import copy_indexes
+from . import definitions
 from .definitions import has_indexes
 from .index_key import IndexKey, index_key
+from .opened import OpenedIndexes, RunsChanged, blocks_of, descriptor_of
+from .storage import IndexStorage, block_key, descriptor_key, time_key
 from .stream_indexes import StreamIndexes
 
-__all__ = ["StoreIndexes"]
+
+def copy_indexes(
+    indexes: OpenedIndexes, path: Path, schema: StreamSchema, alive: Mapping[int, int]
+) -> None:
+    """Write the runs valid in a copy; ``alive`` has the number of events of its segments."""
+    known = indexes.definitions
+    for name in indexes.attributes:
+        try:
+            index_key(name, schema)
+        except AttributeNotFound:  # newer than the copy
+            known = known.without(name)
+    target = IndexStorage(path, True)
+    try:
+        target.write(definitions.copy_of(known))
+        for entries in _copied(indexes, alive):
+            target.write(entries)
+    finally:
+        target.close()
+    definitions.replace(path, known)
+
+
+def _copied(
+    indexes: OpenedIndexes, alive: Mapping[int, int]
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    catalogue = indexes.catalogue()
+    for times in (t for listed in catalogue.times.values() for t in listed):
+        if times.end <= alive.get(times.segment, 0):
+            with suppress(RunsChanged):
+                key = time_key(times.segment, times.first, times.generation)
+                yield [(key, indexes.times(times).tobytes()), descriptor_of(times)]
+    for run in (r for listed in catalogue.runs.values() for r in listed):
+        if run.end > alive.get(run.segment, 0):
+            continue
+        at = (run.index, run.segment, run.first)
+        with suppress(RunsChanged):
+            blocks = [
+                (block_key(kind, *at, run.generation, number), indexes.block(kind, run, number))
+                for kind, number in blocks_of(run)
+            ]
+            yield [*blocks, (descriptor_key(*at), run.to_bytes())]
+
 
 logger = logging.getLogger("chronicle.indexes")
 

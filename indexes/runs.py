@@ -32,8 +32,7 @@ from ..errors import CorruptStore
 from ..schema import Attribute
 from ..store.layout import Encoding
 from ..store.packing import pack
-from .kernels import pack_positions, settle
-from .keys import encode
+from .keys import encode, pack_positions, settle
 
 __all__ = [
     "BLOCK_ENTRIES",

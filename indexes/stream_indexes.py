@@ -39,10 +39,17 @@ from ..store.segment import SegmentView
 from ..store.segment_views import sizes_of
 from ..store.snapshot import StreamState
 from . import definitions
-from .catalogue import Catalogue, RunsChanged, TimeRange, blocks_of, descriptor_of
 from .definitions import Definitions
 from .index_key import index_key
-from .opened import OpenedIndexes, RunKey
+from .opened import (
+    Catalogue,
+    OpenedIndexes,
+    RunKey,
+    RunsChanged,
+    TimeRange,
+    blocks_of,
+    descriptor_of,
+)
 from .runs import RUN_EVENTS, Run, build_run, build_times
 from .storage import IndexStorage, block_key, descriptor_key, remove_database, time_key
 from .verify import verify_indexes

@@ -18,11 +18,9 @@ from ..store.leaf_map import leaf_map
 from ..store.packing import unpack
 from ..store.segment import SegmentView
 from ..store.snapshot import StreamState
-from .catalogue import RunsChanged, TimeRange
 from .index_key import IndexKey, index_key
-from .kernels import ticks_at, unpack_positions
-from .keys import encode
-from .opened import OpenedIndexes
+from .keys import encode, ticks_at, unpack_positions
+from .opened import OpenedIndexes, RunsChanged, TimeRange
 from .runs import BLOCK_ENTRIES, Gaps, Run, key_counts, read_dictionary
 
 __all__ = ["verify_indexes"]

@@ -16,10 +16,8 @@ Reading order: ``request`` (options), ``quarantine`` (bad rows), ``report`` (cou
 
 from __future__ import annotations
 
-from .engines import choose_engine, ingest
-from .pipeline import Ingest, SourceReader
-from .quarantine import BadRows
-from .report import IngestReport, Progress
+from .pipeline import Ingest, SourceReader, choose_engine, ingest
+from .report import BadRows, IngestReport, Progress
 from .request import IngestRequest, InputSource, expand
 from .sink import Sink
 from .target import Target

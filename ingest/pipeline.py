@@ -5,11 +5,17 @@
 
 By default an ingest is atomic, and temporarily needs disk space for the events twice.  With
 ``commit="batch"`` each batch is atomic, and types cannot widen after the first one.
+
+Also here:
+
+* Entry to the ingest engines ``arrow`` (this process) and ``spark`` (executors).
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
 import time
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -20,6 +26,7 @@ from ..errors import (
     ChronicleError,
     InvalidArgument,
     InvalidData,
+    MissingDependency,
     NotAStore,
     SchemaMismatch,
     StreamNotFound,
@@ -28,12 +35,10 @@ from ..errors import (
 from ..formats import BadRowPolicy, EventReader, Layout, Limits, conform
 from ..schema import StreamSchema
 from .external_sort import ExternalSort, regroup
-from .quarantine import BadRows
-from .report import IngestReport, Progress, Silent
+from .report import BadRows, IngestReport, Progress, Silent
 from .request import IngestRequest, InputSource, expand
 from .sink import Outcome, Sink, load
-
-__all__ = ["Ingest", "SourceReader"]
+from .target import Target
 
 
 class SourceReader(Protocol):
@@ -266,3 +271,61 @@ class Ingest:
             bad = self._bad_rows.count - bad_before
             report.rows = rows_before + reader.rows + bad
             report.bytes = bytes_before + reader.consumed
+
+
+SPARK_ENGINE = "chronicle.spark_connector.pipeline"
+
+
+SPARK_BYTES_MIN = 64 << 20
+"""Below this, starting a Spark session takes longer than reading the input in one process."""
+
+
+def choose_engine(request: IngestRequest) -> str:
+    if request.engine != "auto":
+        return request.engine
+    if request.master is None:
+        return "arrow"
+    size = _known_bytes(request.inputs)
+    return "arrow" if size is not None and size < SPARK_BYTES_MIN else "spark"
+
+
+def _known_bytes(inputs: Sequence[str]) -> int | None:
+    if any(item == "-" or "://" in item for item in inputs):
+        return None
+    try:
+        sizes = [source.size for source in expand(inputs)]
+    except InvalidArgument:
+        return None  # the engine reports it
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def ingest(
+    request: IngestRequest, target: Target, progress: Progress | None = None
+) -> IngestReport:
+    """Ingest files into a stream.
+
+    A ChronicleError has a note on what is in the store; InvalidData names the row at fault.
+    """
+    if choose_engine(request) == "spark":
+        return _ingest_by_spark(request, target, progress)
+    with target.opened(dry_run=request.dry_run) as opened:
+        bad_rows = BadRows(request.on_error, target.quarantine_path(request))
+        return Ingest(request, opened.sink(request.stream), bad_rows, progress).run()
+
+
+def _ingest_by_spark(
+    request: IngestRequest, target: Target, progress: Progress | None
+) -> IngestReport:
+    if importlib.util.find_spec("pyspark") is None:
+        raise MissingDependency(
+            "--engine spark needs PySpark: pip install 'chronicle-eventstore[spark]' (and Java 17 "
+            "or newer)"
+        )
+    try:
+        engine = importlib.import_module(SPARK_ENGINE)
+    except ModuleNotFoundError as error:
+        if error.name != SPARK_ENGINE:
+            raise MissingDependency(f"--engine spark needs {error.name}: install it") from None
+        raise MissingDependency("this build of Chronicle has no Spark engine") from None
+    report: IngestReport = engine.run(request, target, progress)
+    return report

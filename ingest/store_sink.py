@@ -24,7 +24,7 @@ from ..errors import InvalidArgument, NotAStore, ReadOnlyStore, StoreLocked, Str
 from ..indexes.staged import announce, build_staged, taking_over
 from ..schema import StreamSchema
 from ..store import EventStream, Store, StreamOptions
-from ..store.bulk_jobs import BulkCommit, committed, truncated_at
+from ..store.catalog import BulkCommit, committed, truncated_at
 from ..store.recovery import load
 from ..store.staging import (
     StagedSegment,

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..api.database import Database, open_database
 from ..client import Transport
 from ..errors import InvalidArgument
-from .quarantine import quarantine_path
+from .report import quarantine_path
 from .request import IngestRequest
 from .server_sink import ServerSink
 from .sink import Sink

@@ -2,12 +2,17 @@
 
 Equal results cause no output; a retraction repeats the result byte for byte; applied twice, the
 second difference is empty.
+
+Also here:
+
+* Whether events removed from a source since a state was built affect that state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +21,9 @@ import pyarrow.compute as pc
 
 from ..core.identity import digests, row_words
 from ..query.run.relation_operators import settled
+from ..store.snapshot import StreamState
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans
-
-__all__ = ["Changes", "Corrected", "Results", "Said", "beyond", "difference", "newly"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -172,3 +176,23 @@ def _of_known(ids: pa.Array, known: pa.Array, last: IntArray) -> IntArray:
     at = pc.index_in(ids, value_set=known).fill_null(-1).to_numpy(zero_copy_only=False)
     found: IntArray = np.append(last, -1)[at]  # index -1: never emitted
     return found
+
+
+class Removals(NamedTuple):
+    dropped: int
+    deleted: int
+    rewritten: int
+    truncated: int
+
+    @classmethod
+    def of(cls, state: StreamState) -> Removals:
+        return cls(state.dropped, state.deleted, state.rewritten, state.truncated)
+
+    def spare(self, state: StreamState, first: int | None) -> bool:
+        """Whether no event from tick ``first`` on was removed since (None: no event matters)."""
+        now = Removals.of(state)
+        if now == self:
+            return True
+        if now[1:] != self[1:]:
+            return False
+        return first is None or (state.dropped_before is not None and state.dropped_before <= first)

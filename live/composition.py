@@ -21,7 +21,7 @@ from sqlglot import exp
 
 from ..core.identity import seed_of
 from ..errors import ChronicleError, SqlError
-from ..query.binding.select_outputs import is_plain
+from ..query.binding.scope import is_plain
 from ..query.conditions.constants import Folder
 from ..query.contract.cancellation import QueryControl
 from ..query.engine import QueryEngine
@@ -32,20 +32,15 @@ from ..query.sql.dialect import MatchRelation, RecentRelation, error_at, to_text
 from ..query.sql.stream_names import StreamNames
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
-from .analysis import Analysed, form_of
-from .combined import OneStream
-from .join_binding import BoundJoin, JoinedStream, bind_join
-from .join_columns import over_streams
+from .analysis import Analysed, aggregate_in, check_live, form_of, refused
+from .forms import OneStream, engine_with, snapshot_of
+from .join_binding import BoundJoin, JoinedStream, bind_join, over_streams
 from .join_form import JoinForm
-from .nested_form import ID, NestedForm, Relation
+from .nested_form import ID, NestedForm, Relation, UnionForm
 from .pattern_form import PatternForm
 from .recent_analysis import RecentAnalysis
-from .refusals import aggregate_in, check_live, refused
-from .relations import engine_with, snapshot_of
 from .row_form import TIME, RowForm
-from .session_form import SessionForm
-from .union_form import UnionForm
-from .window_form import WindowForm
+from .window_form import SessionForm, WindowForm
 
 __all__ = ["understood"]
 

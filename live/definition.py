@@ -1,27 +1,24 @@
 """The stored definition of a live query: ``live/<name>/MANIFEST``, atomic and durable.
 
 Its progress is in the mark beside its results (``sink``).
+
+Also here:
+
+* All live query definitions of a store, by name, running or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..errors import ChronicleError
+from ..errors import ChronicleError, CorruptStore, StreamNotFound, StreamOwned
+from ..store import Store
 from ..store.catalog import directory_name, stream_name
 from ..store.file_contract import Files
 from ..store.manifest import read_manifest, write_manifest
-
-__all__ = [
-    "DIRECTORY",
-    "STATE_BYTES_MAX",
-    "LiveDefinition",
-    "keep_definition",
-    "kept_definitions",
-    "lose_definition",
-]
 
 DIRECTORY = "live"
 STATE_BYTES_MAX = 256 << 20
@@ -162,3 +159,85 @@ def kept_definitions(files: Files) -> tuple[dict[str, LiveDefinition], dict[str,
                 f"the live query {name!r} cannot be read: {error}; drop it and create it again"
             )
     return found, damaged
+
+
+class Definitions:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.lock = threading.RLock()
+        self._known, self._damaged = kept_definitions(store.files)
+
+    def __iter__(self) -> Iterator[LiveDefinition]:
+        return iter(list(self._known.values()))
+
+    def get(self, name: str) -> LiveDefinition | None:
+        """The definition as last read, without the lock; None without one."""
+        return self._known.get(name)
+
+    def names(self) -> list[str]:
+        with self.lock:
+            self._look()
+            return sorted({*self._known, *self._damaged})
+
+    def find(self, name: str) -> LiveDefinition:
+        """The definition; StreamNotFound, naming those that exist, or CorruptStore."""
+        with self.lock:
+            self._look()
+            found = self._known.get(name)
+            if name in self._damaged:
+                raise CorruptStore(self._damaged[name])
+        if found is None:
+            known = ", ".join(self.names()) or "there are none yet"
+            raise StreamNotFound(f"no live query {name!r} (there are: {known})")
+        return found
+
+    def _look(self) -> None:
+        if self._store.mode == "r":
+            self._known, self._damaged = kept_definitions(self._store.files)
+
+    # -- changes ----------------------------------------------------------------------------------
+
+    def keep(self, definition: LiveDefinition) -> None:
+        """Write a definition, durable on return."""
+        keep_definition(self._store.files, definition)
+        self._known[definition.name] = definition
+
+    def forget(self, name: str) -> None:
+        """Remove from memory only, until ``lose``."""
+        self._known.pop(name, None)
+
+    def lose(self, name: str) -> None:
+        self.forget(name)
+        lose_definition(self._store.files, name)
+
+    def lose_damaged(self, name: str) -> bool:
+        """Remove an unreadable definition; False if it is readable or absent."""
+        if name not in self._damaged:
+            return False
+        del self._damaged[name]
+        lose_definition(self._store.files, name)
+        return True
+
+    # -- streams ----------------------------------------------------------------------------------
+
+    def sources(self) -> set[str]:
+        return {name for each in self for name in each.sources}
+
+    def writes(self, sink: str) -> bool:
+        return any(each.sink == sink for each in self)
+
+    def check_drop(self, stream: str) -> None:
+        """Raise StreamOwned if live queries read or write the stream."""
+        with self.lock:
+            readers = [each.name for each in self if stream in each.sources]
+            writers = [each.name for each in self if each.sink == stream and each.store]
+        if readers or writers:
+            what = "read by" if readers else "the sink of"
+            first = self._known[(readers or writers)[0]]
+            kind = "live queries" if first.rollup is None else "roll-ups and live queries"
+            word = "LIVE QUERY" if first.rollup is None else "ROLLUP"
+            named = ", ".join(readers or writers)
+            raise StreamOwned(
+                f"the stream {stream!r} is {what} the {kind} {named}; drop them first: "
+                f"DROP {word} {first.name}"
+            )

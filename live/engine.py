@@ -23,21 +23,18 @@ from ..query.sql.dialect import parse_statement
 from ..schema import StreamSchema
 from ..store import EventStream, Store
 from .analysis import Analysed
-from .bank.cards import Card
+from .bank.symbols import Card
 from .composition import understood
-from .definition import LiveDefinition
-from .definitions import Definitions
-from .delivery import Deliveries
+from .definition import Definitions, LiveDefinition
+from .delivery import Deliveries, Webhook
 from .options import defined
 from .query import LiveQuery, told
 from .rollups import RetentionHolds, checked, rollup_of
 from .rounds import Rounds
 from .sharing import card_of_query
-from .sink import SinkReader
-from .sinks import Sinks, wrong
+from .sink import SinkReader, Sinks, wrong
 from .spent import together
 from .viewed import engine_with_views, kept, put_in
-from .webhooks import Webhook
 
 __all__ = ["LiveQueries"]
 

@@ -8,6 +8,10 @@
 
 Reaches add up.  The outer class reads a ``Derived`` snapshot, which evaluates the inner query over
 the range read.
+
+Also here:
+
+* UNION ALL of live classes into one sink; identities include the number of the SELECT.
 """
 
 from __future__ import annotations
@@ -19,17 +23,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.identity import digests, seed_of
 from ..core.times import INT64_MAX, moved
 from ..schema import StreamSchema
 from ..store.aggregates import LightweightAggregates
 from ..store.snapshot import Snapshot, StreamState
-from ..store.tap import Spans
+from ..store.tap import Spans, united
 from .changes import Results
-from .combined import Combined, Moment
-from .forms import Form
-from .relations import snapshot_of
-
-__all__ = ["ID", "Derived", "NestedForm", "Relation"]
+from .forms import Combined, Form, Moment, snapshot_of
 
 ID = "#id"
 """Column with the identity of the inner result."""
@@ -176,3 +177,69 @@ class NestedForm(Combined):
     def explain(self) -> list[tuple[str, str]]:
         told = list(self.form.explain())
         return told + [(f"of {name}", value) for name, value in self.relation.inner.explain()]
+
+
+class UnionForm(Combined):
+    kind = "union"
+
+    def __init__(self, parts: Sequence[Combined], columns: tuple[str, ...]) -> None:
+        self.parts = tuple(parts)
+        self.columns = columns
+        self.streams = tuple(dict.fromkeys(name for part in parts for name in part.streams))
+        self.appends = all(part.appends and part.closed(0) == 0 for part in parts)
+        self.emits_changes = all(part.emits_changes for part in parts)
+        self.incremental = any(part.incremental for part in parts)
+        self.rebuilds = all(part.rebuilds or not part.incremental for part in parts)
+        self.in_order = all(part.in_order for part in parts)
+
+    def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
+        return self._joined([part.results(moment, low, high, known) for part in self.parts])
+
+    def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
+        found = []
+        for part in self.parts:
+            new = part.advanced(moment, since, known) if part.incremental else None
+            if new is None and part.appends:
+                begin = part.begin(moment, since)
+                new = part.results(moment, begin, part.closed(known), known)
+            if new is None:
+                self.drop_state()
+                return None
+            found.append(new)
+        return self._joined(found)
+
+    def _joined(self, found: Sequence[Results]) -> Results:
+        tables = [each.columns.rename_columns(list(self.columns)) for each in found]
+        names = [
+            digests(seed_of(f"union {number}"), [each.id]) for number, each in enumerate(found)
+        ]
+        times = np.concatenate([each.time for each in found])
+        order = np.argsort(times, kind="stable")
+        taken = pa.array(order)
+        whole = pa.concat_tables(tables).take(taken)
+        return Results(times[order], pa.concat_arrays(names).take(taken), whole)
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(part.state_bytes for part in self.parts)
+
+    def drop_state(self) -> None:
+        for part in self.parts:
+            part.drop_state()
+
+    def closed(self, watermark: int) -> int:
+        return max(part.closed(watermark) for part in self.parts)
+
+    def begin(self, moment: Moment, watermark: int) -> int:
+        return min(part.begin(moment, watermark) for part in self.parts)
+
+    def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
+        return united(
+            tuple(span for part in self.parts for span in part.changed(moment, late, watermark))
+        )
+
+    def explain(self) -> list[tuple[str, str]]:
+        told = [("class", f"{self.kind} of {len(self.parts)}")]
+        for number, part in enumerate(self.parts, 1):
+            told += [(f"{number}. {name}", value) for name, value in part.explain()]
+        return told

@@ -15,8 +15,8 @@ from ..query.sql.dialect import error_at
 from ..store import EventStream, StreamOptions
 from .analysis import Analysed
 from .definition import LiveDefinition
-from .watermark import combined_watermark
-from .webhooks import check_webhook
+from .delivery import check_webhook
+from .sources import combined_watermark
 
 __all__ = ["OPTIONS", "defined"]
 

@@ -9,6 +9,11 @@ Marks::
 A member is as far as its own mark or the group's.  After a restart the group begins at its least
 advanced member; output already in the sinks of others is not repeated.  A member whose rows cannot
 be computed fails alone; any other error dissolves the group.  The group's lock is its members'.
+
+Also here:
+
+* Cache of the events around late ones, by partition, for a group of patterns::
+* Result rows for matches of a bank: one scan for all, then each query's SELECT.
 """
 
 from __future__ import annotations
@@ -26,35 +31,307 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..core.times import INT64_MIN, moved
+from ..core.identity import digests
+from ..core.native import kernel
+from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..errors import ChronicleError
+from ..query.pattern.columns import take_ranges
+from ..query.pattern.late_region import Late
 from ..query.pattern.matcher import MatchLimits
+from ..query.pattern.results import RANK
+from ..schema import StreamSchema
 from ..store import EventStream
 from ..store.snapshot import Snapshot
-from ..store.tap import Spans
-from .bank.cards import Card
-from .bank.corrections import Corrected
+from ..store.tap import Spans, united
+from .bank.arranged import Arranged, Partitions
+from .bank.corrections import Corrected, Scan, correct, open_at
 from .bank.layer import Layer
 from .bank.matches import BankMatches
 from .bank.pattern_bank import PatternBank
-from .bank.regions import Scan, open_at
-from .changes import Changes
+from .bank.symbols import Card
+from .changes import Changes, Removals, Results, Said, difference, newly
 from .definition import LiveDefinition
-from .forms import half_open, ticks_of
-from .group_rows import SaidBy, added_rows, corrected_rows, rows_of, span_of
-from .late_between import late_among, late_between
-from .late_history import LateHistory
+from .forms import OneStream, fewer, half_open, ticks_of
+from .pattern_form import PatternForm, late_among, late_between
 from .query import LiveQuery
-from .removals import Removals
 from .sink import Mark, Sink, leave_marks, put_together
 from .sources import Sources
 from .spent import Spent, figures
 
-__all__ = ["GroupKey", "Member", "PatternGroup"]
+IntArray = npt.NDArray[np.int64]
+EVENTS_MAX = 1 << 19
+EVENTS_FOR_LATE = 1 << 16
+BYTES_MAX = 96 << 20
+
+
+class LateHistory:
+    def __init__(self, bank: PatternBank) -> None:
+        self._bank = bank
+        self._held: Arranged | None = None
+        self._schema: StreamSchema | None = None
+        self._gone = Removals(0, 0, 0, 0)
+        self._asked: set[str] = set()
+        self._late_steps = 0
+        self._quiet = 0
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self._held is None else self._held.nbytes
+
+    def drop(self) -> None:
+        self._held = None
+
+    def read_by(self, columns: Iterable[str]) -> list[str]:
+        """Columns that a step must read of its events, including those cached."""
+        held = self._held
+        names = {*columns, *(() if held is None else held.schema.names)}
+        return [name for name in self._bank.schema.names if name in names]
+
+    def advance(self, events: pa.Table, upto: int) -> None:
+        held = self._held
+        if held is None:
+            return
+        self._quiet += events.num_rows
+        if self._quiet > EVENTS_MAX:
+            self._held, self._late_steps = None, 0
+            return
+        held.append(events.select(held.schema.names), upto)
+        if held.rows > EVENTS_MAX or held.nbytes > BYTES_MAX:
+            held.forget()
+
+    def held(self, snapshot: Snapshot, since: int, columns: Iterable[str]) -> Arranged | None:
+        held = self._held
+        if held is None or since < held.first:
+            return None
+        if snapshot.schema != self._schema or not self._gone.spare(snapshot.state, held.first):
+            self._held = None
+            return None
+        missing = set(columns) - set(held.schema.names)
+        if missing:
+            self._asked |= missing
+            self._held = None
+        return self._held
+
+    # -- late events ------------------------------------------------------------------------------
+
+    def corrected(self, snapshot: Snapshot, events: pa.Table, watermark: int) -> Corrected | None:
+        """Corrections from the cache; None: call ``searched``."""
+        ticks = ticks_of(events, self._bank.time)
+        if not len(ticks):
+            return None
+        held = self.held(snapshot, int(ticks[0]), self._bank.columns)
+        if held is None or held.last != watermark or snapshot.time_range is None:
+            return None
+        self._held, self._quiet = None, 0  # lost if the step fails
+        late = held.insert(events.select(held.schema.names))
+        found = correct(self._bank, held, late, snapshot.time_range[0], watermark)
+        if found is not None:
+            self._held = held
+        return found
+
+    def searched(self, snapshot: Snapshot, late: Late, watermark: int) -> Corrected | None:
+        """Corrections, reading the events near ``late``; None if nothing changes."""
+        if not len(late.tick) or not self._bank.layers or snapshot.time_range is None:
+            return None
+        self._late_steps += 1
+        first, reach = snapshot.time_range[0], 2 * max(1, self._bank.longest)
+        self._held = None
+        while True:
+            low, high = self._stretch(snapshot, late, watermark, reach)
+            held, places = self._read(snapshot, late, low, high)
+            found = correct(self._bank, held, places, first, watermark)
+            if found is not None:
+                break
+            reach *= 2
+        if high == watermark and held.rows <= EVENTS_MAX:
+            self._held, self._quiet = held, 0
+            self._schema, self._gone = snapshot.schema, Removals.of(snapshot.state)
+        return found
+
+    def _stretch(
+        self, snapshot: Snapshot, late: Late, watermark: int, reach: int
+    ) -> tuple[int, int]:
+        first = snapshot.time_range[0] if snapshot.time_range is not None else watermark
+        most = min(EVENTS_MAX, self._late_steps * EVENTS_FOR_LATE)
+        near = max(first, int(late.tick[0]) - reach)
+        for low in (max(first, near - (watermark - near)), near):
+            if snapshot.aggregate((), *half_open(low, watermark)).count <= most:
+                return low, watermark
+        return near, min(watermark, int(late.tick[-1]) + reach)
+
+    def _read(
+        self, snapshot: Snapshot, late: Late, low: int, high: int
+    ) -> tuple[Arranged, tuple[IntArray, IntArray]]:
+        columns = {*self._bank.columns, *self._asked}
+        names = [name for name in snapshot.schema.names if name in columns]
+        schema = pa.schema([snapshot.schema.arrow.field(name) for name in names])
+        table = pa.Table.from_batches(snapshot.scan(*half_open(low, high), names), schema)
+        is_late = late.among(ticks_of(table, self._bank.time))
+        held = Arranged(schema, self._bank.time, self._bank.partition_by, low)
+        held.append(table.filter(pa.array(~is_late)), min(high, INT64_MAX - 1))
+        return held, held.insert(table.filter(pa.array(is_late)))
+
+
+# mypy: disable-error-code="no-untyped-def"
+
+
+def form_of_member(query: LiveQuery) -> PatternForm:
+    assert isinstance(query.form, OneStream)
+    assert isinstance(query.form.form, PatternForm)
+    return query.form.form
+
+
+@kernel
+def _places(offsets, tick, partition, wanted, rank, out):
+    """Rows of events given by partition, tick and rank; ticks of a partition ascend."""
+    for i in range(partition.shape[0]):
+        left = offsets[partition[i]]
+        right = offsets[partition[i] + 1]
+        while left < right:
+            middle = (left + right) // 2
+            if tick[middle] < wanted[i]:
+                left = middle + 1
+            else:
+                right = middle
+        out[i] = left + rank[i]
+
+
+@dataclass(frozen=True)
+class _Events:
+    table: pa.Table
+    rank: IntArray
+    order: IntArray
+    first: IntArray
+    end: IntArray
+
+
+def _read(
+    snapshot: Snapshot, matches: BankMatches, partition_by: list[str], columns: list[str]
+) -> _Events:
+    schema = snapshot.schema
+    pairs = np.unique(np.stack([matches.first_tick, matches.last_tick], axis=1), axis=0)
+    spans: Spans = united(tuple(zip(*pairs.T.tolist(), strict=True)))
+    spans = fewer({"": snapshot}, spans)
+    batches = [batch for low, high in spans for batch in snapshot.scan(low, high + 1, columns)]
+    table = pa.Table.from_batches(batches, pa.schema([schema.arrow.field(n) for n in columns]))
+    places = Partitions(schema.arrow, schema.time, partition_by)
+    partition = np.zeros(len(matches), np.int64)
+    if partition_by:
+        partition = places.numbers_of(matches.keys)
+    fresh, order = places.arrange(table)
+    offsets = np.concatenate([[0], np.cumsum(places.count)]).astype(np.int64)
+    first, last = np.empty((2, len(matches)), np.int64)
+    _places(offsets, fresh.tick, partition, matches.first_tick, matches.first_rank, first)
+    _places(offsets, fresh.tick, partition, matches.last_tick, matches.last_rank, last)
+    return _Events(table, fresh.among, order, first, last + 1)
+
+
+def _looked_up(history: Arranged, matches: BankMatches, columns: list[str]) -> _Events:
+    partition = history.partitions.numbers_of(matches.keys)
+    if not matches.keys.num_columns:
+        partition = np.zeros(len(matches), np.int64)
+    first = history.places(partition, matches.first_tick) + matches.first_rank
+    last = history.places(partition, matches.last_tick) + matches.last_rank
+    rows = history.read(partition, first, last + 1)
+    table = history.table(columns, rows)
+    every = np.arange(table.num_rows)
+    return _Events(table, rows.among, every, rows.offsets[:-1], rows.offsets[1:])
+
+
+def rows_of(
+    matches: BankMatches,
+    queries: Mapping[str, LiveQuery],
+    snapshot: Snapshot,
+    history: LateHistory,
+) -> dict[str, Results | Exception]:
+    """Results or the exception, by query; an error affects only its query."""
+    if not len(matches):
+        return {}
+    asked = [queries[str(name)] for name in matches.names]
+    schema, partition_by = snapshot.schema, list(matches.keys.schema.names)
+    read = {c for q in asked for c in form_of_member(q).compiled.input_columns}
+    columns = [n for n in schema.names if n in {*read, *partition_by, schema.time}]
+    held = history.held(snapshot, int(matches.first_tick.min()), columns)
+    if held is None:
+        events = _read(snapshot, matches, partition_by, columns)
+    else:
+        events = _looked_up(held, matches, columns)
+    found: dict[str, Results | Exception] = {}
+    for i, query in enumerate(asked):
+        mine = np.flatnonzero(matches.query == i)
+        first, end = events.first[mine], events.end[mine]
+        rows = take_ranges(first, end)
+        table = events.table.take(pa.array(events.order[rows]))
+        table = table.append_column(RANK, pa.array(events.rank[rows]))
+        offsets = np.concatenate([[0], np.cumsum(end - first)]).astype(np.int64)
+        try:
+            found[str(matches.names[i])] = form_of_member(query).known(snapshot, table, offsets)
+        except Exception as error:  # the other queries continue
+            found[str(matches.names[i])] = error
+    return found
+
+
+def added_rows(query: LiveQuery, rows: Results, said: Said | None) -> Changes:
+    """Changes for newly decided matches; ``said``: output that may already contain them."""
+    rows = _wanted(query, rows)
+    return Changes.added(rows) if said is None or not len(rows) else newly(rows, said)
+
+
+def corrected_rows(
+    query: LiveQuery,
+    rows: Results,
+    gone: BankMatches,
+    found: BankMatches,
+    floor: int,
+    said: SaidBy,
+) -> Changes:
+    ids = pa.concat_arrays([_names(query, each) for each in (gone, found)])
+    some = said.of(query, ids)
+    some = some.where(some.net.time >= floor)
+    rows = _wanted(query, rows)
+    return difference(rows.where(rows.time >= floor), some)
+
+
+class SaidBy:
+    """Output of queries over a range of times; a shared sink is read once."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self._range = low, high
+        self._read: dict[int, Callable[[str], Said]] = {}
+
+    def __call__(self, query: LiveQuery) -> Said:
+        key = id(query.sink.stream)
+        if key not in self._read:
+            self._read[key] = query.sink.said_of_all(*self._range)
+        return self._read[key](query.definition.name)
+
+    def of(self, query: LiveQuery, ids: pa.Array) -> Said:
+        if query.sink.shared:
+            return self(query).named(ids)
+        return query.sink.said_of(ids, *self._range)
+
+
+def span_of(*parts: BankMatches) -> tuple[int, int]:
+    some = [part for part in parts if len(part)]
+    low = min(int(part.first_tick.min()) for part in some)
+    return low, max(int(part.last_tick.max()) for part in some)
+
+
+def _wanted(query: LiveQuery, rows: Results) -> Results:
+    start = query.definition.start
+    return rows if start is None else rows.where(rows.time >= start)
+
+
+def _names(query: LiveQuery, matches: BankMatches) -> pa.Array:
+    if not len(matches):
+        return pa.array([], pa.binary())
+    keys = [column.combine_chunks() for column in matches.keys.columns]
+    events = [pa.array(matches.first_tick), pa.array(matches.first_rank)]
+    return digests(form_of_member(query).compiled.seed, [*keys, *events]).cast(pa.binary())
+
 
 logger = logging.getLogger("chronicle.live")
 
-IntArray = npt.NDArray[np.int64]
 QUIET_MARK_SECONDS = 1.0
 RENEWED_MAX = 16
 """Marks of members without rows renewed per ``QUIET_MARK_SECONDS``."""

@@ -24,8 +24,7 @@ from ..errors import SqlError
 from ..query.binding import recent_binding
 from ..query.binding.match_binding import BoundMatch
 from ..query.binding.recent_binding import BoundRecent, BoundRows, BoundSide, timed
-from ..query.binding.recent_scope import unwrapped
-from ..query.binding.select_outputs import is_plain
+from ..query.binding.scope import is_plain, unwrapped
 from ..query.conditions.constants import Folder
 from ..query.contract.cancellation import QueryControl
 from ..query.engine import QueryEngine
@@ -34,13 +33,10 @@ from ..query.sql.canonical import canonical
 from ..query.sql.dialect import RecentRelation, error_at, to_text
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
-from .analysis import Analysed
-from .forms import Evaluator
+from .analysis import Analysed, aggregate_in, check_live, refused
+from .forms import Evaluator, engine_with
 from .join_form import PAIRS, ROW, Asked
-from .recent_form import Recency, RecentForm
-from .recent_rows import Side
-from .refusals import aggregate_in, check_live, refused
-from .relations import engine_with
+from .recent_form import Recency, RecentForm, Side
 from .row_form import TIME
 
 __all__ = ["RecentAnalysis"]

@@ -10,6 +10,11 @@
 A region reads its live rows, then the archive rows within the distance P before them, the union of
 ``[l.te - P, l.te)``.  Late events change live rows, and live rows that end within P behind changed
 archive rows.  Identity: that of both rows, or of the live row alone.
+
+Also here:
+
+* Rows of a live recency join's sides, paired by the kernels of the historical join.
+* Cache of both sides' rows in a live recency join at a watermark::
 """
 
 from __future__ import annotations
@@ -26,23 +31,147 @@ import pyarrow.compute as pc
 from ..core.identity import digests
 from ..core.times import INT64_MAX, moved
 from ..query.pattern.columns import KeyCodes
-from ..query.recent.pairs import Pairing, back
+from ..query.recent.pairs import Events, Pairing, back
 from ..query.recent.regions import Regions
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
-from .changes import Results
-from .combined import Combined, Moment, OneStream
-from .forms import chosen, half_open
+from .changes import Removals, Results
+from .forms import Combined, Moment, OneStream, chosen, half_open
 from .join_form import ROW, Asked
-from .kernels.window_join import Pairs
-from .recent_rows import Side, TimedRows
-from .recent_state import RecentState
-from .removals import Removals
-
-__all__ = ["Recency", "RecentForm"]
+from .window_join import Pairs
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Side:
+    """``columns`` maps names in the join to result columns; a row ends ``lead`` ticks after its
+    result's time and starts at column ``start``, null for a match without events.
+    """
+
+    form: Combined
+    columns: Mapping[str, str]
+    start: str
+    lead: int
+    keys: tuple[str, ...]
+
+    def rows(self, found: Results, codes: KeyCodes | None) -> TimedRows:
+        start = found.columns.column(self.start)
+        known = np.asarray(start.is_valid().to_numpy(), np.bool_)
+        ticks = start.cast(pa.int64()).fill_null(0).to_numpy().astype(np.int64)
+        names = list(self.columns)
+        table = found.columns.select([self.columns[name] for name in names]).rename_columns(names)
+        code = np.zeros(len(found), np.int64)
+        if codes is not None:
+            columns = [table.column(name) for name in self.keys]
+            code = codes.encode(columns).copy()
+            for column in columns:
+                if column.null_count:
+                    code[column.is_null().to_numpy()] = -1
+        ids = found.id.combine_chunks() if isinstance(found.id, pa.ChunkedArray) else found.id
+        return TimedRows(found.time, ticks, found.time + self.lead, code, known, ids, table)
+
+
+@dataclass(frozen=True)
+class TimedRows:
+    """Rows of a side; equal ``code`` for equal keys, negative for null; ``known``: has events."""
+
+    time: Ints
+    start: Ints
+    end: Ints
+    code: Ints
+    known: Mask
+    id: pa.Array
+    table: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def where(self, chosen: Mask) -> TimedRows:
+        if chosen.all():
+            return self
+        mask = pa.array(chosen)
+        return TimedRows(
+            self.time[chosen], self.start[chosen], self.end[chosen], self.code[chosen],
+            self.known[chosen], self.id.filter(mask), self.table.filter(mask),
+        )  # fmt: skip
+
+    def followed_by(self, *more: TimedRows) -> TimedRows:
+        parts = [each for each in (self, *more) if len(each)]
+        if len(parts) < 2:
+            return parts[0] if parts else self
+        return TimedRows(
+            np.concatenate([part.time for part in parts]),
+            np.concatenate([part.start for part in parts]),
+            np.concatenate([part.end for part in parts]),
+            np.concatenate([part.code for part in parts]),
+            np.concatenate([part.known for part in parts]),
+            pa.concat_arrays([part.id for part in parts]),
+            pa.concat_tables([part.table for part in parts]).combine_chunks(),
+        )  # fmt: skip
+
+    def events(self, rows: Ints) -> Events:
+        return Events(self.start[rows], self.end[rows], self.code[rows], self.known[rows])
+
+    @property
+    def nbytes(self) -> int:
+        ticks = 4 * self.time.nbytes + self.known.nbytes
+        return int(ticks + self.id.nbytes + self.table.nbytes)
+
+
+ARCHIVE_BYTES_MAX = 32 << 20
+SPARE_ROWS = 1 << 10
+"""Above this number, rows are removed only when half of them are obsolete."""
+
+
+class RecentState:
+    """``met``: live rows that have had a partner."""
+
+    def __init__(
+        self,
+        watermark: int,
+        codes: KeyCodes | None,
+        live: TimedRows,
+        archive: TimedRows,
+        met: Mask,
+        covered: int,
+        gone: dict[str, Removals],
+    ) -> None:
+        self.watermark = watermark
+        self.codes = codes
+        self.live, self.archive = live, archive
+        self.met = met
+        self.covered = covered
+        self.gone = gone
+
+    def let_go(self, settled: int, needed: int) -> None:
+        waiting = self.live.end > settled
+        self.live, self.met = self.live.where(waiting), self.met[waiting]
+        alive = (self.archive.start >= needed) & self.archive.known
+        dead = len(alive) - int(alive.sum())
+        if dead and (len(alive) < SPARE_ROWS or 2 * dead > len(alive)):
+            self.archive = self.archive.where(alive)
+        if self.archive.nbytes > ARCHIVE_BYTES_MAX and self.covered < settled:
+            self.archive = self.archive.where(self.archive.end >= settled)
+            self.covered = settled
+
+    @property
+    def first(self) -> int | None:
+        starts = [int(rows.start.min()) for rows in (self.live, self.archive) if len(rows)]
+        return min(starts, default=None)
+
+    @property
+    def worn(self) -> bool:
+        """Whether most numbered keys have no row any more."""
+        rows = len(self.live) + len(self.archive)
+        return self.codes is not None and self.codes.count > 64 * SPARE_ROWS + 4 * rows
+
+    @property
+    def nbytes(self) -> int:
+        return self.live.nbytes + self.archive.nbytes + self.met.nbytes
+
+
 REGIONS_MAX = 64
 """Maximum number of archive ranges read separately."""
 

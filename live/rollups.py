@@ -15,8 +15,8 @@ from sqlglot import exp
 
 from ..core.times import INT64_MAX, INT64_MIN
 from ..errors import ChronicleError, SqlError
-from ..query.binding.window_binding import BoundWindows
-from ..query.binding.window_operands import (
+from ..query.binding.window_binding import (
+    BoundWindows,
     aggregate_text,
     condition_text,
     key_text,
@@ -27,12 +27,11 @@ from ..query.engine import QueryEngine
 from ..query.sql.dialect import parse_statement
 from ..query.windows.fields import aggregate_column, key_column
 from ..store import EventStream, Store
-from ..store.retention import Hold
-from .analysis import Analysed
-from .combined import OneStream
+from ..store.floor import Hold
+from .analysis import Analysed, refused
 from .definition import LiveDefinition
+from .forms import OneStream
 from .query import LiveQuery
-from .refusals import refused
 from .viewed import kept, put_in
 from .window_form import WindowForm
 

@@ -20,13 +20,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ..errors import ChronicleError, QueryTimeout, StreamNotFound
 from ..store import EventStream
 from ..store.tap import CommitTap
-from .definition import LiveDefinition
-from .definitions import Definitions
+from .definition import Definitions, LiveDefinition
 from .pattern_group import PatternGroup
 from .query import LiveQuery, told
 from .sharing import Sharing
-from .sources import Sources
-from .views import Views
+from .sources import Sources, Views
 
 __all__ = ["Rounds"]
 

@@ -17,16 +17,14 @@ from typing import Any
 from ..errors import ChronicleError
 from ..query.pattern.compiled import CompiledMatch
 from ..store import EventStream
-from .bank.cards import Card, card_of
-from .bank.symbols import why_alone
-from .combined import Combined, Moment, OneStream
+from .bank.symbols import Card, card_of, why_alone
 from .definition import LiveDefinition
+from .forms import Combined, Moment, OneStream
 from .pattern_form import PatternForm
 from .pattern_group import GroupKey, Member, PatternGroup
 from .query import LiveQuery, told
 from .sink import Mark
-from .sources import EVENTS_PER_STEP, Sources
-from .views import Views
+from .sources import EVENTS_PER_STEP, Sources, Views
 
 __all__ = ["Sharing", "card_of_query", "why_apart"]
 

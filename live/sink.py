@@ -11,40 +11,251 @@
     ...     the query's columns
 
 A query's ``Mark`` is in the same commit as its results.  ``_seq`` has no gaps or duplicates.
+
+Also here:
+
+* Cache of a live query's recent output, by identity, to avoid reading its sink::
+* Creation, checks and removal of sinks; with ``store = false`` they are in memory.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.identity import words_of
 from ..core.json_text import is_json, read_json
+from ..core.native import kernel
+from ..core.pair_numbers import PairNumbers, Pairs
+from ..core.sorting import distinct
 from ..core.times import INT64_MAX, INT64_MIN
-from ..errors import InvalidArgument, InvalidData, ResourceLimit, UnsupportedType
-from ..query.binding.net_binding import CHANGELOG, DIFFERENCE
+from ..errors import ChronicleError, InvalidArgument, InvalidData, ResourceLimit, UnsupportedType
+from ..query.binding.relation_binding import CHANGELOG, DIFFERENCE
+from ..query.contract.catalog import LiveRequest
+from ..query.sql.dialect import error_at
 from ..schema import StreamSchema
-from ..store import EventStream, Range, Snapshot, StreamReader
+from ..store import EventStream, Range, Snapshot, Store, StreamOptions, StreamReader
+from ..store.memory_files import MemoryFiles
 from ..store.tail import ticks_of_column
-from .changes import Changes, Said
-from .recollection import ROWS_MAX, Recollection, RecollectionBudget
-from .removals import Removals
+from .analysis import Analysed
+from .changes import Changes, Removals, Results, Said
+from .definition import LiveDefinition
 
-__all__ = [
-    "OWNER",
-    "Mark",
-    "Sink",
-    "SinkReader",
-    "leave_marks",
-    "put_together",
-    "sink_schema",
-]
+# mypy: disable-error-code="no-untyped-def"
+
+
+IntArray = npt.NDArray[np.int64]
+ROWS_MAX = 1 << 17
+ROWS_FEW = 1 << 12
+BYTES_MAX = 64 << 20
+
+
+@kernel
+def _noted(entry, time, revision, sign, first, entries, rows, holds):
+    """Apply changes in order of emission; returns the number of rows."""
+    count = first
+    for i in range(entry.shape[0]):
+        e = entry[i]
+        entries[e, 0] = max(entries[e, 0], revision[i])
+        entries[e, 2] = max(entries[e, 2], time[i])
+        if sign[i] > 0:
+            rows[count, 0] = time[i]
+            rows[count, 1] = revision[i]
+            rows[count, 2] = e
+            rows[count, 3] = entries[e, 1]
+            holds[count] = True
+            entries[e, 1] = count
+            count += 1
+            continue
+        row = entries[e, 1]
+        while row >= 0:
+            if holds[row] and rows[row, 0] == time[i] and rows[row, 1] == revision[i]:
+                holds[row] = False
+                break
+            row = rows[row, 3]
+    return count
+
+
+@kernel
+def _holding(entry, entries, rows, holds, low, high, out):
+    """Rows of entries that hold and have a time in a range; returns their number."""
+    count = 0
+    for i in range(entry.shape[0]):
+        row = entries[entry[i], 1] if entry[i] >= 0 else np.int64(-1)
+        while row >= 0:
+            if holds[row] and low <= rows[row, 0] <= high:
+                if count < out.shape[0]:
+                    out[count] = row
+                count += 1
+            row = rows[row, 3]
+    return count
+
+
+class Recollection:
+    """All output from ``since`` on must be passed to ``note``."""
+
+    def __init__(self, since: int, columns: Sequence[pa.Field]) -> None:
+        self.since = since
+        self._schema = pa.schema(columns)
+        self._numbers = PairNumbers()
+        self._entries = np.empty((0, 3), np.int64)
+        self._count = 0
+        self._rows = np.empty((0, 4), np.int64)
+        self._holds = np.empty(0, np.bool_)
+        self._columns: list[pa.RecordBatch] = []
+
+    @property
+    def nbytes(self) -> int:
+        own = self._rows.nbytes + self._holds.nbytes + self._entries.nbytes + self._numbers.nbytes
+        return int(own + sum(part.nbytes for part in self._columns))
+
+    def note(
+        self,
+        time: IntArray,
+        ids: pa.Array,
+        revision: IntArray,
+        sign: IntArray,
+        rows: pa.RecordBatch,
+    ) -> None:
+        """Apply emitted changes in order; ``rows`` has the columns of all of them."""
+        if time.min(initial=self.since) < self.since:
+            held = time >= self.since
+            mask = pa.array(held)
+            time, ids, revision, sign = time[held], ids.filter(mask), revision[held], sign[held]
+            rows = rows.filter(mask)
+        if self._put(self._numbers.take(words_of(ids)), time, revision, sign):
+            some = sign > 0
+            self._columns.append(rows if some.all() else rows.filter(pa.array(some)))
+            self._columns = _levelled(self._columns)
+        most = min(ROWS_MAX, ROWS_FEW + 4 * int(self._holds[: self._count].sum()))
+        if self._count > most or self._numbers.count > 2 * ROWS_MAX:
+            self._pack()
+
+    def _put(self, entry: IntArray, time: IntArray, revision: IntArray, sign: IntArray) -> int:
+        first = self._count
+        self._rows = _longer(self._rows, first + len(time), -1)
+        self._holds = _longer(self._holds, first + len(time), False)
+        self._entries = _longer(self._entries, self._numbers.count, [-1, -1, INT64_MIN])
+        self._count = int(
+            _noted(entry, time, revision, sign, first, self._entries, self._rows, self._holds)
+        )
+        return self._count - first
+
+    def _pack(self) -> None:
+        rows, holds = self._rows[: self._count], self._holds[: self._count].copy()
+        latest = self._entries[: self._numbers.count, 2]
+        if 2 * max(int(holds.sum()), self._numbers.count // 2) > ROWS_MAX:
+            self.since = int(np.median(latest)) + 1
+            holds &= rows[:, 0] >= self.since
+        stays = latest >= self.since
+        number = np.cumsum(stays) - 1
+        self._numbers.keep(stays)
+        self._entries = self._entries[: len(stays)][stays]
+        self._entries[:, 1] = -1
+        self._columns = [self._take(np.flatnonzero(holds))]
+        time, revision, entry, _ = rows[holds].T.copy()
+        self._count = 0
+        self._put(number[entry], time, revision, np.ones(len(time), np.int64))
+
+    def _take(self, rows: IntArray) -> pa.RecordBatch:
+        table = pa.Table.from_batches(self._columns, self._schema).take(pa.array(rows))
+        whole = table.combine_chunks().to_batches()
+        return whole[0] if whole else pa.RecordBatch.from_pylist([], schema=self._schema)
+
+    # -- what was said ----------------------------------------------------------------------------
+
+    def said(self, low: int, high: int) -> Said:
+        """The output with times ``low`` to ``high``."""
+        time, holds = self._rows[: self._count, 0], self._holds[: self._count]
+        return self._said(np.flatnonzero(holds & (time >= low) & (time <= high)))
+
+    def said_of(self, ids: pa.Array, low: int, high: int) -> Said:
+        entry = distinct(self._numbers.find(words_of(ids)))
+        out = np.empty(len(entry), np.int64)
+        while (count := self._found(entry, low, high, out)) > len(out):
+            out = np.empty(count, np.int64)
+        return self._said(np.sort(out[:count]))
+
+    def _found(self, entry: IntArray, low: int, high: int, out: IntArray) -> int:
+        return int(_holding(entry, self._entries, self._rows, self._holds, low, high, out))
+
+    def _said(self, rows: IntArray) -> Said:
+        rows = rows[np.argsort(self._rows[rows, 0], kind="stable")]
+        time, revision, entry, _ = self._rows[rows].T.copy()
+        net = Results(
+            time, ids_of(self._numbers.pairs[entry]), pa.Table.from_batches([self._take(rows)])
+        )
+        return Said(net, revision, self._last_of)
+
+    def _last_of(self, ids: pa.Array) -> IntArray:
+        number = self._numbers.find(words_of(ids))
+        last: IntArray = np.append(self._entries[: self._numbers.count, 0], -1)[number]
+        return last
+
+
+class Forgetful(Protocol):
+    def forget(self) -> None:
+        """Drop the cache."""
+
+
+class RecollectionBudget:
+    """LRU budget of the recollections of a store."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: OrderedDict[int, tuple[Forgetful, int]] = OrderedDict()
+        self._bytes = 0
+
+    def hold(self, owner: Forgetful, size: int) -> None:
+        with self._lock:
+            _, before = self._held.pop(id(owner), (owner, 0))
+            self._held[id(owner)] = owner, size
+            self._bytes += size - before
+            old = []
+            while self._bytes > BYTES_MAX and len(self._held) > 1:
+                _, (other, least) = self._held.popitem(last=False)
+                self._bytes -= least
+                old.append(other)
+        for other in old:
+            other.forget()
+
+    def release(self, owner: Forgetful) -> None:
+        with self._lock:
+            _, size = self._held.pop(id(owner), (owner, 0))
+            self._bytes -= size
+
+
+def ids_of(words: Pairs) -> pa.Array:
+    held = pa.py_buffer(np.ascontiguousarray(words))
+    fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(words), [None, held])
+    return fixed.cast(pa.binary())
+
+
+def _longer(array: npt.NDArray[Any], needed: int, rest: object) -> npt.NDArray[Any]:
+    """An array with at least ``needed`` rows."""
+    had = len(array)
+    if needed <= had:
+        return array
+    longer = np.empty((max(needed, 2 * had), *array.shape[1:]), array.dtype)
+    longer[:had], longer[had:] = array, rest
+    return longer
+
+
+def _levelled(parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The rows in few batches, each more than twice as long as the next."""
+    while len(parts) > 1 and parts[-2].num_rows <= 2 * parts[-1].num_rows:
+        parts[-2:] = [pa.concat_batches(parts[-2:])]
+    return parts
+
 
 OWNER = "live"
 QUERY = "_query"
@@ -405,3 +616,92 @@ def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
                 f"{field.type} ({error}); cast it in the SELECT, to DECIMAL(38, 0) for instance"
             ) from None
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+PASSING = StreamOptions(
+    leaf_bytes=1 << 16, segment_bytes=1 << 20, retention="8 MB", durability="none",
+    late_events_max=1 << 12, kept_bytes_max=0,
+)  # fmt: skip
+
+
+def wrong(request: LiveRequest, what: str) -> ChronicleError:
+    """An error in a request, with its position if it has a text."""
+    return error_at(request.text, request.at, what) if request.text else InvalidArgument(what)
+
+
+class Sinks:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._memory: Store | None = None
+        self._budget = RecollectionBudget()
+        self._lock = threading.Lock()
+
+    def opened(self, definition: LiveDefinition, found: Analysed) -> Sink:
+        if not definition.store:
+            return self._passing(definition, found)
+        schema = sink_schema(
+            found.time, found.fields, revokes=definition.revokes, shared=definition.shared
+        )
+        if definition.sink in self._store.streams():
+            stream = self._writer(definition.sink)
+            if stream.schema != schema:
+                raise InvalidArgument(
+                    f"the stream {definition.sink!r} does not have the columns that results of "
+                    f"{definition.name!r} have now; drop the live query and create it again"
+                )
+        else:
+            stream = self._store.create_stream(
+                definition.sink, schema, StreamOptions(**definition.options), owner=OWNER
+            )
+        return Sink(stream, definition.name, definition.columns, self._budget)
+
+    def _passing(self, definition: LiveDefinition, found: Analysed) -> Sink:
+        schema = sink_schema(found.time, found.fields, revokes=definition.revokes, shared=False)
+        self.drop_passing(definition.name)
+        with self._lock:
+            if self._memory is None:
+                self._memory = Store.open("live", files=MemoryFiles())
+            stream = self._memory.create_stream(definition.name, schema, PASSING, owner=OWNER)
+        return Sink(stream, definition.name, definition.columns)
+
+    def drop_passing(self, name: str) -> None:
+        with self._lock:
+            if self._memory is not None and name in self._memory.streams():
+                self._memory.drop_stream(name)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._memory is not None:
+                self._memory.close()
+
+    def _writer(self, name: str) -> EventStream:
+        found = self._store.stream(name)
+        assert isinstance(found, EventStream)
+        return found
+
+    def check(self, request: LiveRequest, definition: LiveDefinition, found: Analysed) -> None:
+        """Raise an error for a sink that a request cannot have."""
+        schema = sink_schema(
+            found.time, found.fields, revokes=definition.revokes, shared=definition.shared
+        )
+        streams = self._store.streams()
+        taken = definition.sink in streams
+        if definition.shared and definition.name in streams:
+            raise wrong(request, f"there is a stream {definition.name!r} already")
+        if not taken:
+            return
+        if not definition.shared:
+            raise wrong(
+                request, f"there is a stream {definition.sink!r} already; choose another name"
+            )
+        stream = self._writer(definition.sink)
+        if self._store.owner_of(definition.sink) != OWNER or QUERY not in stream.schema:
+            raise wrong(
+                request, f"{definition.sink!r} is no stream that live queries share; choose another"
+            )
+        if stream.schema != schema:
+            columns = ", ".join(stream.schema.names)
+            raise wrong(
+                request, f"the sink {definition.sink!r} has other columns ({columns}): those that "
+                "share one have the same, in name and type"
+            )  # fmt: skip

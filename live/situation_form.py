@@ -12,9 +12,16 @@ after the run's start::
                          [--------- reach ---) runs that begin at the next row
 
 Where retention has dropped the row before a run, the run begins at the first row left, as ad hoc.
+
+Also here:
+
+* Cache of a live query's open runs and situations at the mark::
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,19 +33,136 @@ from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..errors import ChronicleError, ResourceLimit
 from ..query.contract.result import Result
 from ..query.pattern.columns import KeyCodes
-from ..query.replay.situation_ticks import furthest
+from ..query.pattern.matcher import MatchLimits
+from ..query.replay.situation_ticks import FromTick, furthest
 from ..query.situations.compiled import CompiledSituations
-from ..query.split.situation_parts import SituationRange
+from ..query.split.situation_parts import SituationPart, SituationRange
+from ..schema import StreamSchema
+from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
-from .changes import Results
+from .changes import Removals, Results
 from .forms import Evaluator, Form, chosen, half_open, ticks_of
-from .pattern_form import MATCH
+from .pattern_form import MATCH, STATE_BYTES_MAX
 from .row_form import TIME
-from .situation_state import SituationState, SituationStep
 
-__all__ = ["SituationForm"]
+PARTITIONS_LEAST = 1 << 16
+Check = Callable[[], None] | None
+
+
+class SituationState:
+    def __init__(self) -> None:
+        self.watermark: int | None = None
+        self.nbytes = 0
+        self._rows: FromTick | None = None
+        self._schema: StreamSchema | None = None
+        self._gone = Removals(0, 0, 0, 0)
+        self._partitions = 0
+
+    def holds(self, snapshot: Snapshot, watermark: int) -> bool:
+        """Whether it is valid at a watermark for the events of a snapshot."""
+        return (
+            self._rows is not None
+            and self.watermark == watermark
+            and self._schema == snapshot.schema
+            and self._spared(snapshot, watermark)
+            and self._rows.stream.deriver.groups <= max(PARTITIONS_LEAST, 2 * self._partitions)
+        )
+
+    def _spared(self, snapshot: Snapshot, watermark: int) -> bool:
+        if self._gone == Removals.of(snapshot.state):
+            return True
+        assert self._rows is not None
+        compiled = self._rows.compiled
+        reached = SituationRange.of(snapshot, compiled, moved(watermark, 1), watermark)
+        return self._gone.spare(snapshot.state, reached.begin)
+
+    def drop(self) -> None:
+        self.watermark, self._rows, self.nbytes = None, None, 0
+
+    def advance(
+        self,
+        snapshot: Snapshot,
+        compiled: CompiledSituations,
+        since: int,
+        known: int,
+        metrics: ScanMetrics,
+        check: Check,
+        limits: MatchLimits,
+    ) -> list[pa.RecordBatch]:
+        if not self.holds(snapshot, since):
+            self.drop()
+            self._rows = self._rebuilt(snapshot, compiled, since, metrics, check, limits)
+        rows = self._rows
+        assert rows is not None
+        self.watermark = None  # None if the step fails
+        rows.on(snapshot, metrics, check)
+        found = _taken(rows, snapshot, since + 1, known, metrics, check)
+        self.watermark, self.nbytes = known, rows.stream.nbytes
+        self._schema, self._gone = snapshot.schema, Removals.of(snapshot.state)
+        return found
+
+    def _rebuilt(
+        self,
+        snapshot: Snapshot,
+        compiled: CompiledSituations,
+        since: int,
+        metrics: ScanMetrics,
+        check: Check,
+        limits: MatchLimits,
+    ) -> FromTick:
+        bounded = replace(limits, memory_bytes=min(limits.memory_bytes, STATE_BYTES_MAX))
+        begin = SituationRange.of(snapshot, compiled, moved(since, 1), since).begin
+        rows = FromTick(snapshot, compiled, begin, since + 1, metrics, check, bounded)
+        _taken(rows, snapshot, begin, since, metrics, check)  # no match becomes known here
+        self._partitions = rows.stream.deriver.groups
+        return rows
+
+
+class SituationStep(SituationPart):
+    """Query part with the matches of a step; running it advances the state."""
+
+    def __init__(self, state: SituationState, since: int, known: int) -> None:
+        self._state = state
+        self._since, self._known = since, known
+        self._found: list[pa.RecordBatch] | None = None
+
+    @property
+    def ticks(self) -> tuple[int | None, int | None]:
+        """Half-open range of ticks that it reads, where the state is kept."""
+        return half_open(self._since + 1, self._known)
+
+    def run(
+        self,
+        snapshot: Snapshot,
+        compiled: CompiledSituations,
+        metrics: ScanMetrics,
+        *,
+        check: Check = None,
+        limits: MatchLimits | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        if self._found is None:  # a part may be run repeatedly
+            self._found = self._state.advance(
+                snapshot, compiled, self._since, self._known, metrics, check,
+                limits or MatchLimits(),
+            )  # fmt: skip
+        yield from self._found
+
+    def describe(self) -> str:
+        return f"matches known by time ({self._since}, {self._known}]"
+
+
+def _taken(
+    rows: FromTick, snapshot: Snapshot, low: int, high: int, metrics: ScanMetrics, check: Check
+) -> list[pa.RecordBatch]:
+    columns = rows.compiled.input_columns
+    found: list[pa.RecordBatch] = []
+    for batch in snapshot.scan(*half_open(low, high), columns, metrics=metrics, check=check):
+        found += rows.feed(batch)
+    found += rows.stream.finish(last=high)
+    return found
+
 
 ROWS_FIRST = 1 << 12
 ROWS_MAX = 1 << 20

@@ -10,30 +10,168 @@
 A stream without events holds the others back until it is idle.  An event up to the last step's
 watermark is reported as late exactly if it was committed after that step; a superset where the
 commits are not known, and deleted events' ticks as well.
+
+Also here:
+
+* Watermarks: the tick up to which all events are assumed to have arrived.
+* Snapshots shared by the live queries of one round, with cached counts and columns.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..store import EventStream
-from ..store.bulk_jobs import truncated_at
+from ..store.aggregates import LightweightAggregates
+from ..store.catalog import truncated_at
 from ..store.options import retention_limits
-from ..store.snapshot import Snapshot
+from ..store.segment import ScanMetrics
+from ..store.snapshot import Snapshot, StreamState
 from ..store.tap import Spans, united
-from .combined import Combined, Moment
 from .definition import LiveDefinition
-from .forms import half_open, ticks_of
+from .forms import Combined, Moment, half_open, ticks_of
 from .sink import Mark
-from .views import Views
-from .watermark import combined_watermark
 
-__all__ = ["Sources"]
+AHEAD_SECONDS = 3600.0
+"""Default of ``CHRONICLE_LIVE_AHEAD_SECONDS``."""
+
+
+def ahead_seconds() -> float:
+    """Seconds by which an event time may exceed the wall clock and still count."""
+    return float(os.environ.get("CHRONICLE_LIVE_AHEAD_SECONDS", AHEAD_SECONDS))
+
+
+def watermark_of(snapshot: Snapshot, delay: int, idle: bool) -> int | None:
+    """A source's watermark with ``delay`` in ticks; None while no tick is known."""
+    last = snapshot.state.last
+    per_second = snapshot.schema.ticks_per_second
+    if last is not None and per_second is not None:
+        limit = int((time.time() + ahead_seconds()) * per_second)
+        if last > limit:
+            last = snapshot.aggregate((), None, limit + 1).last
+    if last is None:
+        return None
+    known = last - delay - (0 if idle else 1)
+    return known if known >= INT64_MIN else None
+
+
+def combined_watermark(sources: Iterable[tuple[Snapshot, bool]], delay: int) -> int | None:
+    """The watermark of (snapshot, idle) sources: the least of those not idle, else the greatest."""
+    waiting: list[int | None] = []
+    quiet: list[int | None] = []
+    for snapshot, idle in sources:
+        (quiet if idle else waiting).append(watermark_of(snapshot, delay, idle))
+    known = [each for each in waiting or quiet if each is not None]
+    if waiting:
+        return min(known) if len(known) == len(waiting) else None
+    return max(known, default=None)
+
+
+EVENTS_MAX = 1 << 18
+RANGES_MAX = 8
+
+_Range = tuple[int | None, int | None]
+
+
+class View(Snapshot):
+    def __init__(self, state: StreamState, remembers: bool) -> None:
+        super().__init__(state)
+        self._remembers = remembers
+        self._counted: dict[_Range, LightweightAggregates] = {}
+        self._read: dict[_Range, dict[str, pa.ChunkedArray]] = {}
+
+    def forget(self) -> None:
+        self._remembers, self._counted, self._read = False, {}, {}
+
+    def aggregate(
+        self,
+        attributes: Sequence[str],
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        metrics: ScanMetrics | None = None,
+    ) -> LightweightAggregates:
+        if attributes or not self._remembers:
+            return super().aggregate(attributes, start, end, metrics=metrics)
+        counted = self._counted
+        found = counted.get((start, end))
+        if found is None:
+            found = counted[start, end] = super().aggregate((), start, end, metrics=metrics)
+        return found
+
+    def scan(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        columns: Sequence[str] | None = None,
+        **options: Any,
+    ) -> Iterator[pa.RecordBatch]:
+        selects = ("prune", "filter", "limit")
+        if (
+            self._remembers
+            and columns
+            and not any(options.get(name) is not None for name in selects)
+            and self.aggregate((), start, end).count <= EVENTS_MAX
+        ):
+            return self._remembered(start, end, columns, options)
+        return super().scan(start, end, columns, **options)
+
+    def _remembered(
+        self, start: int | None, end: int | None, columns: Sequence[str], options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        names = list(self.schema.select(columns))
+        known = self._read.get((start, end), {})
+        missing = [name for name in names if name not in known]
+        if missing:
+            fields = [self.schema.arrow.field(name) for name in missing]
+            options = {**options, "dictionary": False}
+            new = pa.Table.from_batches(
+                super().scan(start, end, missing, **options), pa.schema(fields)
+            )
+            known = {**known, **dict(zip(missing, new.columns, strict=True))}
+            if len(self._read) < RANGES_MAX or (start, end) in self._read:
+                self._read[start, end] = known
+        schema = pa.schema([self.schema.arrow.field(name) for name in names])
+        yield from pa.Table.from_arrays([known[n] for n in names], schema=schema).to_batches()
+
+
+class Views:
+    def __init__(self) -> None:
+        self._round = False
+        self._views: dict[EventStream, View] = {}
+
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        self._end()
+        self._round = True
+        try:
+            yield
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._round = False
+        for view in list(self._views.values()):
+            view.forget()
+        self._views.clear()
+
+    def look(self, stream: EventStream, seen: int) -> Snapshot:
+        """A stream now, or as seen earlier in this round unless that is before version ``seen``."""
+        view = self._views.get(stream)
+        if view is None or view.version < seen or stream.commits.manifest.owner is not None:
+            view = View(stream.snapshot().state, self._round)
+            if self._round:
+                self._views[stream] = view
+        return view
+
 
 EVENTS_PER_STEP = 1 << 20
 

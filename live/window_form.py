@@ -6,11 +6,17 @@ event is merged into its groups without reading the windows again::
                 first                    watermark
     ..............|========================|- - - -
       regions       cached groups            open windows: read when they close
+
+Also here:
+
+* Live sessions: one result per run of nearby events, final when the gap behind it has passed.
+* Windows of a number of events (TUMBLE_ROWS, HOP_ROWS), closed by their last event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,15 +31,12 @@ from ..query.windows.kept_groups import (
     Merging,
     MergingAndKeeping,
 )
-from ..query.windows.spec import TimeWindows
+from ..query.windows.spec import CountWindows, TimeWindows
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, tick_ranges, united
 from .changes import Corrected, Results
-from .forms import Evaluator, Form, Ticks, chosen, half_open, ticks_of
-from .relations import snapshot_of
-
-__all__ = ["END", "START", "WindowForm"]
+from .forms import Evaluator, Form, Ticks, chosen, half_open, snapshot_of, ticks_of
 
 START, END = "#start", "#end"
 KEPT_EVENTS_MAX = 1 << 20
@@ -258,3 +261,182 @@ def _is_plain(type_: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(type_) or pa.types.is_boolean(type_) or pa.types.is_string(type_)
     )
+
+
+KEPT = "#kept"
+
+
+class SessionForm(Form):
+    """Sessions with a gap in ticks; the evaluator does not apply HAVING (``KEPT``), as sessions
+    that fail it still separate others.
+    """
+
+    kind = "sessions"
+    emits_changes = True
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        columns: tuple[str, ...],
+        seed: bytes,
+        gap: int,
+        keys: Sequence[str],
+    ) -> None:
+        super().__init__(evaluator, columns)
+        self._seed = seed
+        self._gap = gap
+        self._keys = keys
+        self._longest = gap
+
+    def closed(self, watermark: int) -> int:
+        """A neighbour at exactly a gap still joins: the tick after a session must be past."""
+        return watermark if watermark == INT64_MAX else moved(watermark, -1)
+
+    def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
+        if known < INT64_MAX:
+            high = min(high, self.closed(known))
+        stop = min(known, moved(high, 1))
+        back = 2 * (self._longest + self._gap)
+        span = snapshot.time_range
+        while True:
+            begin = INT64_MIN if low <= INT64_MIN else moved(low, -self._gap - back)
+            if span is None or begin <= span[0]:
+                begin = INT64_MIN
+            read = half_open(begin, stop) if low <= high else (0, 0)
+            result = self.evaluator.over(snapshot, *read)
+            table, ticks = self._table(result, low, high, lambda t: ticks_of(t, END) - 1)
+            starts = ticks_of(table, START)
+            if begin <= INT64_MIN or not (starts < moved(begin, self._gap)).any():
+                break
+            back *= 2
+        if len(ticks):
+            self._longest = max(self._longest, int((ticks - starts).max()))
+        keys = [table.column(name) for name in self._keys]
+        names = digests(self._seed, [pa.array(starts), *keys])
+        found = Results(ticks, names, chosen(table, self.columns))
+        if KEPT not in table.schema.names:
+            return found
+        return found.where(np.array(table.column(KEPT).fill_null(False).to_numpy(), np.bool_))
+
+    def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
+        """From the tick before an event to the end of its session."""
+        return united(
+            tuple(
+                (moved(first, -1), max(last, self._end(snapshot, first, last, watermark)))
+                for first, last in spans
+            )
+        )
+
+    def _end(self, snapshot: Snapshot, first: int, last: int, watermark: int) -> int:
+        ahead = 2 * (self._longest + self._gap)
+        while True:
+            stop = moved(last, ahead)
+            read = half_open(moved(first, -self._gap), stop)
+            table = self.evaluator.over(snapshot, *read).arrow()
+            starts, ends = ticks_of(table, START), ticks_of(table, END)
+            met = starts <= moved(last, self._gap)
+            if stop >= watermark or not (ends[met] > stop).any():
+                return min(watermark, int(ends[met].max()) - 1) if met.any() else last
+            ahead *= 2
+
+    def explain(self) -> list[tuple[str, str]]:
+        return [
+            ("class", f"{self.kind} (gap {self._gap} ticks)"),
+            ("reach", f"sessions so far up to {self._longest} ticks long"),
+            ("closed", "when the watermark passes the end of the pause behind the last event"),
+            ("state", "none: what may belong to an open session is read again"),
+        ]
+
+
+NUMBER, LAST = "#number", "#end"
+
+
+class CountForm(Form):
+    """The evaluator gives ``NUMBER``, ``LAST`` and keys; ``numbers`` select the window's number."""
+
+    kind = "counted windows"
+    corrects = False
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        columns: tuple[str, ...],
+        seed: bytes,
+        windows: CountWindows,
+        keys: Sequence[str],
+        numbers: Sequence[str],
+    ) -> None:
+        super().__init__(evaluator, columns)
+        self._seed = seed
+        self._windows = windows
+        self._keys = keys
+        self._numbers = numbers
+
+    def following(self, snapshot: Snapshot, number: int, known: int) -> tuple[Results, int]:
+        """The windows from ``number`` on that are closed at ``known``, and the next number."""
+        total = int(snapshot.aggregate((), None, known + 1).count)
+        beyond = max(number, self._windows.complete(total))
+        position = number * self._windows.slide
+        low, high = 0, 0
+        skipped = 0
+        if beyond > number:
+            low, high = self._tick_of(snapshot, position), known + 1
+            skipped = position - int(snapshot.aggregate((), None, low).count)
+        table = self.evaluator.over(_Behind(snapshot, low, skipped), low, high).arrow()
+        ticks = ticks_of(table, LAST)
+        shown = chosen(table, self.columns)
+        for name in self._numbers:
+            place = shown.schema.names.index(name)
+            moved = pa.array(shown.column(place).to_numpy() + number)
+            shown = shown.set_column(place, name, moved)
+        numbers = pa.array(table.column(NUMBER).to_numpy() + number)
+        keys = [table.column(name) for name in self._keys]
+        return Results(ticks, digests(self._seed, [numbers, *keys]), shown), beyond
+
+    @staticmethod
+    def _tick_of(snapshot: Snapshot, position: int) -> int:
+        span = snapshot.time_range
+        assert span is not None
+        low, high = span
+        while low < high:  # the least tick with more than ``position`` events up to it
+            middle = (low + high) // 2
+            if snapshot.aggregate((), None, middle + 1).count > position:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
+        """Always empty: only ``following`` gives windows."""
+        return self.following(snapshot, 0, -1)[0]
+
+    def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
+        return ()
+
+    def explain(self) -> list[tuple[str, str]]:
+        return [
+            ("class", f"{self.kind} ({self._windows.describe()})"),
+            ("reach", "none: late events are counted in from then on"),
+            ("closed", "with the last event of the window"),
+            ("state", "the number of the next window"),
+        ]
+
+
+class _Behind(Snapshot):
+    """A snapshot without the events before a tick and without the first ``skipped`` at it."""
+
+    def __init__(self, snapshot: Snapshot, tick: int, skipped: int) -> None:
+        super().__init__(snapshot.state)
+        self._tick = tick
+        self._skipped = skipped
+
+    def scan(
+        self, start: int | None = None, end: int | None = None, *given: Any, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        left = self._skipped
+        begin = self._tick if start is None else max(start, self._tick)
+        for batch in super().scan(begin, end, *given, **options):
+            dropped = min(left, batch.num_rows)
+            left -= dropped
+            if dropped < batch.num_rows:
+                yield batch.slice(dropped)

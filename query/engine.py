@@ -37,9 +37,8 @@ from .contract.result import Result
 from .modification import NO_CONDITION, Deletion, Update, check_condition
 from .operators import BINDERS, OPENERS, PLANNERS
 from .plan.nodes import QueryPlan
-from .plan.planner import Planning, plan_query
+from .plan.planner import Planning, is_small, plan_query
 from .plan.prepared import PreparedQuery, prepare
-from .plan.small_queries import is_small
 from .region import Region
 from .relational.evaluation import evaluated_by
 from .relational.interface import RelationalExecutor

@@ -23,9 +23,8 @@ from ..errors import SqlError
 from ..schema import StreamSchema
 from .contract.cancellation import QueryControl
 from .sql.dialect import error_at, parse_predicate, position_of
-from .sql.silent_loss import is_text, lost_by_cast
-from .sql.sql_types import sql_type
-from .sql.time_texts import cast_of_texts
+from .sql.gate import is_text, lost_by_cast
+from .sql.sql_types import cast_of_texts, sql_type
 
 if TYPE_CHECKING:
     from .engine import QueryEngine

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import SqlError
-from .binding.recent_outline import recent_outline
+from .binding.recent_binding import recent_outline
 from .contract.result import tuples
 from .sql.match_outline import MatchOutline, match_outline
 

@@ -88,7 +88,7 @@ class _Planners(dict[type, Plan]):
 
 def _windows() -> Parts:
     from .binding.window_binding import BoundWindows, bind_windows
-    from .plan.rollup_plan import plan_windowed
+    from .plan.window_plan import plan_windowed
     from .run.window_operator import (
         FilledOperator,
         RollupOperator,
@@ -136,16 +136,16 @@ def _recent() -> Parts:
 
 
 def _net() -> Parts:
-    from .binding.net_binding import BoundNet, bind_net
-    from .plan.net_plan import plan_net
+    from .binding.relation_binding import BoundNet, bind_net
+    from .plan.relation_plan import plan_net
     from .run.relation_operators import NetOperator
 
     return Parts(bind_net, BoundNet, plan_net, {NetRows: NetOperator})
 
 
 def _system_table() -> Parts:
-    from .binding.system_binding import BoundSystemTable, bind_system_table
-    from .plan.system_plan import plan_system_table
+    from .binding.relation_binding import BoundSystemTable, bind_system_table
+    from .plan.relation_plan import plan_system_table
     from .run.relation_operators import SystemTableOperator
 
     return Parts(
@@ -154,8 +154,8 @@ def _system_table() -> Parts:
 
 
 def _frame() -> Parts:
-    from .binding.frame_binding import BoundFrame, bind_frame
-    from .plan.frame_plan import plan_frame
+    from .binding.relation_binding import BoundFrame, bind_frame
+    from .plan.relation_plan import plan_frame
     from .run.relation_operators import FrameOperator
 
     return Parts(bind_frame, BoundFrame, plan_frame, {FrameRows: FrameOperator})

@@ -42,7 +42,7 @@ from .contract.explanation import Plan
 from .contract.result import Result
 from .insertion import Insertion, default_of
 from .modification import Deletion, Update
-from .plan.system_plan import index_rows, live_rows, stream_rows
+from .plan.relation_plan import index_rows, live_rows, stream_rows
 from .sql.dialect import (
     AlterStream,
     CreateIndexOn,

@@ -23,8 +23,8 @@ from ..store.pin_files import drop_pin, keep_pin, load_pin, renew_pin, sweep_pin
 from ..store.pins import Pin
 from ..store.recovery import load
 from .local import local_path
+from .opening import remote_stream
 from .options import Options
-from .server_backend import remote_stream
 
 __all__ = [
     "CommitSpan",

@@ -97,7 +97,7 @@ class LocalBackend:
 
     def _check_filter(self, store: Store, scan: ScanRequest) -> None:
         """Run the filter on an empty stream, to report errors before tasks run."""
-        from .pinned_catalog import PinnedCatalog, query_engine
+        from .queries import PinnedCatalog, query_engine
 
         assert scan.filter is not None
         catalog = PinnedCatalog(store, empty=True)
@@ -115,7 +115,7 @@ class LocalBackend:
         columns: list[str],
         metrics: ScanMetrics,
     ) -> Iterator[pa.RecordBatch]:
-        from .pinned_catalog import PinnedCatalog, query_engine
+        from .queries import PinnedCatalog, query_engine
 
         assert scan.filter is not None
         catalog = PinnedCatalog(store, {self._stream: partition.pin})
@@ -133,8 +133,7 @@ class LocalBackend:
 
     def query_schema(self, text: str) -> pa.Schema:
         """Schema of a query's result, from streams without events."""
-        from .pinned_catalog import PinnedCatalog, bare, query_engine
-        from .queries import query_tree
+        from .queries import PinnedCatalog, bare, query_engine, query_tree
 
         query_tree(text)  # refuses other statements
         with self._open() as store, query_engine(PinnedCatalog(store, empty=True)) as engine:
@@ -146,8 +145,7 @@ class LocalBackend:
 
     def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
         """Cut a query into parts that run on the same pins."""
-        from .pinned_catalog import PinnedCatalog, query_engine
-        from .queries import QueryPartition, divided
+        from .queries import PinnedCatalog, QueryPartition, divided, query_engine
 
         with self._open() as store:
             catalog = PinnedCatalog(store, growing=True)
@@ -157,8 +155,7 @@ class LocalBackend:
         return [QueryPartition(part, catalog.pins) for part in cut.parts]
 
     def run_query(self, text: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from .pinned_catalog import PinnedCatalog, query_engine
-        from .queries import QueryPartition
+        from .queries import PinnedCatalog, QueryPartition, query_engine
 
         if not isinstance(partition, QueryPartition):  # Spark's placeholder for an empty plan
             return

@@ -23,7 +23,7 @@ from ..store.prune import Prune, Pruner
 from ..store.segment import TICK_MAX, TICK_MIN, rows_within
 from .local import LocalBackend, local_path
 from .options import Options
-from .pinned_catalog import PinnedCatalog, query_engine
+from .queries import PinnedCatalog, query_engine
 from .reader import ScanReader
 from .task_metrics import CountedSnapshot
 from .types import spark_schema

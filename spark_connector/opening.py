@@ -1,13 +1,91 @@
-"""Choice of the backend: the store's files by ``path``, a server by ``url``."""
+"""Choice of the backend: the store's files by ``path``, a server by ``url``.
+
+Also here:
+
+* Backend for ``option("url", ...)``: a stream read from a server as Arrow over HTTP.
+"""
 
 from __future__ import annotations
 
-from .backend import Backend
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from ..client import StreamRoutes, Transport
+from ..client.calls import query
+from ..errors import InvalidArgument
+from ..schema import StreamSchema
+from .backend import Backend, EventPartition, ScanRequest
 from .local import LocalBackend
 from .options import Options
-from .server_backend import ServerBackend
 
-__all__ = ["open_backend"]
+
+def remote_stream(options: Options) -> StreamRoutes:
+    assert options.url is not None
+    transport = Transport(options.url, options.token, options.timeout, options.retries)
+    return StreamRoutes(transport, options.stream or "")
+
+
+class ServerBackend:
+    def __init__(self, options: Options) -> None:
+        self._stream = remote_stream(options)
+
+    def describe(self) -> StreamSchema:
+        return self._stream.schema()
+
+    def has_view(self, name: str) -> bool:
+        text = (
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' AND "
+            "table_type = 'VIEW'"
+        )
+        found = self._stream.transport.batches(query(text)).read_all()
+        return name.lower() in map(str.lower, found.column(0).to_pylist())
+
+    def count(self) -> int:
+        return self._stream.count()
+
+    def plan(self, scan: ScanRequest) -> list[EventPartition]:
+        """Have the server pin a version and cut it; a wrong predicate fails before tasks run."""
+        if scan.filter is not None:
+            self._stream.check_filter(scan.filter)
+        answer = self._stream.partitions(
+            scan.parts, start=scan.start, end=scan.end, version=scan.as_of
+        )
+        return [
+            EventPartition(part["start"], part["end"], answer["version"])
+            for part in answer["partitions"]
+        ]
+
+    def read(self, scan: ScanRequest, partition: EventPartition) -> Iterator[pa.RecordBatch]:
+        return iter(
+            self._stream.events(
+                list(dict.fromkeys(scan.columns)),
+                scan.filter,
+                scan.limit,
+                start=partition.start,
+                end=partition.end,
+                version=partition.pin,
+            )
+        )
+
+    def query_schema(self, text: str) -> pa.Schema:
+        """Schema of a query's result, from an answer without rows."""
+        return self._stream.query_schema(text)
+
+    def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
+        """One partition: the server runs the query."""
+        if parts is not None and parts > 1:
+            raise InvalidArgument(
+                "a query behind a url runs in the server, in one piece; leave out the option "
+                "'numPartitions', or read the store by its 'path'"
+            )
+        return [InputPartition(text)]
+
+    def run_query(self, text: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        del partition
+        transport = self._stream.transport
+        return iter(transport.batches(query(text)))
 
 
 def open_backend(options: Options) -> Backend:

@@ -31,8 +31,7 @@ import pyarrow as pa
 
 from ..errors import InvalidArgument, NotAStore, SchemaMismatch, StreamNotFound
 from ..formats import BadRow
-from ..ingest.quarantine import BadRows
-from ..ingest.report import IngestReport, Progress, Silent
+from ..ingest.report import BadRows, IngestReport, Progress, Silent
 from ..schema import StreamSchema
 from .inputs import (
     SPARK_FORMATS,
@@ -44,11 +43,11 @@ from .inputs import (
     settle,
     total_bytes,
 )
-from .loading import load_sorted, stored_keys, ticks_of
 from .local import local_path
 from .parsing import TRAIL, FileParser, RowParser, ipc_bytes
 from .session import pipeline_session
 from .types import arrow_schema, spark_schema
+from .writer import load_sorted, stored_keys, time_ticks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -393,7 +392,7 @@ class _Pipeline:
         rows = self._events(pieces, read).persist(StorageLevel.DISK_ONLY)
         try:
             time_column = F.col(f"`{schema.time}`")
-            ticks = F.expr(ticks_of(schema.time, rows.schema[schema.time].dataType))
+            ticks = F.expr(time_ticks(schema.time, rows.schema[schema.time].dataType))
             faulty = F.col("_reason").isNotNull() | time_column.isNull()
             kept = F.lit(True) if self.steps.where is None else F.expr(self.steps.where)
             figures = rows.select(

@@ -2,25 +2,190 @@
 
 The parts (``chronicle.query.plan.division``) are disjoint, unordered, and give each row once.  The
 division and its reason are logged as ``chronicle.spark`` (INFO).
+
+Also here:
+
+* Query catalog over pinned streams, so that all processes see the same events.
+* EXPLAIN for the option ``query``: the parts that ``load()`` would make.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from sqlglot import exp
 
-from ..errors import SqlError
+from ..errors import InvalidArgument, ReadOnlyStore, SqlError, StreamNotFound
+from ..indexes.definitions import has_indexes
+from ..indexes.stream_indexes import StreamIndexes
+from ..query.contract.catalog import LiveStatements
+from ..query.contract.explanation import Plan
 from ..query.engine import QueryEngine
 from ..query.plan.division import Division, Part, divide
 from ..query.plan.nodes import QueryPlan
 from ..query.sql.dialect import StatementNode, parse_statement
-from ..store.pins import Pin
+from ..schema import StreamSchema
+from ..store import Snapshot, Store
+from ..store.pins import Pin, open_pinned, pin_stream
+from ..store.snapshot import StreamState
+from ..store.views import KeptView, kept_views
 from .backend import partition_count
-from .pinned_catalog import PinnedCatalog
+from .options import Options
 
-__all__ = ["QueryPartition", "divided", "query_tree"]
+MEMORY_BYTES = 512 << 20
+"""Memory of a task's relational operators before they spill."""
+
+
+class PinnedCatalog:
+    """Streams as of pins; ``growing``: pin on first use (driver); ``empty``: without events."""
+
+    def __init__(
+        self,
+        store: Store,
+        pins: dict[str, Pin] | None = None,
+        *,
+        growing: bool = False,
+        empty: bool = False,
+        ticks: tuple[int | None, int | None] = (None, None),
+    ) -> None:
+        self._store = store
+        self.pins = dict(pins or {})
+        self._growing = growing
+        self._empty = empty
+        self._ticks = ticks
+        self._snapshots: dict[str, Snapshot] = {}
+        self._indexes: dict[str, StreamIndexes | None] = {}
+
+    @property
+    def path(self) -> Path | None:
+        local = self._store.files.local_path("")
+        return None if local is None else Path(local)
+
+    @property
+    def mode(self) -> str:
+        return "r"
+
+    @property
+    def live_statements(self) -> LiveStatements:
+        raise ReadOnlyStore("statements about live queries are for the process that writes")
+
+    def views(self) -> Mapping[str, KeptView]:
+        return kept_views(self._store.files)
+
+    def streams(self) -> list[str]:
+        driver = self._growing or self._empty
+        return self._store.streams() if driver else sorted(self.pins)
+
+    @property
+    def frames(self) -> dict[str, Any]:
+        return {}
+
+    def damaged(self) -> dict[str, str]:
+        return {}
+
+    def stream_schema(self, name: str) -> StreamSchema:
+        return self.snapshot(name).schema
+
+    def snapshot(self, name: str) -> Snapshot:
+        """A stream as of its pin; the same object each time."""
+        found = self._snapshots.get(name)
+        if found is None:
+            found = self._snapshots[name] = self._opened(name)
+        return found
+
+    def _opened(self, name: str) -> Snapshot:
+        if self._empty:
+            schema = self._store.stream(name).schema
+            return Snapshot(StreamState(schema, 0, 0, (), (), (), None, 0, 0, None, 0))
+        pin = self.pins.get(name)
+        if pin is None:
+            if not self._growing:
+                raise StreamNotFound(f"no stream {name!r} was pinned when the query was planned")
+            self._store.stream(name)  # raises, with the known names
+            pin = pin_stream(self._store.files, self._store.directory_of(name))
+            self.pins[name] = pin
+        return open_pinned(self._store.files, pin, *self._ticks)
+
+    # -- indexes --------------------------------------------------------------------------------
+
+    def indexes_of(self, name: str) -> StreamIndexes | None:
+        """The built indexes of a stream, opened for reading; None without any."""
+        if name not in self._indexes:
+            self._indexes[name] = None if self._empty else self._opened_indexes(name)
+        return self._indexes[name]
+
+    def _opened_indexes(self, name: str) -> StreamIndexes | None:
+        place = self._store.files.local_path(f"{self._store.directory_of(name)}/indexes")
+        if place is None or not has_indexes(Path(place)):
+            return None
+        found = StreamIndexes(Path(place), False)
+        if found.attributes:
+            return found
+        found.close()
+        return None
+
+    def close(self) -> None:
+        opened, self._indexes = list(self._indexes.values()), {}
+        for indexes in opened:
+            if indexes is not None:
+                indexes.close()
+
+    def rollups_of(self, name: str) -> tuple[()]:
+        return ()
+
+    def list_indexes(self, name: str) -> list[dict[str, Any]]:
+        indexes = self.indexes_of(name)
+        if indexes is None:
+            return []
+        state = self.snapshot(name).state
+        return [indexes.figures(attribute, state) for attribute in indexes.attributes]
+
+    def stream_options(self, name: str) -> dict[str, Any]:
+        return self._store.stream(name).options.to_json()
+
+    def told(self, table: str) -> tuple[()]:
+        return ()
+
+    def bounded(self, name: str, start: int | None, end: int | None) -> Snapshot:
+        """A stream's pin, opened for a time range only."""
+        return open_pinned(self._store.files, self.pins[name], start, end)
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise ReadOnlyStore("a query run by Spark reads only; change the store with chronicle sql")
+
+    append_arrow = delete_events = update_events = create_stream = drop_stream = _refuse
+    add_column = widen_column = rename_column = drop_column = create_index = drop_index = _refuse
+    set_options = rename_stream = create_view = drop_view = _refuse
+
+
+def task_processors() -> int:
+    """Processors of this task (``spark.task.cpus``); 1 on the driver."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return max(1, context.cpus()) if context is not None else 1
+
+
+@contextmanager
+def query_engine(catalog: PinnedCatalog) -> Iterator[QueryEngine]:
+    """An engine over a catalog for the block, with a thread per processor of the task."""
+    engine = QueryEngine(catalog, memory_bytes=MEMORY_BYTES, threads=task_processors())
+    try:
+        yield engine
+    finally:
+        engine.close()
+        catalog.close()
+
+
+def bare(schema: pa.Schema) -> pa.Schema:
+    """The schema with all columns nullable."""
+    return pa.schema([field.with_nullable(True) for field in schema])
 
 
 class QueryPartition(InputPartition):
@@ -44,3 +209,42 @@ def divided(
     """Plan a query over a growing ``catalog``, and divide it into about ``wanted`` parts."""
     plan = engine.plan(query_tree(text), text)
     return plan, divide(plan, catalog.snapshot, lambda size: partition_count(wanted, size))
+
+
+@dataclass(frozen=True)
+class CutPlan:
+    """How a query would be divided; ``parts`` say what each task reads.
+
+    ``kind`` is ``rows``, ``windows``, ``match``, ``whole`` or ``none`` (empty result).
+    """
+
+    kind: str
+    reason: str
+    parts: tuple[str, ...]
+    plan: Plan
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.parts)} parts ({self.kind}): {self.reason}"]
+        lines += [f"  {number}: {part}" for number, part in enumerate(self.parts)]
+        return "\n".join([*lines, str(self.plan)])
+
+
+def plan_query(**options: object) -> CutPlan:
+    """How executors would run a query, given ``path``, ``query``, ``numPartitions``.
+
+    Raises InvalidArgument without ``path`` and ``query``, and SqlError as the query itself.
+    """
+    from ..store import Store
+    from .local import local_path
+
+    asked = Options.parse({name: str(value) for name, value in options.items()}, "r")
+    if asked.path is None or asked.query is None:
+        raise InvalidArgument(
+            "plan_query expects 'path' and 'query'; behind a url a query is run in one piece"
+        )
+    with Store.open(local_path(asked.path), mode="r") as store:
+        catalog = PinnedCatalog(store, growing=True)
+        with query_engine(catalog) as engine:
+            plan, cut = divided(asked.query, engine, catalog, asked.num_partitions)
+            shown = engine.explain_plan(plan)
+    return CutPlan(cut.kind, cut.reason, tuple(map(str, cut.parts)), shown)

@@ -35,8 +35,8 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """Schema of the stream, the chosen columns, or the query's result."""
         from .opening import open_backend
+        from .reader import of_view
         from .types import spark_schema
-        from .view_reading import of_view
 
         options = of_view(Options.parse(self.options, "a"))
         backend = open_backend(options)
@@ -46,11 +46,11 @@ class DefaultSource(DataSource):
         return spark_schema(stream.arrow, stream.select(options.columns))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from .view_reading import of_view
+        from .reader import of_view
 
         options = of_view(Options.parse(self.options, "r"))
         if options.query is not None:
-            from .query_reader import QueryReader
+            from .reader import QueryReader
 
             return QueryReader(options, schema)
         from .reader import FilteringScanReader, ScanReader
@@ -68,6 +68,6 @@ class DefaultSource(DataSource):
         return EventWriter(Options.parse(self.options, "w"), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        from .stream_writer import EventStreamWriter
+        from .writer import EventStreamWriter
 
         return EventStreamWriter(Options.parse(self.options, "x"), schema, overwrite)

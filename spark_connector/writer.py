@@ -5,31 +5,101 @@ does not name.  With ``txnAppId`` and ``txnVersion`` a repeated write does nothi
 ``mode("overwrite")`` replaces a time range in the same commit, or with ``truncate=true`` all
 events.  Each task sorts its own events: range-partition by time before, or reads must merge
 overlapping segments.
+
+Also here:
+
+* The time range that an overwrite replaces: ``startTime`` and ``endTime``, or ``replaceWhere``.
+* The streaming sink: every micro-batch is one bulk load with one commit.
+* Loading a DataFrame with a commit by the driver, which therefore learns the outcome.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 
-from ..errors import InvalidArgument, NotAStore, SchemaMismatch, StreamNotFound
-from ..ingest.sink import Job, Over, Sink
+from ..core.times import time_text
+from ..errors import InvalidArgument, InvalidData, NotAStore, SchemaMismatch, StreamNotFound
+from ..ingest.sink import Job, Outcome, Over, Sink
 from ..ingest.target import Target
 from ..schema import StreamSchema
+from ..store.tail import ticks_of
+from .backend import time_bounds
 from .local import local_path
 from .options import Options
-from .overwriting import inside, replaced_range, replaces_range
 from .types import WriteConversion, arrow_schema
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["EventWriter", "StagedMessage", "open_sink", "stage_task"]
+    from ..ingest.target import Target
+
+
+def replaces_range(options: Options) -> str | None:
+    """Name of the option that gives a range; None without one."""
+    given = {
+        "replaceWhere": options.replace_where,
+        "startTime": options.start_time,
+        "endTime": options.end_time,
+    }
+    return next((name for name, text in given.items() if text is not None), None)
+
+
+def replaced_range(options: Options, schema: StreamSchema) -> Over:
+    """The range in ticks; SqlError if ``replaceWhere`` is no time range."""
+    if options.replace_where is not None:
+        return _range_of(options.replace_where, schema)
+    start, end = time_bounds(options, schema)
+    if start is not None and end is not None and start >= end:
+        raise InvalidArgument(
+            f"expected endTime after startTime, found {options.start_time} and {options.end_time}"
+        )
+    return start, end
+
+
+def _range_of(predicate: str, schema: StreamSchema) -> Over:
+    from ..store import Store
+    from ..store.memory_files import MemoryFiles
+    from .queries import PinnedCatalog, query_engine
+
+    with Store.open("memory", files=MemoryFiles()) as store:
+        store.create_stream("stream", schema)
+        with query_engine(PinnedCatalog(store, empty=True)) as engine:
+            return engine.time_range("stream", predicate)
+
+
+def inside(batch: pa.RecordBatch, schema: StreamSchema, over: Over) -> pa.RecordBatch:
+    """The batch, if all its events are in the range; else InvalidData."""
+    if batch.column(schema.time).null_count:
+        return batch  # refused at the write, with the column's name
+    start, end = over
+    ticks = ticks_of(batch, schema)
+    outside = np.zeros(ticks.size, np.bool_)
+    if start is not None:
+        outside |= ticks < start
+    if end is not None:
+        outside |= ticks >= end
+    if outside.any():
+        tick = int(ticks[outside][0])
+        shown = tick if schema.time_unit is None else time_text(tick, schema.time_type)
+        raise InvalidData(
+            f"an event at {shown} is not in the range that mode('overwrite') replaces: filter the "
+            "DataFrame, or replace a longer range"
+        )
+    return batch
 
 
 @dataclass(frozen=True)
@@ -147,3 +217,129 @@ class EventWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         open_sink(self.options).abort(self.job.name)
+
+
+class EventStreamWriter(DataSourceStreamArrowWriter):
+    """Writes micro-batches into a stream; output mode ``complete`` is refused."""
+
+    def __init__(self, options: Options, given: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise InvalidArgument(
+                "a stream of events is append-only: use outputMode('append'), not 'complete'"
+            )
+        self.options = options
+        self.given = given
+        self.job = open_sink(options, given).new_job()
+        WriteConversion(given, self.job.schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        query = batch = None
+        if context is not None:
+            query = context.getLocalProperty("sql.streaming.queryId")
+            batch = context.getLocalProperty("streaming.sql.batchId")
+        sink = open_sink(self.options)
+        sink.prepare(self.job)
+        part, staged = stage_task(sink, self.job, self.given, iterator)
+        application = self.options.txn_app_id or (f"query {query}" if query else None)
+        version = None if batch is None else int(batch)
+        return StagedMessage(part, staged, self.job.name, application, version)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        done = [message for message in messages if isinstance(message, StagedMessage)]
+        if not done:
+            return
+        application = done[0].application
+        open_sink(self.options).commit(
+            done[0].job,
+            [item for message in done for item in message.staged],
+            application=application,
+            version=None if application is None else batchId,
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Remove what a micro-batch staged; the rest is swept after a day."""
+        sink = open_sink(self.options)
+        for job in {m.job for m in messages if isinstance(m, StagedMessage)}:
+            sink.abort(job)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    sink: Sink
+    job: Job
+    given: T.StructType
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        part, staged = stage_task(self.sink, self.job, self.given, batches)
+        yield pa.record_batch([pa.array([pickle.dumps((part, staged))])], names=["staged"])
+
+
+def load_sorted(
+    rows: DataFrame,
+    schema: StreamSchema,
+    sink: Sink,
+    parts: int,
+    application: str,
+    *,
+    order: Sequence[str] = (),
+    committing: Callable[[str], None] = lambda _: None,
+) -> Outcome:
+    """Range-partition rows by time into ``parts`` tasks, sort, stage and commit them.
+
+    ``order`` columns order equal times.  ``application`` is committed at most once; ``committing``
+    is called with it before the commit.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = {name.lower() for name in schema.names}
+    columns = [F.col(f"`{name}`") for name in rows.columns if name.lower() in names]
+    time_column = F.col(f"`{schema.time}`")
+    spread = rows.repartitionByRange(parts, time_column) if parts > 1 else rows.coalesce(1)
+    ordered = spread.sortWithinPartitions(time_column, *order).select(*columns)
+    job = sink.new_job()
+    sink.prepare(job)
+    try:
+        stage = _Stage(sink, job, ordered.schema)
+        found = ordered.mapInArrow(stage, "staged binary").collect()
+        results = sorted((pickle.loads(row["staged"]) for row in found), key=lambda one: one[0])
+        staged = [item for _, items in results for item in items]
+        committing(application)
+        return sink.commit(job.name, staged, application=application, version=0)
+    except BaseException:
+        sink.abort(job.name)
+        raise
+
+
+def stored_keys(
+    spark: SparkSession, target: Target, stream: str, keys: Sequence[str], first: int, last: int
+) -> DataFrame:
+    """Key columns of the stored events from ``first`` to ``last`` (see ``ticks_of``), inclusive."""
+    from . import register
+
+    register(spark)
+    path = target.path if target.database is None else target.database.path
+    options = {
+        "path": path,
+        "url": target.url,
+        "token": target.token,
+        "stream": stream,
+        "columns": ",".join(f'"{key}"' for key in keys),
+        "startTime": first,
+        "endTime": last + 1,
+    }
+    reader = spark.read.format("chronicle")
+    for name, value in options.items():
+        if value is not None:
+            reader = reader.option(name, str(value))
+    return reader.load()
+
+
+def time_ticks(column: str, type_: T.DataType) -> str:
+    """SQL for a time column in the reader's units: microseconds, or the integer itself."""
+    name = f"`{column}`"
+    if isinstance(type_, T.TimestampType):
+        return f"unix_micros({name})"
+    if isinstance(type_, T.TimestampNTZType):
+        return f"timestampdiff(MICROSECOND, timestamp_ntz'1970-01-01 00:00:00', {name})"
+    return name

@@ -23,15 +23,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ..errors import ChronicleError, ResourceLimit, StoreClosed
-from .cold_files import DOOMED, MOVING, purge_quietly
+from .cold_file import DOOMED, MOVING, purge_quietly
 from .commits import Commits
-from .compaction import RUNS_MAX, compact, expelled
+from .compaction import RUNS_MAX, Interrupted, compact, expelled
 from .deleting import Addition, Change, Choice, delete_events, replace_events, update_events
-from .fold import Interrupted
-from .moving import Chosen, Moved, Stopped, ending_before, move_segments
+from .floor import Hold, loosened
+from .moving import Chosen, Moved, Pace, Stopped, ending_before, move_segments
 from .object_store import ObjectStore
-from .pace import Pace
-from .retention import Hold, loosened
 from .segment import TICK_MIN
 
 __all__ = ["Compactor", "Flusher"]

@@ -15,6 +15,10 @@ detected even when it has the same name::
 
 Invariants: base segments are in time order, late runs in order of arrival.  A file that neither the
 manifest nor the log's extent names is garbage: left by a crash, or kept for a reader.
+
+Also here:
+
+* Bulk-load jobs in a stream's manifest, so that each is committed once. ``jobs`` has by name::
 """
 
 from __future__ import annotations
@@ -32,32 +36,11 @@ from .manifest import NEEDED
 from .options import StreamOptions
 from .segment_list import (
     COUNTER_BITS,
-    COUNTER_MASK,
     IDENTITY_BITS,
     SegmentEntry,
     SegmentList,
     pages_to_json,
-    segment_name,
 )
-
-__all__ = [
-    "COUNTER_BITS",
-    "COUNTER_MASK",
-    "QUARANTINE",
-    "Layout",
-    "ReadAs",
-    "SegmentEntry",
-    "SegmentList",
-    "StreamManifest",
-    "directory_name",
-    "first_id",
-    "log_name",
-    "new_identity",
-    "number_of",
-    "segment_name",
-    "stream_name",
-]
-
 
 QUARANTINE = "quarantine"
 """Directory in a stream for damaged files that its state no longer names."""
@@ -298,3 +281,70 @@ class StreamManifest:
         if entry.layout == len(self.layouts):
             return False
         return None in self.layouts[entry.layout].names[: entry.columns]
+
+
+JOBS_REMEMBERED = 256
+
+
+@dataclass(frozen=True)
+class BulkCommit:
+    """Result of a commit of staged segments: ``events`` of which ``late`` went to ``runs``, and
+    base ``segments``, at a commit ``position``.  ``repeated``: the figures of an earlier commit of
+    the job.  ``duplicates`` were left out.
+    """
+
+    events: int
+    late: int
+    segments: int
+    runs: int
+    position: int
+    repeated: bool = False
+    duplicates: int = 0
+
+
+def committed(
+    jobs: dict[str, Any], job: str, application: str | None = None, version: int | None = None
+) -> BulkCommit | None:
+    """The earlier commit of a job or of an application's version; None without one."""
+    found = jobs.get(f"job:{job}")
+    if found is None and application is not None and version is not None:
+        last = jobs.get(f"app:{application}")
+        if last is not None and last["version"] >= version:
+            found = last
+    if found is None:
+        return None
+    figures = {name: found[name] for name in ("events", "late", "segments", "runs", "position")}
+    return BulkCommit(**figures, repeated=True, duplicates=found.get("duplicates", 0))
+
+
+def truncated_at(jobs: dict[str, Any]) -> int:
+    """Commit position of a stream's last truncation; 0 without one."""
+    return int(jobs.get("truncated", {"position": 0})["position"])
+
+
+def remembered(
+    jobs: dict[str, Any],
+    job: str,
+    result: BulkCommit,
+    application: str | None,
+    version: int | None,
+) -> dict[str, Any]:
+    record = {
+        "events": result.events,
+        "late": result.late,
+        "segments": result.segments,
+        "runs": result.runs,
+        "position": result.position,
+    }
+    if result.duplicates:
+        record["duplicates"] = result.duplicates
+    kept = dict(jobs)
+    if application is not None and version is not None:
+        kept[f"app:{application}"] = {**record, "version": version}
+    kept[f"job:{job}"] = record
+    names = sorted(
+        (name for name in kept if name.startswith("job:")), key=lambda name: kept[name]["position"]
+    )
+    for name in names[:-JOBS_REMEMBERED]:
+        del kept[name]
+    return kept

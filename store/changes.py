@@ -4,6 +4,10 @@ Every event that was committed after the first pin and up to the second is given
 time order, ties in order of arrival (see ``difference``), unless it was deleted up to the second or
 dropped by retention.  Ranges that may differ come from the manifests and then from the trees'
 counts, without reading an event.  A truncation cannot be followed: it raises ``SnapshotExpired``.
+
+Also here:
+
+* The events of a later snapshot that an earlier one lacks, each once, in time order.
 """
 
 from __future__ import annotations
@@ -16,16 +20,87 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import CorruptBlock, SnapshotExpired
-from .bulk_jobs import truncated_at
+from .catalog import truncated_at
 from .deletions import DeletedEvents
-from .difference import added_events, left_of, shown_from
 from .file_contract import Files
 from .pins import Pin, catalog_of, journal_of, open_pinned
 from .segment import TICK_MAX, TICK_MIN
 from .snapshot import Snapshot
 from .tail import ticks_of
 
-__all__ = ["NewRange", "new_events", "new_ranges"]
+
+def added_events(
+    earlier: Snapshot | None,
+    later: Snapshot,
+    start: int | None,
+    end: int | None,
+    columns: Sequence[str],
+    check: Callable[[], None] | None = None,
+    deleted: Sequence[DeletedEvents] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Events of [start, end), in ticks, in ``later`` beyond ``earlier`` (None: empty), by batch."""
+    start = shown_from(earlier, start)
+    known, changed = left_of(earlier, start, end, check, deleted)
+    wanted = list(columns)
+    if known.size == 0:
+        yield from later.scan(start, end, wanted, check=check)
+        return
+    time = later.schema.time
+    needed = wanted if time in wanted else [*wanted, time]
+    run_tick, run_length = 0, 0  # last tick of the previous batch, and its events so far
+    for batch in later.scan(start, end, needed, check=check):
+        ticks = ticks_of(batch, later.schema)
+        begins = np.flatnonzero(np.concatenate(([True], ticks[1:] != ticks[:-1])))
+        lengths = np.diff(np.append(begins, ticks.size))
+        rank = np.arange(ticks.size) - np.repeat(begins, lengths)
+        if run_length and ticks[0] == run_tick:
+            rank[: lengths[0]] += run_length
+        distinct = ticks[begins]
+        low = np.searchsorted(known, distinct, "left")
+        counts = np.searchsorted(known, distinct, "right") - low
+        fresh = rank >= np.repeat(counts, lengths)
+        if changed.any():
+            place = np.minimum(rank + np.repeat(low, lengths), known.size - 1)
+            fresh |= changed[place]
+        run_length = int(rank[-1]) + 1
+        run_tick = int(ticks[-1])
+        if not fresh.any():
+            continue
+        chosen = batch if fresh.all() else batch.filter(pa.array(fresh))
+        yield chosen.select(wanted) if needed is not wanted else chosen
+
+
+def shown_from(snapshot: Snapshot | None, start: int | None) -> int | None:
+    """Start of the range that a snapshot shows in full: events that reappear there are not new."""
+    floor = None if snapshot is None else snapshot.state.floor
+    if floor is None or start is None:
+        return floor if start is None else start
+    return max(floor, start)
+
+
+def left_of(
+    snapshot: Snapshot | None,
+    start: int | None,
+    end: int | None,
+    check: Callable[[], None] | None = None,
+    deleted: Sequence[DeletedEvents] = (),
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """The ticks of a snapshot that later deletes left, in order, and which of them changed."""
+    if snapshot is None:
+        return np.empty(0, np.int64), np.empty(0, np.bool_)
+    schema = snapshot.schema
+    batches = snapshot.scan(start, end, [schema.time], check=check)
+    parts = [ticks_of(batch, schema) for batch in batches]
+    ticks = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    changed = np.zeros(ticks.size, np.bool_)
+    for each in deleted:
+        places = each.places(ticks)
+        if each.changed:
+            changed[places] = True
+        else:
+            ticks, changed = np.delete(ticks, places), np.delete(changed, places)
+    return ticks, changed
+
 
 PIECES_MAX = 65_536
 

@@ -21,7 +21,7 @@ from ..core.json_text import is_json, read_json
 from ..errors import ChronicleError, CorruptStore
 from ..schema import StreamSchema
 from .block import open_block
-from .catalog import StreamManifest, log_name, segment_name
+from .catalog import StreamManifest, log_name
 from .columns import ColumnView
 from .file_contract import Files
 from .garbage import sizes
@@ -42,6 +42,7 @@ from .node import read_node
 from .progress import each
 from .recovery import Recovered, load
 from .segment import SegmentFile, SegmentView
+from .segment_list import segment_name
 from .segment_views import OPENED_MAX, open_entry
 
 __all__ = ["CheckReport", "Problem", "check_stream", "check_view"]

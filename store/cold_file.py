@@ -12,31 +12,190 @@ Guarantee: pages are never evicted singly, so arrays that point into a mapping s
 mappings are evicted, least recently used first, above ``CACHE_BYTES`` (or
 ``CHRONICLE_COLD_CACHE_BYTES`` of the environment); an evicted one takes space until its readers
 end.  The files are unnamed, in ``TMPDIR``, and private to this process.
+
+Also here:
+
+* Stubs: the local remainder of a segment that has moved to an object.
+* The file layer for segments that may have moved to objects.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
+import logging
 import mmap
 import os
+import posixpath
+import struct
 import tempfile
 import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from ..core.ownership import ModuleLock, OwnedLock, OwnThreads
-from ..errors import SnapshotExpired, StorageFailed, StoreClosed
-from .cold_stub import PAGE, SUFFIX, ColdStub
-from .file_contract import Files, short_read
+from ..errors import CorruptStore, SnapshotExpired, StorageFailed, StoreClosed, UnsupportedFormat
+from .file_contract import Files, ReadFile, short_read
+from .files import Range, requests
+from .manifest import MANIFEST
 from .object_store import REQUESTS, object_store
-from .read_plan import Range, requests
 
-__all__ = ["ColdFile", "ColdMapping", "cache"]
+SUFFIX = ".cold"
+MAGIC = b"CHRCOLD"
+VERSION = 2
+PAGE = 4096
+_HEAD = struct.Struct("<7sBQQ")
+
+
+@dataclass(frozen=True)
+class ColdStub:
+    """Address and digests (XXH3-64) of a segment, and its cached page-aligned (offset, length)
+    ranges.
+    """
+
+    store: str
+    key: str
+    length: int
+    digest: str
+    ranges: tuple[tuple[int, int], ...]
+    kept_digest: str
+    heads: tuple[tuple[int, int], ...] = ()
+    heads_digest: str = ""
+
+    def to_bytes(self, kept: bytes, heads: bytes = b"") -> bytes:
+        body = json.dumps(
+            {
+                "store": self.store,
+                "key": self.key,
+                "bytes": self.length,
+                "digest": self.digest,
+                "kept": [list(found) for found in self.ranges],
+                "kept_digest": self.kept_digest,
+                **self._of_heads(),
+            }
+        ).encode()
+        version = VERSION if self.heads else 1
+        start = _HEAD.pack(MAGIC, version, len(body), xxh3_64_intdigest(body))
+        return start + body + kept + heads
+
+    def _of_heads(self) -> dict[str, object]:
+        if not self.heads:
+            return {}
+        return {"heads": [list(found) for found in self.heads], "heads_digest": self.heads_digest}
+
+    @classmethod
+    def read(cls, files: Files, path: str) -> ColdStub:
+        """Read the stub without the cached bytes; ``CorruptStore`` or ``UnsupportedFormat``."""
+        with files.open(path) as file:
+            if file.size < _HEAD.size:
+                raise _damaged(path, f"it has {file.size} bytes")
+            magic, version, length, checksum = _HEAD.unpack(bytes(file.read(0, _HEAD.size)))
+            if magic != MAGIC:
+                raise _damaged(path, "it is no stub of a segment")
+            if version > VERSION:
+                raise UnsupportedFormat(
+                    f"{path} has format version {version}, this Chronicle reads up to {VERSION}: "
+                    "use a newer release"
+                )
+            if length > file.size - _HEAD.size:
+                raise _damaged(path, "it was cut")
+            text = bytes(file.read(_HEAD.size, length))
+        if xxh3_64_intdigest(text) != checksum:
+            raise _damaged(path, "it does not hash to what it says")
+        try:
+            body = json.loads(text)
+            return cls(
+                body["store"],
+                body["key"],
+                body["bytes"],
+                body["digest"],
+                tuple((offset, size) for offset, size in body["kept"]),
+                body["kept_digest"],
+                tuple((offset, size) for offset, size in body.get("heads", ())),
+                body.get("heads_digest", ""),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise _damaged(path, f"it misses something: {error!r}") from None
+
+    def kept(self, files: Files, path: str) -> Iterator[tuple[int, memoryview]]:
+        behind = sum(length for _, length in self.heads)
+        return _ranges(files, path, self.ranges, self.kept_digest, behind)
+
+    def kept_heads(
+        self, files: Files, path: str, wanted: Sequence[Range]
+    ) -> Iterator[tuple[int, memoryview]]:
+        """Cached leaf heads that overlap ranges, as (offset, bytes); verified by their blocks."""
+        heads = np.array(self.heads, np.int64).reshape(-1, 2)
+        offsets, behind = heads[:, 0], heads.sum(axis=1)
+        chosen = np.zeros(len(heads), np.bool_)
+        for offset, length in wanted:
+            low, high = np.searchsorted(behind, offset, "right"), offset + length
+            chosen[low : np.searchsorted(offsets, high)] = True
+        numbers = np.flatnonzero(chosen)
+        if not len(numbers):
+            return
+        places = np.concatenate([[0], np.cumsum(heads[:, 1])])
+        runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)  # adjacent in the stub
+        with files.open(path) as file:
+            begin = file.size - int(places[-1])
+            if begin < 0:
+                raise _damaged(path, "it was cut")
+            asked = [
+                (begin + int(places[run[0]]), int(places[run[-1] + 1] - places[run[0]]))
+                for run in runs
+            ]
+            file.announce(asked)
+            for run, place in zip(runs, asked, strict=True):
+                content = memoryview(file.read(*place))
+                for number in run.tolist():
+                    start = int(places[number] - places[run[0]])
+                    yield int(offsets[number]), content[start : start + int(heads[number, 1])]
+
+    def check_heads(self, files: Files, path: str) -> None:
+        for _ in _ranges(files, path, self.heads, self.heads_digest, 0):
+            pass
+
+
+def _ranges(
+    files: Files, path: str, ranges: Sequence[tuple[int, int]], digest: str, behind: int
+) -> Iterator[tuple[int, memoryview]]:
+    size = sum(length for _, length in ranges)
+    with files.open(path) as file:
+        if file.size < size + behind:
+            raise _damaged(path, "it was cut")
+        content = memoryview(file.read(file.size - size - behind, size))
+    if xxh3_64_hexdigest(content) != digest:
+        raise _damaged(path, "what it keeps does not hash to what it says")
+    at = 0
+    for offset, length in ranges:
+        yield offset, content[at : at + length]
+        at += length
+
+
+def _damaged(path: str, what: str) -> CorruptStore:
+    return CorruptStore(
+        f"{path} is damaged: {what}; restore it from a backup, or the stream from its objects with "
+        "`chronicle restore`"
+    )
+
+
+def pages_of(ranges: Sequence[tuple[int, int]], length: int) -> tuple[tuple[int, int], ...]:
+    """Byte ranges widened to whole pages of a file of that length, merged and ascending."""
+    out: list[tuple[int, int]] = []
+    for offset, size in sorted(ranges):
+        first, end = offset // PAGE * PAGE, min(-(-(offset + size) // PAGE) * PAGE, length)
+        if out and first <= sum(out[-1]):
+            out[-1] = out[-1][0], max(sum(out[-1]), end) - out[-1][0]
+        else:
+            out.append((first, end - first))
+    return tuple(out)
 
 
 GAP_BYTES = 256 << 10
@@ -304,3 +463,157 @@ class _Cache:
 
 
 cache = _Cache()
+
+
+logger = logging.getLogger("chronicle.store")
+
+SEGMENT = ".seg"
+COLD = SEGMENT + SUFFIX
+DOOMED = ".doomed"
+"""Suffix of a stub whose object is to be removed."""
+
+MOVING = ".moving"
+"""Suffix of a stub whose object is not yet complete."""
+
+
+class ColdFiles:
+    def __init__(self, inner: Files) -> None:
+        self.inner = inner
+        self.create = inner.create
+        self.append = inner.append
+        self.read = inner.read
+        self.make_directory = inner.make_directory
+        self.replace = inner.replace
+        self.sync_directory = inner.sync_directory
+        self.lock = inner.lock
+        self.free_bytes = inner.free_bytes
+
+    def __repr__(self) -> str:
+        return f"ColdFiles({self.inner!r})"
+
+    def cold(self, directory: str) -> frozenset[str]:
+        names = set(self.inner.list(directory))
+        return frozenset(
+            name
+            for name in (each.removesuffix(SUFFIX) for each in names if each.endswith(COLD))
+            if name not in names
+        )
+
+    def is_cold(self, path: str) -> bool:
+        return (
+            path.endswith(SEGMENT)
+            and not self.inner.exists(path)
+            and self.inner.exists(path + SUFFIX)
+        )
+
+    def open(self, path: str) -> ReadFile:
+        try:
+            return self.inner.open(path)
+        except FileNotFoundError:
+            if not self.is_cold(path):
+                raise
+        return ColdFile(self.inner, path)
+
+    def size(self, path: str) -> int:
+        try:
+            return self.inner.size(path)
+        except FileNotFoundError:
+            if not self.is_cold(path):
+                raise
+        return ColdStub.read(self.inner, path + SUFFIX).length
+
+    def exists(self, path: str) -> bool:
+        return self.inner.exists(path) or self.is_cold(path)
+
+    def list(self, directory: str) -> list[str]:
+        names = self.inner.list(directory)
+        if not any(name.endswith(COLD) for name in names):
+            return names
+        return sorted(
+            {name.removesuffix(SUFFIX) if name.endswith(COLD) else name for name in names}
+        )
+
+    def remove(self, path: str) -> None:
+        stub = path + SUFFIX
+        if not path.endswith(SEGMENT) or not self.inner.exists(stub):
+            self.inner.remove(path)
+            return
+        self.inner.replace(stub, path + DOOMED)
+        if self.inner.exists(path):
+            self.inner.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        _forget(self.inner, path)
+        purge(self.inner, path, (SUFFIX, DOOMED, MOVING))
+        self.inner.remove_tree(path)
+
+    def link(self, source: str, target: str) -> None:
+        if not self.is_cold(source):
+            self.inner.link(source, target)
+            return
+        with self.inner.create(target) as copy, ColdFile(self.inner, source) as file:
+            for offset in range(0, file.size, PIECE_BYTES):
+                copy.write(file.read(offset, min(PIECE_BYTES, file.size - offset)))
+            copy.sync()
+
+    def export(self, path: str, outside_path: str, *, length: int | None = None) -> None:
+        if not self.is_cold(path):
+            self.inner.export(path, outside_path, length=length)
+            return
+        from .files import RealFiles
+
+        directory, name = os.path.split(outside_path)
+        with RealFiles(directory).create(name) as copy, ColdFile(self.inner, path) as file:
+            for offset in range(0, file.size if length is None else length, PIECE_BYTES):
+                copy.write(file.read(offset, min(PIECE_BYTES, file.size - offset)))
+            copy.sync()
+
+    def local_path(self, path: str) -> str | None:
+        return None if self.is_cold(path) else self.inner.local_path(path)
+
+
+def _forget(files: Files, directory: str) -> None:
+    """Remove a stream's manifest from the object store, so that a restore cannot revive it."""
+    try:
+        names = files.list(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    stubs = (name for name in names if name.endswith((COLD, SEGMENT + DOOMED, SEGMENT + MOVING)))
+    if MANIFEST not in names or (stub := next(stubs, None)) is None:
+        return
+    told = ColdStub.read(files, f"{directory}/{stub}")
+    place, objects = posixpath.dirname(told.key), object_store(told.store)
+    for key in objects.list(f"{place}/"):  # the manifest before its pages
+        if SEGMENT not in key:
+            objects.remove(key)
+
+
+def purge_quietly(files: Files, directory: str, endings: tuple[str, ...] = (DOOMED,)) -> None:
+    try:
+        purge(files, directory, endings)
+    except OSError as error:
+        logger.warning("%s: %s", directory, error)
+
+
+def purge(files: Files, directory: str, endings: tuple[str, ...] = (DOOMED,)) -> int:
+    """Remove the objects of stubs with these ``endings``, recursively; returns their number."""
+    try:
+        names = files.list(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    removed = 0
+    for name in names:
+        path = f"{directory}/{name}"
+        if name.endswith(tuple(SEGMENT + ending for ending in endings)):
+            try:
+                found = ColdStub.read(files, path)
+                objects = object_store(found.store)
+                objects.remove(found.key + SUFFIX)  # a restore reads it first
+                objects.remove(found.key)
+                files.remove(path)
+            except FileNotFoundError:
+                continue  # another call removed it
+            removed += 1
+        elif "." not in name:
+            removed += purge(files, path, endings)
+    return removed

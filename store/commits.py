@@ -10,6 +10,10 @@ later change is refused.  The order of writes::
 
 Concurrency: callers hold ``Commits.lock``, except for ``publish`` and the listener methods.
 Readers take the reference ``published`` and never wait.
+
+Also here:
+
+* Edits: the state after a change as one value, which ``commits.Commits.apply`` installs.
 """
 
 from __future__ import annotations
@@ -17,44 +21,106 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from ..core.ownership import OwnedLock
 from ..errors import CorruptStore, StorageFailed, StorageFull, StoreClosed, StreamOwned
 from ..schema import StreamSchema
 from . import garbage
-from .bulk_jobs import truncated_at
-from .catalog import (
-    COUNTER_BITS,
-    QUARANTINE,
-    SegmentEntry,
-    StreamManifest,
-    log_name,
-    new_identity,
-    segment_name,
-)
-from .edit import ActiveSegment, Edit
+from .catalog import QUARANTINE, StreamManifest, log_name, new_identity, truncated_at
 from .file_contract import Files
-from .floor import Floors
+from .floor import Floors, Hold, horizon, retained, together
+from .journal import Journal, RecordKind
+from .layout import table_rows
 from .log import LogWriter
 from .manifest import write_manifest
-from .manifest_commit import commit_manifest
-from .manifest_pages import PAGE
+from .manifest_pages import PAGE, commit_manifest
 from .options import StreamOptions, retention_limits
 from .recent import RecentCommits
 from .recovery import Recovered, load
-from .retention import Hold, horizon, retained, together
 from .sealed_tree import Root
-from .segment import SegmentView
+from .segment import SegmentFile, SegmentView
+from .segment_list import COUNTER_BITS, SegmentEntry, segment_name
 from .segment_views import ViewSource
 from .segment_writer import Extent, SegmentWriter
 from .snapshot import StreamState
 from .tap import CommitTap
 
-__all__ = ["Commits"]
+
+class ActiveSegment(NamedTuple):
+    """The segment that is being written, with its reader's view of the file."""
+
+    writer: SegmentWriter
+    file: SegmentFile
+
+    @classmethod
+    def begin(
+        cls, files: Files, directory: str, number: int, schema: StreamSchema, options: StreamOptions
+    ) -> ActiveSegment:
+        path = f"{directory}/{segment_name(number)}"
+        with suppress(FileNotFoundError):
+            files.remove(path)
+        writer = SegmentWriter(files, path, number, schema, options.codec, options.leaf_bytes)
+        return cls(writer, SegmentFile(files, path, number, schema))
+
+    @classmethod
+    def resume(
+        cls,
+        files: Files,
+        directory: str,
+        extent: Extent,
+        schema: StreamSchema,
+        options: StreamOptions,
+    ) -> ActiveSegment:
+        path = f"{directory}/{segment_name(extent.segment_id)}"
+        file = SegmentFile(files, path, extent.segment_id, schema)
+        flank = dict(SegmentView.open_extent(file, extent).fragments)
+        none = np.zeros((table_rows(schema), 0), np.int64)
+        writer = SegmentWriter.resume(
+            files,
+            path,
+            schema,
+            options.codec,
+            options.leaf_bytes,
+            extent,
+            [flank.get(level, none) for level in range(1, len(extent.levels) + 1)],
+            {name: file.dictionary(name, pages) for name, pages in extent.pages.items() if pages},
+        )
+        return cls(writer, file)
+
+    def view(self, extent: Extent) -> SegmentView:
+        """The committed part for readers; the writer must stand at the extent."""
+        self.file.data(extent.length)
+        flank = [(level.level, np.ascontiguousarray(level.view())) for level in self.writer.levels]
+        return SegmentView.of_flank(self.file, flank, extent)
+
+
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """The state of a stream after a change.
+
+    ``manifest``: None when the record contains the whole change.
+    ``views``: of segments and late runs that are new in the manifest.
+    ``added``: events that the record adds to the tail: arguments of ``tail.Tail.add``.
+    ``left``: files that only readers of earlier versions need.
+    ``source``: replaces the source of all views, when segments are to be read differently.
+    """
+
+    journal: Journal
+    active: ActiveSegment | None
+    manifest: StreamManifest | None = None
+    views: Mapping[int, SegmentView] = field(default_factory=dict)
+    record: tuple[RecordKind, list[Any]] | None = None
+    added: tuple[pa.RecordBatch, int, int] | None = None
+    left: tuple[str, ...] = ()
+    source: ViewSource | None = None
+
 
 logger = logging.getLogger("chronicle.store")
 

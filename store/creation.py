@@ -6,19 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..schema import StreamSchema
-from .catalog import (
-    SegmentEntry,
-    SegmentList,
-    StreamManifest,
-    first_id,
-    log_name,
-    new_identity,
-)
+from .catalog import StreamManifest, first_id, log_name, new_identity
 from .file_contract import Files
 from .journal import Journal, RecordKind, encode_checkpoint
 from .log import LogWriter
 from .manifest import write_manifest
 from .options import StreamOptions, settled
+from .segment_list import SegmentEntry, SegmentList
 
 __all__ = ["initialise"]
 

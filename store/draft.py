@@ -6,10 +6,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from .catalog import SegmentEntry
-from .commits import Commits
-from .edit import Edit
+from .commits import Commits, Edit
 from .segment import SegmentView
+from .segment_list import SegmentEntry
 from .segment_writer import SegmentWriter
 from .tail import Tail
 

@@ -18,15 +18,21 @@ stored event.  Decision and commit happen under the stream's lock, so no two app
 key; all logged events count, so this holds across a crash.
 
 Limits: the window holds ``KEYS_MAX`` keys; beyond, each append reads the stream, which is slow.
-"""
 
-# mypy: disable-error-code="no-untyped-def"
+Also here:
+
+* Hashing (``key_hashes``) and exact grouping (``key_groups``) of keys, the values of a few
+  columns.
+* The window of recent keys: a hash table in flat arrays, with batch operations.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,28 +40,225 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.native import kernel
-from ..core.sorting import distinct, order_of
+from ..core.sorting import distinct, numbered, order_of
 from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..schema import Storage, StreamSchema, Uniqueness
 from .columns import ColumnView
 from .commits import Commits
-from .key_hash import Hashes, key_groups, key_hashes, with_whole_key
-from .key_window import KeyWindow, Ticks
 from .prune import AllOf, Prune, Range
 from .snapshot import Snapshot
 from .tail import ticks_of
 
-__all__ = [
-    "Keys",
-    "RecentKeys",
-    "Sifted",
-    "compared_columns",
-    "duplicates_among",
-    "keys_of",
-    "stored_events",
-    "unique_events",
-    "without",
-]
+# mypy: disable-error-code="no-untyped-def"
+
+
+Hashes = npt.NDArray[np.uint64]
+
+_SEED = np.uint64(secrets.randbits(64))
+
+
+@kernel
+def _mix_words(words, hashes):
+    """Mix a word into each hash."""
+    for i in range(hashes.shape[0]):
+        mixed = (hashes[i] ^ words[i]) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+        hashes[i] = mixed ^ (mixed >> np.uint64(29))
+
+
+@kernel
+def _mix_texts(offsets, data, hashes):
+    """Mix a string into each hash."""
+    for i in range(hashes.shape[0]):
+        at = offsets[i]
+        end = offsets[i + 1]
+        mixed = (hashes[i] ^ np.uint64(end - at)) * np.uint64(0x9E3779B97F4A7C15)
+        while at < end:
+            word = np.uint64(0)
+            stop = min(at + 8, end)
+            for j in range(at, stop):
+                word = (word << np.uint64(8)) | np.uint64(data[j])
+            mixed = ((mixed ^ (mixed >> np.uint64(32))) ^ word) * np.uint64(0x9E3779B97F4A7C15)
+            at = stop
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+        hashes[i] = mixed ^ (mixed >> np.uint64(29))
+
+
+def with_whole_key(batch: pa.RecordBatch, columns: Sequence[str]) -> npt.NDArray[np.int64] | None:
+    """Rows whose key has no null; None for all of them."""
+    valid = None
+    for name in columns:
+        column = batch.column(name)
+        if column.null_count:
+            there = column.is_valid().to_numpy(zero_copy_only=False)
+            valid = there if valid is None else valid & there
+    return None if valid is None else np.flatnonzero(valid)
+
+
+def key_hashes(batch: pa.RecordBatch, columns: Sequence[str], schema: StreamSchema) -> Hashes:
+    """The hash of each event's key; the columns have the schema's types and no nulls."""
+    hashes = np.full(batch.num_rows, _SEED)
+    for name in columns:
+        attribute = schema.attribute(name)
+        column = _canonical(batch.column(name))
+        view = ColumnView(attribute, column)
+        if attribute.storage in (Storage.STRING, Storage.BINARY):
+            _mix_texts(view.values.astype(np.int64), view.data, hashes)
+        elif attribute.storage is Storage.DECIMAL:
+            words = view.values.view(np.uint64)
+            _mix_words(words[::2].copy(), hashes)
+            _mix_words(words[1::2].copy(), hashes)
+        elif attribute.storage is Storage.BOOL:
+            bits = column.to_numpy(zero_copy_only=False)
+            _mix_words(bits.astype(np.uint64), hashes)
+        elif attribute.storage is Storage.FLOAT:
+            _mix_words(view.values.astype(np.float64).view(np.uint64), hashes)
+        else:
+            _mix_words(view.values.astype(np.int64).view(np.uint64), hashes)
+    return hashes
+
+
+def key_groups(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> npt.NDArray[np.int64]:
+    """A number for each event of some batches, equal exactly where keys are equal."""
+    groups = np.zeros(sum(batch.num_rows for batch in batches), np.int64)
+    for name in columns:
+        column = _canonical(pa.concat_arrays([batch.column(name) for batch in batches]))
+        codes = column.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        several = groups * (int(codes.max(initial=0)) + 1) + codes
+        groups = numbered(several)[1]
+    return groups
+
+
+def _canonical(column: pa.Array) -> pa.Array:
+    """Floats with one bit pattern per value; other types unchanged."""
+    if not pa.types.is_floating(column.type):
+        return column
+    plain = pc.add(column, pa.scalar(0.0, column.type))  # -0.0 + 0.0 is 0.0
+    return pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), column.type), plain)
+
+
+# mypy: disable-error-code="no-untyped-def"
+
+
+Ticks = npt.NDArray[np.int64]
+HITS_MAX = 8
+ROOM_MIN = 1024
+
+
+class Suspects(NamedTuple):
+    """Possible duplicates: ascending rows, and inclusive tick ranges of earlier ones (or empty)."""
+
+    rows: Ticks
+    first: Ticks
+    last: Ticks
+
+
+@kernel
+def _apart(a, b):
+    """Distance of two ticks; uint64, which holds any distance."""
+    if a < b:
+        return np.uint64(b) - np.uint64(a)
+    return np.uint64(a) - np.uint64(b)
+
+
+@kernel
+def _find(hashes, ticks, within, heads, links, known, times, own, found, first, last):
+    """Mark the events of a batch in time order that may have a duplicate."""
+    slots = np.uint64(heads.shape[0] - 1)
+    own_slots = own.shape[0] - 1
+    for i in range(hashes.shape[0]):
+        wanted = hashes[i]
+        tick = ticks[i]
+        hits = 0
+        entry = heads[np.int64(wanted & slots)]
+        while entry >= 0:
+            if known[entry] == wanted and _apart(times[entry], tick) <= np.uint64(within):
+                found[i] = True
+                first[i] = min(first[i], times[entry])
+                last[i] = max(last[i], times[entry])
+                hits += 1
+                if hits == HITS_MAX:
+                    first[i] = tick - within if tick >= INT64_MIN + within else INT64_MIN
+                    last[i] = tick + within if tick <= INT64_MAX - within else INT64_MAX
+                    break
+            entry = links[entry]
+        # Within the batch, the last event with this hash is the nearest: if it is too far, so are
+        # all before it; if it is near, those before it were marked together with it.
+        at = np.int64((wanted >> np.uint64(20)) & np.uint64(own_slots))
+        while own[at] >= 0 and hashes[own[at]] != wanted:
+            at = (at + 1) & own_slots
+        if own[at] >= 0 and _apart(ticks[own[at]], tick) <= np.uint64(within):
+            found[own[at]] = True
+            found[i] = True
+        own[at] = i
+
+
+@kernel
+def _link(hashes, heads, links, start):
+    """Link the entries from ``start`` on."""
+    slots = np.uint64(heads.shape[0] - 1)
+    for entry in range(start, hashes.shape[0]):
+        slot = np.int64(hashes[entry] & slots)
+        links[entry] = heads[slot]
+        heads[slot] = entry
+
+
+class KeyWindow:
+    def __init__(self) -> None:
+        self.size = 0
+        self._make(ROOM_MIN)
+
+    def _make(self, room: int) -> None:
+        self._hashes: Hashes = np.empty(room, np.uint64)
+        self._ticks: Ticks = np.empty(room, np.int64)
+        self._links: npt.NDArray[np.int32] = np.empty(room, np.int32)
+        self._heads: npt.NDArray[np.int32] = np.full(1 << (room - 1).bit_length(), -1, np.int32)
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self._hashes, self._ticks, self._links, self._heads)
+        return sum(array.nbytes for array in arrays)
+
+    @property
+    def middle(self) -> int:
+        return int(np.partition(self._ticks[: self.size], self.size // 2)[self.size // 2])
+
+    def find(self, hashes: Hashes, ticks: Ticks, within: int) -> Suspects:
+        """Events of a batch in time order that may have a duplicate within ``within`` ticks."""
+        rows = len(hashes)
+        found = np.zeros(rows, np.bool_)
+        first, last = np.full(rows, INT64_MAX), np.full(rows, INT64_MIN)
+        own = np.full(1 << max(4, (2 * rows - 1).bit_length()), -1)
+        _find(
+            hashes, ticks, within, self._heads, self._links, self._hashes, self._ticks, own,
+            found, first, last,
+        )  # fmt: skip
+        suspects = np.flatnonzero(found)
+        return Suspects(suspects, first[suspects], last[suspects])
+
+    def add(self, hashes: Hashes, ticks: Ticks) -> None:
+        size = self.size + len(hashes)
+        if size > len(self._hashes):
+            known, times = self._hashes[: self.size], self._ticks[: self.size]
+            self._make(max(size, 2 * len(known)))
+            self._take(0, known, times)
+        self._take(self.size, hashes, ticks)
+
+    def _take(self, start: int, hashes: Hashes, ticks: Ticks) -> None:
+        self.size = start + len(hashes)
+        self._hashes[start : self.size] = hashes
+        self._ticks[start : self.size] = ticks
+        _link(self._hashes[: self.size], self._heads, self._links, start)
+
+    def forget(self, before: int) -> None:
+        kept = self._ticks[: self.size] >= before
+        hashes, ticks = self._hashes[: self.size][kept], self._ticks[: self.size][kept]
+        self._make(max(len(hashes) + len(hashes) // 2, ROOM_MIN))
+        self._take(0, hashes, ticks)
+
+
+# mypy: disable-error-code="no-untyped-def"
+
 
 logger = logging.getLogger("chronicle.store")
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ..core.caches import lazy
 from ..schema import Attribute, StreamSchema
-from .columns import ChunkEntry, ColumnView
+from .columns import ChunkEntry, ColumnView, Ranges
 from .layout import (
     ROW_ATTRIBUTES,
     ROW_COUNT,
@@ -35,7 +35,6 @@ from .layout import (
     value_kind,
 )
 from .leaf import LeafReader, Need
-from .sections import Ranges
 
 __all__ = ["Evolution", "EvolvedLeaf", "evolution_of", "widens"]
 

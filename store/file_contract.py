@@ -31,31 +31,25 @@ Threads: of one ``AppendFile`` only ``sync`` may run beside another call; it cov
 had returned before it was called.
 
 Limits: locks are advisory (``flock``).  A mapping costs one file descriptor.
+
+Also here:
+
+* Atomic replacement of a small file: new file, content, sync, rename, sync of the directory.
 """
 
 from __future__ import annotations
 
 import errno
+import posixpath
+import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ..errors import CorruptBlock, InvalidArgument, StorageFailed, StorageFull
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-__all__ = [
-    "FULL",
-    "AppendFile",
-    "FileLock",
-    "Files",
-    "ReadFile",
-    "check_path",
-    "nbytes",
-    "poisoned",
-    "short_read",
-    "storage_error",
-]
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -252,3 +246,31 @@ def short_read(path: str, offset: int, length: int, size: int) -> CorruptBlock:
     return CorruptBlock(
         f"expected {length} bytes, but the file ends at byte {size}", file=path, offset=offset
     )
+
+
+def replace_file(
+    files: Files,
+    path: str,
+    content: bytes,
+    *,
+    temporary: str | None = None,
+    private: bool = False,
+) -> None:
+    """Replace or create a file durably and atomically; its directory must exist.  A leftover
+    ``temporary`` file is removed.  Only the owner may read a ``private`` file.
+    """
+    if temporary is None:
+        temporary = f"{path}.{secrets.token_hex(4)}.tmp"
+    else:
+        with suppress(FileNotFoundError):
+            files.remove(temporary)
+    try:
+        with files.create(temporary, private=private) as file:
+            file.write(content)
+            file.sync()
+        files.replace(temporary, path)
+    except Exception:
+        with suppress(Exception):  # also when the disk is full
+            files.remove(temporary)
+        raise
+    files.sync_directory(posixpath.dirname(path))

@@ -2,6 +2,10 @@
 
 Handles close when nothing refers to them any more.  A lock ends with its process, and a forked
 child does not inherit it.
+
+Also here:
+
+* Read planning: byte ranges become few requests, in order, for disks (hints) and objects::
 """
 
 from __future__ import annotations
@@ -12,29 +16,46 @@ import mmap
 import os
 import shutil
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from ..core.ownership import Owner
 from ..errors import InvalidArgument, StorageFailed, StoreClosed
 from .file_contract import (
-    AppendFile,
-    FileLock,
-    Files,
-    ReadFile,
     check_path,
     nbytes,
     poisoned,
     short_read,
     storage_error,
 )
-from .read_plan import requests
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["AppendFile", "FileLock", "Files", "ReadFile", "RealFiles"]
+Range = tuple[int, int]
+
+
+def joined(ranges: Iterable[Range], gap: int) -> Iterator[Range]:
+    """Ranges in order, merged where they overlap or have at most ``gap`` bytes between them."""
+    begun: Range | None = None
+    for offset, length in sorted(ranges):
+        if begun is not None and offset - sum(begun) <= gap:
+            begun = begun[0], max(sum(begun), offset + length) - begun[0]
+            continue
+        if begun is not None:
+            yield begun
+        begun = offset, length
+    if begun is not None:
+        yield begun
+
+
+def requests(ranges: Iterable[Range], gap: int, piece: int) -> Iterator[Range]:
+    """The merged ranges, cut into pieces of at most ``piece`` bytes."""
+    for offset, length in joined(ranges, gap):
+        for start in range(offset, offset + length, piece):
+            yield start, min(piece, offset + length - start)
+
 
 NO_LINK = frozenset(
     {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}

@@ -22,33 +22,192 @@ hold of its time, which keeps at least as much as the present one: they may show
 
 Limits: nothing is hidden of an unreadable segment, nor of the tail.  A size counts late runs by
 their newest events and hides their events by tick; leaves that share a tick are both shown.
+
+Also here:
+
+* Retention: which segments and late runs a manifest drops.
+* Cut views: segments without the events that retention hides at their start (``floor``).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import ChronicleError
 from ..schema import StreamSchema
-from .bulk_jobs import truncated_at
-from .catalog import SegmentList, StreamManifest
-from .cut_views import cut_view, leaf_at
+from .catalog import StreamManifest, truncated_at
 from .journal import Journal
-from .layout import ROW_OFFSET
+from .layout import ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET
 from .leaf_map import leaf_map
+from .node import find_children
 from .options import StreamOptions, retention_limits
-from .retention import Hold, horizon
-from .segment import TICK_MAX, TICK_MIN, SegmentView
+from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, SegmentView
+from .segment_list import SegmentList
 from .segment_views import SegmentViews, ViewSource
 from .snapshot import StreamState
 from .tail import MemoryLeaf
 
-__all__ = ["Floors"]
+
+@dataclass(frozen=True)
+class Hold:
+    """Retention counts as if ``newest`` were the newest tick, and keeps all events from ``kept``
+    on.
+    """
+
+    newest: int
+    kept: int
+
+
+def together(holds: Sequence[Hold]) -> Hold | None:
+    if not holds:
+        return None
+    return Hold(min(each.newest for each in holds), min(each.kept for each in holds))
+
+
+def horizon(newest: int, age: int, hold: Hold | None = None) -> int:
+    """The tick before which nothing is kept, when ``newest`` is the newest one."""
+    if hold is None:
+        return max(TICK_MIN, newest - age)
+    return max(TICK_MIN, min(min(newest, hold.newest) - age, hold.kept))
+
+
+def loosened(manifest: StreamManifest, retention: object) -> bool:
+    """Whether another retention setting may keep more than the stream's."""
+    age, size = retention_limits(manifest.options.retention, manifest.schema)
+    if age is None and size is None:
+        return False
+    given = None if retention is None else str(retention)
+    other, _ = retention_limits(given, manifest.schema)
+    return age is None or other is None or other > age
+
+
+def span_max(age: int) -> int:
+    return age // 4
+
+
+def expired(ticks: npt.NDArray[np.int64], age: int | None, hold: Hold | None = None) -> int:
+    """Number of leading events of a sorted append that need not be written."""
+    if age is None:
+        return 0
+    return int(np.searchsorted(ticks, horizon(int(ticks[-1]), age, hold)))
+
+
+def within_span(ticks: npt.NDArray[np.int64], first: int | None, age: int | None) -> int:
+    """Number of leading events that fit a segment beginning at ``first``, or with them."""
+    if age is None:
+        return len(ticks)
+    begin = int(ticks[0]) if first is None else first
+    last = min(TICK_MAX, begin + span_max(age))
+    return max(1, int(np.searchsorted(ticks, last, "right")))
+
+
+def retained(
+    manifest: StreamManifest,
+    newest: int | None,
+    hold: Hold | None = None,
+    active: int = 0,
+    following: int | None = None,
+) -> StreamManifest:
+    """A manifest without entirely expired segments and late runs.  Adjacent segments that share a
+    visible tick go together, since ranks within a tick must not change.
+    """
+    ticks, size = retention_limits(manifest.options.retention, manifest.schema)
+    if ticks is None and size is None:
+        return manifest
+    entries = manifest.segments.after(manifest.runs)
+    before = _floor(manifest)
+    if ticks is not None and newest is not None:
+        before = max(before, horizon(newest, ticks, hold))
+    kept = entries.lasts >= before
+    if size is not None:
+        left = np.flatnonzero(kept)
+        oldest_first = left[np.argsort(entries.lasts[left], kind="stable")]
+        total = int(entries.bytes[left].sum()) + active
+        for at in oldest_first[: None if active else -1].tolist():
+            last, total = int(entries.lasts[at]), total - int(entries.bytes[at])
+            if total < size or (hold is not None and last >= hold.kept):
+                break  # fits in part: the rest is hidden
+            kept[at] = False
+            before = max(before, min(TICK_MAX - 1, last) + 1)
+    count = len(manifest.segments)
+    behind = np.flatnonzero(kept[:count])
+    at = int(behind[0]) if behind.size else count
+    begin = int(entries.firsts[at]) if at < count else following
+    while at and begin is not None and entries.lasts[at - 1] == begin and _floor(manifest) <= begin:
+        at -= 1
+        kept[at], begin = True, int(entries.firsts[at])
+    # Late events are shown, too, for the times of the leaf that reaches the horizon.
+    bound = before if begin is None else max(_floor(manifest), min(before, begin))
+    kept[count:] = entries.lasts[count:] >= bound
+    if kept.all():
+        return manifest
+    dropped = int(entries.events[~kept].sum())
+    runs = tuple(run for run, stays in zip(manifest.runs, kept[count:], strict=True) if stays)
+    manifest = replace(manifest, segments=manifest.segments.where(kept[:count]), runs=runs)
+    return manifest.dropping(dropped, before)
+
+
+def _floor(manifest: StreamManifest) -> int:
+    return TICK_MIN if manifest.floor is None else manifest.floor
+
+
+Table = npt.NDArray[np.int64]
+Fragments = tuple[tuple[int, Table], ...]
+
+
+def leaf_at(view: SegmentView, tick: int) -> tuple[int, int] | None:
+    """First and last tick of the first leaf that reaches a tick; None if none does."""
+    for level, table in view.fragments:
+        child = int(find_children(table, tick, TICK_MAX)[0])
+        if child == table.shape[1]:
+            continue
+        while level > 1:
+            table = view.file.node(int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child]))
+            child = int(find_children(table, tick, TICK_MAX)[0])
+            level -= 1
+        return int(table[ROW_FIRST, child]), int(table[ROW_LAST, child])
+    return None
+
+
+def cut_view(view: SegmentView, tick: int) -> SegmentView | None:
+    """The events of a segment from a tick on; None where there are none."""
+    selection = AggregatedColumns(view.file.schema, ())
+    words = selection.words()
+    view.aggregate(selection, tick, TICK_MAX, words, None)
+    shown, first = int(words[0]), int(words[1])
+    if not shown:
+        return None
+    if shown == view.events:
+        return view
+    return view.behind(_behind(view, tick), view.events - shown, shown, first, tick)
+
+
+def _behind(view: SegmentView, tick: int) -> Fragments:
+    found: list[tuple[int, Table]] = []
+    for level, table in view.fragments:
+        _rest(view, level, table, tick, found)
+    return tuple(found)
+
+
+def _rest(
+    view: SegmentView, level: int, table: Table, tick: int, found: list[tuple[int, Table]]
+) -> None:
+    child = int(find_children(table, tick, TICK_MAX)[0])
+    if level > 1 and child < table.shape[1] and table[ROW_FIRST, child] < tick:
+        below = view.file.node(int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child]))
+        _rest(view, level - 1, below, tick, found)
+        child += 1
+    if child < table.shape[1]:
+        rest = np.ascontiguousarray(table[:, child:])
+        rest.flags.writeable = False  # kernels are compiled for read-only arrays
+        found.append((level, rest))
+
 
 logger = logging.getLogger("chronicle.store")
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
-from .catalog import COUNTER_MASK, number_of
+from .catalog import number_of
 from .file_contract import Files
 from .lock import held_leases
 from .pin_files import drop_pin, kept_leases
+from .segment_list import COUNTER_MASK
 
 __all__ = ["Garbage", "collect", "remove_quietly", "sizes"]
 

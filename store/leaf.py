@@ -14,10 +14,17 @@ Guarantee: column bytes are verified before use: by the checksum of the chunk, o
 those of the sections that hold them.
 
 Invariants: events are in time order; ties keep arrival order.  All zones but the last are full.
+
+Also here:
+
+* Limits the resident memory of mapped files.
 """
 
 from __future__ import annotations
 
+import mmap
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,11 +33,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..core.ownership import ModuleLock
 from ..errors import CorruptBlock
 from ..schema import StreamSchema
 from .aggregates import merge_children
 from .block import Frame, frame_head, open_block, section_sums, verify_chunk
-from .columns import ChunkEntry, ColumnView, decode_chunk, decode_values
+from .columns import (
+    ChunkEntry,
+    ColumnView,
+    Ranges,
+    about,
+    decode_chunk,
+    decode_values,
+    prefix_bytes,
+    sections_of,
+    value_spans,
+    worthwhile,
+)
 from .layout import (
     ALIGNMENT,
     BLOCK_FRAME,
@@ -53,18 +72,53 @@ from .layout import (
     table_rows,
     value_kind,
 )
-from .residency import resident
-from .sections import Ranges, about, prefix_bytes, sections_of, value_spans, worthwhile
 
-__all__ = [
-    "EncodedLeaf",
-    "LeafReader",
-    "Need",
-    "encode_leaf",
-    "entry_of_table",
-    "head_limit",
-    "zone_table",
-]
+RESIDENT_BYTES = 168 << 20
+_PAGE = mmap.PAGESIZE
+_ADVICE = getattr(mmap, "MADV_DONTNEED", None)
+
+
+class Residency:
+    """LRU of touched chunks, with at most ``budget`` resident bytes."""
+
+    def __init__(self, budget: int = RESIDENT_BYTES) -> None:
+        self.budget = budget
+        self.bytes = 0
+        self._lock = ModuleLock()
+        self._touched: OrderedDict[tuple[int, int], tuple[weakref.ref[mmap.mmap], int]] = (
+            OrderedDict()
+        )
+
+    def touch(self, data: memoryview, start: int, length: int) -> None:
+        mapping = data.obj
+        if not isinstance(mapping, mmap.mmap) or length < _PAGE:
+            return
+        key = (id(mapping), start)
+        with self._lock.lock:
+            known = self._touched.get(key)
+            if known is not None and known[0]() is mapping:
+                self._touched.move_to_end(key)
+                return
+            self._touched[key] = (weakref.ref(mapping), length)
+            self.bytes += length
+            while self.bytes > self.budget and len(self._touched) > 1:
+                (_, old_start), (reference, old_length) = self._touched.popitem(last=False)
+                self.bytes -= old_length
+                _give_back(reference(), old_start, old_length)
+
+
+def _give_back(mapping: mmap.mmap | None, start: int, length: int) -> None:
+    if mapping is None or _ADVICE is None:
+        return
+    first = start // _PAGE * _PAGE
+    try:
+        mapping.madvise(_ADVICE, first, min(start + length - first, len(mapping) - first))
+    except (OSError, ValueError):
+        return
+
+
+resident = Residency()
+
 
 Table = npt.NDArray[np.int64]
 Need = Callable[[Sequence[tuple[int, int]]], object]

@@ -12,12 +12,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from .commits import Commits
+from .commits import Commits, Edit
 from .conform import AppendRules
 from .draft import Draft
-from .edit import Edit
+from .floor import expired, horizon, within_span
 from .journal import Marks, RecordKind, encode_state
-from .retention import expired, horizon, within_span
 from .tail import Tail, concat_batches, ticks_of
 
 __all__ = ["append_leaves"]

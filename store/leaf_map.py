@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from ..core.caches import Lru
 from ..core.sorting import distinct
+from .columns import Ranges
 from .layout import ROW_COUNT, ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET, SECTION_BYTES
 from .leaf import LeafReader
-from .sections import Ranges
 from .segment import SegmentView
 
 __all__ = ["LeafMap", "leaf_map"]

@@ -35,7 +35,7 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple, Self
 
 from ..errors import StorageFull, StoreLocked
-from .files import FileLock, Files
+from .file_contract import FileLock, Files
 
 __all__ = [
     "READERS",

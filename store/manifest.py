@@ -27,8 +27,7 @@ from typing import Any
 from xxhash import xxh3_64_hexdigest
 
 from ..errors import CorruptStore, InvalidArgument, UnsupportedFormat
-from .atomic_file import replace_file
-from .files import Files
+from .file_contract import Files, replace_file
 
 __all__ = [
     "MANIFEST",

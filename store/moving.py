@@ -20,40 +20,127 @@ than what is left to move.  Copies to a directory run in a low-priority thread w
 
 Limits: late runs, the active segment and secondary indexes stay on disk.  Rewriting a cold segment
 reads it whole, and its output is on disk until it is moved.
+
+Also here:
+
+* Low-priority work: ``standing_back`` runs it in its own thread of low priority, and waits.
+* Throttling of background work while the processors are busy.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from math import exp
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import xxhash
 
 from ..errors import InvalidArgument, StorageFailed
-from .atomic_file import replace_file
-from .catalog import SegmentEntry, StreamManifest
-from .cold_files import DOOMED, MOVING, ColdFiles, purge
-from .cold_stub import SUFFIX, ColdStub, pages_of
+from .catalog import StreamManifest
+from .cold_file import DOOMED, MOVING, SUFFIX, ColdFiles, ColdStub, pages_of, purge
 from .commits import Commits
-from .file_contract import ReadFile
+from .file_contract import ReadFile, replace_file
+from .files import Range
 from .layout import BLOCK_FRAME, FILE_HEADER, FOOTER, ROW_COUNT, ROW_LENGTH, ROW_OFFSET
-from .low_priority import standing_back
 from .manifest import MANIFEST, manifest_content
 from .manifest_pages import PAGES, page_key
 from .object_store import ObjectStore
-from .pace import Pace
 from .progress import each
-from .read_plan import Range
 from .segment import SegmentView
+from .segment_list import SegmentEntry
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Chosen", "Moved", "Stopped", "ending_before", "move_segments", "never"]
+STEPS = 10
+"""Increase of the nice value: about one tenth of a normal thread's processor share."""
+
+NICENESS_MAX = 19
+
+_Found = TypeVar("_Found")
+
+
+def _stand_back() -> None:
+    if sys.platform != "linux":  # thread ids are process ids only on Linux
+        return
+    thread = threading.get_native_id()
+    with suppress(OSError):  # not permitted by the system
+        niceness = os.getpriority(os.PRIO_PROCESS, thread) + STEPS
+        os.setpriority(os.PRIO_PROCESS, thread, min(niceness, NICENESS_MAX))
+
+
+def standing_back(work: Callable[[], _Found]) -> _Found:
+    asked: Future[_Found] = Future()
+
+    def done() -> None:
+        _stand_back()
+        if not asked.set_running_or_notify_cancel():
+            return
+        try:
+            asked.set_result(work())
+        except BaseException as error:
+            asked.set_exception(error)
+
+    # a daemon: the interpreter's exit need not wait for it
+    thread = threading.Thread(target=done, name="chronicle-standing-back", daemon=True)
+    try:
+        thread.start()
+        return asked.result()
+    finally:
+        if not asked.cancel():  # interrupted: its resources must stay until it has ended
+            thread.join()
+
+
+REST_FACTOR = 9
+REST_SECONDS_MAX = 0.5
+BUSY_SECONDS = 0.05
+BUSY_MIN = 0.25
+"""A load of others below this is ignored, also with a single processor."""
+
+
+class Pace:
+    """Throttles work; ``wait`` sleeps, or ends with it; ``spare`` are idle processors."""
+
+    def __init__(self, wait: Callable[[float], object], spare: float) -> None:
+        self._wait = wait
+        self._spare = spare
+        self._thread = threading.current_thread()
+        self._wall, self._all, self._own = self._clocks()
+        self._busy = 0.0
+
+    @staticmethod
+    def _clocks() -> tuple[float, float, float]:
+        """Wall time, processor time of all threads, and of this one, in seconds."""
+        return time.perf_counter(), time.process_time(), time.thread_time()
+
+    def __call__(self, overdue: Callable[[], bool]) -> None:
+        """Rest, if the processors are busy and the work is not overdue."""
+        thread = threading.current_thread()  # thread ids are reused
+        wall, everybody, own = self._clocks()
+        passed = max(wall - self._wall, 1e-6)
+        computed = own - self._own if thread is self._thread else 0.0
+        others = everybody - self._all - computed
+        self._busy += (1 - exp(-passed / BUSY_SECONDS)) * (others / passed - self._busy)
+        self._thread, self._wall, self._all, self._own = thread, wall, everybody, own
+        if self._busy > max(_processors() - self._spare, BUSY_MIN) and not overdue():
+            self._wait(min(REST_FACTOR * computed, REST_SECONDS_MAX))
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
 
 PIECE_BYTES = 1 << 20
 

@@ -17,8 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ..errors import CorruptStore, SnapshotExpired
-from .atomic_file import replace_file
-from .file_contract import Files
+from .file_contract import Files, replace_file
 from .lock import Lease, ReaderLease
 from .pins import Pin, below_of, pin_stream
 

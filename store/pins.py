@@ -16,14 +16,14 @@ import numpy as np
 
 from ..errors import CorruptStore, SnapshotExpired, StreamNotFound
 from ..schema import StreamSchema
-from .catalog import SegmentEntry, StreamManifest, log_name
+from .catalog import StreamManifest, log_name
 from .file_contract import Files
 from .journal import Journal, RecordKind, encode_checkpoint
 from .lock import ReaderLease
 from .log import read_log
 from .manifest_pages import read_pages
 from .recovery import Recovered, load, read_state
-from .segment_list import SegmentList
+from .segment_list import SegmentEntry, SegmentList
 from .segment_views import ViewSource, close_views
 from .snapshot import Snapshot
 

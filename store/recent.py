@@ -27,8 +27,8 @@ from ..core.soundness import require_sound
 from ..errors import InvalidData
 from ..schema import StreamSchema
 from .catalog import log_name
+from .changes import added_events
 from .deletions import DeletedEvents
-from .difference import added_events
 from .file_contract import Files
 from .journal import Journal, append_of, decode_batch
 from .log import read_log

@@ -20,23 +20,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import ChronicleError, CorruptStore, StreamNotFound
-from .catalog import (
-    COUNTER_BITS,
-    COUNTER_MASK,
-    StreamManifest,
-    directory_name,
-    log_name,
-    segment_name,
-)
+from .catalog import StreamManifest, directory_name, log_name
 from .file_contract import Files
-from .floor import Floors
+from .floor import Floors, Hold
 from .journal import Journal
 from .lock import ReaderLease
 from .log import LogContents, read_log
 from .manifest import MANIFEST, read_manifest
 from .manifest_pages import read_pages
-from .retention import Hold
 from .segment import SegmentFile, SegmentView
+from .segment_list import COUNTER_BITS, COUNTER_MASK, segment_name
 from .segment_views import ViewSource
 from .snapshot import StreamState
 

@@ -17,6 +17,10 @@ manifest                    cannot be repaired: restore it from a backup
 
 Limits: losses of a log are counted from the records behind the damage, each of which has the
 stream's event count, or from the manifest, which lacks appends of a session that crashed.
+
+Also here:
+
+* Losses of a repair, for its report.
 """
 
 from __future__ import annotations
@@ -33,15 +37,7 @@ import pyarrow as pa
 from ..errors import ChronicleError, CorruptBlock, CorruptStore, StorageFailed
 from ..schema import StreamSchema
 from .block import open_block
-from .catalog import (
-    COUNTER_BITS,
-    QUARANTINE,
-    SegmentEntry,
-    SegmentList,
-    StreamManifest,
-    log_name,
-    segment_name,
-)
+from .catalog import QUARANTINE, StreamManifest, log_name
 from .check import CheckReport, check_view
 from .dictionary import read_page
 from .file_contract import Files
@@ -63,14 +59,36 @@ from .layout import (
 )
 from .leaf import LeafReader
 from .log import LogRecord, LogWriter, read_log, salvage_log
-from .losses import Loss
 from .manifest import write_manifest
 from .recovery import journal_from, stream_manifest
 from .segment import SegmentFile, SegmentView
+from .segment_list import COUNTER_BITS, SegmentEntry, SegmentList, segment_name
 from .segment_views import open_entry
 from .segment_writer import SegmentWriter
 
-__all__ = ["QUARANTINE", "Loss", "repair_stream"]
+
+@dataclass(frozen=True)
+class Loss:
+    """Events lost of a damaged file (now ``quarantined``, None if missing), in inclusive tick
+    ranges.
+    """
+
+    stream: str
+    file: str
+    quarantined: str | None
+    kept: int
+    lost: int
+    ranges: tuple[tuple[int, int], ...]
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{first} to {last}" for first, last in self.ranges)
+        between = f" between the ticks {where}" if where else ""
+        moved = f"; moved to {self.quarantined}" if self.quarantined else ""
+        return (
+            f"{self.stream}: {self.file}: {self.lost:,} events lost{between}, {self.kept:,} "
+            f"saved{moved}"
+        )
+
 
 logger = logging.getLogger("chronicle.store")
 

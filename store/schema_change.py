@@ -27,10 +27,9 @@ from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument, SchemaMismatch
 from ..schema import StreamSchema
 from .catalog import Layout, StreamManifest
-from .commits import Commits
+from .commits import Commits, Edit
 from .conform import widened
 from .draft import seal
-from .edit import Edit
 from .evolution import widens
 from .options import StreamOptions, settled, uniqueness
 from .segment_views import ViewSource

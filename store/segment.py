@@ -20,7 +20,7 @@ from ..errors import CorruptStore
 from ..schema import StreamSchema
 from .aggregates import merge_children
 from .cold_file import AHEAD_BYTES
-from .columns import ColumnView
+from .columns import ColumnView, Ranges
 from .evolution import Evolution
 from .file_contract import Files
 from .layout import (
@@ -37,7 +37,6 @@ from .leaf import LeafReader, entry_of_table
 from .node import find_children
 from .prune import Pruner
 from .sealed_tree import Root, Tree, check_entry, read_sealed
-from .sections import Ranges
 from .segment_file import SegmentFile
 from .segment_list import SegmentEntry
 from .segment_writer import Extent

@@ -9,33 +9,108 @@ behind the end of its file kills the process (SIGBUS).  So the length is verifie
 a block (one ``fstat``, below a microsecond): a truncated file raises ``CorruptBlock``.  ``pread``
 would copy every block.  A file that is truncated between the check and the use of a block, or under
 a stored result, still kills the process.
+
+Also here:
+
+* A limit on open segment files: the least recently used are closed, and reopened on demand.
 """
 
 from __future__ import annotations
 
+import os
+import resource
+import weakref
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from ..core.ownership import OwnedLock
+from ..core.ownership import ModuleLock, OwnedLock
 from ..errors import CorruptBlock, UnsupportedFormat
 from ..schema import StreamSchema
-from .cold_file import ColdFile, ColdMapping
-from .cold_files import ColdFiles
+from .cold_file import ColdFile, ColdFiles, ColdMapping
 from .dictionary import read_page
 from .evolution import Evolution, EvolvedLeaf
 from .file_contract import Files, ReadFile
+from .files import Range
 from .layout import BLOCK_FRAME, FILE_HEADER, FORMAT_VERSION, SEGMENT_MAGIC
 from .leaf import LeafReader, Need, head_limit
 from .node import read_node
-from .open_files import open_files
-from .read_plan import Range
 
-__all__ = ["Epoch", "SegmentFile"]
+DESCRIPTORS_EACH = 2
+SHARE = 4
+"""1/4 of the descriptors that a process may have are for segments."""
+OPEN_MAX = 4096
+OPEN_MIN = 16
+
+
+class Reopened(Protocol):
+    read_since: bool
+    """Whether it was read since it was last asked to close; set by the file."""
+
+    def let_go(self) -> bool:
+        """Close it, if possible now; returns whether it did."""
+
+
+class OpenFiles:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._lock = ModuleLock()
+        self._open: OrderedDict[int, weakref.ref[Reopened]] = OrderedDict()
+        os.register_at_fork(after_in_child=self._forget)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def opened(self, file: Reopened) -> None:
+        with self._lock.lock:
+            self._open[id(file)] = weakref.ref(file)
+            over = len(self._open) - self.limit
+            asked = self._oldest(file, over) if over > 0 else []
+        for each in asked:
+            if not each.let_go():
+                with self._lock.lock:
+                    self._open[id(each)] = weakref.ref(each)
+
+    def closed(self, file: Reopened) -> None:
+        with self._lock.lock:
+            self._open.pop(id(file), None)
+
+    def _oldest(self, newest: Reopened, count: int) -> list[Reopened]:
+        found: list[Reopened] = []
+        for _ in range(2 * len(self._open)):
+            if count <= 0:
+                break
+            key, reference = self._open.popitem(last=False)
+            file = reference()
+            if file is None:
+                count -= 1
+            elif file is newest or file.read_since:
+                file.read_since = False
+                self._open[key] = reference
+            else:
+                found.append(file)
+                count -= 1
+        return found
+
+    def _forget(self) -> None:
+        self._open = OrderedDict()
+
+
+def _affordable() -> int:
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if allowed == resource.RLIM_INFINITY:
+        return OPEN_MAX
+    return max(OPEN_MIN, min(OPEN_MAX, allowed // (SHARE * DESCRIPTORS_EACH)))
+
+
+open_files = OpenFiles(_affordable())
+
 
 Table = npt.NDArray[np.int64]
 BLOCKS_REMEMBERED = 4096

@@ -10,6 +10,10 @@ of them, takes a lease of their version (if possible), which ends with these sta
     state 41   | 1 | 2 | 3 |                    has 1 and 2, opened before their names went
     commit 42      compaction: 1, 2 -> 4
     state 42       | 4 | 3 |                    makes 3 when asked; both share it
+
+Also here:
+
+* Roots of adjacent segments as tables, from the pages of a manifest (``manifest_pages``).
 """
 
 from __future__ import annotations
@@ -17,35 +21,89 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import overload
+from itertools import pairwise
+from typing import NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from ..core.caches import Lru
 from ..core.ownership import OwnedLock
-from ..errors import ChronicleError
-from .catalog import SegmentEntry, SegmentList, StreamManifest
+from ..errors import ChronicleError, CorruptBlock
+from ..schema import StreamSchema
+from .catalog import StreamManifest
 from .file_contract import Files
 from .lock import ReaderLease
-from .root_runs import RootRun, RootRuns
+from .manifest_pages import read_roots
 from .sealed_tree import check_entry
 from .segment import SegmentView
+from .segment_list import PageRef, SegmentEntry, SegmentList
 
-__all__ = [
-    "OPENED_MAX",
-    "SegmentViews",
-    "ViewSource",
-    "ViewsById",
-    "bytes_of",
-    "close_views",
-    "events_of",
-    "open_entry",
-    "parts_within",
-    "sizes_of",
-    "spans_of",
-    "within",
-]
+Table = npt.NDArray[np.int64]
+BYTES_REMEMBERED = 64 << 20
+
+
+class RootRun(NamedTuple):
+    """Roots of adjacent segments with the same columns; ``table`` begins ``skipped`` segments
+    earlier.
+    """
+
+    first: int
+    end: int
+    schema: StreamSchema
+    table: Table
+    skipped: int = 0
+
+
+class RootRuns:
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._known = Lru[PageRef, list[RootRun]](BYTES_REMEMBERED, _bytes)
+
+    def between(
+        self, manifest: StreamManifest, segments: SegmentList, first: int, end: int
+    ) -> Iterator[RootRun]:
+        """Runs of the known roots of segments [first, end), in order, under a manifest."""
+        at = 0
+        for page in segments.pages:
+            begin, at = at, at + page.segments
+            if at <= first or begin >= end:
+                continue
+            runs = self._known.get(page)
+            if runs is None:
+                runs = self._read(manifest, segments[begin:at], page)
+                self._known.put(page, runs)
+            for run in runs:
+                low, high = max(first, begin + run.first), min(end, begin + run.end)
+                if low < high:
+                    yield RootRun(low, high, run.schema, run.table, low - begin - run.first)
+
+    def _read(self, manifest: StreamManifest, entries: SegmentList, page: PageRef) -> list[RootRun]:
+        try:
+            heights, roots = read_roots(self._files, self._directory, page)
+        except (FileNotFoundError, CorruptBlock):
+            return []  # fall back to the segments
+        kinds = np.stack([*entries.shapes, heights > 0])
+        edges = np.flatnonzero((kinds[:, 1:] != kinds[:, :-1]).any(axis=0)) + 1
+        found = []
+        bounds = [0, *edges.tolist(), len(entries)]
+        for first, end in pairwise(bounds):
+            if not heights[first]:
+                continue
+            how = manifest.read_as(entries[first])
+            table = np.ascontiguousarray(np.stack(roots[first:end], axis=1))
+            schema = how.schema
+            if how.evolution is not None:
+                table, schema = how.evolution.table(table), how.evolution.now
+            table.flags.writeable = False
+            found.append(RootRun(first, end, schema, table))
+        return found
+
+
+def _bytes(runs: list[RootRun]) -> int:
+    return 1 + sum(run.table.nbytes for run in runs)
+
 
 OPENED_MAX = 64
 """Up to this many segments, all are opened with the stream."""

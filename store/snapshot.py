@@ -32,9 +32,8 @@ from .layout import (
 from .merge import merge_sources
 from .node import find_children
 from .prune import Prune, Pruner
-from .root_runs import RootRun
 from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, ScanMetrics, SegmentView
-from .segment_views import parts_within, spans_of, within
+from .segment_views import RootRun, parts_within, spans_of, within
 from .tail import MemoryLeaf
 
 __all__ = ["Snapshot", "StreamState", "leaf_sizes"]

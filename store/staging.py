@@ -8,51 +8,402 @@ Layout: ``<stream>/staging/<job>/<part>-<segment id>.seg``: sealed segments, one
 A job's name begins with its creation time in seconds, in hexadecimal.  Segment identifiers are
 random, from ``IDENTIFIERS_FROM`` upwards, so tasks need no coordination, and none collides with the
 writer's counter.  ``placing`` decides where segments go; ``replacing`` replaces a time range.
+
+Also here:
+
+* Placing: how staged segments become part of a stream::
+* Deduplication in bulk loads: merges the keys of a job with those of the stream, before its
+  commit::
+* Replacing a time range by a bulk-load job, in one commit: a delete that names staged segments::
 """
 
 from __future__ import annotations
 
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 
+import numpy as np
 import pyarrow as pa
+from sortedcontainers import SortedKeyList
 
-from ..errors import StorageFailed
-from ..schema import StreamSchema
-from .bulk_duplicates import without_duplicates
-from .bulk_jobs import BulkCommit, committed
-from .catalog import SegmentEntry, SegmentList, segment_name
-from .commits import Commits
+from ..core.times import INT64_MAX, INT64_MIN, moved, time_text
+from ..errors import InvalidArgument, SchemaMismatch, StorageFailed
+from ..schema import StreamSchema, Uniqueness
+from .catalog import BulkCommit, StreamManifest, committed, remembered
+from .commits import Commits, Edit
 from .compaction import spill
 from .draft import seal
-from .edit import Edit
+from .duplicates import (
+    KeyWindow,
+    Ticks,
+    compared_columns,
+    duplicates_among,
+    keys_of,
+    stored_events,
+    without,
+)
 from .file_contract import Files
-from .options import StreamOptions
-from .placing import StagedSegment, check_staged, link, placed, unlink
+from .journal import Journal
+from .options import StreamOptions, uniqueness
+from .prune import Prune
 from .recent import LargeCommit
-from .replacing import replace_range
-from .segment import SegmentView
+from .segment import TICK_MAX, SegmentView
+from .segment_list import SegmentEntry, SegmentList, segment_name
+from .segment_views import open_entry
 from .segment_writer import SegmentWriter
 from .snapshot import Snapshot, StreamState
 from .stream import EventStream
-from .tail import Tail, concat_batches
+from .tail import Tail, concat_batches, ticks_of
 from .tap import Arrival, united
 
-__all__ = [
-    "IDENTIFIERS_FROM",
-    "StagedSegment",
-    "StagingPlan",
-    "abort_staged",
-    "commit_staged",
-    "new_job",
-    "prepare_staging",
-    "stage",
-    "staged_jobs",
-    "sweep_staging",
-]
+
+@dataclass(frozen=True)
+class StagedSegment:
+    part: int
+    file: str
+    entry: SegmentEntry
+
+
+def check_staged(commits: Commits, staged: Sequence[StagedSegment]) -> None:
+    """Refuse missing files, and segments with other columns than the stream's."""
+    manifest = commits.manifest
+    for item in staged:
+        layout, schema = item.entry.layout, manifest.schema
+        if layout < len(manifest.layouts):
+            schema = manifest.layouts[layout].written
+        columns = len(schema.names)
+        if item.entry.columns > columns or layout > len(manifest.layouts):
+            raise SchemaMismatch(
+                f"the staged segment {item.file} has {item.entry.columns} columns, the stream "
+                f"{manifest.name!r} has {columns}; start the job again"
+            )
+        if not commits.files.exists(item.file):
+            raise InvalidArgument(
+                f"the staged segment {item.file} is gone: the job was aborted, or swept after a "
+                "day; nothing was committed, start the job again"
+            )
+
+
+def link(commits: Commits, staged: Sequence[StagedSegment]) -> dict[int, SegmentView]:
+    """Link staged files under their names in the stream; the staged names stay for a retry."""
+    views: dict[int, SegmentView] = {}
+    for item in staged:
+        path = f"{commits.directory}/{item.entry.file}"
+        with suppress(FileNotFoundError):  # of an attempt that failed before its manifest
+            commits.files.remove(path)
+        commits.files.link(item.file, path)
+        views[item.entry.id] = open_entry(
+            commits.files, commits.directory, commits.manifest, item.entry
+        )
+    return views
+
+
+def unlink(commits: Commits, linked: dict[int, SegmentView]) -> None:
+    if commits.failed is not None:
+        return
+    for number, view in linked.items():
+        view.close()
+        with suppress(Exception):  # the next opening removes it otherwise
+            commits.files.remove(f"{commits.directory}/{segment_name(number)}")
+
+
+def placed(
+    manifest: StreamManifest,
+    journal: Journal,
+    job: str,
+    staged: Sequence[StagedSegment],
+    application: str | None,
+    version: int | None,
+    duplicates: int,
+) -> tuple[Journal, StreamManifest, BulkCommit]:
+    """Journal and manifest after the commit of a job's segments, and the commit's result."""
+    segments, runs = _by_time(manifest.segments, manifest.runs, [item.entry for item in staged])
+    late = sum(entry.events for entry in runs)
+    position = journal.position + 1
+    result = BulkCommit(
+        sum(item.entry.events for item in staged),
+        late,
+        len(staged) - len(runs),
+        len(runs),
+        position,
+        duplicates=duplicates,
+    )
+    journal = replace(
+        journal,
+        position=position,
+        last=_newest(journal.last, segments, runs),
+        late_total=journal.late_total + late,
+    )
+    jobs = remembered(manifest.jobs, job, result, application, version)
+    manifest = replace(manifest, segments=segments, runs=(*manifest.runs, *runs), jobs=jobs)
+    return journal, manifest, result
+
+
+def _by_time(
+    segments: SegmentList,
+    runs: tuple[SegmentEntry, ...],
+    added: Sequence[SegmentEntry],
+) -> tuple[SegmentList, list[SegmentEntry]]:
+    """Base segments in time order with the added ones that overlap nothing, and new late runs."""
+    own = SortedKeyList(key=lambda entry: entry.last)  # added segments that fit
+    late: list[SegmentEntry] = []
+    for entry in added:
+        neighbours: list[SegmentEntry] = []  # at most one stored and one added
+        behind: list[SegmentEntry] = []
+        for base, at in (
+            (segments, int(np.searchsorted(segments.lasts, entry.first, "right"))),
+            (own, own.bisect_key_right(entry.first)),
+        ):
+            neighbours += [base[at - 1]] if at else []
+            behind += [base[at]] if at < len(base) else []
+        before = max((each.last for each in neighbours), default=None)
+        newest = not behind
+        # Equal times may touch only at the end, since stored events came first.
+        fits = all(entry.last < each.first for each in behind) and (
+            before is None or before < entry.first or (newest and before == entry.first)
+        )
+        if fits and not any(
+            run.first <= entry.last and entry.first <= run.last for run in (*runs, *late)
+        ):
+            own.add(entry)
+        else:
+            late.append(entry)
+    joined = segments.after(own)
+    return joined.ordered(np.argsort(joined.lasts, kind="stable")), late
+
+
+def _newest(last: int | None, segments: SegmentList, runs: Sequence[SegmentEntry]) -> int | None:
+    """The newest in-order tick after a commit.  A later event with the last time of a run beyond
+    the base must go behind it, so it has to count as late.
+    """
+    stored = [int(segments.lasts.max())] if len(segments) else []
+    newest = max(stored + ([] if last is None else [last]), default=None)
+    behind = max((entry.last for entry in runs), default=None)
+    if behind is None or (newest is not None and newest > behind):
+        return newest
+    return min(behind + 1, TICK_MAX)
+
+
+Sift = Callable[[Sequence[StagedSegment], Snapshot | None], tuple[list[StagedSegment], int]]
+"""A job and the stored snapshot to the segments to commit and the number of duplicates."""
+
+Write = Callable[[Iterable[Iterator[pa.RecordBatch]]], list[StagedSegment]]
+
+KEYS_MIN = 1 << 18
+"""The window is pruned only above this number of keys."""
+
+
+def snapshot_of(
+    schema: StreamSchema, segments: Sequence[SegmentView], runs: Sequence[SegmentView]
+) -> Snapshot:
+    stored = sum(view.events for view in (*segments, *runs))
+    return Snapshot(
+        StreamState(schema, 0, 0, tuple(segments), tuple(runs), (), None, 0, 0, None, stored)
+    )
+
+
+def without_duplicates(
+    commits: Commits, staged: Sequence[StagedSegment], stored: Snapshot | None, write: Write
+) -> tuple[list[StagedSegment], int]:
+    """A job's segments without duplicates, and their number; ``write`` writes new ones."""
+    manifest = commits.manifest
+    rule = uniqueness(manifest.options, manifest.schema)
+    if rule is None or not staged:
+        return list(staged), 0
+    views = [
+        SegmentView.open_sealed(
+            commits.files, item.file, item.entry.id,
+            manifest.schema_of(item.entry), manifest.written_as(item.entry),
+        )
+        for item in staged
+    ]  # fmt: skip
+    try:
+        job = snapshot_of(manifest.schema, (), views)
+        sweep = Sweep(job, stored, rule)
+        keys = job.scan(columns=sweep.columns)
+        if not any(sweep.duplicates(batch).size for batch in keys):
+            return list(staged), 0
+        sweep = Sweep(job, stored, rule)
+        cut = commits.journal.last  # older events become a late run, the others do not
+        halves = [sweep.kept(job.scan(end=cut))] if cut is not None else []
+        kept = write([*halves, sweep.kept(job.scan(start=cut))])
+        return kept, sweep.left_out
+    finally:
+        for view in views:
+            view.close()
+
+
+class Sweep:
+    """One pass over a job in time order; ``columns`` are the key's and the time."""
+
+    def __init__(self, job: Snapshot, stored: Snapshot | None, rule: Uniqueness) -> None:
+        self._rule, self._schema = rule, job.schema
+        self.columns = compared_columns(rule, job.schema)
+        self.left_out = 0
+        self._window = KeyWindow()
+        self._tidy_at = KEYS_MIN
+        self._kept: deque[pa.RecordBatch] = deque()
+        self._read_stored = None if stored is None else stored_events(stored, rule)
+        self._ahead: Iterator[pa.RecordBatch] = iter(())
+        self._met = INT64_MIN
+        span = job.time_range
+        if self._read_stored is not None and span is not None:
+            first, last = moved(span[0], -rule.within), moved(span[1], rule.within)
+            self._ahead = iter(self._read_stored(first, last, None))
+
+    def kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            batch, _ = without(batch, self.duplicates(batch))
+            if batch.num_rows:
+                yield batch
+
+    def duplicates(self, batch: pa.RecordBatch) -> Ticks:
+        rule, schema = self._rule, self._schema
+        ticks = ticks_of(batch, schema)
+        self._meet(moved(int(ticks[-1]), rule.within))
+        keys = keys_of(batch, ticks, rule, schema)
+        out = duplicates_among(keys, self._window, INT64_MIN, self._stored, rule, schema)
+        self.left_out += out.size
+        known, kept = without(batch.select(self.columns), out)
+        self._window.add(*keys.kept(kept))
+        self._kept.append(known)
+        self._forget(moved(int(ticks[-1]), -rule.within))
+        return out
+
+    def _meet(self, until: int) -> None:
+        """Add the keys of stored events up to a tick, or slightly beyond, to the window."""
+        while self._met < until:
+            batch = next(self._ahead, None)
+            if batch is None:
+                self._met = INT64_MAX
+                return
+            ticks = ticks_of(batch, self._schema)
+            keys = keys_of(batch, ticks, self._rule, self._schema)
+            self._window.add(keys.hashes, keys.ticks)
+            self._met = int(ticks[-1])
+
+    def _stored(self, first: int, last: int, prune: Prune | None) -> Iterator[pa.RecordBatch]:
+        stored = iter(()) if self._read_stored is None else self._read_stored(first, last, prune)
+        return chain(stored, self._kept_between(first, last))
+
+    def _kept_between(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        for batch in self._kept:
+            ticks = ticks_of(batch, self._schema)
+            start, end = np.searchsorted(ticks, first), np.searchsorted(ticks, last, "right")
+            if end > start:
+                yield batch.slice(start, end - start)
+
+    def _forget(self, before: int) -> None:
+        while self._kept and (
+            not self._kept[0].num_rows or ticks_of(self._kept[0], self._schema)[-1] < before
+        ):
+            self._kept.popleft()
+        if self._window.size >= self._tidy_at:
+            self._window.forget(before)
+            self._tidy_at = max(KEYS_MIN, 2 * self._window.size)
+
+
+class _Repeated(Exception):
+    def __init__(self, earlier: BulkCommit) -> None:
+        super().__init__()
+        self.earlier = earlier
+
+
+def replace_range(
+    stream: EventStream,
+    over: tuple[int, int],
+    job: str,
+    staged: Sequence[StagedSegment],
+    application: str | None,
+    version: int | None,
+    sift: Sift,
+) -> BulkCommit | None:
+    """Commit a job in place of an inclusive tick range; None if that range is empty."""
+    first, last = over
+    for entry in (item.entry for item in staged):
+        if entry.first < first or entry.last > last:
+            raise InvalidArgument(
+                "only what lies in the range that is replaced can be written: it is "
+                f"{_range(stream, first, last)}, found events from "
+                f"{_range(stream, entry.first, entry.last)}; nothing was committed"
+            )
+    coming = _Replacement(stream.commits, job, staged, application, version, sift)
+    try:
+        with stream.commits.lock:
+            coming.check()
+        stream.replace(first, last, coming)
+    except _Repeated as repeated:
+        return repeated.earlier
+    except BaseException:
+        if not coming.done:
+            unlink(stream.commits, coming.linked)
+        raise
+    return coming.result if coming.done else None
+
+
+def _range(stream: EventStream, first: int, last: int) -> str:
+    schema = stream.schema
+    if schema.time_unit is None:
+        return f"{first} to {last}"
+    return f"{time_text(first, schema.time_type)} to {time_text(last, schema.time_type)}"
+
+
+class _Replacement:
+    def __init__(
+        self,
+        commits: Commits,
+        job: str,
+        staged: Sequence[StagedSegment],
+        application: str | None,
+        version: int | None,
+        sift: Sift,
+    ) -> None:
+        self._sift = sift
+        self._commits = commits
+        self._job = job
+        self._staged = staged
+        self._application = application
+        self._version = version
+        self.spans = united(tuple((item.entry.first, item.entry.last) for item in staged))
+        self.late = 0
+        self.linked: dict[int, SegmentView] = {}
+        self.done = False
+        self.result: BulkCommit | None = None
+
+    def check(self) -> None:
+        jobs = self._commits.manifest.jobs
+        earlier = committed(jobs, self._job, self._application, self._version)
+        if earlier is not None:
+            raise _Repeated(earlier)
+        check_staged(self._commits, self._staged)
+
+    def join(self, commits: Commits, edit: Edit) -> Edit:
+        assert edit.manifest is not None
+        self.check()
+        segments, runs = (
+            [edit.views.get(entry.id) or commits.views.view(entry) for entry in entries]
+            for entries in (edit.manifest.segments, edit.manifest.runs)
+        )
+        beside = snapshot_of(edit.manifest.schema, segments, runs)
+        staged, duplicates = self._sift(self._staged, beside)
+        self.linked = link(commits, staged)
+        journal, manifest, self.result = placed(
+            edit.manifest, commits.journal, self._job, staged,
+            self._application, self._version, duplicates,
+        )  # fmt: skip
+        assert journal.position == edit.journal.position
+        self.late = self.result.late
+        added = {**edit.views, **self.linked}
+        return replace(edit, journal=journal, manifest=manifest, views=added)
+
+    def applied(self) -> None:
+        self.done = True
+
 
 STAGING = "staging"
 IDENTIFIERS_FROM = 1 << 61

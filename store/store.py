@@ -40,8 +40,8 @@ from ..errors import (
 from ..schema import StreamSchema
 from .catalog import directory_name, stream_name
 from .check import CheckReport, check_stream
-from .cold_files import ColdFiles
-from .edit import Edit
+from .cold_file import ColdFiles
+from .commits import Edit
 from .file_contract import Files
 from .files import RealFiles
 from .filling import HIDDEN, filled_directory, hidden_directory
@@ -411,8 +411,7 @@ class Store:
     ) -> None:
         """Copy the store while writing goes on; see ``backup`` and ``object_backup``."""
         with LOADING:
-            from .backup import backup_store
-            from .backups import is_address
+            from .backup import backup_store, is_address
             from .object_backup import backup_to_objects
             from .object_store import object_store
 

@@ -23,21 +23,19 @@ import pyarrow as pa
 from ..core.append_result import AppendResult
 from ..errors import ChronicleError, InvalidArgument, SchemaMismatch, StoreClosed
 from ..schema import StreamSchema
-from .append_jobs import Append, AppendSeries
-from .append_queue import AppendQueue
+from .append_queue import Append, AppendQueue, AppendSeries
 from .background import Compactor, Flusher
 from .catalog import StreamManifest
 from .check import CheckReport, Problem
-from .commits import Commits
+from .commits import Commits, Edit
 from .compaction import active_first, spill
 from .conform import AppendRules, conform
 from .creation import initialise
 from .deleting import Addition, Change, Choice
 from .draft import seal
 from .duplicates import Keys, RecentKeys, Sifted, keys_of
-from .edit import Edit
-from .figures import figures_of
 from .file_contract import Files
+from .floor import Hold, span_max
 from .journal import Marks, encode_append
 from .leaf_append import append_leaves
 from .log import LogWriter
@@ -46,13 +44,12 @@ from .moving import Chosen, Moved, Stopped, never
 from .object_store import ObjectStore
 from .options import DURABILITIES, StreamOptions
 from .recent import LARGE_BYTES, Commit, LargeCommit, RecentCommits
-from .retention import Hold, span_max
 from .schema_change import add_attribute
 from .segment import TICK_MAX, TICK_MIN
 from .snapshot import Snapshot, StreamState
 from .tail import is_sorted, ticks_of
 from .tap import Arrival, CommitTap, tick_ranges
-from .tiering import worth_moving
+from .tiering import figures_of, worth_moving
 
 __all__ = ["EventStream"]
 

@@ -7,18 +7,24 @@
 Age counts from the newest event of the stream.  Late runs and the active segment stay.  The active
 segment is sealed when it spans a quarter of the age and has ``StreamOptions.moved_bytes_min``, and
 at an eighth of ``keep_local_bytes``, but not below that minimum, which avoids small objects.
+
+Also here:
+
+* Statistics of a stream that is open for writing, for users and metrics.
 """
 
 from __future__ import annotations
 
-from .catalog import SegmentEntry, StreamManifest
-from .cold_files import DOOMED, MOVING, ColdFiles
+from typing import Any
+
+from .catalog import StreamManifest
+from .cold_file import DOOMED, MOVING, ColdFiles
 from .commits import Commits
 from .moving import Chosen
 from .options import moving_ticks
 from .segment import TICK_MIN
-
-__all__ = ["due_now", "due_segments", "places", "worth_moving"]
+from .segment_list import SegmentEntry
+from .snapshot import Snapshot
 
 
 def due_segments(
@@ -75,4 +81,33 @@ def places(commits: Commits) -> dict[str, int]:
         "cold_bytes": sum(entry.bytes for entry in moved),
         "due_segments": len(due),
         "due_bytes": sum(entry.bytes for entry in due),
+    }
+
+
+def figures_of(commits: Commits) -> dict[str, Any]:
+    manifest, journal = commits.manifest, commits.journal
+    snapshot = Snapshot(commits.published)
+    active = 0 if commits.active is None else commits.active.writer.length
+    stored = int(manifest.segments.bytes.sum()) + sum(entry.bytes for entry in manifest.runs)
+    garbage = commits.garbage_sizes()
+    return {
+        "events": snapshot.count,
+        "position": snapshot.version,
+        "segments": len(manifest.segments) + (commits.active is not None),
+        "late_runs": len(manifest.runs),
+        "late_buffered": sum(batch.num_rows for batch in journal.late),
+        "late_total": journal.late_total,
+        "tail_events": journal.tail.rows,
+        "dropped_events": snapshot.state.dropped,
+        "deleted_events": manifest.deleted_events,
+        "bytes": stored + active + commits.log.size,
+        "log_bytes": commits.log.size,
+        "log_records": commits.log.records,
+        "late_events_in_runs": sum(entry.events for entry in manifest.runs),
+        "garbage_files": len(garbage),
+        "garbage_bytes": sum(garbage),
+        "manifest_version": manifest.version,
+        "dirty_ranges": snapshot.dirty_ranges(),
+        **places(commits),
+        **commits.figures,
     }

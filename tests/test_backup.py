@@ -23,7 +23,7 @@ from chronicle.errors import InvalidArgument, NotAStore
 from chronicle.indexes import StoreIndexes  # noqa: F401  # loaded here, not in every child
 from chronicle.schema import StreamSchema
 from chronicle.store import Store
-from chronicle.store.backups import MOMENT, list_backups
+from chronicle.store.backup import MOMENT, list_backups
 from chronicle.store.files import RealFiles
 from chronicle.store.manifest import read_manifest, write_manifest
 from chronicle.store.memory_files import MemoryFiles

@@ -82,7 +82,7 @@ IMPORTED_BY_NAME = {
     "cli.py",
     "commands/upkeep.py",
     "formats/__init__.py",
-    "ingest/engines.py",
+    "ingest/pipeline.py",
     "isolation/nursery.py",
     "core/native.py",
     "server/__init__.py",

@@ -24,14 +24,14 @@ from chronicle.errors import (
     StorageFailed,
     UnsupportedFormat,
 )
-from chronicle.store import object_backups as there
-from chronicle.store.backups import list_backups
-from chronicle.store.object_backup import restore_backup
-from chronicle.store.object_backups import (
+from chronicle.store import object_backup as there
+from chronicle.store.backup import list_backups
+from chronicle.store.object_backup import (
     BYTES,
     LISTINGS,
     object_backups,
     remove_backup,
+    restore_backup,
     verify_backup,
 )
 from chronicle.store.object_store import ObjectStore

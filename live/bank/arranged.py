@@ -8,26 +8,180 @@
 The *place* of a row is its rank in its partition.  A partition without free space moves to the end
 of the block with twice the space; amortised O(1) moves per event in order.  Invariant: all events
 from ``first`` to ``last`` are here, those of one tick and partition in order of arrival.
-"""
 
-# mypy: disable-error-code="no-untyped-def"
+Also here:
+
+* Columns of numbered events, read by number: fixed-width ones as arrays, others in chunks.
+* Partitions that a bank has seen: their numbers and positions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.native import kernel
-from ...query.pattern.columns import flat, numbers, present_groups, take_ranges
-from .event_columns import EventColumns
-from .partitions import Partitions
-
-__all__ = ["Arranged", "Rows"]
+from ...core.sorting import firsts
+from ...core.times import INT64_MIN
+from ...query.pattern.columns import (
+    KeyCodes,
+    flat,
+    group_rows,
+    numbers,
+    present_groups,
+    take_ranges,
+)
+from ...query.pattern.retained import KeptEvents, ranks
+from .searching import Fresh
 
 IntArray = npt.NDArray[np.int64]
+
+
+class _Bits:
+    def __init__(self, type_: pa.DataType) -> None:
+        self._type = type_
+        self._bits: npt.NDArray[Any] = np.empty(1024, f"i{type_.bit_width // 8}")
+        self._valid: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self._bits.nbytes + (0 if self._valid is None else self._valid.nbytes)
+
+    def append(self, column: pa.ChunkedArray, first: int) -> None:
+        array = flat(column)
+        end = first + len(array)
+        if end > len(self._bits):
+            self._bits = _longer(self._bits, first, 2 * end)
+        if array.null_count and self._valid is None:
+            self._valid = np.ones(len(self._bits), np.bool_)
+        bits = np.frombuffer(array.buffers()[1], self._bits.dtype)
+        self._bits[first:end] = bits[array.offset : array.offset + len(array)]
+        if self._valid is not None:
+            if end > len(self._valid):
+                self._valid = _longer(self._valid, first, len(self._bits))
+            self._valid[first:end] = array.is_valid().to_numpy(zero_copy_only=False)
+
+    def take(self, numbers: IntArray) -> pa.Array:
+        valid = None if self._valid is None else pa.array(self._valid[numbers]).buffers()[1]
+        held = [valid, pa.py_buffer(self._bits[numbers])]
+        return pa.Array.from_buffers(self._type, len(numbers), held)
+
+
+class EventColumns:
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.count = 0
+        self._plain = {field.name: _Bits(field.type) for field in schema if _is_plain(field.type)}
+        self._other = KeptEvents(pa.schema([f for f in schema if f.name not in self._plain]))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(column.nbytes for column in self._plain.values()) + self._other.nbytes
+
+    def append(self, table: pa.Table) -> None:
+        if not table.num_rows:
+            return
+        for name, column in self._plain.items():
+            column.append(table.column(name), self.count)
+        numbers = self.count + np.arange(table.num_rows)
+        if self._other.schema.names:
+            self._other.append(table.select(self._other.schema.names), numbers)
+        self.count += table.num_rows
+
+    def table(self, names: Sequence[str], numbers: IntArray) -> pa.Table:
+        others = [name for name in names if name not in self._plain]
+        rest = self._other.table(others, numbers) if others else None
+        columns = [
+            self._plain[name].take(numbers) if rest is None or name in self._plain
+            else rest.column(name)
+            for name in names
+        ]  # fmt: skip
+        return pa.table(columns, schema=pa.schema([self.schema.field(name) for name in names]))
+
+
+def _is_plain(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_primitive(type_) and type_.bit_width >= 8)
+
+
+def _longer(array: npt.NDArray[Any], used: int, room: int) -> npt.NDArray[Any]:
+    longer = np.empty(room, array.dtype)
+    longer[:used] = array[:used]
+    return longer
+
+
+Bools = npt.NDArray[np.bool_]
+
+
+class Partitions:
+    """Per partition: keys, number of events, and the last one's tick and rank within that tick."""
+
+    def __init__(self, schema: pa.Schema, time: str, partition_by: Sequence[str]) -> None:
+        self.time = time
+        self.partition_by = list(partition_by)
+        self.keys = pa.schema([schema.field(name) for name in partition_by]).empty_table()
+        self._codes = KeyCodes(max(1, len(self.partition_by)))
+        one = 0 if self.partition_by else 1
+        self.count = np.zeros(one, np.int64)
+        self.tick = np.full(one, INT64_MIN)
+        self.rank = np.full(one, -1)
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.count.nbytes + self.tick.nbytes + self.rank.nbytes + self.keys.nbytes)
+
+    def numbers_of(self, table: pa.Table) -> IntArray:
+        """The partition of each row; new ones are added."""
+        if not self.partition_by or not table.num_rows:
+            return np.zeros(table.num_rows, np.int64)
+        codes = self._codes.encode([table.column(name) for name in self.partition_by])
+        more = self._codes.count - len(self.count)
+        if more:
+            new, first = firsts(codes)
+            rows = pa.array(first[new >= len(self.count)])
+            keys = table.select(self.partition_by).take(rows)
+            self.keys = pa.concat_tables([self.keys, keys]).combine_chunks()
+            self.count = np.concatenate([self.count, np.zeros(more, np.int64)])
+            self.tick = np.concatenate([self.tick, np.full(more, INT64_MIN)])
+            self.rank = np.concatenate([self.rank, np.full(more, -1)])
+        return codes
+
+    def arrange(self, table: pa.Table) -> tuple[Fresh, IntArray]:
+        """The next events sorted by partition, and the table row of each."""
+        count = table.num_rows
+        ticks, _ = numbers(flat(table.column(self.time)), "i")
+        tick = np.ascontiguousarray(ticks, np.int64)
+        codes = self.numbers_of(table)
+        order, offsets = group_rows(codes, len(self.count))
+        codes, tick = codes[order], tick[order]
+        among = np.empty(count, np.int64)
+        ranks(np.arange(len(self.count)), offsets, tick, self.tick, self.rank, among)
+        rank = self.count[codes] + np.arange(count) - offsets[codes]
+        self.count += np.diff(offsets)
+        return Fresh(codes, rank, tick, among, self.count), order
+
+    def keys_at(self, partition: IntArray) -> pa.Table:
+        return self.keys.take(pa.array(partition)) if self.partition_by else pa.table({})
+
+    def keep(self, lasting: Bools) -> IntArray:
+        """Drop the other partitions; maps old numbers to new ones."""
+        self.keys = self.keys.filter(pa.array(lasting)).combine_chunks()
+        self._codes = KeyCodes(len(self.partition_by))
+        self._codes.encode([self.keys.column(name) for name in self.partition_by])
+        self.count, self.tick, self.rank = (
+            column[lasting] for column in (self.count, self.tick, self.rank)
+        )
+        number: IntArray = np.cumsum(lasting) - 1
+        return number
+
+
+# mypy: disable-error-code="no-untyped-def"
 
 
 @kernel

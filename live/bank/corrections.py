@@ -11,32 +11,244 @@ until each pattern has a cut before the late events (``cuts``), and both searche
 at a bare row, or at the same open match.  At the end of its partition it ends at the watermark.
 Matches of both searches (same first and last event) without a late event, and all matches outside,
 are unchanged; the others are reported.
-"""
 
-# mypy: disable-error-code="no-untyped-def"
+Also here:
+
+* Cuts: rows at which a search of hits may begin, as no match covers the border before them.
+* Open matches, at a watermark, of patterns that are added to a bank.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...core.times import INT64_MIN
-from .arranged import Arranged
-from .cuts import bare_rows, free_rows, hits_behind
-from .layer import Found, Layer, empty_kept, kept_where
+from ...core.native import kernel
+from ...core.times import INT64_MAX, INT64_MIN, moved
+from ...query.pattern.columns import take_ranges
+from ...query.pattern.search import TO_NEXT, horizon, within
+from .arranged import Arranged, Partitions
+from .layer import Found, Layer, Room, empty_kept, kept_where
 from .matches import BankMatches
 from .pattern_bank import PatternBank
 from .predicate_index import Columns
-from .regions import sorted_kept
-from .searching import Fresh, Kept
+from .searching import Fresh, Hits, Kept
 
-__all__ = ["Corrected", "correct"]
+# mypy: disable-error-code="no-untyped-def"
+
 
 IntArray = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+NONE = np.int64(-1)
+NOTHING_BEFORE = np.int64(INT64_MIN)
+
+
+@kernel
+def _bare(first, row, partition, rank, passes, late, last_late, size, listed, cut, rejoins):
+    """See ``bare_rows``; the number of (pattern, partition) pairs."""
+    count = 0
+    for q in range(first.shape[0] - 1):
+        h = first[q]
+        while h < first[q + 1]:
+            p = partition[row[h]]
+            run = np.int64(0)
+            newest = NONE
+            before = np.int64(-2)
+            behind = 0
+            while h < first[q + 1] and partition[row[h]] == p:
+                r = rank[row[h]]
+                if r != before:
+                    if r < late[p]:
+                        if r != before + 1:
+                            run = r
+                        newest = r
+                    if r > last_late[p]:
+                        behind += 1
+                    before = r
+                h += 1
+            at = run if newest >= 0 and newest == late[p] - 1 else late[p]
+            listed[count, 0] = q
+            listed[count, 1] = p
+            cut[count] = at if at > 0 and not passes[q] else NONE
+            rejoins[count] = not passes[q] and behind < size[p] - 1 - last_late[p]
+            count += 1
+    return count
+
+
+def bare_rows(
+    hits: Hits, fresh: Fresh, passes: Bools, late: IntArray, last_late: IntArray
+) -> tuple[IntArray, IntArray, Bools]:
+    """Cuts at bare rows before late events, per (pattern, partition) with hits, ascending; -1
+    without one.  Also whether a bare row follows.  ``late`` and ``last_late`` are ranks of the
+    first and last late event per partition; ``passes``: matches may skip events.
+    """
+    most = len(hits.row)
+    listed, cut = np.empty((most, 2), np.int64), np.empty(most, np.int64)
+    rejoins = np.empty(most, np.bool_)
+    count = _bare(
+        hits.first, hits.row, fresh.partition, fresh.rank, passes, late, last_late, fresh.count,
+        listed, cut, rejoins,
+    )  # fmt: skip
+    return listed[:count], cut[:count], rejoins[:count]
+
+
+@kernel
+def _latest_free(query, partition, first, last, window, tick, offsets, bound, low, cut, listed):
+    """See ``free_rows``; matches are sorted by pattern, partition and first row."""
+    n = query.shape[0]
+    count = 0
+    i = 0
+    while i < n:
+        stop = i
+        while stop < n and query[stop] == query[i] and partition[stop] == partition[i]:
+            stop += 1
+        p = partition[i]
+        w = window[query[i]]
+        begin, end = offsets[p], offsets[p + 1]
+        left, right = begin, end
+        while left < right:
+            middle = (left + right) // 2
+            if horizon(tick[middle], w) < bound[p]:
+                left = middle + 1
+            else:
+                right = middle
+        at = left - begin
+        back = False
+        while True:
+            covering = -1
+            for k in range(i, stop):
+                if first[k] >= at:
+                    break
+                if last[k] >= at:
+                    covering = k
+                    break
+            if covering < 0:
+                break
+            at = first[covering]
+            back = True
+        listed[count, 0] = query[i]
+        listed[count, 1] = p
+        cut[count] = at
+        if back and low[p] > NOTHING_BEFORE:
+            here = tick[begin + at]
+            if here < low[p] or (w > 0 and within(low[p], here, w - 1)):
+                cut[count] = NONE
+        count += 1
+        i = stop
+    return count
+
+
+def free_rows(
+    layer: Layer, hits: Hits, fresh: Fresh, bound: IntArray, low: IntArray, room: Room
+) -> tuple[IntArray, IntArray]:
+    """Last uncovered rows before ``bound`` (tick per partition), per (pattern, partition), or -1.
+
+    Rows begin two windows before ``bound``; all absent rows lie before ``low``.  Pairs that are not
+    listed may be cut anywhere.
+    """
+    every = layer.search(hits, fresh, empty_kept(), moved(bound, -1), room, skip=TO_NEXT)
+    count = len(every.query)
+    cut, listed = np.zeros(count, np.int64), np.zeros((count, 2), np.int64)
+    offsets = np.concatenate([[0], np.cumsum(fresh.count)]).astype(np.int64)
+    made = _latest_free(
+        every.query, every.parts.partition, every.parts.first_row, every.parts.last_row,
+        layer.window, fresh.tick, offsets, bound, low, cut, listed,
+    )  # fmt: skip
+    return listed[:made], cut[:made]
+
+
+@kernel
+def _behind(first, row, bits, partition, rank, listed, cut, out_first, out_row, out_bits):
+    """See ``hits_behind``."""
+    count = 0
+    at = 0
+    for q in range(first.shape[0] - 1):
+        out_first[q] = count
+        for h in range(first[q], first[q + 1]):
+            p = partition[row[h]]
+            while at < cut.shape[0] and (
+                listed[at, 0] < q or (listed[at, 0] == q and listed[at, 1] < p)
+            ):
+                at += 1
+            mine = at < cut.shape[0] and listed[at, 0] == q and listed[at, 1] == p
+            if not mine or rank[row[h]] >= cut[at]:
+                out_row[count] = row[h]
+                out_bits[count] = bits[h]
+                count += 1
+    out_first[first.shape[0] - 1] = count
+    return count
+
+
+def hits_behind(hits: Hits, fresh: Fresh, listed: IntArray, cut: IntArray) -> Hits:
+    """Hits at or after the cuts of listed pairs, and all hits of others."""
+    if not len(listed):
+        return hits
+    some = Hits(np.empty_like(hits.first), np.empty_like(hits.row), np.empty_like(hits.bits))
+    count = _behind(*hits, fresh.partition, fresh.rank, listed, cut, *some)
+    return Hits(some.first, some.row[:count], some.bits[:count])
+
+
+Scan = Callable[[int, int], pa.Table]
+"""Events with ``low <= t <= high`` in time order, with the columns of the bank."""
+
+
+def open_at(bank: PatternBank, layer: Layer, scan: Scan, first: int, watermark: int) -> None:
+    """Set a layer's open matches at the bank's watermark; ``first`` is the stream's first tick."""
+    assert layer.longest >= 0
+    reach = max(1, layer.longest)
+    while True:
+        low = max(first, watermark - 3 * reach)
+        places, table = bank.no_partitions(), scan(low, watermark)
+        fresh, order = places.arrange(table)
+        bound = np.full(len(places), min(watermark, INT64_MAX - 1) + 1)
+        since = np.full(len(places), INT64_MIN if low <= first else low)
+        hits = layer.hits(layer.read(Columns(table)), order, fresh, bank.room)
+        begin = free_rows(layer, hits, fresh, bound, since, bank.room)
+        if (begin[1] >= 0).all():
+            break
+        reach *= 2
+    behind = hits_behind(hits, fresh, *begin)
+    found = layer.search(behind, fresh, empty_kept(), watermark, bank.room)
+    number = _numbers(places, bank.partitions)
+    layer.kept = sorted_kept([_moved(found.kept, places, bank.partitions, number)])
+
+
+def _moved(kept: Kept, local: Partitions, places: Partitions, number: IntArray) -> Kept:
+    shift = places.count[number] - local.count
+    newer = local.tick > places.tick[number]
+    newer |= (local.tick == places.tick[number]) & (local.rank > places.rank[number])
+    places.tick[number[newer]] = local.tick[newer]
+    places.rank[number[newer]] = local.rank[newer]
+    rank = kept.rank + np.repeat(shift[kept.partition], np.diff(kept.first))
+    return kept._replace(partition=number[kept.partition], rank=rank)
+
+
+def _numbers(local: Partitions, places: Partitions) -> IntArray:
+    if not local.partition_by:
+        return np.zeros(1, np.int64)
+    return places.numbers_of(local.keys) if len(local) else np.zeros(0, np.int64)
+
+
+def sorted_kept(parts: list[Kept]) -> Kept:
+    """Several ``Kept``, merged by pattern and partition."""
+    sizes = np.concatenate([np.diff(part.first) for part in parts])
+    query = np.concatenate([part.query for part in parts])
+    partition = np.concatenate([part.partition for part in parts])
+    order = np.lexsort((partition, query))
+    ends = np.cumsum(sizes)
+    rows = take_ranges((ends - sizes)[order], ends[order])
+    columns = (np.concatenate([part[i] for part in parts])[rows] for i in range(3, 7))
+    first = np.concatenate([[0], np.cumsum(sizes[order])]).astype(np.int64)
+    return Kept(query[order], partition[order], first, *columns)
+
+
+# mypy: disable-error-code="no-untyped-def"
+
+
 ROWS_NEAR = 8
 LONGER = 4
 NOWHERE = np.int64(1 << 62)

@@ -18,12 +18,12 @@ import pyarrow as pa
 from ...core.times import INT64_MIN
 from ...errors import InvalidArgument, ResourceLimit
 from ...query.pattern.matcher import MatchLimits
-from .cards import Card
+from .arranged import Partitions
 from .layer import Layer, Room
 from .matches import BankMatches
-from .partitions import Partitions
 from .predicate_index import Columns
 from .searching import Kept
+from .symbols import Card
 
 __all__ = ["BankMatches", "PatternBank"]
 

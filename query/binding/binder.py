@@ -4,28 +4,35 @@ Relation ``i`` becomes the table ``chronicle_i`` under the user's alias.  A name
 when every possible source is known and lacks it.  A condition is attached to a stream only where
 filtering by it cannot change the result; it passes derived tables and CTEs only where these merely
 rename.
+
+Also here:
+
+* CTEs for queries that run apart from their statement, such as the input of an operator.
+* Plan hints of a SELECT: ``/*+ strategy(replay) */``, for experiments.
+* Time order for aggregates that depend on row order, which the executor's threads do not
+  preserve.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlglot import exp
+from sqlglot.errors import ParseError
 
 from ...errors import StreamNotFound
 from ...schema import StreamSchema
 from ..contract.cancellation import checkpoint
 from ..contract.catalog import SYSTEM_TABLES, Catalog
 from ..contract.frames import Frame
-from ..sql.dialect import MatchRelation, RecentRelation, error_at, position_of
+from ..pattern.any_choice import REGIMES
+from ..sql.dialect import MatchRelation, RecentRelation, error_at, position_of, to_text
+from ..sql.sql_types import TimeUse
 from ..sql.stream_names import StreamNames
-from ..sql.time_texts import TimeUse
-from .ctes import Cte, Ctes, bringing, hide
 from .from_operator import Binders, BoundOperator, OperatorSite
-from .hints import take_hints
-from .recent_scope import leaves_of, source_of, spell_out, unwrapped
 from .scope import (
     ColumnUse,
     Condition,
@@ -34,15 +41,229 @@ from .scope import (
     Scope,
     Site,
     Source,
+    leaves_of,
+    outputs_of,
+    own_nodes,
+    renamed,
     resolve,
+    source_of,
+    spell_out,
     take_time,
+    unwrapped,
     values_of,
 )
-from .select_outputs import outputs_of, renamed
-from .time_order import OrderSensitive, order_sensitive
 from .views import OF_VIEW
 
-__all__ = ["BoundQuery", "bind", "conjuncts"]
+
+@dataclass(frozen=True)
+class Cte:
+    outputs: list[OutputColumn] | None
+    node: Any
+    recursive: bool
+
+
+Ctes = dict[str, Cte]
+
+
+def bringing(query: Any, ctes: Ctes) -> Any:
+    needed = _needed(query, ctes)
+    if not needed:
+        return query
+    if query.args.get("with_") is not None:  # its own names take precedence
+        query = exp.select("*").from_(query.subquery("input"))
+    query.set(
+        "with_",
+        exp.With(
+            expressions=[cte.node.copy() for cte in needed],
+            recursive=any(cte.recursive for cte in needed),
+        ),
+    )
+    return query
+
+
+def hide(name: str, written: Any, ctes: Ctes) -> None:
+    """Before a CTE's name is redefined, copy the old one into the queries that use it."""
+    old = ctes[name]
+    for node in [written, *(cte.node for other, cte in ctes.items() if other != name)]:
+        if node is not None and old in _needed(node.this, ctes):
+            node.set("this", bringing(node.this, ctes))
+
+
+def _needed(query: Any, ctes: Ctes) -> list[Cte]:
+    """CTEs used by a query, directly or indirectly, in textual order."""
+    names: set[str] = set()
+    waiting = [query]
+    while waiting:
+        for table in waiting.pop().find_all(exp.Table):
+            name = table.name.lower()
+            if name in ctes and name not in names:
+                names.add(name)
+                waiting.append(ctes[name].node)
+    return [cte for name, cte in ctes.items() if name in names]
+
+
+_ALL_HINT = re.compile(r"strategy\s*\(\s*all\s*\)", re.IGNORECASE)
+_HINTS = {
+    "strategy": ("auto", "replay", "index", "all", "greedy", "optimal", "none"),
+    "selection": REGIMES,
+    "recent": ("auto", "eager", "live_first", "archive_first", "both"),
+    "rollups": ("auto", "none", "always"),
+}
+THREADS_MAX = 256
+
+
+def take_hints(select: Any, text: str) -> dict[str, str]:
+    """Remove and return a SELECT's hints; SqlError for unknown ones."""
+    hint = select.args.get("hint")
+    if hint is None:
+        return {}
+    select.set("hint", None)
+    found: dict[str, str] = {}
+    for item in hint.expressions:
+        call = isinstance(item, exp.Anonymous)  # unparsable hints are one text
+        name = item.name.lower() if call else str(item).lower()
+        value = item.expressions[0].name.lower() if call and item.expressions else ""
+        if not value and _ALL_HINT.search(text):  # ALL is a keyword: parsed without argument
+            value = "all"
+        counted = name == "threads" and value.isdecimal() and 1 <= int(value) <= THREADS_MAX
+        if not counted and value not in _HINTS.get(name, ()):
+            known = [f"{h}(x) with x one of {', '.join(x)}" for h, x in _HINTS.items()]
+            known.append(f"threads(n) with n from 1 to {THREADS_MAX}")
+            message = f"the plan hint is {' or '.join(known)}"
+            raise error_at(text, max(text.find("/*+"), 0), message)
+        found[name] = value
+    return found
+
+
+_STRINGS = frozenset(("group_concat", "listagg", "string_agg"))
+_AGGREGATES = _STRINGS | {"any_value", "arbitrary", "array_agg", "first", "last", "list"}
+_ARGUMENTS_OF_WINDOWS = _AGGREGATES | {"first_value", "last_value", "nth_value"}
+_ORDERS_OF_WINDOWS = frozenset(("lag", "lead", "row_number"))
+_FIRST_LAST = re.compile(r"\b(first|last)\(")  # the executor quotes these
+
+
+class OrderSensitive(NamedTuple):
+    """A call, the window around it, or a SELECT, and (source alias, column) to order by."""
+
+    select: Any
+    node: Any
+    columns: tuple[tuple[str, str], ...]
+
+
+def order_sensitive(select: Any, scope: Scope, sites: Sequence[Site]) -> list[OrderSensitive]:
+    """The parts of a bound SELECT that depend on an unspecified row order."""
+    parts = [*select.expressions, *(select.args.get(key) for key in ("having", "qualify", "order"))]
+    found = [
+        node
+        for part in parts
+        if part is not None and not _of_many_columns(part)
+        for node in own_nodes(part)
+        if _is_sensitive(node)
+    ]
+    distinct = select.args.get("distinct")
+    settled = select.args.get("order") or select.args.get("group")
+    if distinct is not None and distinct.args.get("on") and not settled:
+        found.append(select)
+    columns = _time_of(scope, sites) if found else ()
+    return [OrderSensitive(select, node, columns) for node in found] if columns else []
+
+
+def _of_many_columns(part: Any) -> bool:
+    return any(call.name.lower() == "columns" for call in part.find_all(exp.Anonymous))
+
+
+def _is_sensitive(node: Any) -> bool:
+    if not isinstance(node, exp.Anonymous):
+        return False
+    name = node.name.lower()
+    around = node.parent
+    while isinstance(around, (exp.Filter, exp.IgnoreNulls, exp.RespectNulls)):
+        around = around.parent
+    if isinstance(around, exp.Window):
+        if around.args.get("order") or around.args.get("alias"):
+            return False
+        if name in _ORDERS_OF_WINDOWS:
+            return True
+        known = _ARGUMENTS_OF_WINDOWS
+    else:
+        known = _AGGREGATES
+    ordered = any(isinstance(argument, exp.Order) for argument in node.expressions)
+    return name in known and bool(node.expressions) and not ordered
+
+
+def _time_of(scope: Scope, sites: Sequence[Site]) -> tuple[tuple[str, str], ...]:
+    for source in scope.sources:
+        if source.relation or source.nullable:
+            continue
+        names = _times(source, sites)
+        if names:
+            return tuple((source.alias, name) for name in names)
+    return ()
+
+
+def _times(source: Source, sites: Sequence[Site]) -> Sequence[str]:
+    if source.site is not None and source.site.operator is not None:
+        return source.site.operator.ordered_by
+    for output in source.outputs:
+        use = output.use
+        if use is None or use.nullable or output.name is None:
+            continue
+        schema = sites[use.site].schema
+        if schema is not None and use.attribute == schema.time:
+            return (output.name,)
+    return ()
+
+
+def add_order(
+    parts: Sequence[OrderSensitive], copies: dict[int, Any], root: Any, names: Callable[[], Any]
+) -> None:
+    """Add the order to a copy of a query; ``copies`` maps ids of nodes to the copies."""
+    for part in parts:
+        node, select = copies[id(part.node)], copies[id(part.select)]
+        order = [
+            exp.Ordered(
+                this=exp.column(
+                    exp.to_identifier(name, quoted=True),
+                    exp.to_identifier(alias, quoted=True) if alias else None,
+                ),
+                nulls_first=False,
+            )
+            for alias, name in part.columns
+        ]
+        if node is select:
+            select.set("order", exp.Order(expressions=order))
+            continue
+        _keep_names(node, copies[id(root)], names)
+        around = node.find_ancestor(exp.Window) if node.name.lower() in _ORDERS_OF_WINDOWS else None
+        if around is not None:
+            around.set("order", exp.Order(expressions=order))
+            continue
+        last = node.expressions[-1]
+        distinct = next((a for a in node.expressions if isinstance(a, exp.Distinct)), None)
+        if distinct is not None and not distinct.expressions:
+            continue  # the executor says what is wrong with it
+        if distinct is not None:
+            order = [exp.Ordered(this=distinct.expressions[0].copy(), nulls_first=False)]
+        wrapped = exp.Order(expressions=order)
+        last.replace(wrapped)
+        wrapped.set("this", last)
+
+
+def _keep_names(node: Any, root: Any, names: Callable[[], Any]) -> None:
+    while node is not root:
+        select = node.parent
+        projected = isinstance(select, exp.Select) and node.arg_key == "expressions"
+        if projected and not isinstance(node, exp.Alias):
+            try:
+                name = _FIRST_LAST.sub(r'"\1"(', node.sql("duckdb", normalize_functions="lower"))
+            except ParseError:  # a call without the arguments that it needs
+                name = to_text(node)
+            if select is root and len(names()) == len(select.expressions):
+                name = names()[node.index]
+            alias = exp.Alias(alias=exp.to_identifier(name, quoted=True))
+            node.replace(alias)
+            alias.set("this", node)
+        node = select
 
 
 @dataclass

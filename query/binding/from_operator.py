@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ...schema import StreamSchema
 from ..contract.frames import Frame
-from ..sql.time_texts import TimeUse, settle_times, type_in
+from ..sql.sql_types import TimeUse, settle_times, type_in
 
 if TYPE_CHECKING:
     from .binder import BoundQuery

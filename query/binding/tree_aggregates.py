@@ -21,9 +21,9 @@ from sqlglot import exp
 
 from ...schema import Storage, StreamSchema
 from ...store.aggregates import LightweightAggregates
-from ..sql.gate import AGGREGATES
+from ..sql.rendering.forms import AGGREGATES
+from .binder import OrderSensitive, add_order
 from .scope import Names, Site
-from .time_order import OrderSensitive, add_order
 
 __all__ = [
     "Call",

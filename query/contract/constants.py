@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ...store.atomic_file import replace_file
+from ...store.file_contract import replace_file
 from ...store.files import RealFiles
 
 __all__ = ["ConstantsFile"]

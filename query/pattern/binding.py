@@ -29,7 +29,7 @@ from ...core.json_text import is_json
 from ...core.suggestion import did_you_mean
 from ...errors import AttributeNotFound, SqlError
 from ..sql.dialect import to_text
-from ..sql.pattern_parser import position_error
+from ..sql.pattern_tree import position_error
 from ..sql.sql_types import sql_type
 from .scalar import AGGREGATES, check_functions, function_name, quote
 

@@ -30,8 +30,7 @@ from ...errors import AttributeNotFound, InvalidArgument, SqlError
 from ...schema import StreamSchema
 from ..sql.dialect import to_text
 from ..sql.match_clause import MatchClause, MatchRecognize, match_clause
-from ..sql.pattern_parser import position_error
-from ..sql.pattern_tree import Absence, Exclusion, describe, variables, walk
+from ..sql.pattern_tree import Absence, Exclusion, describe, position_error, variables, walk
 from ..sql.sql_types import sql_type
 from .any_choice import Selecting, choose
 from .automaton import ACCEPT, Automaton, Program, build_automaton, compile_program

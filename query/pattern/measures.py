@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from ...core.native import kernel
 from ...errors import SqlError
-from ..sql.pattern_parser import position_error
+from ..sql.pattern_tree import position_error
 from .binding import (
     CLASSIFIER,
     NUMBER,

@@ -22,7 +22,7 @@ from ...core.identity import digests, event_bytes
 from ...core.native import kernel
 from ...core.sorting import firsts, order_of
 from ...errors import ResourceLimit
-from ..sql.pattern_parser import position_error
+from ..sql.pattern_tree import position_error
 from .binding import IDENTITIES, Bound, Given
 from .columns import KeyCodes, flat, numbers, take_ranges
 from .matches import Matches

@@ -14,9 +14,10 @@ from sqlglot import exp
 
 from ...errors import SqlError
 from ..relational.evaluation import evaluate
-from ..sql.gate import AGGREGATES, check_query
-from ..sql.pattern_parser import position_error
+from ..sql.gate import check_query
+from ..sql.pattern_tree import position_error
 from ..sql.rendering import identifier as quote
+from ..sql.rendering.forms import AGGREGATES
 from .columns import flat
 
 __all__ = [

@@ -28,7 +28,7 @@ from ...core.times import TICKS_PER_SECOND
 from ...errors import ResourceLimit, SqlError
 from ..sql.dialect import to_text
 from ..sql.rendering import literal
-from ..sql.time_texts import OFFSET
+from ..sql.sql_types import OFFSET
 from .binding import (
     CLASSIFIER,
     PSEUDO,

@@ -1,6 +1,11 @@
 """The planner: from a prepared query and one execution's values to a plan.
 
 A plan uses one snapshot per stream and one ``now()``, as does its run.
+
+Also here:
+
+* Scans: the time range and pruning that conditions imply; the executor evaluates them again.
+* Estimation of queries so cheap (about a millisecond) that a server runs them without a thread.
 """
 
 from __future__ import annotations
@@ -15,19 +20,24 @@ import pyarrow as pa
 
 from ...core.ownership import LOADING
 from ...errors import SqlError
+from ...schema import Storage, StreamSchema
+from ...store.layout import ZONE_EVENTS
+from ...store.prune import AllOf, AnyOf, IsNull, Prune, Range, Remainder
 from ...store.snapshot import Snapshot
+from ..binding.binder import conjuncts
 from ..binding.from_operator import Binders, BoundOperator
-from ..binding.scope import Site
-from ..conditions.constants import Folder
-from ..conditions.ranges import tail_start
+from ..binding.scope import Condition, Names, Site
+from ..conditions.constants import Folder, Kind
+from ..conditions.exact_filters import has_exact_filter
+from ..conditions.predicates import Compiled, PredicateCompiler, all_of
+from ..conditions.ranges import half_open, only_time, tail_start, time_bounds
 from ..contract.cancellation import QueryControl
 from ..contract.catalog import Catalog
 from ..relational.interface import RelationalExecutor, RelationalQuery
 from ..sql.parameters import NOW, bind_values
-from ..sql.time_texts import settled
+from ..sql.sql_types import settled
 from .nodes import Leaf, PassThrough, QueryPlan, Relational, Root, Scan, TreeAggregate
-from .prepared import PreparedQuery, Written, prepare
-from .scans import passing_scan, plan_scan, row_bounds
+from .prepared import PreparedQuery, RowLimit, Written, prepare
 
 if TYPE_CHECKING:
     from ..pattern.compiled import CompiledMatch
@@ -36,7 +46,125 @@ if TYPE_CHECKING:
     from ..split.situation_parts import SituationPart
     from ..windows.kept_groups import GroupHook
 
-__all__ = ["Planners", "Planning", "bounded", "plan_query"]
+
+def plan_scan(site: Site, names: Names, folder: Folder) -> Scan:
+    """The scan of a stream, without limits."""
+    schema = site.schema
+    assert schema is not None
+    parts = [_compiled(site, condition, schema, names, folder) for condition in site.conditions]
+    whole = all_of(parts)
+    low, high = time_bounds(whole.prune, schema.time)
+    exact = _covers_where(site) and all(
+        part.exact and only_time(part.prune, schema.time) for part in parts
+    )
+    decided = exact or (_covers_where(site) and all(part.exact for part in parts))
+    known = _without_remainders(whole.prune)
+    prune = None if exact else _without_time(known, schema)
+    if known == whole.prune:
+        return Scan(site.name, schema, low, high, prune, exact, decided)
+    passing = whole.prune if decided else None
+    return Scan(site.name, schema, low, high, prune, passing=passing, exact=False)
+
+
+def _compiled(
+    site: Site, condition: Condition, schema: StreamSchema, names: Names, folder: Folder
+) -> Compiled:
+    nullable = False
+
+    def column_of(node: Any) -> str | None:
+        nonlocal nullable
+        use = names.use(node)
+        if use is None or use.site != site.index or use.scope != condition.scope:
+            return None
+        nullable = nullable or use.nullable
+        return str(use.attribute)
+
+    compiled = PredicateCompiler(schema, folder, column_of, remainders=True).compile(condition.node)
+    if nullable and condition.where:
+        # an outer join adds NULLs: only conditions that reject them count
+        compiled = PredicateCompiler(schema, folder, column_of, missing=True).compile(
+            condition.node
+        )
+        return Compiled(_rejecting(compiled.prune), exact=False)
+    return compiled
+
+
+def _rejecting(prune: Prune | None) -> Prune | None:
+    """The part of a predicate that a row of NULLs does not satisfy."""
+    if isinstance(prune, AllOf):
+        kept = tuple(item for item in prune.items if not _accepts_nulls(item))
+        return AllOf(kept) if kept else None
+    return None if prune is None or _accepts_nulls(prune) else prune
+
+
+def _accepts_nulls(prune: Prune) -> bool:
+    if isinstance(prune, AllOf):
+        return all(_accepts_nulls(item) for item in prune.items)
+    if isinstance(prune, AnyOf):
+        return any(_accepts_nulls(item) for item in prune.items)
+    return isinstance(prune, IsNull)
+
+
+def _covers_where(site: Site) -> bool:
+    """Whether the site's conditions include all of the SELECT's WHERE."""
+    if site.covered is None:
+        where = None if site.select is None else site.select.args.get("where")
+        parts = [] if where is None else list(conjuncts(where.this))
+        attached = {id(condition.node) for condition in site.conditions}
+        site.covered = site.select is not None and all(id(part) in attached for part in parts)
+    return site.covered
+
+
+def _without_remainders(prune: Prune | None) -> Prune | None:
+    if isinstance(prune, Remainder):
+        return None
+    if isinstance(prune, AllOf | AnyOf):
+        items = [_without_remainders(item) for item in prune.items]
+        kept = tuple(item for item in items if item is not None)
+        if len(kept) == len(items):
+            return AllOf(kept) if isinstance(prune, AllOf) else AnyOf(kept)
+        if isinstance(prune, AnyOf) or not kept:
+            return None
+        return kept[0] if len(kept) == 1 else AllOf(kept)
+    return prune
+
+
+def _without_time(prune: Prune | None, schema: StreamSchema) -> Prune | None:
+    items = prune.items if isinstance(prune, AllOf) else () if prune is None else (prune,)
+    kept = tuple(
+        item for item in items if not (isinstance(item, Range) and item.column == schema.time)
+    )
+    if not kept:
+        return None
+    return kept[0] if len(kept) == 1 else AllOf(kept)
+
+
+def passing_scan(scan: Scan, rows: RowLimit | None, folder: Folder) -> tuple[Scan, int] | None:
+    """A scan whose rows are the result, and the number to skip; None if the executor is needed."""
+    if not scan.decided or not has_exact_filter(scan.prune, scan.schema):
+        return None
+    limit, skip = None, 0
+    if rows is not None:
+        before = row_bounds(RowLimit(None, rows.offset, rows.newest), folder)
+        limit = row_bounds(rows, folder)
+        if rows.newest or limit is None or before is None:
+            return None
+        skip = before
+    return replace(scan, applied=not scan.exact, limit=limit), skip
+
+
+def row_bounds(rows: RowLimit, folder: Folder) -> int | None:
+    """Upper bound of the events that a SELECT needs; None if unknown."""
+    total = 0
+    for node in (rows.limit, rows.offset):
+        if node is None:
+            continue
+        value = folder.fold(node)
+        if value.kind is not Kind.EXACT or not isinstance(value.value, int) or value.value < 0:
+            return None
+        total += value.value
+    return total
+
 
 Planners = Mapping[type, Callable[[Any, "Planning"], Leaf]]
 """Planning functions by class of bound operator."""
@@ -235,3 +363,60 @@ def _root(
 
 def moment() -> dt.datetime:
     return dt.datetime.now(dt.timezone.utc)
+
+
+VALUES_MAX = 64_000
+
+FOLDED_MAX = 200_000
+
+EVENTS_MAX = 256
+"""Limit of events returned without conditions."""
+
+RUNS_MAX = 6
+
+
+def is_small(
+    plan: QueryPlan, snapshot: Callable[[str], Snapshot], indexed: Callable[[str], bool]
+) -> bool:
+    """Whether a plan is surely cheap; reads tree nodes, not events."""
+    root = plan.root
+    if isinstance(root, TreeAggregate):
+        return _is_small_aggregate(root, snapshot(root.scan.stream))
+    if isinstance(root, PassThrough) and isinstance(root.input, Scan):
+        scan, columns = root.input, len({picked.column for picked in root.columns})
+        if scan.prune is None:
+            return is_small_read(
+                snapshot(scan.stream), columns, *half_open(scan.low, scan.high), scan.limit
+            )
+        return not indexed(scan.stream) and _is_small_search(scan, columns, snapshot(scan.stream))
+    return False
+
+
+def is_small_read(
+    snapshot: Snapshot, columns: int, start: int | None, end: int | None, limit: int | None
+) -> bool:
+    if len(snapshot.state.runs) > RUNS_MAX:
+        return False
+    if limit is None or limit > EVENTS_MAX:
+        limit = int(snapshot.aggregate((), start, end).count)
+    return limit <= EVENTS_MAX and limit * columns <= VALUES_MAX
+
+
+def _is_small_aggregate(node: TreeAggregate, snapshot: Snapshot) -> bool:
+    names = node.attributes
+    if any(
+        node.scan.schema.attribute(n).storage in (Storage.STRING, Storage.BINARY) for n in names
+    ):
+        return False  # their extremes need a scan
+    state = snapshot.state
+    trees = min(2, len(state.segments)) + len(state.runs)
+    memory = state.tail_events + sum(leaf.events for leaf in state.late)
+    values = (2 * ZONE_EVENTS * trees + memory) * (1 + len(names))
+    return len(state.runs) <= RUNS_MAX and values <= FOLDED_MAX
+
+
+def _is_small_search(scan: Scan, columns: int, snapshot: Snapshot) -> bool:
+    if len(snapshot.state.runs) > RUNS_MAX:
+        return False
+    count: int = snapshot.aggregate((), *half_open(scan.low, scan.high)).count
+    return count * (columns + len(scan.schema.names)) <= VALUES_MAX

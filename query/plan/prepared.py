@@ -2,6 +2,11 @@
 
 Rewrites: SELECTs answered by the tree read one row, ``ORDER BY time`` over one stream is dropped,
 order-dependent aggregates are ordered by time, ``now()`` becomes a parameter.
+
+Also here:
+
+* How a query may be divided into parts, as far as its text decides; ``division`` divides the
+  plan.
 """
 
 from __future__ import annotations
@@ -18,22 +23,63 @@ from ...errors import SqlError
 from ...schema import StreamSchema
 from ..binding.binder import BoundQuery, bind
 from ..binding.from_operator import Binders
-from ..binding.scope import Names, Site
-from ..binding.select_outputs import is_plain
+from ..binding.scope import Names, Site, is_plain
 from ..binding.tree_aggregates import Candidate, find_candidate, rewritten
 from ..binding.views import expand
 from ..contract.catalog import Catalog
-from ..sql.dialect import to_text
-from ..sql.gate import check_query
+from ..sql.dialect import MatchRelation, RecentRelation, SituationRelation, to_text
+from ..sql.gate import TIMES_OF_SIDES, check_literals, check_query
 from ..sql.parameters import NOW, number_placeholders
-from ..sql.rendering.vocabulary import DISTANCES
-from ..sql.silent_loss import check_literals
-from ..sql.time_texts import TimeUse, settle_times
-from .cuts import cut_of
+from ..sql.rendering.forms import DISTANCES
+from ..sql.sql_types import TimeUse, settle_times
 from .nodes import QueryPlan, Scan
 from .pass_through import Picked, picked_columns
 
-__all__ = ["PreparedQuery", "RowLimit", "Written", "prepare"]
+_CLAUSES = ("limit", "offset", "order", "distinct", "qualify", "sort", "with_", "joins", "laterals")
+_WHOLE = ("whole", "its rows depend on each other")
+
+
+def cut_of(tree: Any) -> tuple[str, str]:
+    """The cut of a parsed query, and the reason for ``whole``."""
+    if not isinstance(tree, exp.Select) or any(tree.args.get(name) for name in _CLAUSES):
+        return _WHOLE
+    source = tree.args["from_"].this if tree.args.get("from_") else None
+    if isinstance(source, RecentRelation):
+        return ("recent", "") if _row_wise(tree) else _WHOLE
+    if isinstance(source, MatchRelation | SituationRelation):
+        inner = source.this
+        plain = isinstance(inner, exp.Table) and isinstance(inner.this, exp.Identifier)
+        return ("match", "") if plain and _row_wise(tree) else _WHOLE
+    if not isinstance(source, exp.Table) or source.args.get("joins"):
+        return _WHOLE
+    if isinstance(source.this, exp.Anonymous):
+        return _windows(tree, source.this)
+    return ("rows", "") if source.name and _row_wise(tree) else _WHOLE
+
+
+def _nested(tree: Any) -> bool:
+    return any(node is not tree for node in tree.find_all(exp.Query, exp.Window))
+
+
+def _row_wise(tree: Any) -> bool:
+    if tree.args.get("group") or tree.args.get("having") or _nested(tree):
+        return False
+    return not any(
+        isinstance(node, exp.AggFunc)
+        or (isinstance(node, exp.Anonymous) and node.name.lower() not in TIMES_OF_SIDES)
+        for expression in tree.expressions
+        for node in expression.walk()
+    )
+
+
+def _windows(tree: Any, call: Any) -> tuple[str, str]:
+    group = tree.args.get("group")
+    keys = {node.name.lower() for node in group.expressions} if group is not None else set()
+    timed = len(call.expressions) == {"tumble": 3, "hop": 4}.get(call.name.lower())
+    if timed and keys & {"window_start", "window_end"} and not _nested(tree):
+        return "windows", ""
+    return _WHOLE
+
 
 NODE_BYTES = 1200
 

@@ -27,7 +27,7 @@ import duckdb
 from ...core.ownership import ModuleLock
 from ...core.scratch import ScratchDirectory
 from ...errors import SqlError
-from ..sql.rendering.vocabulary import (
+from ..sql.rendering.forms import (
     COLLATIONS,
     FUNCTIONS,
     MADE_BY_DUCKDB,

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...core.scratch import ScratchDirectory
-from ...indexes.kernels import count_bits, positions_of_bits
+from ...indexes.keys import count_bits, positions_of_bits
 from ...indexes.lookup import IndexMetrics, KeyRanges, mark_run
 from ...indexes.stream_indexes import StreamIndexes
 from ...schema import StreamSchema

@@ -34,12 +34,10 @@ import pyarrow as pa
 from ...core.native import kernel
 from ...core.sorting import order_of
 from ...core.times import moved
-from ...indexes.ahead import ahead
+from ...indexes.derived_values import ColumnReader
 from ...indexes.index_key import DerivedKey, index_key
-from ...indexes.kernels import count_bits, positions_of_bits
-from ...indexes.keys import KEY_MAX, encode, key_range
-from ...indexes.looking_back import ColumnReader
-from ...indexes.lookup import IndexMetrics, KeyRanges, excluded, mark_run
+from ...indexes.keys import KEY_MAX, count_bits, encode, key_range, positions_of_bits
+from ...indexes.lookup import IndexMetrics, KeyRanges, ahead, excluded, mark_run
 from ...indexes.runs import Run
 from ...indexes.stream_indexes import Catalogue, StreamIndexes
 from ...schema import Attribute, StreamSchema

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...indexes.index_key import index_key
-from ...indexes.kernels import count_bits
+from ...indexes.keys import count_bits
 from ...indexes.lookup import RunFences, estimate_runs
 from ...indexes.stream_indexes import StreamIndexes
 from ...schema import Storage, StreamSchema

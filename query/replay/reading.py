@@ -30,10 +30,10 @@ from ...core.native import kernel
 from ...core.ownership import OwnThreads
 from ...core.times import INT64_MAX
 from ...errors import ChronicleError
+from ...store.columns import Ranges
 from ...store.layout import SECTION_BYTES, Codec, Encoding
 from ...store.leaf import LeafReader
 from ...store.leaf_map import LeafMap
-from ...store.sections import Ranges
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from .replay_plan import ReplayIntervals

@@ -32,7 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.sorting import distinct, places_in
-from ...indexes.kernels import first_not_below, ticks_at
+from ...indexes.keys import first_not_below, ticks_at
 from ...indexes.stream_indexes import Catalogue, RunsChanged, StreamIndexes, TimeRange
 from ...store.layout import ROW_FIRST, ZONE_EVENTS, Encoding
 from ...store.leaf_map import LeafMap, leaf_map

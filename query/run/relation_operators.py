@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...store.tail import ticks_of_column
-from ..binding.net_binding import DIFFERENCE
+from ..binding.relation_binding import DIFFERENCE
 from ..conditions.ranges import half_open, range_text
 from ..contract.explanation import Operator
 from ..plan.nodes import FrameRows, NetRows, SystemRows

@@ -47,8 +47,8 @@ from ..pattern.compiled import (
 from ..pattern.conditions import RowTests, row_tests
 from ..pattern.matcher import MatchLimits
 from ..pattern.scalar import function_name
-from ..sql.gate import AGGREGATES
-from ..sql.pattern_parser import position_error
+from ..sql.pattern_tree import position_error
+from ..sql.rendering.forms import AGGREGATES
 from ..sql.situation_clause import SituationClause, SituationDefinition
 from .network import (
     ALL,

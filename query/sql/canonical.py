@@ -12,8 +12,7 @@ from typing import Any
 from sqlglot import exp
 
 from .match_clause import MatchRecognize
-from .pattern_parser import parse_pattern
-from .pattern_tree import describe
+from .pattern_tree import describe, parse_pattern
 
 __all__ = ["canonical", "canonical_pattern"]
 

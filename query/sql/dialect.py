@@ -26,19 +26,27 @@ from sqlglot.tokens import TokenType
 from ...core.suggestion import did_you_mean
 from ...errors import SqlError
 from ..contract.cancellation import checkpoint
-from .change_clause import parse_alter_stream, parse_delete, parse_truncate, parse_update
-from .creation_clause import parse_create_as, parse_stream_column
 from .from_parser import FromParser
-from .index_clause import parse_index_target
-from .live_clause import (
+from .nesting import STEPS_BETWEEN_CHECKS, HeedingTokenizer, balanced, headroom, measure
+from .rendering import Refused, render
+from .statement_clauses import (
+    cascades,
     parse_alter_live,
+    parse_alter_stream,
+    parse_create_as,
     parse_create_live,
     parse_create_rollup,
+    parse_create_view,
+    parse_delete,
     parse_drop_live,
     parse_drop_rollup,
+    parse_drop_view,
+    parse_index_target,
+    parse_show_create,
+    parse_stream_column,
+    parse_truncate,
+    parse_update,
 )
-from .nesting import balanced, headroom, measure
-from .rendering import Refused, render
 from .statement_nodes import (
     AlterStream,
     CreateIndexOn,
@@ -63,8 +71,6 @@ from .statement_nodes import (
     StatementNode,
     UpdateEvents,
 )
-from .tokens import STEPS_BETWEEN_CHECKS, HeedingTokenizer
-from .view_clause import cascades, parse_create_view, parse_drop_view, parse_show_create
 
 __all__ = [
     "AlterStream",

@@ -1,10 +1,17 @@
-"""Classification of a statement by its first word, for routing only."""
+"""Classification of a statement by its first word, for routing only.
+
+Also here:
+
+* Many parameter rows for one ``INSERT INTO s (...) VALUES (?, ...)``, as one append.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
-__all__ = ["only_reads", "plain"]
+from ...errors import InvalidArgument
 
 _COMMENT = re.compile(r"--[^\n]*(\n|$)|/\*.*?\*/", re.DOTALL)
 _READING = {
@@ -19,3 +26,21 @@ def plain(text: str) -> str:
 def only_reads(statement: str) -> bool:
     word = re.match(r"[(\s]*(\w+)", plain(statement))
     return word is not None and word[1].lower() in _READING
+
+
+_INSERTED = re.compile(r"(insert\s+into\s.+?)\bvalues\s*\(([\s?,]*)\)\s*;?", re.I | re.S)
+
+
+def as_columns(statement: str, rows: Sequence[Any]) -> tuple[str, list[Any]] | None:
+    """Text and parameters of one INSERT of all rows; None for other statements."""
+    found = _INSERTED.fullmatch(plain(statement))
+    if found is None or not rows:
+        return None
+    width = found[2].count("?")
+    if found[2].replace(" ", "").strip() != ",".join("?" * width) or not width:
+        return None
+    for place, row in enumerate(rows, 1):
+        if not isinstance(row, Sequence) or isinstance(row, (str, bytes)) or len(row) != width:
+            raise InvalidArgument(f"row {place} has to be a sequence of {width} values: {row!r}")
+    columns = ", ".join(["unnest(?)"] * width)
+    return f"{found[1]} SELECT {columns}", [list(column) for column in zip(*rows, strict=True)]

@@ -22,8 +22,7 @@ from sqlglot import exp
 from sqlglot.tokens import TokenType
 
 from ...errors import SqlError
-from .pattern_parser import parse_pattern, position_error
-from .pattern_tree import Pattern
+from .pattern_tree import Pattern, parse_pattern, position_error
 
 __all__ = [
     "Definition",

@@ -3,6 +3,10 @@
 A text costs at most reading ``TOKENS_MAX`` tokens (about 0.1 ms each), under the query's time
 limit; long texts are parsed one at a time.  Texts within ``BRACKETS_MAX`` do not exhaust the stack:
 ``headroom`` raises the recursion limit of all threads while in use.
+
+Also here:
+
+* Tokenizer that checks the query's limits on the way, as the longest texts take seconds.
 """
 
 from __future__ import annotations
@@ -14,21 +18,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import TokenError
+from sqlglot.tokenizer_core import TokenizerCore
 
 from ...core.ownership import ModuleLock
-from ...errors import SqlError
+from ...errors import ChronicleError, SqlError
 from ..contract.cancellation import QueryControl, alone, checked_by, checkpoint
-
-__all__ = [
-    "BRACKETS_MAX",
-    "TEXT_LENGTH_MAX",
-    "TOKENS_MAX",
-    "all_true",
-    "balanced",
-    "headroom",
-    "measure",
-    "turn",
-]
 
 TEXT_LENGTH_MAX = 1 << 20
 
@@ -167,3 +163,35 @@ def _joined(kind: Any, parts: list[Any]) -> Any:
         pairs = [kind(this=parts[i], expression=parts[i + 1]) for i in range(0, len(parts) - 1, 2)]
         parts = pairs + parts[len(parts) & ~1 :]
     return parts[0]
+
+
+STEPS_BETWEEN_CHECKS = 1 << 8
+
+
+class _HeedingCore(TokenizerCore):  # type: ignore[misc]
+    __slots__ = ("_steps",)
+
+    def __init__(self, plain: TokenizerCore) -> None:
+        for name in TokenizerCore.__slots__:
+            setattr(self, name, getattr(plain, name))
+        self._steps = 0
+
+    def _advance(self, i: int = 1, alnum: bool = False) -> None:
+        self._steps += 1
+        if not self._steps % STEPS_BETWEEN_CHECKS:
+            checkpoint()
+        super()._advance(i, alnum)
+
+
+class HeedingTokenizer(DuckDB.Tokenizer):  # type: ignore[misc]
+    def _init_core(self) -> TokenizerCore:
+        return _HeedingCore(super()._init_core())
+
+    def tokenize(self, sql: str) -> list[Any]:
+        try:
+            tokens: list[Any] = super().tokenize(sql)
+        except TokenError as error:
+            if isinstance(error.__cause__, ChronicleError):
+                raise error.__cause__ from None
+            raise
+        return tokens

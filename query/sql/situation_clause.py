@@ -33,7 +33,7 @@ from .match_clause import (
     parse_definition,
     parse_measure,
 )
-from .pattern_parser import position_error
+from .pattern_tree import position_error
 
 __all__ = [
     "Constraint",

@@ -40,7 +40,7 @@ from typing import Any
 import orjson
 
 from ...errors import ChronicleError, CorruptStore, InvalidArgument, StorageFailed, Unauthorized
-from ...store import atomic_file
+from ...store import file_contract
 from ...store.files import RealFiles
 from ...store.manifest import read_manifest, write_manifest
 from ...store.store import MARK
@@ -161,7 +161,7 @@ def server_directory(store: str | os.PathLike[str], *, create: bool = False) -> 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Replace a file atomically, readable by its owner only."""
-    atomic_file.replace_file(RealFiles(path.parent), path.name, content, private=True)
+    file_contract.replace_file(RealFiles(path.parent), path.name, content, private=True)
 
 
 logger = logging.getLogger("chronicle.server.audit")

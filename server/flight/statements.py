@@ -34,7 +34,7 @@ import pyarrow as pa
 from ...errors import ChronicleError, InvalidArgument
 from ...formats import Layout, Limits
 from ...query.contract.result import changed_events
-from ...query.sql.many_rows import as_columns
+from ...query.sql.first_word import as_columns
 from ...query.sql.parameters import names_in
 from ..access.auth import authorize, visible_to
 from ..access.limits import ByteAccount

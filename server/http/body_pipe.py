@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import QueryCancelled
-from ...formats.jsonout import json_bytes
+from ...formats.writers import json_bytes
 
 BLOCK_BYTES = 64 * 1024
 QUEUE_BYTES = 4 * 1024 * 1024

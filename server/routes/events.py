@@ -33,7 +33,7 @@ from ...core.times import INT64_MAX
 from ...errors import ChronicleError, InvalidArgument, QueryTimeout
 from ...formats.dialect import TextOptions
 from ...query.contract.cancellation import QueryControl
-from ...query.plan.small_queries import EVENTS_MAX, is_small_read
+from ...query.plan.planner import EVENTS_MAX, is_small_read
 from ...schema import StreamSchema
 from ..access.auth import Principal, Requester, ask_again, check_predicate
 from ..http.negotiation import BinaryEvent, binary_event, body_format

@@ -50,7 +50,7 @@ from ...formats.kinds import WRITE_FORMATS, suffixes_of
 from ...indexes.index_key import index_key
 from ...query.contract.cancellation import Cancellation
 from ...query.sql.dialect import parse_predicate
-from ...store.backups import is_address, list_backups
+from ...store.backup import is_address, list_backups
 from ...store.progress import each
 from ...store.store import UNFINISHED
 from ..access.auth import Principal, Requester

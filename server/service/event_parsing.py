@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from ...errors import ChronicleError, InvalidArgument, InvalidData, in_words_of
 from ...formats import BadRow, BadRowPolicy, EventReader, Layout, Limits, fail
+from ...formats.archives import check_size
 from ...formats.dialect import TextOptions
 from ...formats.looking import Look, look
-from ...formats.packed import check_size
 from ...formats.time_rules import TimeRule, parse_time_formats
 from ...ingest import BadRows, Ingest, IngestReport, IngestRequest, InputSource
 from ...ingest.report import Progress

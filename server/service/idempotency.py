@@ -51,7 +51,7 @@ from typing import Any
 import orjson
 
 from ...errors import ChronicleError, CorruptStore, InvalidArgument, StorageFailed, StorageFull
-from ...store.files import Files
+from ...store.file_contract import Files
 from ...store.log import LogWriter, read_log
 from ..http.problems import Problem
 

@@ -34,7 +34,7 @@ from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore
 from ...ingest.sink import Outcome, Over
 from ...ingest.store_sink import StoreSink
 from ...store import EventStream
-from ...store.catalog import SegmentEntry
+from ...store.segment_list import SegmentEntry
 from ...store.staging import StagedSegment
 from ..access.tokens import replace_file, server_directory
 from ..http.problems import Problem

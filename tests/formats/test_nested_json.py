@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from chronicle.errors import InvalidData, ResourceLimit
 from chronicle.formats import BadRow, EventReader, Layout, Limits, conform
-from chronicle.formats import jsonchunk as chunk_module
+from chronicle.formats import jsontext as chunk_module
 from chronicle.formats import jsontext as json_module
 from chronicle.formats.jsonmarks import Cutter, count_keys, depths, line_spans, taken_out
-from chronicle.formats.typenames import name_of_type
+from chronicle.formats.kinds import name_of_type
 from chronicle.tests.rounds import rounds
 
 

@@ -24,8 +24,8 @@ from chronicle.formats import (
     suffixes_of,
     write,
 )
-from chronicle.formats.jsonout import FEW_ROWS, csv_bytes, json_bytes
 from chronicle.formats.kinds import detect, sniff_compression
+from chronicle.formats.writers import FEW_ROWS, csv_bytes, json_bytes
 
 TABLE = pa.table(
     {

@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import StorageFailed, StoreClosed
-from chronicle.indexes import ahead as ahead_module
+from chronicle.indexes import lookup as ahead_module
 from chronicle.indexes import runs as runs_module
-from chronicle.indexes.ahead import ahead, blocks_between
-from chronicle.indexes.lookup import IndexMetrics, KeyRanges, mark_run
+from chronicle.indexes.lookup import IndexMetrics, KeyRanges, ahead, blocks_between, mark_run
 from chronicle.indexes.runs import Run
 from chronicle.indexes.storage import READERS, TOGETHER, IndexStorage, block_key
 from chronicle.indexes.stream_indexes import RunsChanged, StreamIndexes

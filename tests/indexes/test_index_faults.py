@@ -22,7 +22,7 @@ import pytest
 import chronicle
 from chronicle.errors import CorruptStore, StorageFailed, StorageFull, outside
 from chronicle.indexes import StoreIndexes, StreamIndexes
-from chronicle.indexes.catalogue import RunsChanged
+from chronicle.indexes.opened import RunsChanged
 from chronicle.indexes.storage import IndexStorage, descriptor_key
 from chronicle.tests.patience import PATIENCE_S
 

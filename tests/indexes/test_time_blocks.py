@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from chronicle.indexes.kernels import first_not_below, mark, pack_positions, ticks_at
+from chronicle.indexes.keys import first_not_below, mark, pack_positions, ticks_at
 from chronicle.indexes.runs import build_times
 
 

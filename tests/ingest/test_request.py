@@ -10,7 +10,7 @@ import pytest
 
 from chronicle.errors import ConnectionFailed, InvalidArgument, MissingDependency
 from chronicle.ingest import IngestRequest, Target, choose_engine, expand, ingest
-from chronicle.ingest import engines as engines_module
+from chronicle.ingest import pipeline as engines_module
 
 
 def touch(root: Path, *names: str) -> None:

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pytest
 
 from chronicle.live.bank.arranged import Arranged
-from chronicle.live.bank.cards import card_of
-from chronicle.live.bank.corrections import Corrected, correct
+from chronicle.live.bank.corrections import Corrected, correct, open_at
 from chronicle.live.bank.layer import Layer
 from chronicle.live.bank.matches import BankMatches
 from chronicle.live.bank.pattern_bank import PatternBank
-from chronicle.live.bank.regions import open_at
+from chronicle.live.bank.symbols import card_of
 from chronicle.query.pattern.late_region import Late
 
 from .test_pattern_bank import SCHEMA, clause, compiled_clause, events

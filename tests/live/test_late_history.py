@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from chronicle.api.database import Database
-from chronicle.live import late_history
-from chronicle.live.late_history import LateHistory
+from chronicle.live import pattern_group
+from chronicle.live.pattern_group import LateHistory
 from chronicle.store import Store
 from chronicle.store.memory_files import MemoryFiles
 
@@ -61,8 +61,8 @@ def batches(r: random.Random, count: int, reach: int) -> Iterator[list[dict[str,
 def test_what_is_kept_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, db: Any, keyed: bool, most: int, share: int
 ) -> None:
-    monkeypatch.setattr(late_history, "EVENTS_MAX", most)
-    monkeypatch.setattr(late_history, "EVENTS_FOR_LATE", share)
+    monkeypatch.setattr(pattern_group, "EVENTS_MAX", most)
+    monkeypatch.setattr(pattern_group, "EVENTS_FOR_LATE", share)
     kept: list[bool] = []
     corrected = LateHistory.corrected
 

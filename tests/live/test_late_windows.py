@@ -11,7 +11,7 @@ import pytest
 
 import chronicle
 from chronicle.live import window_form
-from chronicle.live.combined import OneStream
+from chronicle.live.forms import OneStream
 from chronicle.live.window_form import WindowForm
 
 SCHEMA = pa.schema(

@@ -15,8 +15,8 @@ import chronicle
 from chronicle.api.database import Database
 from chronicle.errors import InvalidArgument
 from chronicle.live import pattern_group, sharing
-from chronicle.live.combined import OneStream
 from chronicle.live.engine import LiveQueries
+from chronicle.live.forms import OneStream
 from chronicle.store import Store, staging
 from chronicle.store.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.memory_files import MemoryFiles

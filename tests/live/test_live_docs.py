@@ -8,7 +8,7 @@ from typing import Any
 
 import chronicle
 from chronicle.live.options import OPTIONS
-from chronicle.live.watermark import AHEAD_SECONDS
+from chronicle.live.sources import AHEAD_SECONDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "live.md").read_text(encoding="utf-8")
 

@@ -13,8 +13,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import SqlError
-from chronicle.live.join_form import JoinForm
-from chronicle.live.join_state import JoinState, SideRows
+from chronicle.live.join_form import JoinForm, JoinState, SideRows
 
 from .. import oracles_live as oracles
 

@@ -18,8 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from chronicle.api.database import Database
 from chronicle.errors import ResourceLimit
-from chronicle.live import pattern_form, pattern_state
-from chronicle.live.combined import OneStream
+from chronicle.live import pattern_form
+from chronicle.live.forms import OneStream
 from chronicle.live.pattern_form import PatternForm
 from chronicle.query.pattern.advancing import AdvancingMatch
 from chronicle.store import Store
@@ -296,13 +296,13 @@ def test_a_state_is_built_again_where_searches_are_known(
     db: Database, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     carried: list[int] = []
-    positions = pattern_state._positions
+    positions = pattern_form._positions
 
     def counted(compiled: Any, cut: Any, rows: Any) -> Any:
         carried.append(len(cut.carried))
         return positions(compiled, cut, rows)
 
-    monkeypatch.setattr(pattern_state, "_positions", counted)
+    monkeypatch.setattr(pattern_form, "_positions", counted)
     db.create_live("q", QUERIES[name], idle="never")
     r = random.Random(3)
     for t in range(0, 400, 8):
@@ -356,7 +356,7 @@ def test_a_backlog_is_one_region_and_what_is_said_the_same(
 def test_a_state_that_is_too_large_is_done_without(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pattern_state, "STATE_BYTES_MAX", 1)
+    monkeypatch.setattr(pattern_form, "STATE_BYTES_MAX", 1)
     db.create_live("q", QUERIES["falling"], idle="never")
     for t in range(0, 60, 5):
         fed(db, [(t + i, "a", (t + i) * 7 % 10) for i in range(5)])

@@ -16,7 +16,7 @@ import pytest
 
 from chronicle.api.database import Database
 from chronicle.errors import SqlError
-from chronicle.live import recent_state
+from chronicle.live import recent_form
 from chronicle.live.recent_form import RecentForm
 from chronicle.store import Store
 from chronicle.store.memory_files import MemoryFiles
@@ -183,9 +183,9 @@ def test_steps_in_order_go_on_from_what_is_kept(
     part: int, forgetful: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small commits, none of them late; with room for what is kept, and without."""
-    monkeypatch.setattr(recent_state, "SPARE_ROWS", 0)
+    monkeypatch.setattr(recent_form, "SPARE_ROWS", 0)
     if forgetful:
-        monkeypatch.setattr(recent_state, "ARCHIVE_BYTES_MAX", 0)
+        monkeypatch.setattr(recent_form, "ARCHIVE_BYTES_MAX", 0)
     again: list[str] = []
     results = RecentForm.results
 

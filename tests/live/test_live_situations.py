@@ -15,8 +15,8 @@ import pytest
 
 from chronicle.api.database import Database
 from chronicle.errors import SqlError
-from chronicle.live import situation_state
-from chronicle.live.combined import OneStream
+from chronicle.live import situation_form
+from chronicle.live.forms import OneStream
 from chronicle.live.situation_form import SituationForm
 from chronicle.store import Store
 from chronicle.store.memory_files import MemoryFiles
@@ -294,9 +294,9 @@ def test_a_late_event_is_known_between_events(db: Database) -> None:
 
 def test_a_step_reads_its_own_events(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    rebuilt = situation_state.SituationState._rebuilt
+    rebuilt = situation_form.SituationState._rebuilt
     monkeypatch.setattr(
-        situation_state.SituationState, "_rebuilt",
+        situation_form.SituationState, "_rebuilt",
         lambda self, *given: made.append(1) or rebuilt(self, *given),
     )  # fmt: skip
     live = db.create_live("q", query("overlap"), idle="never")
@@ -336,7 +336,7 @@ def test_an_interrupted_step_is_done_again(db: Database, monkeypatch: pytest.Mon
 def test_a_state_that_is_too_large_is_done_without(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(situation_state, "STATE_BYTES_MAX", 10)
+    monkeypatch.setattr(situation_form, "STATE_BYTES_MAX", 10)
     live = db.create_live("q", query("overlap"), idle="never")
     for t in range(0, 200, 4):
         put(db, overlapping(t))
@@ -349,7 +349,7 @@ def test_a_state_that_is_too_large_is_done_without(
 def test_partitions_that_are_silent_are_forgotten(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(situation_state, "PARTITIONS_LEAST", 20)
+    monkeypatch.setattr(situation_form, "PARTITIONS_LEAST", 20)
     live = db.create_live("q", query("overlap"), idle="never")
     for t in range(0, 900, 3):
         put(db, (t, f"k{t // 12}", 9 * (t // 3 % 4 < 2), 9 * (0 < t // 3 % 4 < 3)))

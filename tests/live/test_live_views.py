@@ -12,7 +12,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import SqlError
-from chronicle.live.combined import OneStream
+from chronicle.live.forms import OneStream
 
 SCHEMA = pa.schema(
     [

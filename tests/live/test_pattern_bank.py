@@ -13,10 +13,19 @@ import pytest
 from chronicle.core.times import INT64_MAX, INT64_MIN
 from chronicle.errors import InvalidArgument
 from chronicle.live.bank import postings, predicate_index
-from chronicle.live.bank.cards import Card, card_of
 from chronicle.live.bank.pattern_bank import PatternBank
 from chronicle.live.bank.predicate_index import Columns, PredicateIndex, find_hits, use_codes
-from chronicle.live.bank.symbols import Member, Null, Range, Residual, atoms_of, keys_of, why_alone
+from chronicle.live.bank.symbols import (
+    Card,
+    Member,
+    Null,
+    Range,
+    Residual,
+    atoms_of,
+    card_of,
+    keys_of,
+    why_alone,
+)
 from chronicle.query.pattern.compiled import InputColumns, compile_match
 from chronicle.query.sql.match_clause import clause_of_text
 

@@ -14,8 +14,7 @@ import pytest
 
 from chronicle.api.database import Database
 from chronicle.bench import recency
-from chronicle.live.recent_form import RecentForm
-from chronicle.live.recent_state import RecentState
+from chronicle.live.recent_form import RecentForm, RecentState
 from chronicle.store import Store
 from chronicle.store.memory_files import MemoryFiles
 

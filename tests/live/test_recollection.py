@@ -11,9 +11,9 @@ import pytest
 
 import chronicle
 from chronicle.core.identity import words_of
-from chronicle.live import recollection
+from chronicle.live import sink
 from chronicle.live.changes import Said
-from chronicle.live.recollection import Recollection, RecollectionBudget, ids_of
+from chronicle.live.sink import Recollection, RecollectionBudget, ids_of
 
 FIELDS = [pa.field("x", pa.int64()), pa.field("s", pa.string())]
 LOG = pa.schema(
@@ -74,7 +74,7 @@ def noted(known: Recollection, batch: pa.RecordBatch) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_it_says_what_the_sink_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 2:
-        monkeypatch.setattr(recollection, "ROWS_MAX", 60)
+        monkeypatch.setattr(sink, "ROWS_MAX", 60)
     log, rng = Log(seed), random.Random(seed)
     for _ in range(5):
         log.step(0)
@@ -113,7 +113,7 @@ def test_the_least_used_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> N
             self.forgot += 1
             budget.release(self)
 
-    monkeypatch.setattr(recollection, "BYTES_MAX", 100)
+    monkeypatch.setattr(sink, "BYTES_MAX", 100)
     budget, owners = RecollectionBudget(), [Owner() for _ in range(3)]
     budget.hold(owners[0], 40)
     budget.hold(owners[1], 40)

@@ -19,8 +19,8 @@ import pytest
 
 import chronicle
 from chronicle.errors import ChronicleError
-from chronicle.live import delivery, webhooks
-from chronicle.live.webhooks import Undelivered, Webhook, check_webhook, send
+from chronicle.live import delivery
+from chronicle.live.delivery import Undelivered, Webhook, check_webhook, send
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("n", pa.int64())])
@@ -89,7 +89,7 @@ class Receiver:
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     monkeypatch.setenv("CHRONICLE_WEBHOOK_PRIVATE", "true")
     monkeypatch.setattr(delivery, "PAUSE_S", 0.02)
-    monkeypatch.setattr(webhooks, "DEADLINE_S", 3600.0)
+    monkeypatch.setattr(delivery, "DEADLINE_S", 3600.0)
     made = Receiver()
     yield made
     made.close()
@@ -200,7 +200,7 @@ def test_a_delivery_is_resumed_while_a_request_is_on_its_way(
 def test_a_receiver_that_stalls_or_is_down_delays_only_itself(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhooks, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(delivery, "DEADLINE_S", 0.2)
     receiver.answer = lambda number: "stall"
     with chronicle.open(tmp_path / "store", live=True) as database:
         stream = database.create_stream("s", SCHEMA, time="t")
@@ -247,8 +247,8 @@ def test_private_addresses_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         connected.append(address)
         raise ConnectionRefusedError("refused")
 
-    monkeypatch.setattr(webhooks.socket, "getaddrinfo", lookup)
-    monkeypatch.setattr(webhooks.socket, "create_connection", connect)
+    monkeypatch.setattr(delivery.socket, "getaddrinfo", lookup)
+    monkeypatch.setattr(delivery.socket, "create_connection", connect)
     with pytest.raises(Undelivered, match="cannot be reached"):
         send(Webhook("http://rebinding.example/", SECRET), "id", b"{}", stop)
     assert connected == [("93.184.216.34", 80)]  # what was looked at, once

@@ -14,7 +14,7 @@ from chronicle import cli
 from chronicle.core.times import time_text
 from chronicle.errors import SqlError
 from chronicle.formats.convert import convert
-from chronicle.formats.jsonout import json_bytes
+from chronicle.formats.writers import json_bytes
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 import chronicle
 from chronicle.query.sql import gate
-from chronicle.query.sql.rendering import vocabulary
+from chronicle.query.sql.rendering import forms
 from chronicle.query.statements import _OPTIONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()
@@ -46,11 +46,11 @@ def test_the_examples_give_what_the_page_is_about(tmp_path):
 @pytest.mark.parametrize(
     ("position", "names"),
     [
-        (0, vocabulary.AGGREGATES),
-        (1, vocabulary.WINDOWS),
-        (2, vocabulary.SCALARS),
-        (3, vocabulary.SIZED_ONLY | vocabulary.FORMATS),
-        (4, vocabulary.SERIES),
+        (0, forms.AGGREGATES),
+        (1, forms.WINDOWS),
+        (2, forms.SCALARS),
+        (3, forms.SIZED_ONLY | forms.FORMATS),
+        (4, forms.SERIES),
     ],
 )
 def test_the_function_lists_are_complete(position, names):

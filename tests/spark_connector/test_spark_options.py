@@ -110,7 +110,7 @@ def test_the_token_is_not_shown_and_may_come_from_the_environment(
 def test_auto_takes_spark_only_for_what_is_worth_its_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engines = importlib.import_module("chronicle.ingest.engines")
+    engines = importlib.import_module("chronicle.ingest.pipeline")
     (tmp_path / "a.csv").write_text("t\n1\n")
 
     def chosen(*inputs: str, **how: str) -> str:

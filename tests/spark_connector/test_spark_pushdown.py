@@ -14,7 +14,7 @@ from chronicle.schema import StreamSchema
 from chronicle.store import AnyOf, IsNull, NotNull, Range
 
 spark = pytest.importorskip("pyspark.sql.datasource", reason="pyspark is not installed")
-pushdown = pytest.importorskip("chronicle.spark_connector.pushdown")
+pushdown = pytest.importorskip("chronicle.spark_connector.reader")
 ScanRequest = pytest.importorskip("chronicle.spark_connector.backend").ScanRequest
 
 UTC = dt.timezone.utc

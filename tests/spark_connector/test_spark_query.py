@@ -18,7 +18,7 @@ from chronicle.query.split.parts import SpanPart
 from chronicle.query.sql import dialect
 from chronicle.spark_connector.local import LocalBackend
 from chronicle.spark_connector.options import Options
-from chronicle.spark_connector.query_plan import plan_query
+from chronicle.spark_connector.queries import plan_query
 from chronicle.store import Store
 
 MATCH = """
@@ -181,21 +181,21 @@ def test_a_part_uses_the_processors_that_spark_gives_its_task(
 ) -> None:
     from pyspark import TaskContext
 
-    from chronicle.spark_connector import pinned_catalog
+    from chronicle.spark_connector import queries
 
     taken: list[int] = []
 
-    class Noted(pinned_catalog.QueryEngine):
+    class Noted(queries.QueryEngine):
         def __init__(self, catalog: Any, *, memory_bytes: int, threads: int) -> None:
             taken.append(threads)
             super().__init__(catalog, memory_bytes=memory_bytes, threads=threads)
 
-    monkeypatch.setattr(pinned_catalog, "QueryEngine", Noted)
+    monkeypatch.setattr(queries, "QueryEngine", Noted)
     with Store.open(tmp_path / "store") as store:
         for cpus in (None, 1, 3):
             context = None if cpus is None else SimpleNamespace(cpus=lambda cpus=cpus: cpus)
             monkeypatch.setattr(TaskContext, "_taskContext", context)
-            with pinned_catalog.query_engine(pinned_catalog.PinnedCatalog(store, empty=True)):
+            with queries.query_engine(queries.PinnedCatalog(store, empty=True)):
                 pass
     assert taken == [1, 1, 3]
 

@@ -21,10 +21,10 @@ from chronicle.errors import (
 )
 from chronicle.schema import StreamSchema
 from chronicle.spark_connector.backend import ScanRequest
+from chronicle.spark_connector.opening import ServerBackend
 from chronicle.spark_connector.options import Options
-from chronicle.spark_connector.server_backend import ServerBackend
+from chronicle.spark_connector.reader import of_view
 from chronicle.spark_connector.types import spark_schema
-from chronicle.spark_connector.view_reading import of_view
 from chronicle.spark_connector.writer import open_sink
 from chronicle.tests.patience import PATIENCE_S
 

@@ -15,17 +15,15 @@ import pytest
 import chronicle
 from chronicle.api.database import Database
 from chronicle.errors import CorruptStore, InvalidArgument, NotAStore, StorageFailed
-from chronicle.store import Store, StreamOptions, cold_file, moving, restoring
-from chronicle.store.cold_file import PAGE, ColdMapping, cache
-from chronicle.store.cold_files import ColdFiles
-from chronicle.store.cold_stub import ColdStub
+from chronicle.store import Store, StreamOptions, cold_file, moving, object_backup
+from chronicle.store.cold_file import PAGE, ColdFiles, ColdMapping, ColdStub, cache
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.files import RealFiles
 from chronicle.store.layout import ROW_OFFSET
 from chronicle.store.leaf_map import LeafMap
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.store.object_backup import restore_store
 from chronicle.store.object_store import ObjectStore, object_store
-from chronicle.store.restoring import restore_store
 from chronicle.tests.patience import PATIENCE_S
 
 from .conftest import SCHEMA, batch_of, numbers
@@ -368,8 +366,8 @@ def test_a_restore_that_ends_early_is_refused(
         pass
 
     for owner, operation in (
-        (restoring.Store, "open"), (ObjectStore, "read"), (restoring, "write_manifest"),
-        (restoring.LogWriter, "create"),
+        (object_backup.Store, "open"), (ObjectStore, "read"), (object_backup, "write_manifest"),
+        (object_backup.LogWriter, "create"),
     ):  # fmt: skip
         target = tmp_path / f"early-{operation}"
 

@@ -22,7 +22,7 @@ from chronicle.errors import (
     StreamOwned,
 )
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions, deletions, rewriting
+from chronicle.store import EventStream, Snapshot, Store, StreamOptions, compaction, deletions
 from chronicle.store.changes import new_events, new_ranges
 from chronicle.store.compaction import spill
 from chronicle.store.deleting import Choice
@@ -439,7 +439,7 @@ def test_power_cut_at_every_operation_of_a_delete(
         files = FaultyFiles(memory)
         filled = Filled(files)
         files.plan = FaultPlan(fault, files.operations + number, sectors=number % 3)
-        monkeypatch.setattr(rewriting, "SMALL_BYTES", number % 2 << 60)
+        monkeypatch.setattr(compaction, "SMALL_BYTES", number % 2 << 60)
         done = False
         with suppress(SimulatedCrash):
             filled.stream.delete(choose=of(PERSON))
@@ -467,7 +467,7 @@ def test_disk_that_fails_at_every_operation_of_a_delete(
         files.plan = FaultPlan(
             kind, files.operations + number, length=1000, sectors=number % 3, only=only
         )
-        monkeypatch.setattr(rewriting, "SMALL_BYTES", number % 2 << 60)
+        monkeypatch.setattr(compaction, "SMALL_BYTES", number % 2 << 60)
         refused = False
         try:
             filled.stream.delete(choose=of(PERSON))

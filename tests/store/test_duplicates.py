@@ -25,7 +25,7 @@ from chronicle.errors import (
 )
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Snapshot, Store, StreamOptions, duplicates
-from chronicle.store.bulk_jobs import BulkCommit
+from chronicle.store.catalog import BulkCommit
 from chronicle.store.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.manifest import MANIFEST_VERSION, read_manifest, write_manifest
 from chronicle.store.memory_files import CrashMode, MemoryFiles

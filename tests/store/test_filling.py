@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from chronicle.errors import InvalidData, StorageFailed, StorageFull, StreamExists, StreamNotFound
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Store, StreamOptions, filling, sorted_segments
+from chronicle.store import EventStream, Store, StreamOptions, filling
 from chronicle.store.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.memory_files import CrashMode, MemoryFiles
 from chronicle.tests.rounds import rounds
@@ -29,7 +29,7 @@ WANTED = [n for _, n in sorted(((t, n) for n, t in enumerate(TIMES)), key=lambda
 @pytest.fixture(autouse=True)
 def many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is merged is some runs, not one."""
-    monkeypatch.setattr(sorted_segments, "RUN_BYTES", 8000)
+    monkeypatch.setattr(filling, "RUN_BYTES", 8000)
 
 
 def create(store: Store) -> EventStream:
@@ -41,7 +41,7 @@ def hidden(memory: MemoryFiles) -> list[str]:
 
 
 def test_a_stream_begins_with_its_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sorted_segments, "PIECE_EVENTS", 64)
+    monkeypatch.setattr(filling, "PIECE_EVENTS", 64)
     memory = MemoryFiles()
     with Store.open("memory", files=memory) as store:
         stream = create(store)
@@ -83,9 +83,9 @@ def test_any_order_of_more_than_is_held_at_a_time(
     monkeypatch: pytest.MonkeyPatch, shape: str, fan_in: int
 ) -> None:
     """The stable sort of everything, as many runs as there may be, and nothing is left over."""
-    monkeypatch.setattr(sorted_segments, "RUN_BYTES", 3000)
-    monkeypatch.setattr(sorted_segments, "PIECE_EVENTS", 50)
-    monkeypatch.setattr(sorted_segments, "FAN_IN", fan_in)
+    monkeypatch.setattr(filling, "RUN_BYTES", 3000)
+    monkeypatch.setattr(filling, "PIECE_EVENTS", 50)
+    monkeypatch.setattr(filling, "FAN_IN", fan_in)
     rng = random.Random(11)
     times = {
         "sorted": list(range(2000)),
@@ -126,8 +126,8 @@ def test_duplicates_among_runs_are_left_out_as_by_one_append(
         [*columns, pa.array([f"key {k}" for _, k in times], pa.string())], schema=SCHEMA.arrow
     )
     pieces = [table.slice(at, 7) for at in range(0, len(times), 7)]
-    before = sorted_segments.RUN_BYTES
-    sorted_segments.RUN_BYTES = run_bytes
+    before = filling.RUN_BYTES
+    filling.RUN_BYTES = run_bytes
     try:
         with Store.open("memory", files=MemoryFiles()) as store:
             filled = store.create_stream("s", SCHEMA, options, events=iter(pieces))
@@ -137,7 +137,7 @@ def test_duplicates_among_runs_are_left_out_as_by_one_append(
                 other.append(table.take(pa.array(order)))
             assert numbers(filled.snapshot()) == numbers(other.snapshot())
     finally:
-        sorted_segments.RUN_BYTES = before
+        filling.RUN_BYTES = before
 
 
 def test_a_null_is_told_with_its_row_among_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from chronicle.errors import CorruptStore
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Store, StreamOptions
+from chronicle.store.floor import Hold
 from chronicle.store.layout import ROW_OFFSET
 from chronicle.store.leaf_map import leaf_map
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pins import open_pinned, pin_stream
-from chronicle.store.retention import Hold
 from chronicle.store.schema_change import set_options
 from chronicle.store.segment import TICK_MAX
 from chronicle.store.snapshot import Snapshot

@@ -17,8 +17,7 @@ from chronicle.store import (
     StreamOptions,
     background,
     compaction,
-    fold,
-    pace,
+    moving,
 )
 from chronicle.store.catalog import StreamManifest
 from chronicle.store.memory_files import MemoryFiles
@@ -76,7 +75,7 @@ def _folds(load: Load, folds: int) -> list[list[int]]:
 def test_what_lies_before_the_horizon_is_not_rewritten_again(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fold, "COLD_BYTES", 4096)
+    monkeypatch.setattr(compaction, "COLD_BYTES", 4096)
     load = Load(store.create_stream("s", SCHEMA, OPTIONS), late_by=300)
     after = _folds(load, 5)
     for before, now in pairwise(after):
@@ -93,7 +92,7 @@ def test_without_a_horizon_every_fold_would_rewrite_everything(store: Store) -> 
 
 
 def test_a_crowd_of_small_segments_is_joined(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "COLD_BYTES", 4096)
+    monkeypatch.setattr(compaction, "COLD_BYTES", 4096)
     monkeypatch.setattr(compaction, "CROWD", 4)
     monkeypatch.setattr(compaction, "SMALL_SHARE", 1 << 20 >> 16)  # small is below 64 KiB
     load = Load(store.create_stream("s", SCHEMA, OPTIONS), late_by=300)
@@ -103,7 +102,7 @@ def test_a_crowd_of_small_segments_is_joined(store: Store, monkeypatch: pytest.M
 
 
 def test_retention_keeps_its_segments_small(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "COLD_BYTES", 4096)
+    monkeypatch.setattr(compaction, "COLD_BYTES", 4096)
     monkeypatch.setattr(compaction, "CROWD", 2)
     options = StreamOptions(
         leaf_bytes=1024,
@@ -139,7 +138,7 @@ def test_a_fold_that_takes_long_does_not_let_runs_pile_up(store: Store) -> None:
         assert runs[: len(held)] == held
         assert len(runs) <= len(held) + compaction.RUNS_MAX
     load.check()
-    assert compaction._finish(load.stream.commits, fold)
+    assert compaction._finish(load.stream.commits, compaction)
     load.stream.commits.fold()
     load.check()
 
@@ -195,8 +194,8 @@ def test_folding_rests_while_processors_are_wanted(
     stream = store.create_stream("s", SCHEMA, OPTIONS)
     compactor = stream._compactor
     ticks = iter((i * 0.1, i * (0.1 * others + 0.01), i * 0.01) for i in range(100))
-    monkeypatch.setattr(pace.Pace, "_clocks", staticmethod(lambda: next(ticks)))
-    monkeypatch.setattr(pace, "_processors", lambda: processors)
+    monkeypatch.setattr(moving.Pace, "_clocks", staticmethod(lambda: next(ticks)))
+    monkeypatch.setattr(moving, "_processors", lambda: processors)
     monkeypatch.setattr(background, "SPILLS_OVERDUE", 0 if overdue else 16)
     monkeypatch.setattr(compactor, "_stopped", stopped := Rests())
     ended = compactor._interrupted()
@@ -204,6 +203,6 @@ def test_folding_rests_while_processors_are_wanted(
         assert not ended()
     assert bool(stopped.seconds) == rests
     if rests:
-        assert stopped.seconds[-1] == pytest.approx(pace.REST_FACTOR * 0.01)
+        assert stopped.seconds[-1] == pytest.approx(moving.REST_FACTOR * 0.01)
     stopped.set()
     assert ended()

@@ -13,8 +13,7 @@ import pytest
 from chronicle.errors import StorageFailed
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles
 from chronicle.store.files import RealFiles
-from chronicle.store.group_commit import GroupCommit
-from chronicle.store.log import LogWriter, read_log
+from chronicle.store.log import GroupCommit, LogWriter, read_log
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 

@@ -11,15 +11,8 @@ import pytest
 
 from chronicle.errors import StorageFull, StoreClosed
 from chronicle.schema import StreamSchema
-from chronicle.store import (
-    EventStream,
-    Snapshot,
-    Store,
-    StreamOptions,
-    background,
-    compaction,
-)
-from chronicle.store.edit import Edit
+from chronicle.store import EventStream, Snapshot, Store, StreamOptions, background, compaction
+from chronicle.store.commits import Edit
 from chronicle.store.layout import ROW_OFFSET
 from chronicle.store.leaf_map import leaf_map
 from chronicle.store.memory_files import MemoryFiles

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.schema import Attribute, Storage, StreamSchema
-from chronicle.store import Store, StreamOptions, lent_memory, rewriting
+from chronicle.store import Store, StreamOptions, compaction, lent_memory
 from chronicle.store.columns import ColumnView
+from chronicle.store.deleting import without_rows
 from chronicle.store.deletions import DeletedEvents
-from chronicle.store.leaving_out import without_rows
 from chronicle.store.lent_memory import Lender, lending, lent
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.packing import pooled
@@ -296,7 +296,7 @@ def blocks_of_a_delete(monkeypatch: pytest.MonkeyPatch, leaves: int) -> int:
             super().__init__()
             lenders.append(self)
 
-    monkeypatch.setattr(rewriting, "Lender", Watched)
+    monkeypatch.setattr(compaction, "Lender", Watched)
     schema = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64())]), "t")
     store = Store.open("memory", files=MemoryFiles())
     stream = store.create_stream("s", schema, StreamOptions(codec="none", compaction="manual"))

@@ -30,13 +30,12 @@ from chronicle.store.files import RealFiles
 from chronicle.store.manifest import read_manifest
 from chronicle.store.manifest_pages import read_pages, read_roots, write_pages
 from chronicle.store.memory_files import MemoryFiles
-from chronicle.store.open_files import OpenFiles, open_files
 from chronicle.store.pins import open_pinned, pin_stream
 from chronicle.store.recovery import load
-from chronicle.store.root_runs import RootRun
 from chronicle.store.sealed_tree import Root
+from chronicle.store.segment_file import OpenFiles, open_files
 from chronicle.store.segment_list import SegmentEntry, SegmentList
-from chronicle.store.segment_views import SegmentViews, open_entry
+from chronicle.store.segment_views import RootRun, SegmentViews, open_entry
 from chronicle.store.snapshot import StreamState
 from chronicle.tests.rounds import rounds
 

@@ -24,16 +24,14 @@ from chronicle.store import (
     Store,
     StreamOptions,
     background,
-    direct_file,
-    low_priority,
-    pace,
+    moving,
+    object_store,
 )
 from chronicle.store.cold_file import _waiting
 from chronicle.store.commits import Commits
-from chronicle.store.direct_file import BUFFER_BYTES, DirectWriter, contents
 from chronicle.store.files import RealFiles, RealReadFile
-from chronicle.store.low_priority import STEPS, standing_back
-from chronicle.store.object_store import ObjectStore
+from chronicle.store.moving import STEPS, standing_back
+from chronicle.store.object_store import BUFFER_BYTES, DirectWriter, ObjectStore, contents
 from chronicle.store.segment_file import SegmentFile
 from chronicle.tests.patience import PATIENCE_S
 
@@ -103,7 +101,7 @@ def test_a_directory_is_written_by_threads_that_stand_back(
     noting.note(Commits, "count")
     noting.note(DirectWriter, "write", lambda _, data: len(data) > 10_000)  # no manifest
     assert stream.move(objects, "own", recent(stream)).segments >= 3
-    lower = min(before + STEPS, low_priority.NICENESS_MAX)
+    lower = min(before + STEPS, moving.NICENESS_MAX)
     copying = noting.calls["read"] | noting.calls["write"]
     assert {nice for _, nice in noting.calls["read"]} == {lower}
     assert {nice for _, nice in noting.calls["write"]} == {lower}
@@ -221,18 +219,18 @@ def test_moves_rest_while_processors_are_wanted(
 ) -> None:
     """One second for each piece, of which the move computes ten milliseconds."""
     ticks = iter((float(i), i * (others + 0.01), i * 0.01) for i in range(10_000))
-    monkeypatch.setattr(pace.Pace, "_clocks", staticmethod(lambda: next(ticks)))
-    monkeypatch.setattr(pace, "_processors", lambda: processors)
+    monkeypatch.setattr(moving.Pace, "_clocks", staticmethod(lambda: next(ticks)))
+    monkeypatch.setattr(moving, "_processors", lambda: processors)
     monkeypatch.setattr(stream.commits.files, "free_bytes", lambda: free)
     stopped = Rests()
     monkeypatch.setattr(
-        stream._compactor, "_pace", pace.Pace(stopped.wait, background.MOVING_SPARE)
+        stream._compactor, "_pace", moving.Pace(stopped.wait, background.MOVING_SPARE)
     )
     moved = stream.move(objects, "own", recent(stream)).segments
     assert moved >= 3
     assert len(stopped.seconds) == (3 * moved if rests else 0)  # read, written, read back
     if rests:
-        assert stopped.seconds[-1] == pytest.approx(pace.REST_FACTOR * 0.01)
+        assert stopped.seconds[-1] == pytest.approx(moving.REST_FACTOR * 0.01)
     assert numbers(stream.snapshot()) == list(range(EVENTS))
 
 
@@ -241,10 +239,10 @@ def test_a_pace_in_another_thread_counts_only_what_it_has_seen(
 ) -> None:
     """Processor time of the thread before is none of this one's."""
     clock = [(0.0, 0.0, 0.0)]
-    monkeypatch.setattr(pace.Pace, "_clocks", staticmethod(lambda: clock[-1]))
-    monkeypatch.setattr(pace, "_processors", lambda: 2)
+    monkeypatch.setattr(moving.Pace, "_clocks", staticmethod(lambda: clock[-1]))
+    monkeypatch.setattr(moving, "_processors", lambda: 2)
     stopped = Rests()
-    asked = pace.Pace(stopped.wait, 1.25)
+    asked = moving.Pace(stopped.wait, 1.25)
     clock.append((1.0, 1.9, 50.0))  # this thread has computed 50 seconds, but not for this
     thread = threading.Thread(target=asked, args=(lambda: False,))
     thread.start()
@@ -304,7 +302,7 @@ def refuse_flag(monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError(errno.EINVAL, "this file system has none of it")
         return known(descriptor, command, flags)
 
-    monkeypatch.setattr(direct_file.fcntl, "fcntl", refused)
+    monkeypatch.setattr(object_store.fcntl, "fcntl", refused)
 
 
 def refuse_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,8 +322,8 @@ def refuse_calls(monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError(errno.EINVAL, "blocks of another size")
         return read(descriptor, buffers, offset)
 
-    monkeypatch.setattr(direct_file.os, "write", refused_write)
-    monkeypatch.setattr(direct_file.os, "preadv", refused_read)
+    monkeypatch.setattr(object_store.os, "write", refused_write)
+    monkeypatch.setattr(object_store.os, "preadv", refused_read)
 
 
 def cut_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,14 +335,14 @@ def cut_calls(monkeypatch: pytest.MonkeyPatch) -> None:
         return min(size, rng.choice([4096, 8192, 100_000]))
 
     monkeypatch.setattr(
-        direct_file.os, "write", lambda file, data: write(file, data[: some(len(data))])
+        object_store.os, "write", lambda file, data: write(file, data[: some(len(data))])
     )
 
     def less(file: int, buffers: Any, offset: int) -> int:
         view = memoryview(buffers[0])
         return read(file, [view[: some(len(view))]], offset)
 
-    monkeypatch.setattr(direct_file.os, "preadv", less)
+    monkeypatch.setattr(object_store.os, "preadv", less)
 
 
 @linux
@@ -379,10 +377,10 @@ def test_a_disk_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     objects.put("a", [bytes(10)])
     with monkeypatch.context() as patch:
-        patch.setattr(direct_file.os, "write", full)
+        patch.setattr(object_store.os, "write", full)
         with pytest.raises(StorageFailed, match="could not write"):
             objects.put("a", [bytes(2 * BUFFER_BYTES)])
-        patch.setattr(direct_file.os, "preadv", full)
+        patch.setattr(object_store.os, "preadv", full)
         with pytest.raises(StorageFailed, match="could not read"):
             list(objects.contents("a", 10))
     assert objects.read("a", 0, 10) == bytes(10)  # the one before

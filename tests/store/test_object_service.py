@@ -14,10 +14,13 @@ import chronicle
 from chronicle.errors import StorageFailed
 from chronicle.store import object_store as module
 from chronicle.store.cold_file import cache
-from chronicle.store.object_backup import restore_backup
-from chronicle.store.object_backups import object_backups, verify_backup
+from chronicle.store.object_backup import (
+    object_backups,
+    restore_backup,
+    restore_store,
+    verify_backup,
+)
 from chronicle.store.object_store import ObjectStore
-from chronicle.store.restoring import restore_store
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 from .slow_proxy import SlowProxy

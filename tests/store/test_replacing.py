@@ -12,7 +12,7 @@ import pytest
 
 from chronicle.errors import InvalidArgument, StorageFailed, StorageFull, StreamOwned
 from chronicle.store import EventStream, Store
-from chronicle.store.bulk_jobs import BulkCommit
+from chronicle.store.catalog import BulkCommit
 from chronicle.store.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.memory_files import CrashMode, MemoryFiles
 from chronicle.store.pins import pin_stream

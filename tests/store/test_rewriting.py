@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions, deleting, rewriting
+from chronicle.store import EventStream, Snapshot, Store, StreamOptions, compaction, deleting
+from chronicle.store.compaction import LeafLine
 from chronicle.store.deleting import Choice
-from chronicle.store.leaf_line import LeafLine
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.segment import TICK_MAX, TICK_MIN
 from chronicle.store.segment_writer import BULK_LEAVES, SegmentWriter
@@ -95,7 +95,7 @@ def leaves(stream: EventStream) -> list[tuple[int, bytes]]:
 
 @pytest.fixture
 def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewriting, "SMALL_BYTES", 0)
+    monkeypatch.setattr(compaction, "SMALL_BYTES", 0)
     monkeypatch.setattr(deleting, "processors", lambda: 3)
 
 
@@ -107,7 +107,7 @@ def test_threads_write_what_one_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
     for threads in (True, False):
         if not threads:
-            monkeypatch.setattr(rewriting, "SMALL_BYTES", 1 << 60)
+            monkeypatch.setattr(compaction, "SMALL_BYTES", 1 << 60)
         store, stream = begun(rows)
         borders = np.cumsum([events for events, _ in leaves(stream)])[:-1].tolist()
         assert any(n % 5 for n in borders)  # there a leaf begins within a tick
@@ -216,7 +216,7 @@ def test_what_waits_is_bounded() -> None:
     """A line has no more leaves in memory than it says, however slow their encoding is."""
     from concurrent.futures import Future, ThreadPoolExecutor
 
-    from chronicle.store import leaf_line
+    from chronicle.store import compaction
 
     class Slow(ThreadPoolExecutor):
         def submit(self, *work: Any, **named: Any) -> Future[Any]:  # type: ignore[override]
@@ -235,7 +235,7 @@ def test_what_waits_is_bounded() -> None:
     batch = pa.Table.from_pylist(
         [dict(zip(SCHEMA.names, row, strict=True)) for row in rows_of(600)], schema=SCHEMA.arrow
     ).to_batches()[0]
-    allowed = 2 + leaf_line.AHEAD
+    allowed = 2 + compaction.AHEAD
     with Slow(2) as pool:
         line = LeafLine(writer, pool, 2)
         for number in range(20):

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from chronicle.errors import CorruptBlock
 from chronicle.schema import StreamSchema
 from chronicle.store import leaf as leaf_module
+from chronicle.store.files import joined, requests
 from chronicle.store.layout import SECTION_BYTES, Codec, Encoding
 from chronicle.store.leaf import LeafReader, head_limit
 from chronicle.store.leaf_map import leaf_map
 from chronicle.store.memory_files import MemoryFiles
-from chronicle.store.read_plan import joined, requests
 from chronicle.store.segment import SegmentView
 from chronicle.store.segment_writer import SegmentWriter
 from chronicle.tests.rounds import rounds

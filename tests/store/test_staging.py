@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from chronicle.errors import InvalidArgument, SchemaMismatch, SnapshotExpired, StorageFailed
 from chronicle.store import EventStream, Store, StreamOptions, staging
-from chronicle.store.bulk_jobs import BulkCommit
+from chronicle.store.catalog import BulkCommit
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pins import open_pinned, pin_stream
 from chronicle.tests.rounds import rounds

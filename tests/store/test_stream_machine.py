@@ -40,7 +40,7 @@ from chronicle.store import (
 from chronicle.store.deleting import Choice
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.memory_files import MemoryFiles
-from chronicle.store.open_files import open_files
+from chronicle.store.segment_file import open_files
 
 SCHEMA = StreamSchema(
     pa.schema(

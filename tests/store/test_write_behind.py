@@ -11,13 +11,13 @@ import pytest
 from chronicle.errors import StorageFailed
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles
 from chronicle.store.memory_files import MemoryFiles
-from chronicle.store.write_behind import PIECE_BYTES, WriteBehind
+from chronicle.store.segment_writer import PIECE_BYTES, WriteBehind
 from chronicle.tests.patience import PATIENCE_S
 
 FORKED = """
 import os, sys
 from chronicle.store.files import RealFiles
-from chronicle.store.write_behind import PIECE_BYTES, WriteBehind
+from chronicle.store.segment_writer import PIECE_BYTES, WriteBehind
 
 def load(name):
     out = WriteBehind(RealFiles(sys.argv[1]).create(name))

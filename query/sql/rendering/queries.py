@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from . import vocabulary as words
+from . import forms as words
 from .forms import (
     Refused,
     form,

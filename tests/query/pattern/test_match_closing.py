@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import SqlError
-from chronicle.live.pattern_state import keeps_state
+from chronicle.live.pattern_form import keeps_state
 from chronicle.query.pattern import match_stream
 from chronicle.query.pattern.advancing import AdvancingMatch
 from chronicle.query.pattern.match_stream import MatchStream

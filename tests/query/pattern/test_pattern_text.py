@@ -6,8 +6,13 @@ import pytest
 
 from chronicle.errors import ResourceLimit, SqlError
 from chronicle.query.pattern.automaton import ACCEPT, ANCHOR_START, build_automaton, compile_program
-from chronicle.query.sql.pattern_parser import parse_pattern
-from chronicle.query.sql.pattern_tree import Quantified, Variable, describe, variables
+from chronicle.query.sql.pattern_tree import (
+    Quantified,
+    Variable,
+    describe,
+    parse_pattern,
+    variables,
+)
 
 
 @pytest.mark.parametrize(

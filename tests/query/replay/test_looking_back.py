@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from chronicle.indexes import index_key as keys_of
 from chronicle.indexes import stream_indexes
+from chronicle.indexes.derived_values import last_events
 from chronicle.indexes.index_key import index_key
-from chronicle.indexes.looking_back import last_events
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay import candidates
@@ -117,7 +117,7 @@ def test_a_part_may_have_fewer_events_than_it_looks_back() -> None:
 
 @pytest.mark.parametrize("piece", [2, 64])
 def test_last_events_are_those_before(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chronicle.indexes.looking_back.PIECE_FIRST", piece)
+    monkeypatch.setattr("chronicle.indexes.derived_values.PIECE_FIRST", piece)
     for seed in range(60):
         r = random.Random(seed)
         rows = [row(r, t, r.choice([1, 4])) for t in range(80)]

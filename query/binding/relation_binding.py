@@ -1,6 +1,11 @@
 """``NET(stream)`` in FROM: the results of a live query that hold, additions minus retractions.
 
 Conditions on ``_time`` are pushed down, as a result and its retraction have the same time.
+
+Also here:
+
+* Frames in FROM: tables registered by the program.
+* System tables in FROM, such as ``chronicle.streams``; only these have two-part names.
 """
 
 from __future__ import annotations
@@ -12,13 +17,14 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.suggestion import did_you_mean
 from ...errors import SqlError
 from ...schema import StreamSchema
+from ..contract.catalog import SYSTEM_TABLES
+from ..contract.frames import Frame
 from ..sql.dialect import error_at, position_of
 from .binder import conjuncts
 from .from_operator import OperatorSite
-
-__all__ = ["CHANGELOG", "DIFFERENCE", "BoundNet", "bind_net"]
 
 CHANGELOG = ("_time", "_seq", "_id", "_rev")
 """First columns of a result stream."""
@@ -77,3 +83,59 @@ def _on_time(site: OperatorSite) -> tuple[Any, ...]:
         if columns and mine and part.find(exp.Query) is None:
             found.append(part.copy())
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class BoundFrame:
+    frame: Frame
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.frame.schema
+
+    @property
+    def streams(self) -> Sequence[str]:
+        return ()
+
+    @property
+    def ordered_by(self) -> Sequence[str]:
+        return ()
+
+
+def bind_frame(site: OperatorSite) -> BoundFrame:
+    return BoundFrame(site.frames[site.item.name.lower()])
+
+
+@dataclass(frozen=True)
+class BoundSystemTable:
+    space: str
+    name: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        return SYSTEM_TABLES[self.space][self.name]
+
+    @property
+    def streams(self) -> Sequence[str]:
+        return ()
+
+    @property
+    def ordered_by(self) -> Sequence[str]:
+        return ()
+
+
+def bind_system_table(site: OperatorSite) -> BoundSystemTable:
+    item = site.item
+    space, name = str(item.args["db"].name).lower(), str(item.name).lower()
+    tables = SYSTEM_TABLES.get(space)
+    if tables is None:
+        hint = did_you_mean(space, sorted(SYSTEM_TABLES), quoted=False)
+        message = f"names of streams have one part, found {space}.{item.name}{hint}"
+        raise error_at(site.text, position_of(item), message)
+    if name not in tables:
+        hint = did_you_mean(name, sorted(tables), quoted=False, prefix=f"{space}.")
+        known = "" if hint else f" (there are {', '.join(sorted(tables))})"
+        message = f"no system table {space}.{item.name}{hint}{known}"
+        raise error_at(site.text, position_of(item), message)
+    item.set("db", None)
+    return BoundSystemTable(space, name)

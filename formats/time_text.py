@@ -12,20 +12,26 @@ Accepted forms, surrounding blanks ignored::
 Years are 0000-9999; 24:00:00 is the next midnight; second 60 is the first of the next minute, as in
 POSIX.  Digits beyond nanoseconds must be zero.  Week dates, ordinal dates, zone names and signed
 years are not read.  Texts of one form take one Arrow cast, others a regular expression and NumPy.
+
+Also here:
+
+* Local times of a named zone to UTC, a column at a time, by Arrow's time zone kernels.
+* Times in text by strptime patterns, by DuckDB's parser, as Arrow's lacks fractions and zones.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["IsoTimes", "parse_iso"]
+from ..core.ownership import LOADING, ModuleLock, leave_to_parent
+from ..errors import InvalidArgument
 
 _UNITS = {"us": 10**6, "ns": 10**9}
 _DATE, _HOUR, _LONG = 10, 13, 40
@@ -166,3 +172,131 @@ def _taken_apart(texts: pa.Array) -> IsoTimes:
 def _number(texts: pa.Array, digits: int) -> npt.NDArray[np.int64]:
     plain = pc.ascii_rpad(pc.replace_substring_regex(texts, "[^0-9]", ""), digits, "0")
     return np.asarray(plain.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
+
+
+AMBIGUOUS = ("refuse", "earlier", "later")
+DAY_SECONDS = 86_400
+FIRST_S, LAST_S = -62_135_596_800 + 2 * DAY_SECONDS, 253_402_300_800 - 2 * DAY_SECONDS
+"""The years 1 to 9999, less the largest offset."""
+
+Seconds = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class Instants(NamedTuple):
+    """Seconds since 1970-01-01 UTC of local times; the earlier neighbour in a gap or overlap.
+
+    ``skipped``: in a gap; ``twice``: in an overlap, and the choice is "refuse".
+    """
+
+    seconds: Seconds
+    skipped: Mask
+    twice: Mask
+
+
+def check_zone(zone: str) -> None:
+    """Raise ``InvalidArgument`` for a name that the time zone database lacks."""
+    try:
+        pc.assume_timezone(pa.array([0], pa.timestamp("s")), zone, ambiguous="earliest")
+    except (pa.ArrowInvalid, pa.ArrowKeyError, OSError):
+        raise InvalidArgument(
+            f"expected the name of a time zone such as 'Europe/Berlin', found {zone!r}"
+        ) from None
+
+
+def instants_of(walls: Seconds, zone: str, ambiguous: str, dates: Mask | bool) -> Instants:
+    """Instants of local times (seconds since 1970-01-01 00:00 there); ``dates`` begin a day."""
+    within = np.clip(walls, FIRST_S, LAST_S)
+    local = pa.array(within, pa.timestamp("s"))
+    early, late = (
+        pc.assume_timezone(local, zone, ambiguous=side, nonexistent=side)
+        for side in ("earliest", "latest")
+    )
+    first, last = (side.cast(pa.int64()).to_numpy() for side in (early, late))
+    skipped = np.zeros(len(walls), np.bool_)
+    twice = np.zeros(len(walls), np.bool_)
+    seconds = first
+    changed = np.flatnonzero(first != last)
+    if changed.size:
+        shown = pc.local_timestamp(early.take(pa.array(changed))).cast(pa.int64()).to_numpy()
+        was_shown = shown == within[changed]
+        of_date = np.broadcast_to(np.asarray(dates, np.bool_), len(walls))[changed]
+        skipped[changed] = ~was_shown & ~of_date
+        twice[changed] = was_shown & ~of_date & (ambiguous == "refuse")
+        take_last = (~was_shown & of_date) | (was_shown & ~of_date & (ambiguous == "later"))
+        seconds = first.copy()
+        seconds[changed[take_last]] = last[changed[take_last]]
+    return Instants(walls + (seconds - within), skipped, twice)
+
+
+LOOKED_AT = 200
+YEAR_MIN = 1000
+"""%Y reads "24" as the year 24."""
+_DATES = (
+    *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y.%m.%d"),
+    *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%Y-%m-%d", "%Y/%m/%d"),
+)
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
+_PATTERNS = (
+    *(f"{date}{clock}" for date in _DATES for clock in _CLOCKS),
+    "%d/%b/%Y:%H:%M:%S %z",  # web servers
+)
+_DATE_LIKE = (
+    r"^\s*(\d{4}[./-]\d{1,2}[./-]\d{1,2}"
+    r"|\d{1,2}[./-](\d{1,2}|[A-Za-z]{3})[./-](\d{4}|\d{2}))($|[\sT:])"
+)
+
+_connection: Any = None
+_connecting = ModuleLock()
+
+
+def open_patterns(**settings: Any) -> Any:
+    """The process's DuckDB instance; ``settings`` apply when it is first opened."""
+    global _connection
+    with LOADING:
+        import duckdb
+
+    with _connecting:
+        if _connection is None:
+            own = {
+                "python_enable_replacements": "false",
+                "autoinstall_known_extensions": "false",
+            }
+            _connection = duckdb.connect(config={**own, **settings})
+            leave_to_parent(_connection)
+        return _connection
+
+
+def strptime(values: pa.Array, pattern: str) -> pa.Array:
+    cursor = open_patterns().cursor()
+    import duckdb
+
+    try:
+        cursor.execute("SET TimeZone = 'UTC'")
+        cursor.register("given", pa.table({"text": pc.utf8_trim_whitespace(values)}))
+        literal = pattern.replace("'", "''")
+        table = cursor.sql(
+            f"SELECT try_strptime(text, '{literal}') AS t FROM given"
+        ).to_arrow_table()
+    except duckdb.Error as error:
+        reason = re.sub(r"\s+", " ", str(error)).removeprefix("Invalid Input Error: ")
+        raise InvalidArgument(f"the time format {pattern!r} cannot be used: {reason}") from None
+    finally:
+        cursor.close()
+    column = table.column("t").combine_chunks()
+    return column.cast(pa.timestamp(column.type.unit))
+
+
+def likely(values: pa.Array) -> list[str]:
+    """The common patterns that read most of a sample, and more than half of it."""
+    sample = values.drop_null().slice(0, LOOKED_AT)
+    dates = pc.sum(pc.match_substring_regex(sample, _DATE_LIKE), min_count=0).as_py()
+    if 2 * dates <= len(sample):
+        return []
+    read = {pattern: _count(strptime(sample, pattern)) for pattern in _PATTERNS}
+    most = max(read.values())
+    return [pattern for pattern in _PATTERNS if read[pattern] == most and 2 * most > len(sample)]
+
+
+def _count(times: pa.Array) -> int:
+    return int(pc.sum(pc.greater_equal(pc.year(times), YEAR_MIN), min_count=0).as_py())

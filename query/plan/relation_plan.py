@@ -1,4 +1,10 @@
-"""Plan of system tables, whose rows are computed while planning (a snapshot per stream)."""
+"""Plan of system tables, whose rows are computed while planning (a snapshot per stream).
+
+Also here:
+
+* Plan of a frame: all of its rows; the executor filters them.
+* Plan of NET: the time range to read.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +15,13 @@ import pyarrow as pa
 
 from ...core.times import time_text
 from ...schema import StreamSchema, key_text
-from ..binding.system_binding import BoundSystemTable
+from ..binding.relation_binding import DIFFERENCE, BoundFrame, BoundNet, BoundSystemTable
+from ..conditions.predicates import PredicateCompiler, all_of
+from ..conditions.ranges import time_bounds
 from ..contract.catalog import SYSTEM_TABLES, TOLD, Catalog
 from ..sql.sql_types import literal_text, sql_type
-from .nodes import SystemRows
-from .planner import Planning
-
-__all__ = ["index_rows", "live_rows", "plan_system_table", "stream_rows"]
+from .nodes import FrameRows, NetRows, Scan, SystemRows
+from .planner import Planning, bounded
 
 CATALOG, SCHEMA = "chronicle", "main"
 """Names of the database and of the streams' schema in information_schema."""
@@ -180,3 +186,18 @@ _ROWS: Mapping[tuple[str, str], Callable[[Catalog], Rows]] = {
     ("information_schema", "columns"): _column_rows,
     ("information_schema", "views"): _view_rows,
 }
+
+
+def plan_frame(bound: BoundFrame, planning: Planning) -> FrameRows:
+    return FrameRows(bound.frame)
+
+
+def plan_net(bound: BoundNet, planning: Planning) -> NetRows:
+    schema = bound.changes
+    compiler = PredicateCompiler(
+        schema, planning.folder, lambda column: column.name.lower() if column.name else None
+    )
+    prune = all_of([compiler.compile(part) for part in bound.conditions]).prune
+    low, high = time_bounds(prune if bound.conditions else None, schema.time)
+    scan = bounded(Scan(bound.stream, schema, low, high), planning)
+    return NetRows(scan, bound.schema, DIFFERENCE in schema)
