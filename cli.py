@@ -37,8 +37,6 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, ModuleType
 from typing import Annotated, NoReturn
 
-__all__ = ["app_of", "main", "run"]
-
 try:
     import typer
 except ModuleNotFoundError:  # pragma: no cover - needs an installation without the extra

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..query.contract.explanation import Plan
     from ..query.contract.result import Result
 
-__all__ = ["BYTES_MAX", "ROWS_MAX", "SECONDS_MAX", "Readable", "tools_over"]
 
 ROWS_MAX = 200
 BYTES_MAX = 64 << 10

@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from ..query.contract.cancellation import QueryControl
     from .database import Database
 
-__all__ = ["Piece", "Place", "Tail", "sliced"]
 
 PIECE_ROWS = 16_384
 PIECE_BYTES = 512 << 10

@@ -18,8 +18,6 @@ import chronicle
 from ..api.streams import Stream
 from .harness import Row, Section, medians, paired
 
-__all__ = ["run"]
-
 SCHEMA = pa.schema(
     [("t", pa.timestamp("ms")), ("device", pa.string()), ("seq", pa.int64()), ("v", pa.float64())]
 )

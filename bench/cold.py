@@ -26,8 +26,6 @@ from ..store.object_store import ObjectStore
 from .harness import Row, Section
 from .pattern_stream import Bed, random_query
 
-__all__ = ["LATE_SECONDS", "late_objects", "run"]
-
 LATE_SECONDS = 0.020
 SETTINGS = ((8, "a5", 5.0), (16, "a5", None), (8, "a2", None))
 """Symbols, the attribute of one of them, and the required speed-up over a replay from disk."""

@@ -24,8 +24,6 @@ import pyarrow as pa
 from ..api.database import Database, open_database
 from .harness import Row, Section
 
-__all__ = ["SCHEMA", "crimes", "run"]
-
 EVENTS = 7_200_000
 BEATS = 279
 FIRST = np.datetime64("2001-01-01", "us")

@@ -23,8 +23,6 @@ from chronicle.store import EventStream, Snapshot, Store, StreamOptions
 from . import figures
 from .harness import Row, Section
 
-__all__ = ["run"]
-
 SCHEMA = StreamSchema(
     pa.schema(
         [("t", pa.timestamp("ms")), ("a", pa.float64()), ("b", pa.float64()), ("c", pa.int32())]

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FIGURES", "boxes", "lines", "require"]
-
 FIGURES = Path(__file__).resolve().parent / "results" / "figures"
 
 

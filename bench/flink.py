@@ -20,8 +20,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 
-__all__ = ["FlinkAnswer", "FlinkJob", "FlinkMissing", "measure"]
-
 REQUIREMENT = "apache-flink>=2,<3"
 SECONDS_MAX = 600
 SCRIPT = """

@@ -23,8 +23,6 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["Row", "Section", "environment", "medians", "paired", "write_section"]
-
 RESULTS = Path(__file__).resolve().parent / "results"
 END = "<!-- end of the measurement; what follows is written by hand and stays -->\n"
 

@@ -15,8 +15,6 @@ from ..store import Store, StreamOptions
 from .harness import Row, Section, paired
 from .pattern_stream import SCHEMA, events
 
-__all__ = ["run"]
-
 BATCH = 1 << 18
 
 

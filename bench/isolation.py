@@ -29,8 +29,6 @@ import chronicle
 from .harness import Row, Section
 from .served import wait_until_ready
 
-__all__ = ["run"]
-
 SERVER = (
     "import sys; from chronicle.server import load_settings, serve; "
     "serve(load_settings(store=sys.argv[1], port=0), announce=lambda url: print(url, flush=True))"

@@ -22,8 +22,6 @@ import chronicle
 from .flink import FlinkAnswer, FlinkJob, FlinkMissing, measure
 from .harness import Row, Section
 
-__all__ = ["run"]
-
 SCHEMA = pa.schema([pa.field("t", pa.timestamp("ms"), False), ("k", pa.int64()), ("v", pa.int64())])
 COMMIT = 50_000
 RUNS = 3

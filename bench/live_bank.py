@@ -25,8 +25,6 @@ from ..query.pattern.advancing import AdvancingMatch
 from .harness import Row, Section
 from .patterns import compiled
 
-__all__ = ["run"]
-
 SCHEMA = pa.schema(
     [pa.field("t", pa.int64(), False), *((name, pa.float64()) for name in ("x", "y", "z"))]
 )

@@ -21,8 +21,6 @@ import chronicle
 from .harness import Row, Section
 from .served import Served
 
-__all__ = ["run"]
-
 SCHEMA = pa.schema(
     [pa.field("t", pa.timestamp("us"), False), ("n", pa.int64()), ("x", pa.float64())]
 )

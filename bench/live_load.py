@@ -24,8 +24,6 @@ import chronicle
 
 from .harness import Row, Section
 
-__all__ = ["run"]
-
 SCHEMA = pa.schema([pa.field("t", pa.timestamp("ms"), False), ("k", pa.int64()), ("v", pa.int64())])
 COMMIT = 10_000
 RUNS = 3

@@ -21,8 +21,6 @@ from .harness import Row, Section
 from .live_load import QUERIES, SCHEMA, SPACING_MS, events
 from .served import Served
 
-__all__ = ["run"]
-
 COMMIT = 1000
 EVENTS = 1_000_000
 LATE = 0.05

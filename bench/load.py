@@ -16,9 +16,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Load", "acknowledged", "drive"]
-
-
 AHEAD = 100
 """Commits sent before their acknowledgement."""
 

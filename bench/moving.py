@@ -25,8 +25,6 @@ from .cold import late_objects
 from .harness import Row, Section, paired
 from .pattern_stream import SCHEMA, events
 
-__all__ = ["run"]
-
 BAR = 0.9
 
 

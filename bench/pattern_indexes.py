@@ -21,8 +21,6 @@ from . import figures
 from .harness import Row, Section
 from .pattern_stream import WINDOW, Bed, Measured, random_query
 
-__all__ = ["run"]
-
 PROTOTYPE_MS = {2: 1468, 4: 444, 8: 243, 16: 92, 32: 33}
 """Medians of the thesis's prototype (Java) at 5 M events on a similar machine, symbols on A5."""
 CHANCE = 0.674

@@ -26,8 +26,6 @@ from ..query.sql.match_clause import clause_of_text
 from ..schema import StreamSchema
 from ..store import Store, StreamOptions
 
-__all__ = ["SCHEMA", "WINDOW", "Bed", "Measured", "drop_pages", "events", "random_query"]
-
 DEVIATIONS = (0.0, 0.001, 0.01, 0.1, 1.0)
 WINDOW = 300
 

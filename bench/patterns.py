@@ -34,8 +34,6 @@ from .flink import FlinkJob, FlinkMissing, measure
 from .harness import Row, Section, paired
 from .pattern_stream import SCHEMA, events
 
-__all__ = ["run", "skip_any"]
-
 SYMBOLS = (2, 4, 8, 16, 32)
 WINDOW = 300
 CHECKED = 2_000_000

@@ -23,8 +23,6 @@ from ..query.pattern.compiled import InputColumns, compile_match
 from ..query.sql.match_clause import clause_of_text
 from .harness import Row, Section
 
-__all__ = ["run"]
-
 Ints = npt.NDArray[np.int64]
 
 FALL = """MEASURES FIRST(t) AS b, LAST(t) AS e INCREMENTAL MATCH

@@ -15,8 +15,6 @@ import chronicle
 
 from .harness import Row, Section, paired
 
-__all__ = ["run"]
-
 EVENTS, SHORT_EVENTS = 20_000_000, 500_000
 MACHINES = 50
 STEP_MS = 50

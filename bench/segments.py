@@ -28,8 +28,6 @@ from ..store.segment_list import SegmentEntry, SegmentList, segment_name
 from ..store.segment_writer import SegmentWriter
 from .harness import Row, Section
 
-__all__ = ["run"]
-
 SCHEMA = StreamSchema(pa.schema([pa.field("t", pa.int64(), False), ("x", pa.float64())]), "t")
 EVENTS = 8
 WANTED = 100_000

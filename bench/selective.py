@@ -22,20 +22,6 @@ import pyarrow as pa
 from ..api.database import Database, open_database
 from .harness import Row, Section
 
-__all__ = [
-    "INDEXES",
-    "READ",
-    "SELECTIVE",
-    "SelectivePattern",
-    "covered",
-    "filled",
-    "measured",
-    "random_pattern",
-    "read_share",
-    "run",
-    "trades",
-]
-
 SELECTIVE = 0.01
 READ = 0.05
 SYMBOLS = 400

@@ -26,8 +26,6 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-__all__ = ["Follower", "Served", "wait_until_ready"]
-
 START_S = 120
 FOLLOWING = """
 import socket, sys, time

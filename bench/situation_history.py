@@ -23,15 +23,6 @@ import pyarrow.compute as pc
 from ..api.database import Database, open_database
 from .harness import Row, paired
 
-__all__ = [
-    "beside_a_scan",
-    "flights",
-    "from_the_tree",
-    "in_threads",
-    "selective",
-    "through_indexes",
-]
-
 FLIGHTS = Path(__file__).resolve().parents[2] / "shared" / "data" / "opensky-switzerland.json.gz"
 
 

@@ -28,8 +28,6 @@ from ..query.situations.matching import Statistics, join_orders
 from ..query.situations.network import FAR
 from .flink import FlinkJob, measure
 
-__all__ = ["flink_drivers", "iseq", "islands"]
-
 kernel = numba.njit(nogil=True, error_model="numpy")
 
 Limits = tuple[float, float, float]

@@ -28,8 +28,9 @@ from ..query.pattern.matcher import MatchLimits
 from ..query.situations.compiled import CompiledSituations, compile_situations
 from ..query.situations.network import NAMES
 from ..query.situations.stream import SituationStream
-from ..query.sql.dialect import SituationRelation, parse_statement
+from ..query.sql.dialect import parse_statement
 from ..query.sql.situation_clause import situation_clause
+from ..query.sql.statement_nodes import SituationRelation
 from .flink import FlinkMissing
 from .harness import Row, Section, paired
 from .situation_history import (
@@ -41,8 +42,6 @@ from .situation_history import (
     through_indexes,
 )
 from .situation_peers import flink_drivers, iseq, islands
-
-__all__ = ["run"]
 
 BATCH_ROWS = 1 << 17
 RUNS = 5

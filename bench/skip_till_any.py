@@ -22,8 +22,6 @@ from ..query.pattern.compiled import CompiledMatch
 from .harness import Row, Section
 from .patterns import compiled
 
-__all__ = ["run"]
-
 SEARCHED_MAX = 30_000_000
 """Most matches for which the search also runs."""
 RUNS, LONG_SECONDS = 3, 2.0

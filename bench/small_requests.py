@@ -12,8 +12,6 @@ from .harness import Row, Section
 from .load import Load, acknowledged, drive
 from .served import Served
 
-__all__ = ["run"]
-
 STREAM = {
     "name": "flights",
     "time": "timestamp",

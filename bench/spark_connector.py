@@ -25,8 +25,6 @@ from ..store import EventStream, Store
 from .harness import Row, Section, paired
 from .spark_patterns import PatternBench, scaling_row
 
-__all__ = ["run"]
-
 EVENTS = 10_000_000
 EVENTS_SHORT = 400_000
 EVENTS_PATTERN = 50_000_000

@@ -22,8 +22,6 @@ from ..schema import StreamSchema
 from ..store import EventStream
 from .harness import Row
 
-__all__ = ["PatternBench", "scaling_row"]
-
 RARE = 0.99999
 REACH_US = 1_000_000
 BUCKETS = 64

@@ -19,8 +19,6 @@ import chronicle
 
 from .harness import Row, Section
 
-__all__ = ["run"]
-
 COMMAND = (sys.executable, "-m", "chronicle.cli")
 TUMBLE = (
     "SELECT window_start, room, avg(celsius), min(celsius) "

@@ -23,8 +23,6 @@ import chronicle
 from ..api.streams import Stream
 from .harness import Row, Section, medians, paired
 
-__all__ = ["run"]
-
 TICKS = 10_000  # microseconds between events: 100 a second
 
 

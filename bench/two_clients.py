@@ -29,8 +29,6 @@ from ..formats import encode
 from .harness import Row, Section
 from .served import Served
 
-__all__ = ["run"]
-
 BAR = 1.7
 SCHEMA = pa.schema(
     [

@@ -33,8 +33,6 @@ from ..query.windows.cost import calibrate, save_calibration
 from .figures import lines, require
 from .harness import Row, Section
 
-__all__ = ["Point", "measure", "run"]
-
 WEEK_EVENTS = 60_480_000
 SHORT_EVENTS = 604_800
 STEP_MS = 10

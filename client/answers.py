@@ -17,18 +17,6 @@ from ..schema import StreamSchema
 if TYPE_CHECKING:
     from ..query.contract.explanation import Plan
 
-__all__ = [
-    "append_result",
-    "damage_of",
-    "grouped_by_functions",
-    "names_of",
-    "plan_of",
-    "schema_of",
-    "status_of",
-    "time_range_of",
-    "values_of",
-]
-
 
 def schema_of(answer: Any, where: str) -> StreamSchema:
     try:

@@ -35,7 +35,6 @@ from .transport import (
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["AsyncFeed", "AsyncRows", "AsyncTransport"]
 
 Body = Callable[[], bytes | AsyncIterator[bytes] | None]
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ..query.contract.explanation import Plan
     from ..query.contract.result import Result
 
-__all__ = ["RemoteDatabase"]
 
 CATCH_UP_S = 10.0
 

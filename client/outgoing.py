@@ -16,20 +16,6 @@ from ..errors import InvalidArgument
 from ..formats.tables import tables_of
 from ..schema import StreamSchema, key_names, key_text
 
-__all__ = [
-    "PIECE_ROWS",
-    "SENT_ONCE",
-    "altered",
-    "begun",
-    "column_added",
-    "column_widened",
-    "dropped_with_views",
-    "key_of_part",
-    "may_fit",
-    "predicate_of",
-    "settings_changed",
-]
-
 PIECE_ROWS = 65_536
 """Rows per batch on the wire."""
 SENT_ONCE = (

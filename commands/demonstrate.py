@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from ..api.database import Database
 
-__all__ = ["PATTERN", "STREAM", "demo"]
 
 STREAM = "machines"
 _BATCH_ROWS = 262_144

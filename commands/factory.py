@@ -27,8 +27,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["EVENTS", "MACHINES", "SCHEMA", "START", "factory_events"]
-
 EVENTS = 2_000_000
 MACHINES = 40
 START = np.datetime64("2026-01-05T06:00:00", "us")

@@ -16,7 +16,6 @@ from .terminal import IngestBar, human_bytes, say, warn
 if TYPE_CHECKING:
     from ..ingest import IngestReport
 
-__all__ = ["ingest"]
 
 _READING = "What to read"
 _COLUMNS = "Columns and times"

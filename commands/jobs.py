@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ..client import RemoteDatabase, RemoteJob
     from ..client.live import Tell
 
-__all__ = ["job"]
 
 job = typer.Typer(help="Long work of a server: start, list, wait, cancel.", no_args_is_help=True)
 JobArgument = Annotated[str, typer.Argument(help="Id of the job.", metavar="JOB")]

@@ -16,8 +16,6 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from ..errors import ChronicleError, InvalidArgument, SqlError
 from .session import pointed_at, split
 
-__all__ = ["ChronicleMagics", "load", "unload"]
-
 _NAME = "chronicle"
 
 
@@ -80,8 +78,9 @@ class ChronicleMagics(Magics):
 
     def _answer(self, statement: str, matches: bool) -> Any:
         from ..drawing.matches import matches_of
-        from ..query.sql.dialect import Explain, parse_statement
+        from ..query.sql.dialect import parse_statement
         from ..query.sql.parameters import number_placeholders
+        from ..query.sql.statement_nodes import Explain
 
         try:
             tree = parse_statement(statement)

@@ -16,8 +16,6 @@ from .plots import draw, plot_format
 from .session import Session, named_files, split
 from .terminal import is_terminal
 
-__all__ = ["parameters", "sql"]
-
 
 def parameters(items: list[str]) -> dict[str, Any]:
     """Parse ``name=value`` items: integers, numbers, true, false, null, else text; quotes force

@@ -14,8 +14,6 @@ from .output import check_format, write_rows
 from .sql import parameters
 from .terminal import human_bytes, is_terminal, warn
 
-__all__ = ["describe", "explain", "index", "streams"]
-
 _STREAMS = {
     "stream": "string",
     "events": "int64",

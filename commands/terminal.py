@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
-__all__ = ["IngestBar", "fail", "human_bytes", "is_terminal", "say", "warn"]
-
 
 def is_terminal(stream: Any = None) -> bool:
     """Whether a stream (stdout by default) is a terminal."""

@@ -27,8 +27,6 @@ import pyarrow as pa
 from ..errors import UnsupportedType
 from .native import kernel
 
-__all__ = ["DIGEST_BYTES", "digests", "event_bytes", "row_words", "seed_of", "words_of"]
-
 DIGEST_BYTES = 16
 
 _NULL, _FIXED, _VARIABLE = 0, 1, 2

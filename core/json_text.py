@@ -20,18 +20,6 @@ import pyarrow as pa
 
 from .native import kernel
 
-__all__ = [
-    "DEPTH_MAX",
-    "JSON",
-    "REASONS",
-    "JsonTexts",
-    "is_json",
-    "json_column",
-    "json_value",
-    "read_json",
-    "repeated",
-]
-
 DEPTH_MAX = 62
 JSON = pa.json_()
 """Type of a column of JSON values."""

@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["carray", "digest_of", "kernel", "machine_operation", "trailing_zeros"]
-
 compiler: Any = None
 """Set by ``kernel_build`` before other modules are imported; makes Numba's forms of kernels."""
 

@@ -26,17 +26,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "DEPTH_MAX",
-    "as_list",
-    "decided",
-    "is_list",
-    "is_nested",
-    "normal",
-    "rebuilt",
-    "value_bytes",
-]
-
 DEPTH_MAX = 16
 Int64s = npt.NDArray[np.int64]
 

@@ -32,16 +32,6 @@ from ..errors import StoreClosed
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = [
-    "LOADING",
-    "ModuleLock",
-    "OwnThreads",
-    "OwnedLock",
-    "Owner",
-    "fork_waits_for",
-    "leave_to_parent",
-]
-
 
 class Owner:
     """The process that opened something; ``what`` begins the message."""

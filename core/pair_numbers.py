@@ -24,8 +24,6 @@ import numpy.typing as npt
 
 from .native import kernel
 
-__all__ = ["PairNumbers", "Pairs"]
-
 IntArray = npt.NDArray[np.int64]
 Pairs = npt.NDArray[np.uint64]
 _FIRST_ROOM = 64

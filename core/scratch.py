@@ -32,8 +32,6 @@ import time
 import weakref
 from pathlib import Path
 
-__all__ = ["ScratchDirectory"]
-
 SWEEP_S = 0.5
 _SUFFIX = ".scratch"
 _NAMES = re.compile(rf"chronicle-[a-z]+-[a-z0-9_]{{8}}{re.escape(_SUFFIX)}")

@@ -23,8 +23,6 @@ import numpy.typing as npt
 
 from .native import kernel
 
-__all__ = ["distinct", "firsts", "numbered", "order_of", "places_in"]
-
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[Any]
 

@@ -25,8 +25,6 @@ import pyarrow as pa
 
 from ..errors import InvalidData
 
-__all__ = ["require_sound"]
-
 
 def require_sound(data: Any, source: str | None = None, rows_before: int = 0) -> None:
     """Verify a table or record batch in full.

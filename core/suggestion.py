@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["did_you_mean"]
-
 
 def did_you_mean(name: str, known: Iterable[str], *, quoted: bool = True, prefix: str = "") -> str:
     """The nearest known name as a hint that follows a message; empty when none is near.

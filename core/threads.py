@@ -23,8 +23,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-__all__ = ["Busy", "Check", "Done", "Task", "in_order", "processors"]
-
 AHEAD = 1
 Found = TypeVar("Found")
 Check = Callable[[], None]

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ..query.contract.result import Result
     from .connection import Connection
 
-__all__ = ["Cursor"]
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 Row = tuple[Any, ...]

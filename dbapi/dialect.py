@@ -20,8 +20,6 @@ from sqlalchemy.sql import compiler
 
 from ..errors import ConnectionFailed, StoreClosed
 
-__all__ = ["ChronicleDialect"]
-
 MAIN = "main"
 
 _TYPES: dict[str, Any] = {

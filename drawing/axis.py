@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["LINE", "QUIET", "SERIES", "TEXT", "TimeAxis", "count", "mark", "sheet", "text"]
-
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b2569a", "#b07d00", "#3d8fc4", "#5b6472")
 TEXT, QUIET, LINE = "#1b2330", "#59657a", "#d8dee8"
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

@@ -16,15 +16,6 @@ from ..errors import InvalidArgument
 from ..query.sql.match_outline import match_outline
 from .axis import LINE, QUIET, SERIES, TEXT, TimeAxis, count, mark, sheet, text
 
-__all__ = [
-    "LANES_MAX",
-    "MatchSpan",
-    "Matches",
-    "matches_of",
-    "matches_parts",
-    "matches_svg",
-]
-
 LANES_MAX = 40
 _LANE = 24
 _LABEL, _LABEL_ALONE = 110, 220

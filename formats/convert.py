@@ -36,15 +36,6 @@ from .time_text import parse_iso
 from .times import convert as convert_times
 from .times import is_text
 
-__all__ = [
-    "FLOAT_TEXT",
-    "INTEGER_TEXT",
-    "convert",
-    "decoded_bytes",
-    "flatten",
-    "inexact_wholes",
-]
-
 EXACT_MAX = 2.0**53
 """Below this, a float64 stands for one whole number only."""
 INTEGER_TEXT = r"^[+-]?\d+(\.0*)?$"

@@ -31,8 +31,6 @@ from .convert import FLOAT_TEXT
 from .dialect import TextOptions
 from .sources import ByteSource
 
-__all__ = ["NULLS", "CsvRecords"]
-
 NULLS = ("", "NULL", "null", "\\N")
 RECORD_BYTES_MAX = 64 << 20
 OTHER_ENCODING = "if the file has another encoding, give it: --encoding latin-1"

@@ -41,7 +41,6 @@ from .time_text import open_patterns
 if TYPE_CHECKING:
     from ..isolation.confinement import Confinement
 
-__all__ = ["prepare", "serve"]
 
 BAD_ROWS_TOGETHER = 64
 SMALL_ROWS = 4096

@@ -13,8 +13,6 @@ from typing import Any
 from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument
 
-__all__ = ["ENCODINGS", "TextOptions", "load_encodings"]
-
 ENCODINGS = (
     *("utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "ascii", "mac-roman"),
     *(f"windows-{page}" for page in range(1250, 1259)),

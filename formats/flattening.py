@@ -28,18 +28,6 @@ import pyarrow.compute as pc
 from ..errors import InvalidArgument, ResourceLimit
 from ..schema import StreamSchema
 
-__all__ = [
-    "CONTEXT",
-    "Flattened",
-    "Form",
-    "Path",
-    "Plain",
-    "Unwrapped",
-    "form_of",
-    "members",
-    "opened",
-]
-
 NAME_BYTES = 1 << 16
 CONTEXT = ("id", "source", "type", "subject", "datacontenttype", "dataschema")
 """Attributes that become columns of a stream created from CloudEvents, besides the time."""

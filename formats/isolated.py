@@ -21,8 +21,6 @@ from .chunks import BadRow, BadRowPolicy, fail
 from .layout import Layout
 from .looking import Look
 
-__all__ = ["IsolatedReader"]
-
 SILENCE_S = 60.0
 READING_S = 120.0
 _MAY_RAISE = {"InvalidData", "SchemaMismatch", "InvalidArgument", "UnsupportedType"}

@@ -27,18 +27,6 @@ import pyarrow.compute as pc
 
 from .limits import DEPTH_MAX
 
-__all__ = [
-    "AFTER_END",
-    "NO_COMMA",
-    "NO_RECORD",
-    "Cutter",
-    "Taken",
-    "count_keys",
-    "depths",
-    "line_spans",
-    "taken_out",
-]
-
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 

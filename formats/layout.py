@@ -24,8 +24,6 @@ from .convert import convert
 from .kinds import name_of_type, parse_types
 from .time_rules import Offsets, TimeRule, parse_time_formats
 
-__all__ = ["Field", "Layout", "conform", "widenings", "wider"]
-
 
 @dataclass
 class Field:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from ..errors import ResourceLimit
 
-__all__ = ["DEPTH_MAX", "Limits", "Meter"]
-
 DEPTH_MAX = 64
 """Most brackets open at once in a JSON record; decoders are recursive."""
 

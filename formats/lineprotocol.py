@@ -29,7 +29,6 @@ from ..errors import InvalidData
 if TYPE_CHECKING:
     from .sources import ByteSource
 
-__all__ = ["EXPECTED", "json_lines", "lines_by_measurement"]
 
 EXPECTED = "expected measurement[,tag=value...] field=value[,...] [time], in line protocol"
 

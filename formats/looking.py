@@ -27,8 +27,6 @@ from .time_rules import TimeRule, parse_time_format
 from .time_text import likely, parse_iso
 from .times import decide, is_text
 
-__all__ = ["Guess", "Look", "guess_time", "guess_times", "look"]
-
 ROWS_LISTED = 20
 RECORD_CHARACTERS = 1000
 _TELLING = re.compile(

@@ -21,8 +21,6 @@ from ..errors import UnsupportedType
 from .decimals import Converted
 from .kinds import name_of_type
 
-__all__ = ["conform_nested", "nested_text", "parsed", "read_nested"]
-
 _TEXT = pa.large_string()
 _DIRECT = ("bool", "int", "uint", "float", "double", "decimal", "string", "large_string")
 Leaf = Callable[[pa.Array, pa.DataType], Converted]

@@ -50,8 +50,6 @@ from .time_rules import TimeRule, parse_time_format
 from .times import decide, is_text
 from .writers import shown_value
 
-__all__ = ["EventReader", "read_batches"]
-
 _OF_JSON = ("json", "ndjson", "lineprotocol", "cloudevents")
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 

@@ -24,8 +24,6 @@ import pyarrow as pa
 from ..errors import InvalidArgument, InvalidData
 from .kinds import sniff_compression
 
-__all__ = ["ByteSource", "Readable"]
-
 Readable = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Iterable[bytes]
 """A path (``"-"`` is standard input), bytes, a binary file, or chunks of bytes."""
 

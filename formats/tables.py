@@ -41,8 +41,6 @@ from ..core.suggestion import did_you_mean
 from ..errors import InvalidData, SchemaMismatch
 from ..schema import Attribute, Storage, StreamSchema, storage_of
 
-__all__ = ["conform_table", "tables_of"]
-
 CHUNK_BYTES = 64 << 20
 """Size at which the batches of a reader are appended together."""
 

@@ -12,8 +12,6 @@ from ..errors import InvalidData
 from .convert import flatten
 from .times import is_text
 
-__all__ = ["joined"]
-
 
 def joined(dates: pa.Array, clocks: pa.Array, column: str, clock_column: str) -> pa.Array:
     """Dates and times of day as text, null where either is missing."""

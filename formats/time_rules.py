@@ -20,8 +20,6 @@ import pyarrow as pa
 from ..errors import InvalidArgument
 from .time_text import AMBIGUOUS, check_zone, strptime
 
-__all__ = ["Offsets", "TimeRule", "parse_time_format", "parse_time_formats"]
-
 _UNIT_WORDS = {
     "s": "s", "sec": "s", "seconds": "s",
     "ms": "ms", "millis": "ms", "milliseconds": "ms",

@@ -30,8 +30,6 @@ from .decimals import TOO_LARGE, UNREAD, Codes, Converted, flag, parse_decimals
 from .time_rules import Offsets, TimeRule
 from .time_text import DAY_SECONDS, IsoTimes, instants_of, likely, parse_iso, strptime
 
-__all__ = ["Decision", "convert", "decide", "is_text"]
-
 PLAUSIBLE_FIRST_S = 315_532_800  # 1980-01-01
 PLAUSIBLE_END_S = 4_102_444_800  # 2100-01-01
 PLAUSIBLE_SHARE = 0.8

@@ -11,6 +11,7 @@ Reading order
 """
 
 from .manager import StoreIndexes
-from .stream_indexes import Catalogue, StreamIndexes
+from .opened import Catalogue
+from .stream_indexes import StreamIndexes
 
 __all__ = ["Catalogue", "StoreIndexes", "StreamIndexes"]

@@ -28,8 +28,6 @@ from ..store.files import RealFiles
 from ..store.manifest import MANIFEST, read_manifest, write_manifest
 from .index_key import IndexKey, index_key
 
-__all__ = ["Definitions", "copy_of", "has_indexes", "read", "recover", "replace"]
-
 DIRECTORY = "definitions"
 
 

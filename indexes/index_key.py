@@ -55,8 +55,6 @@ from .derived_values import (
 from .keys import encode, indexable, key_range, prefixes
 from .runs import RUN_EVENTS, Gaps
 
-__all__ = ["LOOK_BACK", "DerivedKey", "IndexKey", "KeyValues", "PairKey", "index_key"]
-
 HASH_BITS = 20
 _REST = np.uint64(64 - HASH_BITS)
 LOOK_BACK = RUN_EVENTS

@@ -34,18 +34,6 @@ from ..store.layout import Encoding
 from ..store.packing import pack
 from .keys import encode, pack_positions, settle
 
-__all__ = [
-    "BLOCK_ENTRIES",
-    "RUN_EVENTS",
-    "BuiltRun",
-    "Gaps",
-    "Run",
-    "build_run",
-    "build_times",
-    "key_counts",
-    "read_dictionary",
-]
-
 BLOCK_ENTRIES = 8192
 RUN_EVENTS = 1 << 20
 """Positions of a full run; a bitmap over them fits the second-level cache."""

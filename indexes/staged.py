@@ -29,8 +29,6 @@ from .runs import RUN_EVENTS, build_run, build_times
 from .storage import block_key, descriptor_key, time_key, write_table
 from .stream_indexes import StreamIndexes
 
-__all__ = ["announce", "build_staged", "taking_over"]
-
 logger = logging.getLogger("chronicle.indexes")
 
 DEFINITIONS = "indexes.json"

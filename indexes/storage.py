@@ -33,16 +33,6 @@ from ..core.ownership import LOADING, OwnThreads, leave_to_parent
 from ..core.scratch import ScratchDirectory
 from ..errors import ChronicleError, CorruptStore, StorageFailed, StorageFull, StoreClosed
 
-__all__ = [
-    "BATCH_BYTES",
-    "IndexStorage",
-    "block_key",
-    "descriptor_key",
-    "remove_database",
-    "time_key",
-    "write_table",
-]
-
 BATCH_BYTES = 1 << 20
 """Size of write batches: RocksDB holds the interpreter's lock during each."""
 

@@ -45,7 +45,6 @@ from .opened import (
     Catalogue,
     OpenedIndexes,
     RunKey,
-    RunsChanged,
     TimeRange,
     blocks_of,
     descriptor_of,
@@ -53,8 +52,6 @@ from .opened import (
 from .runs import RUN_EVENTS, Run, build_run, build_times
 from .storage import IndexStorage, block_key, descriptor_key, remove_database, time_key
 from .verify import verify_indexes
-
-__all__ = ["Catalogue", "RunsChanged", "StreamIndexes", "TimeRange"]
 
 STEP_EVENTS = 1 << 16
 """Committed events of the active segment that justify a new run."""

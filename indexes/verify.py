@@ -23,8 +23,6 @@ from .keys import encode, ticks_at, unpack_positions
 from .opened import OpenedIndexes, RunsChanged, TimeRange
 from .runs import BLOCK_ENTRIES, Gaps, Run, key_counts, read_dictionary
 
-__all__ = ["verify_indexes"]
-
 
 def verify_indexes(indexes: OpenedIndexes, state: StreamState) -> list[str]:
     """Compare runs with events; returns problems.  Skips replaced runs and dropped segments."""

@@ -31,8 +31,6 @@ import pyarrow as pa
 from ..errors import StorageFull
 from ..formats import conform
 
-__all__ = ["ExternalSort", "regroup", "runs_in_order"]
-
 RUN_BYTES = 32 << 20
 PREFIX_BYTES = 32 << 20
 """After this many bytes in order, ``runs_in_order`` stops buffering."""

@@ -17,8 +17,6 @@ from ..formats.time_rules import TimeRule
 from ..schema import StreamSchema
 from .report import IngestReport
 
-__all__ = ["COMMITS", "ENGINES", "ON_ERROR", "IngestRequest", "InputSource", "expand"]
-
 ENGINES = ("auto", "arrow", "spark")
 ON_ERROR = ("fail", "skip", "quarantine")
 COMMITS = ("end", "batch")

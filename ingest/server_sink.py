@@ -20,8 +20,6 @@ from ..schema import StreamSchema
 from .external_sort import runs_in_order
 from .sink import Job, Outcome, Over
 
-__all__ = ["ServerSink"]
-
 PART_BYTES = 48 << 20
 """Arrow bytes after which a task begins another part."""
 

@@ -22,8 +22,6 @@ import pyarrow as pa
 from ..schema import StreamSchema
 from ..store.staging import StagingPlan
 
-__all__ = ["Job", "Outcome", "Over", "Sink", "load"]
-
 Over = tuple[int | None, int | None]
 """Time range to replace: ticks, half-open; None leaves a side open."""
 

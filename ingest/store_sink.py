@@ -43,7 +43,6 @@ from .sink import Job, Outcome, Over
 if TYPE_CHECKING:
     from ..api.database import Database
 
-__all__ = ["StoreSink"]
 
 logger = logging.getLogger("chronicle.ingest")
 

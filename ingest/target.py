@@ -17,8 +17,6 @@ from .server_sink import ServerSink
 from .sink import Sink
 from .store_sink import StoreSink
 
-__all__ = ["Target"]
-
 
 @dataclass(frozen=True)
 class Target:

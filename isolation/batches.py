@@ -21,8 +21,6 @@ import pyarrow as pa
 from ..errors import UnsupportedType
 from .channel import Garbage
 
-__all__ = ["describe", "pack", "schema_of", "unpack"]
-
 NESTED_MAX = 64
 Node = list[Any]
 

@@ -28,8 +28,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Confinement", "confine", "die_with_parent", "without_network"]
-
 RESERVED_BYTES = 2 << 30
 """Address space beyond the memory limit that may be reserved without being written."""
 

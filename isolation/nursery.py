@@ -25,8 +25,6 @@ from typing import Any
 
 from ..errors import ChronicleError
 
-__all__ = ["Nursery", "NurseryLost", "exit_reason", "run_nursery"]
-
 MESSAGE_BYTES = 1 << 16
 START_S = 60.0
 STOP_S = 5.0

@@ -30,8 +30,6 @@ from .channel import Channel, ChannelClosed, Garbage
 from .nursery import Nursery, NurseryLost, exit_reason
 from .region import Region
 
-__all__ = ["Pool", "PoolSpec", "WorkerLease", "open_pool"]
-
 logger = logging.getLogger("chronicle.isolation")
 
 WATCH_S = 0.05

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["Mapped", "Region"]
-
 SIZE = 32 << 20
 
 

@@ -23,8 +23,6 @@ from numba.extending import intrinsic
 from .forms import fields_of, read_form
 from .wrappers import wrapper
 
-__all__ = ["Compiler", "Form"]
-
 _OPTIONS: dict[str, Any] = {
     "nogil": True,
     "fastmath": False,

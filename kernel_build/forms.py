@@ -18,8 +18,6 @@ from typing import Any
 
 from numba.core import types
 
-__all__ = ["fields_of", "read_form"]
-
 _TOKEN = re.compile(r"\s*(\w+|\[[^\]]*\]|[(),])")
 
 

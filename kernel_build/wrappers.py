@@ -14,7 +14,6 @@ from numba.core import types
 if TYPE_CHECKING:
     from .compiling import Form
 
-__all__ = ["extension", "wrapper"]
 
 _C = {
     "bool": "uint8_t",

@@ -37,15 +37,9 @@ from ..query.region import Region
 from ..query.replay.situation_ticks import furthest
 from ..query.split.parts import Reach
 from ..query.sql.canonical import canonical
-from ..query.sql.dialect import (
-    MatchRelation,
-    SituationRelation,
-    error_at,
-    parse_statement,
-    position_of,
-    to_text,
-)
+from ..query.sql.dialect import error_at, parse_statement, position_of, to_text
 from ..query.sql.rendering.forms import AGGREGATES
+from ..query.sql.statement_nodes import MatchRelation, SituationRelation
 from ..query.windows.spec import CalendarWindows, CountWindows, SessionWindows, TimeWindows
 from ..store.snapshot import Snapshot
 from .forms import Combined, Evaluator, Form, OneStream

@@ -28,7 +28,8 @@ from ..query.engine import QueryEngine
 from ..query.pattern.binding import with_members
 from ..query.region import Region
 from ..query.sql.canonical import canonical
-from ..query.sql.dialect import MatchRelation, RecentRelation, error_at, to_text
+from ..query.sql.dialect import error_at, to_text
+from ..query.sql.statement_nodes import MatchRelation, RecentRelation
 from ..query.sql.stream_names import StreamNames
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
@@ -41,8 +42,6 @@ from .pattern_form import PatternForm
 from .recent_analysis import RecentAnalysis
 from .row_form import TIME, RowForm
 from .window_form import SessionForm, WindowForm
-
-__all__ = ["understood"]
 
 
 def understood(

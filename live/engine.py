@@ -36,8 +36,6 @@ from .sink import SinkReader, Sinks, wrong
 from .spent import together
 from .viewed import engine_with_views, kept, put_in
 
-__all__ = ["LiveQueries"]
-
 
 class LiveQueries:
     """``drop_stream`` removes a stream with all state of the layers above the store."""

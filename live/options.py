@@ -18,8 +18,6 @@ from .definition import LiveDefinition
 from .delivery import check_webhook
 from .sources import combined_watermark
 
-__all__ = ["OPTIONS", "defined"]
-
 SETTINGS = ("retention", "durability")
 LIMITS = ("lag_events_max", "state_bytes_max", "on_truncate", "store")
 OPTIONS = (*SETTINGS, *LIMITS, "webhook", "webhook_secret")

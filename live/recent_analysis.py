@@ -30,7 +30,8 @@ from ..query.contract.cancellation import QueryControl
 from ..query.engine import QueryEngine
 from ..query.region import Region
 from ..query.sql.canonical import canonical
-from ..query.sql.dialect import RecentRelation, error_at, to_text
+from ..query.sql.dialect import error_at, to_text
+from ..query.sql.statement_nodes import RecentRelation
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from .analysis import Analysed, aggregate_in, check_live, refused
@@ -38,8 +39,6 @@ from .forms import Evaluator, engine_with
 from .join_form import PAIRS, ROW, Asked
 from .recent_form import Recency, RecentForm, Side
 from .row_form import TIME
-
-__all__ = ["RecentAnalysis"]
 
 Shown = Asked | tuple[tuple[int, str], ...]
 

@@ -35,8 +35,6 @@ from .query import LiveQuery
 from .viewed import kept, put_in
 from .window_form import WindowForm
 
-__all__ = ["RetentionHolds", "checked", "rollup_of"]
-
 NOTHING_SEEN = Hold(INT64_MIN, INT64_MIN)
 
 

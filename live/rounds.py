@@ -26,8 +26,6 @@ from .query import LiveQuery, told
 from .sharing import Sharing
 from .sources import Sources, Views
 
-__all__ = ["Rounds"]
-
 logger = logging.getLogger("chronicle.live")
 
 IDLE_SECONDS_MAX = 60.0

@@ -26,8 +26,6 @@ from .query import LiveQuery, told
 from .sink import Mark
 from .sources import EVENTS_PER_STEP, Sources, Views
 
-__all__ = ["Sharing", "card_of_query", "why_apart"]
-
 logger = logging.getLogger("chronicle.live")
 
 EVENTS_PER_PLAN = 20_000

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = ["Spent", "figures", "together"]
-
 
 @dataclass
 class Spent:

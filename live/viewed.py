@@ -23,8 +23,6 @@ from ..query.contract.access import VisibleStreams
 from ..query.engine import QueryEngine
 from ..store.views import KeptView
 
-__all__ = ["Viewed", "engine_with_views", "kept", "put_in"]
-
 
 @dataclass(frozen=True)
 class Viewed:

@@ -43,15 +43,10 @@ from .region import Region
 from .relational.evaluation import evaluated_by
 from .relational.interface import RelationalExecutor
 from .run.execution import Execution, Surroundings
-from .sql.dialect import (
-    Explain,
-    StatementNode,
-    error_at,
-    parse_predicate,
-    parse_statement,
-)
+from .sql.dialect import error_at, parse_predicate, parse_statement
 from .sql.nesting import headroom, turn
 from .sql.sql_types import conform
+from .sql.statement_nodes import Explain, StatementNode
 
 ENTRIES_MAX = 512
 BYTES_MAX = 64 << 20

@@ -16,8 +16,6 @@ from .binding.recent_binding import recent_outline
 from .contract.result import tuples
 from .sql.match_outline import MatchOutline, match_outline
 
-__all__ = ["Ask", "FindStream", "events_of", "outlined", "pairs_of"]
-
 EVENTS_MAX = 50_000
 CONDITIONS_MAX = 12
 _ENDS = ("from", "to")

@@ -31,9 +31,7 @@ from .plan.nodes import (
 )
 from .plan.planner import Planners, Planning
 from .run.context import Openers, Relation, RunContext
-from .sql.dialect import MatchRelation, RecentRelation, SituationRelation
-
-__all__ = ["BINDERS", "OPENERS", "OPERATORS", "PLANNERS", "FromOperator", "Parts"]
+from .sql.statement_nodes import MatchRelation, RecentRelation, SituationRelation
 
 Plan = Callable[[Any, Planning], Leaf]
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from .split.situation_parts import SituationPart
     from .windows.kept_groups import GroupHook
 
-__all__ = ["Region"]
-
 
 @dataclass(frozen=True)
 class Region:

@@ -43,38 +43,34 @@ from .contract.result import Result
 from .insertion import Insertion, default_of
 from .modification import Deletion, Update
 from .plan.relation_plan import index_rows, live_rows, stream_rows
-from .sql.dialect import (
-    AlterStream,
-    CreateIndexOn,
-    CreateStream,
-    DeleteEvents,
-    DescribeStream,
-    DropIndexOn,
-    DropStream,
-    Explain,
-    ShowIndexes,
-    ShowStreams,
-    UpdateEvents,
-    error_at,
-    position_of,
-    to_text,
-)
+from .sql.dialect import error_at, position_of, to_text
 from .sql.sql_types import arrow_type, sql_type
 from .sql.statement_nodes import (
     AlterLive,
+    AlterStream,
+    CreateIndexOn,
     CreateLive,
     CreateRollup,
+    CreateStream,
     CreateView,
+    DeleteEvents,
     DescribeLive,
     DescribeRollup,
+    DescribeStream,
+    DropIndexOn,
     DropLive,
     DropRollup,
+    DropStream,
     DropView,
+    Explain,
     ExplainLive,
     ShowCreateView,
+    ShowIndexes,
     ShowLive,
     ShowRollups,
+    ShowStreams,
     ShowViews,
+    UpdateEvents,
 )
 from .sql.stream_names import StreamNames
 

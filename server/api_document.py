@@ -22,8 +22,6 @@ from ..formats import media_type_of
 from .http import answers
 from .http.problems import MEDIA_TYPE, TITLES
 
-__all__ = ["ROUTES", "Described", "describe"]
-
 JSON = "application/json"
 FORMATS = ("json", "ndjson", "csv", "arrow", "parquet")
 BINARY = {"type": "string", "format": "binary"}

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from ..api.database import Database
     from .flight.service import FlightListener
 
-__all__ = ["create_app"]
 
 logger = logging.getLogger("chronicle.server")
 _KEEP_SECURE = ((b"strict-transport-security", b"max-age=31536000"),)

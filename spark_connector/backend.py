@@ -19,7 +19,6 @@ from .options import Options
 if TYPE_CHECKING:
     from ..store.prune import Prune
 
-__all__ = ["Backend", "EventPartition", "ScanRequest", "time_bounds"]
 
 PARTITION_BYTES = 64 << 20
 """Target size of a partition: a task costs about 30 ms, reading this much about 100 ms."""

@@ -26,15 +26,6 @@ from .local import local_path
 from .opening import remote_stream
 from .options import Options
 
-__all__ = [
-    "CommitSpan",
-    "Follower",
-    "LocalFollower",
-    "ServerFollower",
-    "commit_of",
-    "open_follower",
-]
-
 
 @dataclass(frozen=True)
 class CommitSpan:

@@ -29,7 +29,6 @@ from ..schema import StreamSchema
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SPLIT_BYTES", "FilePiece", "find_pieces", "read_slice", "settle", "total_bytes"]
 
 SPLIT_BYTES = 256 << 20
 """Text files larger than this are split into pieces of about this size."""

@@ -28,7 +28,6 @@ from .task_metrics import counted, measured
 if TYPE_CHECKING:
     from ..store import Snapshot
 
-__all__ = ["LocalBackend"]
 
 logger = logging.getLogger("chronicle.spark")
 

@@ -31,7 +31,6 @@ from .types import spark_schema
 if TYPE_CHECKING:
     from .backend import EventPartition, ScanRequest
 
-__all__ = ["PlannedRead", "ReadPlan", "plan_read", "read_metrics"]
 
 RECORD = pa.schema(
     [

@@ -15,8 +15,6 @@ from typing import NamedTuple
 from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument
 
-__all__ = ["OPTIONS", "Option", "Options"]
-
 
 class Option(NamedTuple):
     """One option: its uses, kind, default and meaning."""

@@ -33,8 +33,6 @@ from ..schema import StreamSchema
 from .inputs import FilePiece, behind_header, read_slice
 from .types import ReadConversion, arrow_schema, spark_schema
 
-__all__ = ["TRAIL", "FileParser", "RowParser", "ipc_bytes"]
-
 TRAIL = pa.schema(
     [
         ("_reason", pa.string()),

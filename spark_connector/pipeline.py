@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from ..ingest.request import IngestRequest
     from ..ingest.target import Target
 
-__all__ = ["PipelineReport", "Steps", "run", "run_pipeline"]
 
 CHUNK_BYTES = 64 << 30
 """Input committed at once; larger inputs are committed in chunks."""

@@ -22,8 +22,6 @@ from typing import Any
 from .. import errors
 from ..errors import ChronicleError, IngestError, MissingDependency
 
-__all__ = ["pipeline_session"]
-
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # Limited by rows only: with a byte limit Spark measures the batch after every row, which takes

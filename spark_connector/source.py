@@ -22,8 +22,6 @@ from .options import Options
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["DefaultSource"]
-
 
 class DefaultSource(DataSource):
     """The Spark data source ``chronicle``."""

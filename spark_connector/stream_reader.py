@@ -38,7 +38,6 @@ from .types import ReadConversion
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["ChangePartition", "EventStreamReader", "Offset"]
 
 EVENT_BYTES = 64
 """Assumed size of an event when a micro-batch is cut into partitions."""

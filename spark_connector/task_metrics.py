@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ..store.snapshot import StreamState
     from .backend import EventPartition
 
-__all__ = ["CountedSnapshot", "counted", "measured"]
 
 logger = logging.getLogger("chronicle.spark")
 

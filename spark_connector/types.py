@@ -37,8 +37,6 @@ from ..core.soundness import require_sound
 from ..errors import InvalidData, SchemaMismatch, UnsupportedType
 from ..schema import StreamSchema
 
-__all__ = ["ReadConversion", "WriteConversion", "arrow_schema", "spark_schema", "spark_type"]
-
 _SIMPLE: dict[pa.DataType, T.DataType] = {
     pa.bool_(): T.BooleanType(),
     pa.int8(): T.ByteType(),

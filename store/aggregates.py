@@ -23,15 +23,6 @@ import numpy.typing as npt
 from ..core.native import kernel
 from .layout import ROW_ATTRIBUTES, ROWS_PER_ATTRIBUTE, ValueKind
 
-__all__ = [
-    "AttributeAggregate",
-    "LightweightAggregates",
-    "aggregate_floats",
-    "aggregate_integers",
-    "aggregate_prefixes",
-    "merge_children",
-]
-
 Words = npt.NDArray[np.int64]
 
 HEAD_WORDS = 3

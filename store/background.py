@@ -32,8 +32,6 @@ from .moving import Chosen, Moved, Pace, Stopped, ending_before, move_segments
 from .object_store import ObjectStore
 from .segment import TICK_MIN
 
-__all__ = ["Compactor", "Flusher"]
-
 logger = logging.getLogger("chronicle.store")
 
 SHARE_MIN = 0.05

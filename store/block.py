@@ -20,8 +20,6 @@ import xxhash
 from ..errors import CorruptBlock
 from .layout import BLOCK_FRAME, BLOCK_MAGIC, SECTION_BYTES, BlockKind, align
 
-__all__ = ["Frame", "frame_head", "open_block", "section_sums", "verify_chunk"]
-
 _BODY = BLOCK_FRAME.size
 _CHECKSUM_AT = _BODY - 8
 

@@ -41,11 +41,10 @@ from .manifest_pages import PAGE
 from .node import read_node
 from .progress import each
 from .recovery import Recovered, load
-from .segment import SegmentFile, SegmentView
+from .segment import SegmentView
+from .segment_file import SegmentFile
 from .segment_list import segment_name
 from .segment_views import OPENED_MAX, open_entry
-
-__all__ = ["CheckReport", "Problem", "check_stream", "check_view"]
 
 
 @dataclass(frozen=True)

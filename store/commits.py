@@ -45,7 +45,8 @@ from .options import StreamOptions, retention_limits
 from .recent import RecentCommits
 from .recovery import Recovered, load
 from .sealed_tree import Root
-from .segment import SegmentFile, SegmentView
+from .segment import SegmentView
+from .segment_file import SegmentFile
 from .segment_list import COUNTER_BITS, SegmentEntry, segment_name
 from .segment_views import ViewSource
 from .segment_writer import Extent, SegmentWriter

@@ -13,8 +13,6 @@ from .columns import SIZED
 from .options import StreamOptions, moving_ticks, retention_limits, uniqueness
 from .segment_writer import leaf_events, plain_row_bytes
 
-__all__ = ["AppendRules", "conform", "widened"]
-
 
 @dataclass(frozen=True)
 class AppendRules:

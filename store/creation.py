@@ -14,8 +14,6 @@ from .manifest import write_manifest
 from .options import StreamOptions, settled
 from .segment_list import SegmentEntry, SegmentList
 
-__all__ = ["initialise"]
-
 
 def _empty() -> Sequence[SegmentEntry]:
     return ()

@@ -38,8 +38,6 @@ from ..errors import CorruptBlock
 from .file_contract import Files
 from .tap import Spans, tick_ranges
 
-__all__ = ["DeletedEvents", "KnownDeletion", "KnownDeletions", "TickRun", "write_deletion"]
-
 KNOWN_MAX = 128
 
 Ints = npt.NDArray[np.int64]

@@ -25,8 +25,6 @@ from .block import frame_head, open_block, verify_chunk
 from .layout import BLOCK_FRAME, DICTIONARY_HEADER, BlockKind, align
 from .packing import pooled
 
-__all__ = ["DictionaryBuilder", "read_page"]
-
 VALUES_MAX = 32_768
 BYTES_MAX = 4 << 20
 

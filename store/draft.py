@@ -12,8 +12,6 @@ from .segment_list import SegmentEntry
 from .segment_writer import SegmentWriter
 from .tail import Tail
 
-__all__ = ["Draft", "seal"]
-
 
 class Draft:
     """A context for writing segments; the caller holds the stream's lock."""

@@ -36,8 +36,6 @@ from .layout import (
 )
 from .leaf import LeafReader, Need
 
-__all__ = ["Evolution", "EvolvedLeaf", "evolution_of", "widens"]
-
 Table = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
 _WORD = (1 << 64) - 1

@@ -53,7 +53,6 @@ from .memory_files import SECTOR_BYTES, MemoryAppendFile
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Fault", "FaultPlan", "FaultyFiles", "Operation", "SimulatedCrash"]
 
 Fault = Literal["eio", "enospc", "fsync", "crash_before", "crash_halfway", "crash_after"]
 

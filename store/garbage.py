@@ -15,8 +15,6 @@ from .lock import held_leases
 from .pin_files import drop_pin, kept_leases
 from .segment_list import COUNTER_MASK
 
-__all__ = ["Garbage", "collect", "remove_quietly", "sizes"]
-
 logger = logging.getLogger("chronicle.store")
 
 Garbage = tuple[tuple[str, int], ...]

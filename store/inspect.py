@@ -33,8 +33,6 @@ from .layout import (
 from .leaf import LeafReader
 from .node import read_node
 
-__all__ = ["describe_block", "describe_segment"]
-
 ROWS_SHOWN = 8
 
 

@@ -43,20 +43,6 @@ from .merge import add_late, join_late
 from .segment_writer import Extent
 from .tail import Tail, concat_batches, sort_batch, ticks_of
 
-__all__ = [
-    "Journal",
-    "Marks",
-    "RecordKind",
-    "append_of",
-    "decode_batch",
-    "encode_append",
-    "encode_checkpoint",
-    "encode_state",
-    "events_after",
-    "marked",
-    "marks_of",
-]
-
 _LENGTHS = struct.Struct("<QQQ")
 
 

@@ -21,42 +21,6 @@ from enum import IntEnum
 
 from ..schema import Attribute, Storage, StreamSchema
 
-__all__ = [
-    "ALIGNMENT",
-    "BLOCK_FRAME",
-    "BLOCK_MAGIC",
-    "CHUNK_ENTRY",
-    "FILE_HEADER",
-    "FOOTER",
-    "FOOTER_MAGIC",
-    "FORMAT_VERSION",
-    "LEAF_HEADER",
-    "NODE_FANOUT",
-    "NODE_HEADER",
-    "PAGE_EVENTS",
-    "PAGE_HEADER",
-    "PAGE_MAGIC",
-    "PAGE_VERSION",
-    "ROWS_PER_ATTRIBUTE",
-    "ROW_ATTRIBUTES",
-    "ROW_COUNT",
-    "ROW_FIRST",
-    "ROW_LAST",
-    "ROW_LENGTH",
-    "ROW_OFFSET",
-    "SECTION_BYTES",
-    "SECTION_SHIFT",
-    "SEGMENT_MAGIC",
-    "ZONE_EVENTS",
-    "BlockKind",
-    "Codec",
-    "Encoding",
-    "ValueKind",
-    "align",
-    "table_rows",
-    "value_kind",
-]
-
 FORMAT_VERSION = 1
 ALIGNMENT = 64
 

@@ -19,8 +19,6 @@ from .floor import expired, horizon, within_span
 from .journal import Marks, RecordKind, encode_state
 from .tail import Tail, concat_batches, ticks_of
 
-__all__ = ["append_leaves"]
-
 PIECE_EVENTS = 1 << 20
 
 

@@ -20,8 +20,6 @@ from .layout import ROW_COUNT, ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET, SECT
 from .leaf import LeafReader
 from .segment import SegmentView
 
-__all__ = ["LeafMap", "leaf_map"]
-
 Table = npt.NDArray[np.int64]
 Rows = Ranges | None
 AHEAD_BYTES = 32 << 20

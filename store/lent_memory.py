@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Lender", "is_lent", "lending", "lent"]
-
 SMALLEST_BYTES = 64 << 10
 STEPS = 2
 """Block sizes per power of two; untouched memory of a block is free."""

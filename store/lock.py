@@ -37,16 +37,6 @@ from typing import Any, NamedTuple, Self
 from ..errors import StorageFull, StoreLocked
 from .file_contract import FileLock, Files
 
-__all__ = [
-    "READERS",
-    "WRITER_LOCK",
-    "Lease",
-    "ReaderLease",
-    "WriterLock",
-    "held_leases",
-    "live_leases",
-]
-
 WRITER_LOCK = "LOCK"
 READERS = "readers"
 LEASE = ".lease"

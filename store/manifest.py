@@ -29,15 +29,6 @@ from xxhash import xxh3_64_hexdigest
 from ..errors import CorruptStore, InvalidArgument, UnsupportedFormat
 from .file_contract import Files, replace_file
 
-__all__ = [
-    "MANIFEST",
-    "MANIFEST_VERSION",
-    "NEEDED",
-    "manifest_content",
-    "read_manifest",
-    "write_manifest",
-]
-
 MANIFEST = "MANIFEST"
 TEMPORARY = "MANIFEST.tmp"
 FORMAT = "chronicle manifest"

@@ -36,7 +36,6 @@ from .file_contract import check_path, nbytes, poisoned, short_read, storage_err
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["SECTOR_BYTES", "CrashMode", "MemoryFiles"]
 
 SECTOR_BYTES = 512
 """Atomic unit of a disk write."""

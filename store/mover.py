@@ -20,8 +20,6 @@ from .object_store import ObjectStore
 from .stream import EventStream
 from .tiering import due_now
 
-__all__ = ["Mover", "move_due"]
-
 logger = logging.getLogger("chronicle.store")
 
 LOOK_SECONDS = 5.0

@@ -25,8 +25,6 @@ from .layout import (
     table_rows,
 )
 
-__all__ = ["LevelBuilder", "build_node", "find_children", "read_node"]
-
 Table = npt.NDArray[np.int64]
 
 

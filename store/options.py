@@ -14,15 +14,6 @@ from ..core.times import INT64_MAX
 from ..errors import InvalidArgument
 from ..schema import StreamSchema, Uniqueness, key_names, resolved
 
-__all__ = [
-    "DURABILITIES",
-    "StreamOptions",
-    "moving_ticks",
-    "retention_limits",
-    "settled",
-    "uniqueness",
-]
-
 CODECS = ("none", "lz4", "zstd")
 SEALED_BYTES_MIN = 64 << 10
 MOVED_BYTES_MIN = 8 << 20

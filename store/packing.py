@@ -22,8 +22,6 @@ from ..core.native import kernel, machine_operation
 from .layout import ZONE_EVENTS, Encoding
 from .lent_memory import lent
 
-__all__ = ["Packing", "fill_nulls", "pack", "pooled", "unpack"]
-
 
 @kernel
 def _plan(values, zone_events, bases, minimums, widths, words, delta):  # type: ignore[no-untyped-def]

@@ -21,17 +21,6 @@ from .file_contract import Files, replace_file
 from .lock import Lease, ReaderLease
 from .pins import Pin, below_of, pin_stream
 
-__all__ = [
-    "KEPT_SECONDS",
-    "drop_pin",
-    "keep_pin",
-    "kept_leases",
-    "kept_pins",
-    "load_pin",
-    "renew_pin",
-    "sweep_pins",
-]
-
 PINS = "pins"
 SUFFIX = ".pin"
 KEPT_SECONDS = 7 * 24 * 3600.0

@@ -27,8 +27,6 @@ from .segment_list import SegmentEntry, SegmentList
 from .segment_views import ViewSource, close_views
 from .snapshot import Snapshot
 
-__all__ = ["PIN_SECONDS", "Pin", "below_of", "catalog_of", "open_pinned", "pin_stream"]
-
 PIN_SECONDS = 6 * 3600.0
 
 ATTEMPTS = 20

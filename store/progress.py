@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
-__all__ = ["each", "watched_by"]
-
 Item = TypeVar("Item")
 
 

@@ -19,8 +19,6 @@ from ..schema import StreamSchema
 from .layout import ROW_ATTRIBUTES, ROW_COUNT, ROW_FIRST, ROW_LAST, ROWS_PER_ATTRIBUTE, ValueKind
 from .layout import value_kind as kind_of
 
-__all__ = ["AllOf", "AnyOf", "IsNull", "Never", "NotNull", "Prune", "Pruner", "Range", "Remainder"]
-
 Value = int | float | str | bytes | bool
 Mask = npt.NDArray[np.bool_]
 

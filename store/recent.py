@@ -39,8 +39,6 @@ from .snapshot import Snapshot, StreamState
 from .tail import ticks_of
 from .tap import Spans
 
-__all__ = ["BatchSnapshot", "Commit", "LargeCommit", "RecentCommits", "logged_commits"]
-
 BYTES_MAX = 16 << 20
 LARGE_BYTES = 2 << 20
 """A commit with more bytes than this is not cached in memory."""

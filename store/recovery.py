@@ -28,20 +28,11 @@ from .lock import ReaderLease
 from .log import LogContents, read_log
 from .manifest import MANIFEST, read_manifest
 from .manifest_pages import read_pages
-from .segment import SegmentFile, SegmentView
+from .segment import SegmentView
+from .segment_file import SegmentFile
 from .segment_list import COUNTER_BITS, COUNTER_MASK, segment_name
 from .segment_views import ViewSource
 from .snapshot import StreamState
-
-__all__ = [
-    "Recovered",
-    "journal_from",
-    "load",
-    "load_for_reading",
-    "lost_manifest",
-    "read_state",
-    "stream_manifest",
-]
 
 ATTEMPTS = 20
 

@@ -61,7 +61,8 @@ from .leaf import LeafReader
 from .log import LogRecord, LogWriter, read_log, salvage_log
 from .manifest import write_manifest
 from .recovery import journal_from, stream_manifest
-from .segment import SegmentFile, SegmentView
+from .segment import SegmentView
+from .segment_file import SegmentFile
 from .segment_list import COUNTER_BITS, SegmentEntry, SegmentList, segment_name
 from .segment_views import open_entry
 from .segment_writer import SegmentWriter

@@ -35,8 +35,6 @@ from .options import StreamOptions, settled, uniqueness
 from .segment_views import ViewSource
 from .tail import Tail
 
-__all__ = ["add_attribute", "drop_attribute", "rename_attribute", "set_options", "widen_attribute"]
-
 
 def add_attribute(
     commits: Commits,

@@ -17,8 +17,6 @@ from .leaf import entry_of_table
 from .segment_file import SegmentFile
 from .segment_list import SegmentEntry
 
-__all__ = ["Root", "Sealed", "Tree", "check_entry", "read_sealed"]
-
 Table = npt.NDArray[np.int64]
 
 

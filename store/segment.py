@@ -41,8 +41,6 @@ from .segment_file import SegmentFile
 from .segment_list import SegmentEntry
 from .segment_writer import Extent
 
-__all__ = ["TICK_MAX", "TICK_MIN", "AggregatedColumns", "ScanMetrics", "SegmentFile", "SegmentView"]
-
 Table = npt.NDArray[np.int64]
 TICK_MIN, TICK_MAX = INT64_MIN, INT64_MAX
 FIRST_AHEAD_BYTES = 1 << 20

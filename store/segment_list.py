@@ -17,19 +17,6 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "COUNTER_BITS",
-    "COUNTER_MASK",
-    "FIELDS",
-    "IDENTITY_BITS",
-    "PageRef",
-    "SegmentEntry",
-    "SegmentList",
-    "alike",
-    "pages_to_json",
-    "segment_name",
-]
-
 COUNTER_BITS = 32
 COUNTER_MASK = (1 << COUNTER_BITS) - 1
 IDENTITY_BITS = 28

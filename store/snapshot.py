@@ -36,8 +36,6 @@ from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, ScanMetrics, Segment
 from .segment_views import RootRun, parts_within, spans_of, within
 from .tail import MemoryLeaf
 
-__all__ = ["Snapshot", "StreamState", "leaf_sizes"]
-
 
 @dataclass(frozen=True)
 class StreamState:

@@ -57,8 +57,6 @@ from .stream import EventStream
 from .stream_reader import StreamReader
 from .views import check_free
 
-__all__ = ["Store"]
-
 logger = logging.getLogger("chronicle.store")
 
 FORMAT_VERSION = 2

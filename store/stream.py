@@ -51,8 +51,6 @@ from .tail import is_sorted, ticks_of
 from .tap import Arrival, CommitTap, tick_ranges
 from .tiering import figures_of, worth_moving
 
-__all__ = ["EventStream"]
-
 logger = logging.getLogger("chronicle.store")
 
 BYTES_PER_LEAF = 2

@@ -13,8 +13,6 @@ from .recovery import load_for_reading
 from .segment_views import bytes_of, close_views
 from .snapshot import Snapshot
 
-__all__ = ["StreamReader"]
-
 
 class StreamReader:
     def __init__(self, files: Files, directory: str) -> None:

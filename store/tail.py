@@ -26,16 +26,6 @@ from .layout import (
     ZONE_EVENTS,
 )
 
-__all__ = [
-    "MemoryLeaf",
-    "Tail",
-    "concat_batches",
-    "is_sorted",
-    "sort_batch",
-    "ticks_of",
-    "ticks_of_column",
-]
-
 Table = npt.NDArray[np.int64]
 BATCHES_MAX = 1024
 """A tail's batches are concatenated at this number: small ones are mostly overhead."""

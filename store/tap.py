@@ -23,8 +23,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Arrival", "CommitTap", "Spans", "tick_ranges", "united"]
-
 Spans = tuple[tuple[int, int], ...]
 """Inclusive ranges of ticks, disjoint and ascending."""
 

@@ -20,8 +20,6 @@ from ..errors import CorruptStore, StreamExists
 from .file_contract import Files
 from .manifest import read_manifest, write_manifest
 
-__all__ = ["KeptView", "Views", "check_free", "kept_views"]
-
 DIRECTORY = "views"
 
 

@@ -12,8 +12,6 @@ import pyarrow as pa
 from ...core.sorting import numbered
 from ...query.pattern.columns import take_ranges
 
-__all__ = ["BankMatches"]
-
 IntArray = npt.NDArray[np.int64]
 _PER_MATCH = ("partition", "first_row", "last_row", "last_tick", "last_rank")
 _PER_RUN = ("place", "tick", "rank")

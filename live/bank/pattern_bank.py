@@ -25,8 +25,6 @@ from .predicate_index import Columns
 from .searching import Kept
 from .symbols import Card
 
-__all__ = ["BankMatches", "PatternBank"]
-
 IntArray = npt.NDArray[np.int64]
 BATCH_ROWS = 1 << 16
 PARTITIONS_MIN = 4096

@@ -23,8 +23,6 @@ from ...core.native import kernel, trailing_zeros
 from ...query.pattern.columns import take_ranges
 from .predicate_index import PredicateIndex, Read, holds_all, in_order
 
-__all__ = ["SPANS_FOR_ROW", "Postings"]
-
 IntArray = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
 SPANS_FOR_ROW = 16

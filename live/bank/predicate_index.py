@@ -36,11 +36,6 @@ from ...query.pattern.columns import flat, take_ranges
 from ...query.pattern.scalar import evaluate_all
 from .symbols import Atom, Member, Null, Range, Residual, keys_of
 
-__all__ = [
-    "Batch", "Columns", "Lists", "PredicateIndex", "Read", "Tests", "find_hits", "holds_all",
-    "in_order", "use_codes",
-]  # fmt: skip
-
 IntArray = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 USE, STRICT = np.int64((1 << 31) - 1), np.int64(1 << 62)

@@ -23,18 +23,6 @@ from ...core.native import kernel
 from ...query.pattern.jumping import Stars, match_bits
 from ...query.pattern.search import DONE, GROUP, MATCHES, RUNS, Edges, Rows, Task, horizon
 
-__all__ = [
-    "BUFFER_FULL",
-    "KEPT_FULL",
-    "Fresh",
-    "Hits",
-    "Kept",
-    "Parts",
-    "Queries",
-    "by_query",
-    "search_bank",
-]
-
 IntArray = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 GAP = np.int64(-1)

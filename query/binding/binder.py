@@ -29,8 +29,9 @@ from ..contract.cancellation import checkpoint
 from ..contract.catalog import SYSTEM_TABLES, Catalog
 from ..contract.frames import Frame
 from ..pattern.any_choice import REGIMES
-from ..sql.dialect import MatchRelation, RecentRelation, error_at, position_of, to_text
+from ..sql.dialect import error_at, position_of, to_text
 from ..sql.sql_types import TimeUse
+from ..sql.statement_nodes import MatchRelation, RecentRelation
 from ..sql.stream_names import StreamNames
 from .from_operator import Binders, BoundOperator, OperatorSite
 from .scope import (

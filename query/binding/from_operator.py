@@ -19,8 +19,6 @@ from ..sql.sql_types import TimeUse, settle_times, type_in
 if TYPE_CHECKING:
     from .binder import BoundQuery
 
-__all__ = ["Binders", "BoundOperator", "OperatorSite"]
-
 
 class BoundOperator(Protocol):
     """An operator bound to its arguments, reusable for any number of executions."""

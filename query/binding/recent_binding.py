@@ -30,17 +30,11 @@ from ...errors import SqlError
 from ..conditions.constants import Folder, Kind
 from ..pattern.compiled import interval_ticks, is_key
 from ..pattern.scalar import column_types
-from ..sql.dialect import (
-    MatchRelation,
-    RecentRelation,
-    SituationRelation,
-    error_at,
-    parse_statement,
-    position_of,
-)
+from ..sql.dialect import error_at, parse_statement, position_of
 from ..sql.dialect import to_text as text_of
 from ..sql.match_clause import clause_order, fold
 from ..sql.match_outline import quoted, with_of
+from ..sql.statement_nodes import MatchRelation, RecentRelation, SituationRelation
 from .binder import conjuncts
 from .from_operator import OperatorSite
 from .match_binding import BoundMatch, bare, bind_match, input_of, with_values

@@ -19,8 +19,9 @@ from sqlglot import exp
 
 from ...core.suggestion import did_you_mean
 from ...schema import StreamSchema
-from ..sql.dialect import RecentRelation, error_at, position_of
+from ..sql.dialect import error_at, position_of
 from ..sql.rendering.forms import AGGREGATES
+from ..sql.statement_nodes import RecentRelation
 from .from_operator import BoundOperator
 
 _TYPE_KEEPING = frozenset(

@@ -15,8 +15,6 @@ from .binder import conjuncts
 from .from_operator import OperatorSite
 from .match_binding import BoundClause, bare, input_of, time_of, with_values
 
-__all__ = ["BoundSituations", "bind_situations"]
-
 
 @dataclass(frozen=True)
 class BoundSituations(BoundClause):

@@ -25,16 +25,6 @@ from ..sql.rendering.forms import AGGREGATES
 from .binder import OrderSensitive, add_order
 from .scope import Names, Site
 
-__all__ = [
-    "Call",
-    "Candidate",
-    "find_candidate",
-    "one_row",
-    "one_row_schema",
-    "result_table",
-    "rewritten",
-]
-
 _FUNCTIONS = {
     "count": "count",
     "count_star": "count",

@@ -20,16 +20,6 @@ from ...store.views import KeptView
 from ..contract.cancellation import checkpoint
 from ..sql.dialect import error_at, parse_statement, position_of
 
-__all__ = [
-    "OF_VIEW",
-    "PUT_IN",
-    "Expansion",
-    "expand",
-    "only_filters",
-    "path_of",
-    "without_qualifier",
-]
-
 USES_MAX = 64
 DEPTH_MAX = 8
 CHARACTERS_MAX = 1 << 17

@@ -25,8 +25,6 @@ from ...store.prune import AllOf, IsNull, NotNull, Prune, Range
 from .predicates import Compiled, all_of, any_of, exact_bounds, ordered_bounds, widened_bounds
 from .ranges import TICK_MAX, TICK_MIN, tick_ns, time_bounds
 
-__all__ = ["Split", "read_filter", "split_filter"]
-
 _TOKEN = re.compile(
     r"""\s*(?:
       (?P<text>"(?:[^"\\]|\\.)*")

@@ -12,19 +12,6 @@ from ...schema import StreamSchema
 from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range, Remainder
 from ...store.snapshot import Snapshot
 
-__all__ = [
-    "TICK_MAX",
-    "TICK_MIN",
-    "describe",
-    "half_open",
-    "only_time",
-    "range_text",
-    "shown_time",
-    "tail_start",
-    "tick_ns",
-    "time_bounds",
-]
-
 TICK_MIN, TICK_MAX = INT64_MIN, INT64_MAX
 _DAY_NS = 86_400_000_000_000
 

@@ -22,7 +22,6 @@ from .frames import Frame
 if TYPE_CHECKING:
     from ...indexes.stream_indexes import StreamIndexes
 
-__all__ = ["Access", "Tell", "VisibleStreams"]
 
 Tell = Callable[[str], Sequence[Mapping[str, Any]]]
 """Rows of a system table for one caller, by its name."""

@@ -12,8 +12,6 @@ from typing import Any, Generic, TypeVar
 from ...store.file_contract import replace_file
 from ...store.files import RealFiles
 
-__all__ = ["ConstantsFile"]
-
 _VERSION = 1
 
 Constants = TypeVar("Constants")

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Operator", "Plan", "Regions"]
-
 STRIP = 60
 """Characters of a stream's history in the text of a plan."""
 

@@ -21,7 +21,6 @@ from ...errors import InvalidArgument, SchemaMismatch
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-__all__ = ["Frame", "frame_of"]
 
 _TAKEN = (
     "a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas or polars frame, or a "

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .any_diagram import PairedRows
     from .conditions import ConditionPlan
 
-__all__ = ["REGIMES", "Regime", "Selecting", "choose"]
 
 REGIMES = ("auto", "lists", "tree", "search")
 """Values of the hint ``selection(x)``."""

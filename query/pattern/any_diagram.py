@@ -51,7 +51,8 @@ from .machine import H_PATH, H_STRIDE, ROW_ROW, with_path
 from .search import Rows, Task, horizon_of
 
 if TYPE_CHECKING:
-    from .conditions import ConditionPlan, PreparedRows
+    from .buffers import PreparedRows
+    from .conditions import ConditionPlan
 
 # mypy: disable-error-code="no-untyped-def, assignment"
 

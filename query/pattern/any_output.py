@@ -59,7 +59,7 @@ from .search import MatchTable, Rows
 from .search import Task as Search
 
 if TYPE_CHECKING:
-    from .conditions import PreparedRows
+    from .buffers import PreparedRows
     from .matcher import Groups
 
 IntArray = npt.NDArray[np.int64]

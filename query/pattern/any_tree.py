@@ -21,10 +21,10 @@ from .automaton import ACCEPT, Automaton
 from .search import Rows, Task
 
 if TYPE_CHECKING:
-    from .conditions import ConditionPlan, PreparedRows
+    from .buffers import PreparedRows
+    from .conditions import ConditionPlan
     from .matcher import Groups
 
-__all__ = ["PairSearch"]
 
 IntArray = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

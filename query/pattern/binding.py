@@ -30,8 +30,10 @@ from ...core.suggestion import did_you_mean
 from ...errors import AttributeNotFound, SqlError
 from ..sql.dialect import to_text
 from ..sql.pattern_tree import position_error
+from ..sql.rendering import identifier as quote
+from ..sql.rendering.forms import AGGREGATES
 from ..sql.sql_types import sql_type
-from .scalar import AGGREGATES, check_functions, function_name, quote
+from .scalar import check_functions, function_name
 
 if TYPE_CHECKING:
     pass

@@ -20,12 +20,13 @@ import pyarrow as pa
 
 from ...core.native import kernel, trailing_zeros
 from ...errors import SqlError
+from ..sql.rendering import identifier as quote
 from . import machine as m
 from .binding import CLASSIFIER, RowExpression
 from .bytecode import Cells, Codes, Column
 from .columns import flat, numbers, shift_rows, shifted, string_codes, time_ticks
 from .machine import build_image
-from .scalar import evaluate_all, quote
+from .scalar import evaluate_all
 from .search import LATEST, within
 from .typed import Values, distinct_values, tabulate
 

@@ -28,6 +28,7 @@ from ...core.suggestion import did_you_mean
 from ...core.times import INT64_MAX, NS_PER_TICK
 from ...errors import AttributeNotFound, InvalidArgument, SqlError
 from ...schema import StreamSchema
+from ..relational.evaluation import evaluate
 from ..sql.dialect import to_text
 from ..sql.match_clause import MatchClause, MatchRecognize, match_clause
 from ..sql.pattern_tree import Absence, Exclusion, describe, position_error, variables, walk
@@ -51,7 +52,7 @@ from .conditions import ConditionPlan, number_of, plan_conditions
 from .match_stream import MatchStream
 from .matcher import MatchLimits
 from .results import Naming, check_identities, naming_of
-from .scalar import column_types, evaluate
+from .scalar import column_types
 from .typed import leaf_index, substitute
 
 if TYPE_CHECKING:

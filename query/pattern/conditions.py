@@ -21,23 +21,13 @@ from sqlglot import exp
 
 from ...core.times import INT64_MAX, INT64_MIN
 from ..sql.dialect import to_text
+from ..sql.rendering import identifier as quote
 from . import buffers as rt
 from .automaton import Automaton
 from .binding import CLASSIFIER, Bound, Navigation, RowExpression
 from .buffers import PreparedRows, prepare
 from .bytecode import BytecodeBuilder, Column, compile_condition
-from .scalar import quote
 from .typed import Unsupported, leaf_index, leaves_of, substitute
-
-__all__ = [
-    "Across",
-    "ConditionPlan",
-    "PreparedRows",
-    "RowTests",
-    "number_of",
-    "plan_conditions",
-    "row_tests",
-]
 
 WORD_BITS = 64
 _OPERATORS = {

@@ -43,8 +43,6 @@ from .search import (
     search_end,
 )
 
-__all__ = ["match_contiguous"]
-
 
 @kernel
 def match_contiguous(

@@ -59,7 +59,6 @@ from .search import (
 if TYPE_CHECKING:
     from .conditions import ConditionPlan
 
-__all__ = ["Stars", "match_bits", "stars_of"]
 
 GREEDY, RELUCTANT, ANYWHERE = 1, 2, 4
 

@@ -35,7 +35,6 @@ from .typed import leaf_index
 if TYPE_CHECKING:
     from .compiled import CompiledMatch
 
-__all__ = ["MatchStream", "condition_columns", "matcher_of", "sorted_rows"]
 
 IntArray = npt.NDArray[np.int64]
 ROWS_FIRST = 1 << 16

@@ -20,15 +20,14 @@ from .any_output import ListOutput, ListSearch, Source
 from .any_tree import PairSearch
 from .attempts import NOTHING, Waiting
 from .automaton import ACCEPT, Automaton
-from .conditions import ConditionPlan, PreparedRows
+from .buffers import PreparedRows
+from .conditions import ConditionPlan
 from .contiguous import match_contiguous
 from .jumping import match_bits, stars_of
 from .machine import with_path
 from .matches import Matches
 from .search import Edges, MatchTable, Rows, Task
 from .selection import CONTIGUOUS, SKIP_ANY, SKIP_NEXT, Strategy, match_selected
-
-__all__ = ["Groups", "MatchLimits", "Matcher"]
 
 IntArray = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

@@ -12,8 +12,6 @@ import numpy.typing as npt
 from ...core.caches import lazy
 from ...core.native import kernel
 
-__all__ = ["Matches"]
-
 IntArray = npt.NDArray[np.int64]
 
 

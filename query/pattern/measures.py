@@ -19,7 +19,9 @@ import pyarrow.compute as pc
 
 from ...core.native import kernel
 from ...errors import SqlError
+from ..relational.evaluation import evaluate
 from ..sql.pattern_tree import position_error
+from ..sql.rendering import identifier as quote
 from .binding import (
     CLASSIFIER,
     NUMBER,
@@ -33,10 +35,7 @@ from .binding import (
 )
 from .columns import flat
 from .matches import Matches
-from .scalar import evaluate, quote
 from .typed import leaf_index, substitute
-
-__all__ = ["OutputRows", "measure_columns"]
 
 IntArray = npt.NDArray[np.int64]
 ORDERED = ("array_agg", "list", "string_agg", "group_concat", "listagg", "arbitrary", "any_value")

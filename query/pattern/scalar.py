@@ -16,19 +16,7 @@ from ...errors import SqlError
 from ..relational.evaluation import evaluate
 from ..sql.gate import check_query
 from ..sql.pattern_tree import position_error
-from ..sql.rendering import identifier as quote
-from ..sql.rendering.forms import AGGREGATES
 from .columns import flat
-
-__all__ = [
-    "AGGREGATES",
-    "check_functions",
-    "column_types",
-    "evaluate",
-    "evaluate_all",
-    "function_name",
-    "quote",
-]
 
 _FORBIDDEN = (exp.Query, exp.Window, exp.Placeholder, exp.Parameter)
 

@@ -49,8 +49,6 @@ from .search import (
     search_end,
 )
 
-__all__ = ["CONTIGUOUS", "SKIP_ANY", "SKIP_NEXT", "Strategy", "match_selected"]
-
 CONTIGUOUS, SKIP_NEXT, SKIP_ANY = range(3)
 
 

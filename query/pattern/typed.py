@@ -26,7 +26,9 @@ from sqlglot import exp
 from ...core.sorting import numbered
 from ...core.times import TICKS_PER_SECOND
 from ...errors import ResourceLimit, SqlError
+from ..relational.evaluation import evaluate
 from ..sql.dialect import to_text
+from ..sql.rendering import identifier as quote
 from ..sql.rendering import literal
 from ..sql.sql_types import OFFSET
 from .binding import (
@@ -40,7 +42,7 @@ from .binding import (
     RowExpression,
 )
 from .machine import ONE, TWO
-from .scalar import column_types, evaluate, evaluate_all, quote
+from .scalar import column_types, evaluate_all
 
 CELLS_MAX = 1 << 21
 IntArray = npt.NDArray[np.int64]

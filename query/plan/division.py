@@ -31,8 +31,6 @@ from .nodes import (
     WindowedEvents,
 )
 
-__all__ = ["Division", "Part", "divide"]
-
 Ticks = tuple[int | None, int | None]
 
 

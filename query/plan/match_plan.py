@@ -9,8 +9,6 @@ from ..replay.planning import plan_match
 from .nodes import Match
 from .planner import Planning
 
-__all__ = ["plan_recognition"]
-
 
 def plan_recognition(bound: BoundMatch, planning: Planning) -> Match:
     catalog, folder, check = planning.catalog, planning.folder, planning.control.check

@@ -48,28 +48,6 @@ if TYPE_CHECKING:
     from ..windows.spec import AnyWindows, Calendar, CalendarWindows, TimeWindows
     from .pass_through import Picked
 
-__all__ = [
-    "FilledWindows",
-    "FrameRows",
-    "Leaf",
-    "Match",
-    "NetRows",
-    "PassThrough",
-    "QueryPlan",
-    "RecentJoin",
-    "RecentSide",
-    "Relational",
-    "RollupWindows",
-    "Root",
-    "Scan",
-    "SituationMatch",
-    "SystemRows",
-    "TreeAggregate",
-    "WindowAggregate",
-    "WindowedEvents",
-    "notes_of",
-]
-
 
 @dataclass(frozen=True)
 class Scan:

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from sqlglot import exp
 
-__all__ = ["Picked", "picked_columns"]
-
 _OTHER_CLAUSES = (
     "with_", "group", "having", "qualify", "windows", "distinct", "joins", "laterals", "sample",
 )  # fmt: skip

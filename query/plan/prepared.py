@@ -27,11 +27,12 @@ from ..binding.scope import Names, Site, is_plain
 from ..binding.tree_aggregates import Candidate, find_candidate, rewritten
 from ..binding.views import expand
 from ..contract.catalog import Catalog
-from ..sql.dialect import MatchRelation, RecentRelation, SituationRelation, to_text
+from ..sql.dialect import to_text
 from ..sql.gate import TIMES_OF_SIDES, check_literals, check_query
 from ..sql.parameters import NOW, number_placeholders
 from ..sql.rendering.forms import DISTANCES
 from ..sql.sql_types import TimeUse, settle_times
+from ..sql.statement_nodes import MatchRelation, RecentRelation, SituationRelation
 from .nodes import QueryPlan, Scan
 from .pass_through import Picked, picked_columns
 

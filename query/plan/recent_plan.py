@@ -16,16 +16,13 @@ from ..pattern.compiled import CompiledMatch
 from ..recent.choice import Choice, SideCost, choose, rows_per_event
 from ..recent.narrowing import narrow, obstacle
 from ..recent.regions import factor_of, regions_of_spans
-from ..replay.context import READ_GAP
-from ..replay.cost import Weights, load_weights
+from ..replay.cost import READ_GAP, Weights, load_weights
 from ..replay.planning import plan_match
 from ..replay.replay_plan import ReplayPlan
 from .match_plan import plan_recognition
 from .nodes import Match, QueryPlan, RecentJoin, RecentSide, Scan, SituationMatch
 from .planner import Planning, bounded
 from .situation_plan import plan_situations
-
-__all__ = ["plan_recent"]
 
 PATH_COST = 3.0
 """Relative cost of an event with path-dependent conditions."""

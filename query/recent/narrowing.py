@@ -38,8 +38,7 @@ from ..pattern.compiled import CompiledMatch
 from ..pattern.match_stream import condition_columns
 from ..pattern.matcher import Groups, MatchLimits
 from ..replay.applicability import demands, not_applicable
-from ..replay.context import READ_GAP
-from ..replay.cost import Weights
+from ..replay.cost import READ_GAP, Weights
 from ..replay.planning import KeyedRanges, Near, plan_match
 from ..replay.replay_plan import ReplayPlan
 from ..replay.run_plan import IntervalStream

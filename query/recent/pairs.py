@@ -27,8 +27,6 @@ from ...core.native import kernel
 from ...core.sorting import order_of
 from ...core.times import INT64_MAX, INT64_MIN, moved
 
-__all__ = ["Events", "Pairing", "ahead", "back"]
-
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 

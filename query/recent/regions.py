@@ -22,8 +22,6 @@ from ..replay.replay_plan import ReplayIntervals
 from ..replay.timeline import Timeline
 from .pairs import Events, ahead, back
 
-__all__ = ["Regions", "factor_of", "regions_for_archive", "regions_for_live", "regions_of_spans"]
-
 Ints = npt.NDArray[np.int64]
 
 

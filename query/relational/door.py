@@ -37,18 +37,6 @@ from ..sql.rendering.forms import (
 )
 from .scans import SPILL_BYTES, Failure
 
-__all__ = [
-    "admit",
-    "failure_of",
-    "hugeints_of",
-    "is_broken",
-    "is_ctrl_c",
-    "jsons_of",
-    "lock",
-    "open_empty",
-    "open_unlocked",
-]
-
 _ADMITTED_MAX = 4096
 _FROM = frozenset(
     ("EMPTY", "EMPTY_FROM", "BASE_TABLE", "SUBQUERY", "JOIN", "TABLE_FUNCTION", "EXPRESSION_LIST")

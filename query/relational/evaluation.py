@@ -19,8 +19,6 @@ from ...core.ownership import LOADING, ModuleLock, leave_to_parent
 from ..contract.cancellation import Held, QueryControl
 from .interface import RelationalExecutor, RelationalQuery, translated
 
-__all__ = ["evaluate", "evaluate_here", "evaluated_by"]
-
 TYPES_MAX = 1000
 TEXT_LENGTH_MAX = 4000
 

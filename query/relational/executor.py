@@ -23,8 +23,6 @@ from .evaluation import evaluate_here
 from .interface import Answer, RelationalExecutor, RelationalQuery, translated
 from .scans import BATCH_ROWS, Failure
 
-__all__ = ["Executor"]
-
 
 class Executor(RelationalExecutor):
     """DuckDB for one database; thread-safe."""

@@ -29,8 +29,6 @@ from ..contract.cancellation import QueryControl
 from .interface import Answer, RelationalExecutor, RelationalQuery, translated
 from .scans import SPILL_BYTES, Failure, ReadFilter, ScanDataset
 
-__all__ = ["IsolatedExecutor", "pool_of_queries"]
-
 CREDIT_MAX = 64
 SMALL_ROWS = 4096
 PIECE_BYTES = 3 << 20

@@ -42,7 +42,6 @@ from .scans import BATCH_ROWS
 if TYPE_CHECKING:
     from ...isolation.confinement import Confinement
 
-__all__ = ["prepare", "serve"]
 
 AHEAD_MAX = 6
 """Most batches of one scan in flight."""

@@ -31,8 +31,6 @@ from ..sql.pattern_tree import (
     walk,
 )
 
-__all__ = ["Demands", "demands", "earliest", "not_applicable"]
-
 
 @dataclass(frozen=True)
 class Demands:

@@ -33,15 +33,6 @@ from ..conditions.constants import Folder, Kind
 from ..pattern.binding import CLASSIFIER, Bound, Navigation
 from ..pattern.typed import leaf_index
 
-__all__ = [
-    "Band",
-    "Condition",
-    "Line",
-    "bands_between",
-    "conditions_between",
-    "implied_ranges",
-]
-
 Floats = npt.NDArray[np.float64]
 
 NODES_MAX = 64

@@ -32,8 +32,6 @@ from .spans import Spans
 from .symbols import known_outlines
 from .timeline import Timeline, read_positions
 
-__all__ = ["calibrate_patterns"]
-
 EVENTS = 400_000
 KEYS = 100
 RUNS = 4

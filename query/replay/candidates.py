@@ -38,8 +38,9 @@ from ...indexes.derived_values import ColumnReader
 from ...indexes.index_key import DerivedKey, index_key
 from ...indexes.keys import KEY_MAX, count_bits, encode, key_range, positions_of_bits
 from ...indexes.lookup import IndexMetrics, KeyRanges, ahead, excluded, mark_run
+from ...indexes.opened import Catalogue
 from ...indexes.runs import Run
-from ...indexes.stream_indexes import Catalogue, StreamIndexes
+from ...indexes.stream_indexes import StreamIndexes
 from ...schema import Attribute, StreamSchema
 from ...store.layout import ZONE_EVENTS
 from ...store.leaf_map import LeafMap

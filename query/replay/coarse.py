@@ -31,8 +31,6 @@ from .spans import Spans
 from .symbols import Outline
 from .timeline import Timeline
 
-__all__ = ["CoarseMap", "coarse_map"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

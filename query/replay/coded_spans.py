@@ -31,8 +31,6 @@ from .spans import Spans
 from .terms import Term, equalities, pair_keys
 from .timeline import Timeline
 
-__all__ = ["coded_spans", "told_by"]
-
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 _Chosen = tuple[PairKey, Sequence[Range]]

@@ -9,7 +9,8 @@ import numpy as np
 
 from ...core.caches import lazy
 from ...indexes.lookup import IndexMetrics
-from ...indexes.stream_indexes import Catalogue, StreamIndexes
+from ...indexes.opened import Catalogue
+from ...indexes.stream_indexes import StreamIndexes
 from ...schema import StreamSchema
 from ...store.snapshot import Snapshot
 from .applicability import Demands
@@ -18,8 +19,6 @@ from .candidates import LookupRange, chunks_of
 from .cost import READ_GAP, Weights
 from .symbols import Outline
 from .timeline import Timeline
-
-__all__ = ["READ_GAP", "REPLAY_GAP", "PlanContext"]
 
 REPLAY_GAP = 64
 """Events between two intervals that are replayed: another interval costs about as much."""

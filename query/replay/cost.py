@@ -20,21 +20,6 @@ import numpy.typing as npt
 from ...core.native import kernel
 from ..contract.constants import ConstantsFile
 
-__all__ = [
-    "PAIRS_PER_EVENT",
-    "READ_GAP",
-    "BlockCosts",
-    "CostModel",
-    "Estimate",
-    "Model",
-    "PartitionedModel",
-    "Weights",
-    "coarser",
-    "load_weights",
-    "priced",
-    "save_weights",
-]
-
 Table = npt.NDArray[np.float64]
 
 GRID = 64

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from ...indexes.stream_indexes import RunsChanged, StreamIndexes
+from ...indexes.opened import RunsChanged
+from ...indexes.stream_indexes import StreamIndexes
 from ...schema import StreamSchema
 from ...store.prune import AllOf, Never, Prune
 from ...store.segment import ScanMetrics
@@ -27,8 +28,8 @@ from ..conditions.constants import Folder
 from ..conditions.predicates import PredicateCompiler
 from ..pattern.compiled import CompiledMatch
 from .applicability import Demands, demands, not_applicable
-from .context import READ_GAP, PlanContext
-from .cost import Weights
+from .context import PlanContext
+from .cost import READ_GAP, Weights
 from .offers import Offer
 from .planning import plan_intervals, retrying
 from .reading import read_spans

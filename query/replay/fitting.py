@@ -29,8 +29,6 @@ from .cost import PAIRS_PER_EVENT
 from .partitions import NEAR_EVENTS, PartitionKeys
 from .timeline import Timeline, near, read_arrays
 
-__all__ = ["Fitted", "fitted"]
-
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

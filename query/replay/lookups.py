@@ -23,8 +23,6 @@ from .offers import Offer
 from .spans import Spans
 from .symbols import Outline
 
-__all__ = ["Arrangement", "Lookups"]
-
 Ints = npt.NDArray[np.int64]
 
 

@@ -34,7 +34,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.sorting import numbered
-from ...indexes.stream_indexes import RunsChanged, StreamIndexes
+from ...indexes.opened import RunsChanged
+from ...indexes.stream_indexes import StreamIndexes
 from ...schema import StreamSchema
 from ...store.prune import IsNull
 from ...store.snapshot import Snapshot
@@ -45,8 +46,8 @@ from .applicability import Demands, demands, not_applicable
 from .candidates import KeptLookups
 from .choosing import CLEARLY, Judge, Picker, choose_terms, probe_pays
 from .coarse import CoarseMap, coarse_map
-from .context import READ_GAP, REPLAY_GAP, PlanContext
-from .cost import Estimate, Weights
+from .context import REPLAY_GAP, PlanContext
+from .cost import READ_GAP, Estimate, Weights
 from .intervals import intervals_of_partitions, intervals_of_stream
 from .lookups import Lookups
 from .offers import Offer, Offers, list_offers

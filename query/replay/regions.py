@@ -20,8 +20,6 @@ from .replay_plan import ReplayPlan
 from .spans import Spans
 from .timeline import Timeline
 
-__all__ = ["REGIONS_MAX", "regions_of", "regions_of_scan"]
-
 REGIONS_MAX = 2000
 LANES_MAX = 50
 LANE_SPANS_MAX = 200

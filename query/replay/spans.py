@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from ...core.sorting import order_of, places_in
 
-__all__ = ["Spans"]
-
 Ints = npt.NDArray[np.int64]
 
 

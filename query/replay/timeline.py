@@ -33,7 +33,8 @@ import pyarrow as pa
 
 from ...core.sorting import distinct, places_in
 from ...indexes.keys import first_not_below, ticks_at
-from ...indexes.stream_indexes import Catalogue, RunsChanged, StreamIndexes, TimeRange
+from ...indexes.opened import Catalogue, RunsChanged, TimeRange
+from ...indexes.stream_indexes import StreamIndexes
 from ...store.layout import ROW_FIRST, ZONE_EVENTS, Encoding
 from ...store.leaf_map import LeafMap, leaf_map
 from ...store.packing import unpack

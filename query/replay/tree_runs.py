@@ -33,8 +33,6 @@ from .situation_intervals import SituationRun, contrary
 from .symbols import condition_prune
 from .timeline import Timeline, TimelinePart
 
-__all__ = ["TreeRuns", "plan_tree_runs", "run_tree_runs"]
-
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]

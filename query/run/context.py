@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ..contract.explanation import Operator
     from ..plan.nodes import Leaf, QueryPlan
 
-__all__ = ["Openers", "Relation", "RunContext"]
-
 
 @dataclass(slots=True)
 class RunContext:

@@ -14,8 +14,6 @@ from ..replay.run_plan import ReplayRun, run_match
 from .context import RunContext
 from .scan_relations import LIMITS, ClauseOperator
 
-__all__ = ["MatchOperator"]
-
 
 class MatchOperator(ClauseOperator[Match, ReplayRun]):
     def __init__(self, node: Match, run: RunContext) -> None:

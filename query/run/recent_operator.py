@@ -32,8 +32,7 @@ from ..recent.narrowing import narrow
 from ..recent.pairs import Events, Pairing
 from ..recent.regions import Regions, factor_of, regions_for_archive, regions_for_live
 from ..relational.evaluation import evaluate
-from ..replay.context import READ_GAP
-from ..replay.cost import Weights
+from ..replay.cost import READ_GAP, Weights
 from ..replay.planning import plan_match
 from ..replay.spans import Spans
 from ..replay.timeline import Timeline

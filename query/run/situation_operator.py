@@ -20,8 +20,6 @@ from ..split.situation_parts import SituationRange, situation_ranges
 from .context import RunContext
 from .scan_relations import LIMITS, ClauseOperator
 
-__all__ = ["SituationOperator"]
-
 RANGE_EVENTS = 1 << 21
 """Events per range from which on another thread is worth it."""
 

@@ -26,16 +26,6 @@ from ...core.native import kernel
 from .deriving import OPEN
 from .network import ALL, BEGIN_TOGETHER, INTERSECTS, LEFT_FIRST, RIGHT_FIRST
 
-__all__ = [
-    "ENOUGH",
-    "TOO_MANY_RESULTS",
-    "TOO_MANY_STEPS",
-    "certain_instants",
-    "find_lonely",
-    "find_triggers",
-    "join",
-]
-
 _ALL = np.int64(ALL)
 _INTERSECTS = np.int64(INTERSECTS)
 _GROUP_LEFT = np.int64(LEFT_FIRST)

@@ -14,8 +14,6 @@ from sqlglot import exp
 from .match_clause import MatchRecognize
 from .pattern_tree import describe, parse_pattern
 
-__all__ = ["canonical", "canonical_pattern"]
-
 _SILENT = ("hint", "comments", "_type")
 
 

@@ -48,11 +48,8 @@ from .statement_clauses import (
     parse_update,
 )
 from .statement_nodes import (
-    AlterStream,
     CreateIndexOn,
-    CreateLive,
     CreateStream,
-    DeleteEvents,
     DescribeLive,
     DescribeRollup,
     DescribeStream,
@@ -60,44 +57,12 @@ from .statement_nodes import (
     DropStream,
     Explain,
     ExplainLive,
-    MatchRelation,
-    RecentRelation,
     ShowIndexes,
     ShowLive,
     ShowRollups,
     ShowStreams,
     ShowViews,
-    SituationRelation,
-    StatementNode,
-    UpdateEvents,
 )
-
-__all__ = [
-    "AlterStream",
-    "Chronicle",
-    "CreateIndexOn",
-    "CreateLive",
-    "CreateStream",
-    "DeleteEvents",
-    "DescribeStream",
-    "DropIndexOn",
-    "DropStream",
-    "Explain",
-    "MatchRelation",
-    "RecentRelation",
-    "ShowIndexes",
-    "ShowStreams",
-    "SituationRelation",
-    "StatementNode",
-    "UpdateEvents",
-    "error_at",
-    "parse_predicate",
-    "parse_statement",
-    "position_of",
-    "to_text",
-    "token_offset",
-    "tokens_of",
-]
 
 RETREATS_MAX = 50_000
 """Limit of tokens parsed again by backtracking, plus 50 per token."""

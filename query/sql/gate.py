@@ -24,7 +24,7 @@ from sqlglot import exp
 from ...core.suggestion import did_you_mean
 from ...schema import Attribute
 from ..contract.cancellation import checkpoint
-from .dialect import MatchRelation, RecentRelation, error_at, position_of
+from .dialect import error_at, position_of
 from .rendering import FORMS, unknown_argument
 from .rendering.forms import (
     AGGREGATES,
@@ -38,6 +38,7 @@ from .rendering.forms import (
     spelled,
 )
 from .sql_types import DIGITS, sql_type
+from .statement_nodes import MatchRelation, RecentRelation
 
 LITERAL_SIZE_MAX = 10_000
 """Limit of literal sizes for padding, resizing, sampling and formatting."""

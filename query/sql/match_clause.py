@@ -24,26 +24,6 @@ from sqlglot.tokens import TokenType
 from ...errors import SqlError
 from .pattern_tree import Pattern, parse_pattern, position_error
 
-__all__ = [
-    "Definition",
-    "MatchClause",
-    "MatchRecognize",
-    "Measure",
-    "OrderKey",
-    "Skip",
-    "Subset",
-    "clause_measures",
-    "clause_of_text",
-    "clause_order",
-    "clause_partition",
-    "fold",
-    "match_clause",
-    "offset_of",
-    "parse_definition",
-    "parse_match_clause",
-    "parse_measure",
-]
-
 SEMANTICS = ("RUNNING", "FINAL")
 STRATEGIES = {
     ("CONTIGUOUS",): "contiguous",

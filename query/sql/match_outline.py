@@ -18,8 +18,6 @@ from .match_clause import MatchClause, MatchRecognize, clause_order, match_claus
 from .pattern_tree import Exclusion, variables, walk
 from .statement_nodes import MatchRelation
 
-__all__ = ["MatchOutline", "match_outline", "quoted", "with_of"]
-
 _BEGINS_ITEM = (TokenType.FROM, TokenType.COMMA, TokenType.JOIN)
 _OPEN, _CLOSE = TokenType.L_PAREN, TokenType.R_PAREN
 

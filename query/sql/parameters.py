@@ -16,8 +16,6 @@ from sqlglot import exp
 from ...errors import SqlError
 from .dialect import error_at, parse_statement
 
-__all__ = ["NOW", "bind_values", "names_in", "number_placeholders"]
-
 NOW = "chronicle_now"
 """Parameter with the time at which the query began."""
 

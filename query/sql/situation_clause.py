@@ -35,16 +35,6 @@ from .match_clause import (
 )
 from .pattern_tree import position_error
 
-__all__ = [
-    "Constraint",
-    "Lasting",
-    "MatchSituations",
-    "SituationClause",
-    "SituationDefinition",
-    "parse_situation_clause",
-    "situation_clause",
-]
-
 RELATION_WORDS: tuple[tuple[str, ...], ...] = (
     ("FINISHED", "BY"), ("STARTED", "BY"), ("OVERLAPPED", "BY"), ("MET", "BY"), ("BEFORE",),
     ("AFTER",), ("MEETS",), ("OVERLAPS",), ("STARTS",), ("DURING",), ("CONTAINS",), ("FINISHES",),

@@ -4,38 +4,6 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-__all__ = [
-    "AlterLive",
-    "AlterStream",
-    "CreateIndexOn",
-    "CreateLive",
-    "CreateRollup",
-    "CreateStream",
-    "CreateView",
-    "DeleteEvents",
-    "DescribeLive",
-    "DescribeRollup",
-    "DescribeStream",
-    "DropIndexOn",
-    "DropLive",
-    "DropRollup",
-    "DropStream",
-    "DropView",
-    "Explain",
-    "ExplainLive",
-    "MatchRelation",
-    "RecentRelation",
-    "ShowCreateView",
-    "ShowIndexes",
-    "ShowLive",
-    "ShowRollups",
-    "ShowStreams",
-    "ShowViews",
-    "SituationRelation",
-    "StatementNode",
-    "UpdateEvents",
-]
-
 
 class StatementNode(exp.Expression):  # type: ignore[misc]
     arg_types = {"this": False}  # noqa: RUF012

@@ -9,8 +9,6 @@ from ...core.suggestion import did_you_mean
 from ...errors import SqlError
 from .dialect import error_at, position_of
 
-__all__ = ["StreamNames"]
-
 
 class StreamNames:
     def __init__(self, names: Sequence[str]) -> None:

@@ -44,16 +44,6 @@ from .slide import Slider
 from .spec import TICK_MAX, TICK_MIN, CountWindows, SessionWindows, TimeWindows, Windows
 from .sweep import Sweep
 
-__all__ = [
-    "IndexAggregation",
-    "ReplayAggregation",
-    "SelectedRange",
-    "WindowAggregation",
-    "result_schema",
-    "times_array",
-    "window_fields",
-]
-
 Words = npt.NDArray[np.int64]
 Check = Callable[[], None]
 

@@ -14,8 +14,6 @@ import pyarrow as pa
 from .slices import session_runs, ticks_of
 from .spec import TICK_MAX, Calendar, CountWindows, SessionWindows, TimeWindows
 
-__all__ = ["expand_counts", "expand_sessions", "expand_times", "session_bounds", "with_bounds"]
-
 Words = npt.NDArray[np.int64]
 Batches = Iterable[pa.RecordBatch]
 

@@ -28,8 +28,6 @@ from ...errors import InvalidArgument, ResourceLimit
 from .aggregation import times_array
 from .spec import Calendar, TimeWindows
 
-__all__ = ["Fill", "Filler"]
-
 Ticks = npt.NDArray[np.int64]
 Grid = TimeWindows | Calendar
 

@@ -17,35 +17,6 @@ import numpy as np
 
 from ...core.native import kernel
 
-__all__ = [
-    "ADD",
-    "EVENTS",
-    "FIRST",
-    "FIRST_VALUE",
-    "LAST",
-    "MAX_FLOAT",
-    "MAX_SIGNED",
-    "MAX_UNSIGNED",
-    "MIN_FLOAT",
-    "MIN_SIGNED",
-    "MIN_UNSIGNED",
-    "MOMENTS",
-    "SUM_FLOAT",
-    "SUM_WIDE",
-    "TIME",
-    "absorb",
-    "absorb_row",
-    "fill_identity",
-    "fold_floats",
-    "fold_integers",
-    "fold_ordered",
-    "fold_runs",
-    "load_validity",
-    "merge_equal",
-    "open_slice",
-    "slice_runs",
-]
-
 # operations of fields
 ADD = 0  # counts
 MIN_SIGNED = 1

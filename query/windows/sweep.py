@@ -36,8 +36,8 @@ from ...store.columns import ColumnView
 from ...store.layout import NODE_FANOUT, PAGE_EVENTS, ROW_COUNT, ROW_LENGTH, ROW_OFFSET, Codec
 from ...store.layout import ZONE_EVENTS as ZONE
 from ...store.leaf import LeafReader
-from ...store.segment import SegmentFile, SegmentView
-from ...store.segment_file import Epoch
+from ...store.segment import SegmentView
+from ...store.segment_file import Epoch, SegmentFile
 from .fields import FieldPlan, SchemaFields
 from .kernels import absorb, fill_identity, fold_floats, fold_integers, open_slice
 from .slices import SliceChunk, WindowMetrics, frozen, words_of

@@ -34,7 +34,6 @@ from .tokens import SCOPES, Token
 if TYPE_CHECKING:
     from joserfc.jwk import KeySet
 
-__all__ = ["IdentityProvider", "provider_of"]
 
 logger = logging.getLogger("chronicle.server")
 SCOPE_PREFIX = "chronicle:"

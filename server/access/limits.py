@@ -19,8 +19,6 @@ from contextlib import asynccontextmanager, contextmanager
 from ...errors import ResourceLimit
 from ..http.problems import Problem
 
-__all__ = ["ByteAccount", "ByteBudget", "Gate", "Slot"]
-
 RETRY_AFTER_S = 1
 RESERVED = 4
 """One in this many slots, and bytes, is not available to a single client."""

@@ -14,8 +14,6 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ...errors import InvalidArgument
 
-__all__ = ["Settings", "is_loopback", "load_settings"]
-
 MIB = 1 << 20
 JWT_ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),

@@ -14,8 +14,6 @@ from pathlib import Path
 from ...errors import InvalidArgument
 from .settings import Settings
 
-__all__ = ["LOOK_S", "Certificates", "certificates_of"]
-
 logger = logging.getLogger("chronicle.server")
 LOOK_S = 30
 

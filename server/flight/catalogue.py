@@ -17,8 +17,6 @@ from ..access.auth import Principal, visible_to
 from ..service.state import Server
 from .messages import schema_bytes
 
-__all__ = ["CATALOG", "SCHEMA", "TABLES"]
-
 TEXT = pa.string()
 STREAM, VIEW, SYSTEM = "TABLE", "VIEW", "SYSTEM TABLE"
 

@@ -34,6 +34,7 @@ import pyarrow as pa
 from ...errors import ChronicleError, InvalidArgument
 from ...formats import Layout, Limits
 from ...query.contract.result import changed_events
+from ...query.plan.relation_plan import CATALOG, SCHEMA
 from ...query.sql.first_word import as_columns
 from ...query.sql.parameters import names_in
 from ..access.auth import authorize, visible_to
@@ -49,7 +50,6 @@ from ..service.query_log import RunningQuery
 from ..service.state import Server
 from ..service.statements import account_for, compute, open_statement
 from .calls import Call
-from .catalogue import CATALOG, SCHEMA
 from .messages import END_OF_STREAM, as_stream, command_of, framed, made, parse, write_rows
 
 HELD_MAX = 256

@@ -8,42 +8,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-__all__ = [
-    "Aggregates",
-    "Appended",
-    "Changes",
-    "Checked",
-    "Committed",
-    "Deleted",
-    "Dialect",
-    "Differences",
-    "Explained",
-    "Health",
-    "Indexes",
-    "Ingested",
-    "Job",
-    "Jobs",
-    "LiveList",
-    "LiveStatus",
-    "LookedAt",
-    "Matches",
-    "Part",
-    "Partitions",
-    "Position",
-    "ProblemDocument",
-    "Queries",
-    "Ready",
-    "Rows",
-    "Session",
-    "Status",
-    "StreamDescription",
-    "Streams",
-    "TokenMade",
-    "Tokens",
-    "TokensRevoked",
-    "Updated",
-]
-
 Json = dict[str, Any]
 
 

@@ -18,8 +18,6 @@ import pyarrow as pa
 
 from ...core.times import time_text
 
-__all__ = ["jsonable"]
-
 
 def jsonable(value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int)):

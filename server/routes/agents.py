@@ -26,7 +26,6 @@ from ..service.state import Server, server_of
 if TYPE_CHECKING:
     from ...query.contract.explanation import Plan
 
-__all__ = ["Agents", "router"]
 
 router = APIRouter(tags=["agents"])
 BODY_BYTES_MAX = 1 << 20

@@ -23,8 +23,6 @@ from ..access.tokens import SCOPES
 from ..http.problems import Problem, reply
 from ..service.state import server_of
 
-__all__ = ["HEADERS", "POLICY", "Asset", "load_assets", "mount_console", "router", "wants_page"]
-
 POLICY = "; ".join(
     (
         "default-src 'none'",

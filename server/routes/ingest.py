@@ -30,8 +30,6 @@ from ..service.event_parsing import (
 from ..service.state import Server, server_of
 from .parameters import Flatten, FormatName, Text, column_names
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1/ingest", tags=["events"])
 ROWS_MAX = 1000
 

@@ -21,8 +21,6 @@ from ..service.bodies import Body
 from ..service.event_parsing import read_events
 from ..service.state import Server, server_of
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["line protocol"])
 PRECISIONS = {
     **{name: name for name in ("s", "ms", "us", "ns")},

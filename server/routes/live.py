@@ -38,8 +38,6 @@ from .parameters import (
 )
 from .row_responses import RowSource, send_rows
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1/live", tags=["live queries"])
 PREVIEW_ROWS = 100
 

@@ -33,8 +33,6 @@ from .parameters import (
 )
 from .row_responses import RowSource, send_rows
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["followers"])
 
 After = Annotated[

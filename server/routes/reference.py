@@ -15,8 +15,6 @@ from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Request, Response
 
-__all__ = ["page", "router"]
-
 router = APIRouter(tags=["service"])
 JSON = "application/json"
 

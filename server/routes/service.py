@@ -20,8 +20,6 @@ from ..http.problems import Problem, reply
 from ..service.state import Server, server_of
 from .console import wants_page
 
-__all__ = ["router"]
-
 logger = logging.getLogger("chronicle.server")
 router = APIRouter(tags=["service"])
 

@@ -16,8 +16,6 @@ from ..http.problems import reply
 from ..service.load_history import EVERY_S, resident_bytes
 from ..service.state import server_of
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1", tags=["service"])
 
 

@@ -27,8 +27,6 @@ from ..http.request_head import PathName
 from ..service.state import Server, server_of
 from .parameters import read_spec, spec_body
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 
 _EXPIRES = "A time (2027-01-01, UTC) or a span from now (90d)."

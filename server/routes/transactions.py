@@ -22,8 +22,6 @@ from ..service.state import Server, server_of
 from ..service.transactions import Commit
 from .parameters import FormatName, RangeSpec, read_spec, spec_body
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1/streams/{stream}/transactions/{transaction}", tags=["transactions"])
 COMMIT_BYTES_MAX = 8 << 20
 DECODED_FACTOR = 8

@@ -29,17 +29,6 @@ from ..access.limits import ByteAccount
 from ..access.settings import Settings
 from ..http.problems import Problem
 
-__all__ = [
-    "Body",
-    "Pace",
-    "StoredFile",
-    "body_too_large",
-    "fill",
-    "pieces_of",
-    "receive",
-    "too_slow",
-]
-
 MEMORY_BYTES = 8 << 20
 PIECE_BYTES = 1 << 20
 SMALL_BYTES = 1 << 16

@@ -26,7 +26,6 @@ from ...errors import ResourceLimit
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-__all__ = ["AnswerFile", "KeptAnswers", "OpenAnswer", "tag_of"]
 
 FILES_MAX = 256
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .state import Server
 
-__all__ = ["EVERY_S", "SAMPLES", "LoadHistory", "resident_bytes"]
 
 EVERY_S = 5.0
 SAMPLES = 180

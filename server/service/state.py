@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from ...formats.isolated import IsolatedReader
     from ...query.contract.access import Tell
 
-__all__ = ["Server", "server_of"]
 
 logger = logging.getLogger("chronicle.server")
 Result = TypeVar("Result")

@@ -42,7 +42,6 @@ from ..http.problems import Problem
 if TYPE_CHECKING:
     from ...api.database import Database
 
-__all__ = ["Commit", "Transactions"]
 
 logger = logging.getLogger("chronicle.server")
 
