@@ -75,16 +75,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "badrows": ("BadRow", "BadRowPolicy", "fail"),
+    "chunks": ("BadRow", "BadRowPolicy", "fail"),
     "kinds": (
         *("FORMATS", "READ_FORMATS", "detect", "format_of_media_type", "media_type_of", "stem_of"),
-        "suffixes_of",
+        *("suffixes_of", "arrow_name_of_type", "name_of_type", "parse_pairs", "parse_type"),
+        "parse_types",
     ),
     "layout": ("Layout", "conform"),
     "limits": ("Limits",),
     "reader": ("EventReader", "read_batches"),
     "sources": ("ByteSource", "Readable"),
-    "typenames": ("arrow_name_of_type", "name_of_type", "parse_pairs", "parse_type", "parse_types"),
     "writers": ("encode", "write"),
 }
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from sqlglot import exp
 
-from ..errors import InvalidArgument, ReadOnlyStore, SqlError, StreamNotFound
+from ..errors import ReadOnlyStore, SqlError, StreamNotFound
 from ..indexes.definitions import has_indexes
 from ..indexes.stream_indexes import StreamIndexes
 from ..query.contract.catalog import LiveStatements
-from ..query.contract.explanation import Plan
 from ..query.engine import QueryEngine
 from ..query.plan.division import Division, Part, divide
 from ..query.plan.nodes import QueryPlan
@@ -37,7 +35,6 @@ from ..store.pins import Pin, open_pinned, pin_stream
 from ..store.snapshot import StreamState
 from ..store.views import KeptView, kept_views
 from .backend import partition_count
-from .options import Options
 
 MEMORY_BYTES = 512 << 20
 """Memory of a task's relational operators before they spill."""
@@ -210,42 +207,3 @@ def divided(
     """Plan a query over a growing ``catalog``, and divide it into about ``wanted`` parts."""
     plan = engine.plan(query_tree(text), text)
     return plan, divide(plan, catalog.snapshot, lambda size: partition_count(wanted, size))
-
-
-@dataclass(frozen=True)
-class CutPlan:
-    """How a query would be divided; ``parts`` say what each task reads.
-
-    ``kind`` is ``rows``, ``windows``, ``match``, ``whole`` or ``none`` (empty result).
-    """
-
-    kind: str
-    reason: str
-    parts: tuple[str, ...]
-    plan: Plan
-
-    def __str__(self) -> str:
-        lines = [f"{len(self.parts)} parts ({self.kind}): {self.reason}"]
-        lines += [f"  {number}: {part}" for number, part in enumerate(self.parts)]
-        return "\n".join([*lines, str(self.plan)])
-
-
-def plan_query(**options: object) -> CutPlan:
-    """How executors would run a query, given ``path``, ``query``, ``numPartitions``.
-
-    Raises InvalidArgument without ``path`` and ``query``, and SqlError as the query itself.
-    """
-    from ..store import Store
-    from .local import local_path
-
-    asked = Options.parse({name: str(value) for name, value in options.items()}, "r")
-    if asked.path is None or asked.query is None:
-        raise InvalidArgument(
-            "plan_query expects 'path' and 'query'; behind a url a query is run in one piece"
-        )
-    with Store.open(local_path(asked.path), mode="r") as store:
-        catalog = PinnedCatalog(store, growing=True)
-        with query_engine(catalog) as engine:
-            plan, cut = divided(asked.query, engine, catalog, asked.num_partitions)
-            shown = engine.explain_plan(plan)
-    return CutPlan(cut.kind, cut.reason, tuple(map(str, cut.parts)), shown)

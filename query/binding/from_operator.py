@@ -58,7 +58,7 @@ class OperatorSite:
     times: list[TimeUse] = field(default_factory=list)
 
     def settle(self, node: Any, schema: pa.Schema) -> None:
-        """Read texts that stand for times in a tree over columns; see :mod:`..sql.time_texts`."""
+        """Read texts that stand for times in a tree over columns; see :mod:`..sql.sql_types`."""
         self.times.extend(settle_times(node, type_in(schema), self.text))
 
 

@@ -18,7 +18,7 @@ from chronicle.query.split.parts import SpanPart
 from chronicle.query.sql import dialect
 from chronicle.spark_connector.local import LocalBackend
 from chronicle.spark_connector.options import Options
-from chronicle.spark_connector.queries import plan_query
+from chronicle.spark_connector.query_plan import plan_query
 from chronicle.store import Store
 
 MATCH = """
