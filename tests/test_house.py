@@ -281,7 +281,7 @@ def test_the_map_names_what_is_there() -> None:
     unnamed = {f.name for f in folders if faces.isdisjoint(f.parts) and f.name not in page}
     paths = [*sources(), *(ROOT / "tests").rglob("*.py")]
     missing = []
-    for match in re.finditer(r"`((?:\w+/)*\w+\.py)`((?:[,| ]+`\w[\w.]*`)*)", page):
+    for match in re.finditer(r"`((?:\w+/)*\w+\.py)`((?:[,| ]+`(?!\w+\.py)\w[\w.]*`)*)", page):
         name, functions = match.groups()
         files = [path for path in paths if str(path).endswith(f"/{name}")]
         text = "".join(path.read_text(encoding="utf-8") for path in files)

@@ -40,7 +40,7 @@ def db(tmp_path: Path) -> Any:
 def walk() -> tuple[str, list[tuple[str, str]], list[tuple[str, str]]]:
     """The query of the page, functions in the order of its table, and what else is named."""
     page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    section = page[page.index("### One pattern query") : page.index("### An operator more")]
+    section = page[page.index("## A statement's way") : page.index("### An operator more")]
     steps, others = [], []
     for line in section.splitlines():
         for file, names in re.findall(r"`(query/[\w/]+\.py)`((?:,? `\w+`)+)", line):
@@ -59,8 +59,8 @@ def walk() -> tuple[str, list[tuple[str, str]], list[tuple[str, str]]]:
 
 def test_a_query_takes_the_way_that_the_page_describes(tmp_path: Path) -> None:
     text, steps, others = walk()
-    assert len(steps) > 35
-    assert len(others) > 5
+    assert len(steps) > 20
+    assert len(others) > 2
     called: list[tuple[str, str]] = []
     wanted = set(steps)
 
