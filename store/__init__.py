@@ -1,8 +1,8 @@
 """The store: event streams in append-only TAB+-trees.  Reading order, bottom up:
 
 *The disk:* ``progress`` (of long operations), ``file_contract`` (interface), ``read_plan`` (ranges
-to requests), ``files`` (real), ``memory_files`` (power cut model), ``faulty_files`` (fault
-injection), ``group_commit`` (shared syncs), ``write_behind``, ``direct_file`` (O_DIRECT),
+to requests), ``files`` (real), ``memory_files`` (power cut model),
+``group_commit`` (shared syncs), ``write_behind``, ``direct_file`` (O_DIRECT),
 ``object_store`` (S3 or directory), ``cold_stub``, ``cold_file``, ``cold_files`` (moved segments).
 
 *One block:* ``layout`` (constants), ``block`` (framing), ``lent_memory`` (buffer pool), ``packing``

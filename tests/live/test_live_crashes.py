@@ -11,8 +11,8 @@ import pytest
 
 from chronicle.api.database import Database
 from chronicle.store import Store
-from chronicle.store.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
 
 from .. import oracles_live as oracles
 

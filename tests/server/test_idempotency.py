@@ -19,10 +19,10 @@ from chronicle.server.http.problems import Problem
 from chronicle.server.service.idempotency import FILE_NAME, IdempotencyKeys
 from chronicle.store import EventStream
 from chronicle.store import Store as EventStore
-from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.files import RealFiles
 from chronicle.store.log import read_log
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 
 ANSWER = {"appended": 3, "late": 0, "count": 3}
 

@@ -17,7 +17,6 @@ from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Store, StreamOptions
 from chronicle.store import leaf as leaf_module
 from chronicle.store.block import open_block
-from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.layout import (
     BLOCK_FRAME,
     CHUNK_ENTRY,
@@ -27,6 +26,7 @@ from chronicle.store.layout import (
     BlockKind,
 )
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 
 SCHEMA = StreamSchema(
     pa.schema(

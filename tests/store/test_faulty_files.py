@@ -8,9 +8,9 @@ import random
 import pytest
 
 from chronicle.errors import StorageFailed, StorageFull
-from chronicle.store.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.files import Files
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
 
 
 def scenario(files: Files) -> None:

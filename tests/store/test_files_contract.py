@@ -23,9 +23,9 @@ from chronicle.errors import (
     StoreClosed,
 )
 from chronicle.store import files as files_module
-from chronicle.store.faulty_files import FaultPlan, FaultyFiles
 from chronicle.store.files import Files, RealFiles
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.faulty_files import FaultPlan, FaultyFiles
 from chronicle.tests.patience import wait_until
 
 

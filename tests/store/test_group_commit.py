@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from chronicle.errors import StorageFailed
-from chronicle.store.faulty_files import FaultPlan, FaultyFiles
 from chronicle.store.files import RealFiles
 from chronicle.store.log import GroupCommit, LogWriter, read_log
+from chronicle.tests.faulty_files import FaultPlan, FaultyFiles
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 

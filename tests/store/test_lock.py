@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from chronicle.errors import StorageFailed, StorageFull, StoreLocked
-from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.files import Files, RealFiles
 from chronicle.store.lock import ReaderLease, WriterLock, live_leases
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.patience import PATIENCE_S
 
 Start = Callable[[str], "subprocess.Popen[str]"]

@@ -22,10 +22,10 @@ from chronicle.errors import (
     UnsupportedFormat,
 )
 from chronicle.store import log as log_module
-from chronicle.store.faulty_files import FaultPlan, FaultyFiles
 from chronicle.store.files import Files, RealFiles
 from chronicle.store.log import LogWriter, read_log
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.faulty_files import FaultPlan, FaultyFiles
 from chronicle.tests.rounds import rounds
 
 HEADER = 32

@@ -17,9 +17,9 @@ from chronicle.errors import (
     StorageFull,
     UnsupportedFormat,
 )
-from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.manifest import read_manifest, write_manifest
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.rounds import rounds
 
 OLD: dict[str, Any] = {"version": 1, "segments": [{"id": n, "bytes": n * 1000} for n in range(40)]}

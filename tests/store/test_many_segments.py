@@ -25,7 +25,6 @@ from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Snapshot, Store, StreamOptions, manifest_pages
 from chronicle.store import segment_views as views_module
 from chronicle.store.backup import backup_store
-from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.files import RealFiles
 from chronicle.store.manifest import read_manifest
 from chronicle.store.manifest_pages import read_pages, read_roots, write_pages
@@ -37,6 +36,7 @@ from chronicle.store.segment_file import OpenFiles, open_files
 from chronicle.store.segment_list import SegmentEntry, SegmentList
 from chronicle.store.segment_views import RootRun, SegmentViews, open_entry
 from chronicle.store.snapshot import StreamState
+from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.rounds import rounds
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("x", pa.float64())]), "t")

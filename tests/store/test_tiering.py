@@ -20,7 +20,6 @@ from chronicle.errors import InvalidArgument, StorageFailed
 from chronicle.store import mover as mover_module
 from chronicle.store import options as options_module
 from chronicle.store.catalog import SegmentEntry, StreamManifest
-from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.manifest import MANIFEST
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.mover import move_due
@@ -28,6 +27,7 @@ from chronicle.store.object_store import ObjectStore, object_store
 from chronicle.store.options import StreamOptions
 from chronicle.store.store import Store
 from chronicle.store.tiering import due_segments
+from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.patience import PATIENCE_S, wait_until
 from chronicle.tests.rounds import rounds
 

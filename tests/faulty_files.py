@@ -39,7 +39,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Self, TypeVar
 
-from .file_contract import (
+from chronicle.store.file_contract import (
     AppendFile,
     FileLock,
     Files,
@@ -48,7 +48,7 @@ from .file_contract import (
     poisoned,
     storage_error,
 )
-from .memory_files import SECTOR_BYTES, MemoryAppendFile
+from chronicle.store.memory_files import SECTOR_BYTES, MemoryAppendFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
