@@ -131,6 +131,8 @@ def nested_text(array: pa.Array, leaf: Callable[[pa.Array], tuple[pa.Array, bool
         places = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64))
         items = pa.LargeListArray.from_arrays(places, _member(array.flatten(), leaf))
         text = _joined("[", pc.binary_join(items, _word(", ")), "]")
+    elif not type_.num_fields:
+        text = pa.repeat(_word("{}"), len(array))
     else:
         parts: list[pa.Array | str] = []
         for position in range(type_.num_fields):

@@ -427,7 +427,10 @@ def _parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, codec: str) -
 
     drain = _Drain()
     sink = pa.PythonFile(drain, "w")
-    writer = pq.ParquetWriter(sink, schema, compression=codec)
+    try:
+        writer = pq.ParquetWriter(sink, schema, compression=codec)
+    except pa.ArrowNotImplementedError as error:
+        raise InvalidArgument(f"{error} Or take another format.") from None
     for batch in batches:
         try:
             writer.write_batch(batch)

@@ -28,6 +28,7 @@ from sqlglot import exp
 from ...core.json_text import is_json
 from ...core.suggestion import did_you_mean
 from ...errors import AttributeNotFound, SqlError
+from ..contract.cancellation import checkpoint
 from ..sql.dialect import to_text
 from ..sql.pattern_tree import position_error
 from ..sql.rendering import identifier as quote
@@ -392,6 +393,7 @@ class Binder:
     def _transform(
         self, node: Any, leaves: list[Leaf], final: bool, marked: bool
     ) -> exp.Expression:
+        checkpoint()
         name = special(node)
         if name in ("running", "final"):
             inner = node.expressions[0]

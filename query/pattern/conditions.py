@@ -20,6 +20,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...core.times import INT64_MAX, INT64_MIN
+from ..contract.cancellation import checkpoint
 from ..sql.dialect import to_text
 from ..sql.rendering import identifier as quote
 from . import buffers as rt
@@ -62,6 +63,7 @@ class RowTests:
     shifted: list[tuple[RowExpression, int]] = field(default_factory=list)
 
     def add(self, bits: int, node: Any, bound: Bound) -> None:
+        checkpoint()
         while isinstance(node, exp.Paren):
             node = node.this
         if isinstance(node, exp.Boolean) and node.this:

@@ -26,6 +26,7 @@ from ..binding.from_operator import Binders
 from ..binding.scope import Names, Site, is_plain
 from ..binding.tree_aggregates import Candidate, find_candidate, rewritten
 from ..binding.views import expand
+from ..contract.cancellation import checkpoint
 from ..contract.catalog import Catalog
 from ..sql.dialect import to_text
 from ..sql.gate import TIMES_OF_SIDES, check_literals, check_query
@@ -189,12 +190,14 @@ def _prepared(
 ) -> PreparedQuery:
     check_query(root, text, functions)
     check_literals(root, text)
+    checkpoint()
     parameters = {} if inner else number_placeholders(root, text)
     cut, reason = cut_of(root)
     uses_now = _fix_now(root)
     if uses_now and cut != "whole":
         cut, reason = "whole", "it asks for the time, which is one for all rows"
     _name_distances(root)
+    checkpoint()
     bound = bind(root, text, catalog, operators)
     times = bound.times + settle_times(bound.root, bound.names.declared_type, text)
     rows: dict[int, RowLimit] = {}
@@ -207,6 +210,7 @@ def _prepared(
             found = _rows(site, bound.names)
             if found is not None:
                 rows[site.index] = found
+    checkpoint()
     size = NODE_BYTES * sum(1 for _ in bound.root.walk()) + 8 * len(text)
     static = not parameters and not uses_now
     prepared = PreparedQuery(

@@ -22,7 +22,7 @@ from ..replay.cost import load_weights
 from ..replay.situation_intervals import plan_situations_replay
 from ..replay.tree_runs import plan_tree_runs
 from ..situations.compiled import CompiledSituations
-from ..situations.network import FAR
+from ..situations.network import LIMIT
 from ..split.situation_parts import SituationRange
 from .nodes import SituationMatch
 from .planner import Planning
@@ -41,9 +41,9 @@ def instants_asked_for(
         ahead, back = int(compiled.reach[point, -1]), int(compiled.reach[-1, point])
         if compiled.early and len(compiled.names) <= point < len(compiled.reach) - 1:
             back = min(back, 0)  # a known end is at or before the instant
-        if least > INT64_MIN and back < FAR // 2:
+        if least > INT64_MIN and back < LIMIT // 2:
             low = max(low, least - back)
-        if most < INT64_MAX and ahead < FAR // 2:
+        if most < INT64_MAX and ahead < LIMIT // 2:
             high = min(high, most + ahead)
     if low <= INT64_MIN and high >= INT64_MAX:
         return None

@@ -156,9 +156,10 @@ class Executor(RelationalExecutor):
             return query.failures.error
         if is_ctrl_c(error):
             return KeyboardInterrupt()
-        if failure is None and not query.control.stopped:
-            return error
-        return translated(failure or Failure("interrupted", ""), query)
+        if failure is None:
+            told = isinstance(error, (pa.ArrowException, RuntimeError)) and query.control.stopped
+            return translated(Failure("interrupted", ""), query) if told else error
+        return translated(failure, query)
 
 
 class _Running(Owner):

@@ -187,13 +187,12 @@ def translated(failure: Failure, query: RelationalQuery) -> BaseException:
     if query.failures.error is not None:
         return query.failures.error
     kind, message = failure.kind, failure.message[:MESSAGE_CHARACTERS]
-    if kind == "interrupted" or control.stopped:
+    if kind == "interrupted":
         try:
             control.check()
         except Exception as ended:  # the actual reason
             return ended
-        if kind == "interrupted":
-            return QueryCancelled("the query was interrupted")
+        return QueryCancelled("the query was interrupted")
     if kind == "memory":
         return ResourceLimit(
             "the query needs more memory than it may take; narrow its time range, aggregate "

@@ -53,6 +53,7 @@ from ..sql.situation_clause import SituationClause, SituationDefinition
 from .network import (
     ALL,
     FAR,
+    LIMIT,
     NAMES,
     RELATIONS,
     SIGNS,
@@ -335,7 +336,7 @@ class CompiledSituations:
     def kept(self, name: int) -> int | None:
         """Ticks after its start in which a situation can join a new match; None: unbounded."""
         reach = int(self.reach[name, 2 * len(self.names)])
-        return None if reach >= FAR // 2 else reach
+        return None if reach >= LIMIT // 2 else reach
 
     def run(
         self,
@@ -492,7 +493,7 @@ def _ticks(
 ) -> int:
     assert columns.time is not None
     time = columns.arrow.field(columns.time)
-    return min(interval_ticks(node, time, word, clause.sql, clause.at, up=up), FAR)
+    return interval_ticks(node, time, word, clause.sql, clause.at, up=up)
 
 
 def _durations(

@@ -1,9 +1,9 @@
 """Constraint network of a pattern: implied relations, and bounds between endpoints.
 
 The points of n names are ``n`` starts, ``n`` ends, and the instant of the match; ``within[u, v]``
-is an upper bound of ``v - u`` in ticks, closed by shortest paths.  No match is lost.  Path
-consistency does not decide Allen's algebra, so an unsatisfiable pattern can pass; it then has no
-matches.  ``within`` holds for complete matches.  The sets from ``close`` must not decide when a
+is an upper bound of ``v - u`` in ticks, ``LIMIT`` for none, closed by shortest paths.  No match is
+lost.  Path consistency does not decide Allen's algebra, so an unsatisfiable pattern can pass; it
+then has no matches.  ``within`` holds for complete matches.  The sets from ``close`` must not decide when a
 match is *detected*: a set that lost an impossible relation no longer contains the whole group of
 relations that are possible while both are open.
 
@@ -120,7 +120,9 @@ def union(masks: Iterable[int]) -> int:
     return result
 
 
-FAR = 1 << 61
+FAR = 1 << 63
+"""No bound on a duration: more than any that can be written."""
+LIMIT = np.int64(1 << 61)
 """No bound; the sum of two fits into 64 bits."""
 
 Masks = tuple[tuple[int, ...], ...]
@@ -168,11 +170,11 @@ def distances(masks: Masks, durations: Durations) -> IntArray:
     """Upper bounds of the differences of all points of a match; raises Unsatisfiable."""
     count = len(masks)
     begin, end, instant = 0, count, 2 * count
-    within = np.full((2 * count + 1, 2 * count + 1), FAR, np.int64)
+    within = np.full((2 * count + 1, 2 * count + 1), LIMIT, np.int64)
     np.fill_diagonal(within, 0)
 
     def at_most(u: int, v: int, ticks: int) -> None:
-        within[u, v] = min(int(within[u, v]), max(-FAR, min(FAR, ticks)))
+        within[u, v] = min(int(within[u, v]), max(-int(LIMIT), min(int(LIMIT), ticks)))
 
     for i in range(count):
         at_most(end + i, begin + i, -max(durations.least[i], 1))
@@ -199,9 +201,9 @@ def distances(masks: Masks, durations: Durations) -> IntArray:
 
 def _shortest(within: IntArray) -> IntArray:
     for k in range(len(within)):
-        around = np.minimum(within[:, k, None], FAR) + np.minimum(within[None, k, :], FAR)
-        around = np.maximum(around, -FAR)
-        np.minimum(within, np.where(around >= FAR // 2, FAR, around), out=within)
+        around = np.minimum(within[:, k, None], LIMIT) + np.minimum(within[None, k, :], LIMIT)
+        around = np.maximum(around, -LIMIT)
+        np.minimum(within, np.where(around >= LIMIT // 2, LIMIT, around), out=within)
     if (np.diagonal(within) < 0).any():
         raise Unsatisfiable
     return within

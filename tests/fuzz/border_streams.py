@@ -15,8 +15,8 @@ from decimal import Decimal
 
 import pyarrow as pa
 
+from chronicle.api.database import Database
 from chronicle.core.times import INT64_MAX, INT64_MIN
-from chronicle.database import Database
 
 __all__ = ["ENDS", "TYPES", "border_events", "create_border_streams", "over"]
 

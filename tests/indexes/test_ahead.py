@@ -16,9 +16,10 @@ from chronicle.errors import StorageFailed, StoreClosed
 from chronicle.indexes import lookup as ahead_module
 from chronicle.indexes import runs as runs_module
 from chronicle.indexes.lookup import IndexMetrics, KeyRanges, ahead, blocks_between, mark_run
+from chronicle.indexes.opened import RunsChanged
 from chronicle.indexes.runs import Run
 from chronicle.indexes.storage import READERS, TOGETHER, IndexStorage, block_key
-from chronicle.indexes.stream_indexes import RunsChanged, StreamIndexes
+from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 from chronicle.store.prune import IsNull, Range

@@ -20,8 +20,9 @@ from chronicle.errors import IndexExists, IndexNotFound, UnsupportedType
 from chronicle.indexes import stream_indexes
 from chronicle.indexes.keys import encode, key_range
 from chronicle.indexes.lookup import IndexMetrics, KeyRanges, mark_run
+from chronicle.indexes.opened import RunsChanged
 from chronicle.indexes.runs import _sorted, build_run
-from chronicle.indexes.stream_indexes import RunsChanged, StreamIndexes
+from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 from chronicle.store.prune import IsNull, NotNull, Range

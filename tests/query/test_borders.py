@@ -260,3 +260,24 @@ def test_a_duration_of_more_than_64_bits_is_refused_at_its_place(db: Database, c
                 db.sql(text).fetchall()
             assert 0 < raised.value.column - text.index(more) <= len(more)
         db.drop_stream("e")
+
+
+SPANS = ((LOW, -1), (LOW, 2**62), (-5, 2**62 + 3), (0, 2**61 + 1), (0, 5), (-(2**62), 2**62))
+TICKS = (1, 2**61 - 1, 2**61, 2**61 + 1, 2**62, 2**62 + 8, HIGH - 1)
+
+
+@pytest.mark.parametrize(("first", "last"), SPANS)
+def test_situations_last_up_to_63_bits(db: Database, first: int, last: int) -> None:
+    db.sql("CREATE STREAM e (t BIGINT, x BIGINT) TIMESTAMP BY t")
+    db.stream("e").append(pa.table({"t": [first, last], "x": [1, 0]}))
+    for ticks in TICKS:
+        for within, lasting, found in (
+            ("", f"LASTING AT LEAST {ticks}", last - first >= ticks),
+            ("", f"LASTING AT MOST {ticks}", last - first <= ticks),
+            (f"WITHIN {ticks}", "", last - first <= ticks),
+        ):
+            rows = db.sql(
+                "SELECT * FROM e MATCH_SITUATIONS (MEASURES count(a.*) AS n PATTERN (a EQUALS b) "
+                f"{within} DEFINE a AS x = 1 {lasting}, b AS x = 1)"
+            ).fetchall()
+            assert rows == [(1,)] * found, (within, lasting)

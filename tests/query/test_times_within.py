@@ -67,3 +67,14 @@ def test_frames_pages_and_files_have_every_tick_or_say_so(db: Any, shape: str, u
             list(encode(table.to_batches(), table.schema, "parquet"))
     else:
         assert b"".join(encode(table.to_batches(), table.schema, "parquet"))
+
+
+@pytest.mark.parametrize("shape", ["row()", "[row()]", "{'b': row()}"])
+def test_structs_without_members_are_written(db: Any, shape: str) -> None:
+    table = result(db, shape, "us").arrow()
+    lines = b"".join(encode(table.to_batches(), table.schema, "ndjson")).splitlines()
+    wanted = json.loads(shape.replace("row()", "{}").replace("'", '"'))
+    assert [json.loads(line)["v"] for line in lines] == [wanted] * len(ENDS)
+    assert b"".join(encode(table.to_batches(), table.schema, "csv"))
+    with pytest.raises(InvalidArgument, match="no child"):
+        list(encode(table.to_batches(), table.schema, "parquet"))

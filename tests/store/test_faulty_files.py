@@ -8,7 +8,7 @@ import random
 import pytest
 
 from chronicle.errors import StorageFailed, StorageFull
-from chronicle.store.files import Files
+from chronicle.store.file_contract import Files
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
 

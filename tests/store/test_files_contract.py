@@ -23,7 +23,8 @@ from chronicle.errors import (
     StoreClosed,
 )
 from chronicle.store import files as files_module
-from chronicle.store.files import Files, RealFiles
+from chronicle.store.file_contract import Files
+from chronicle.store.files import RealFiles
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles
 from chronicle.tests.patience import wait_until

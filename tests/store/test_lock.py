@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from chronicle.errors import StorageFailed, StorageFull, StoreLocked
-from chronicle.store.files import Files, RealFiles
+from chronicle.store.file_contract import Files
+from chronicle.store.files import RealFiles
 from chronicle.store.lock import ReaderLease, WriterLock, live_leases
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash

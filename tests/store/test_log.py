@@ -22,7 +22,8 @@ from chronicle.errors import (
     UnsupportedFormat,
 )
 from chronicle.store import log as log_module
-from chronicle.store.files import Files, RealFiles
+from chronicle.store.file_contract import Files
+from chronicle.store.files import RealFiles
 from chronicle.store.log import LogWriter, read_log
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles

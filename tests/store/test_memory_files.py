@@ -7,7 +7,7 @@ import random
 import pytest
 
 from chronicle.errors import InvalidArgument, StorageFailed, StorageFull
-from chronicle.store.files import Files
+from chronicle.store.file_contract import Files
 from chronicle.store.memory_files import SECTOR_BYTES, MemoryFiles
 
 MODES = ("lose", "keep", "tear")

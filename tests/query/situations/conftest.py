@@ -9,8 +9,9 @@ import pytest
 
 from chronicle.query.pattern.compiled import InputColumns
 from chronicle.query.situations.compiled import CompiledSituations, compile_situations
-from chronicle.query.sql.dialect import SituationRelation, parse_statement
+from chronicle.query.sql.dialect import parse_statement
 from chronicle.query.sql.situation_clause import situation_clause
+from chronicle.query.sql.statement_nodes import SituationRelation
 
 
 @pytest.fixture(scope="session")

@@ -21,8 +21,9 @@ from chronicle.query.run import situation_operator
 from chronicle.query.situations.compiled import CompiledSituations, compile_situations
 from chronicle.query.split import situation_parts
 from chronicle.query.split.situation_parts import SituationRange, split_situations
-from chronicle.query.sql.dialect import SituationRelation, parse_statement
+from chronicle.query.sql.dialect import parse_statement
 from chronicle.query.sql.situation_clause import situation_clause
+from chronicle.query.sql.statement_nodes import SituationRelation
 from chronicle.store.pins import open_pinned, pin_stream
 from chronicle.store.segment import ScanMetrics
 
