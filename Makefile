@@ -15,7 +15,7 @@ TOGETHER := -n logical --maxprocesses 4 --dist worksteal
 DEFAULT_TIER := -m "smoke or not (heavy or extra or slow or bench)"
 SINCE ?= HEAD
 
-.PHONY: help setup kernels wheel test-bounds versions java browser console console-check pictures demo test test-changed test-all crash mutants nightly spark lint format bench clean
+.PHONY: help setup kernels wheel test-bounds sanitized-kernels test-sanitizers versions java browser console console-check pictures demo test test-changed test-all crash mutants nightly spark lint format bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -36,9 +36,22 @@ wheel: setup ## a wheel in dist/ that installs without a compiler
 	CHRONICLE_KERNELS=_kernels,_kernels_v3 $(BIN)/python -m build --wheel
 
 test-bounds: setup ## the tests of what kernels do, with kernels that check each index
-	mkdir -p .build/bounds && $(BIN)/python -m kernel_build .build/bounds --bounds
+	mkdir -p .build/bounds && $(BIN)/python -m kernel_build .build/bounds --checks bounds
 	CHRONICLE_KERNELS_FROM="$(CURDIR)/.build/bounds" $(PYTEST) $(TOGETHER) $(DEFAULT_TIER) \
 		tests/store tests/indexes tests/query tests/live tests/formats
+
+# A process that loads kernels with AddressSanitizer in them needs its library, and the one that
+# throws exceptions, from its beginning; workers have the ordinary kernels.
+SANITIZED = CHRONICLE_KERNELS_FROM="$(CURDIR)/.build/sanitizers" ARROW_DEFAULT_MEMORY_POOL=system \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1
+
+sanitized-kernels: setup
+	mkdir -p .build/sanitizers && CC=gcc $(BIN)/python -m kernel_build .build/sanitizers --checks sanitizers
+
+test-sanitizers: sanitized-kernels ## the same with kernels that check memory, divisions, shifts and casts (needs gcc)
+	$(SANITIZED) $(PYTEST) $(TOGETHER) $(DEFAULT_TIER) -s --timeout 0 \
+		tests/query tests/store tests/formats tests/fuzz tests/test_mutated_stores.py
 
 # The editable install does not put pyspark_chronicle where Spark looks for data sources (it lists
 # the directories of sys.path): a .pth file does.
@@ -101,7 +114,7 @@ crash: setup ## the long form of the crash and fault-injection suite
 mutants: setup ## break one promise at a time; a test must notice each (MUTANTS="--jobs 2 --only log")
 	$(BIN)/python tools/mutants/run.py $(MUTANTS)
 
-nightly: setup ## random patterns and replay intervals, a cold start, mutated stores, fuzzers: hours, other seeds each time
+nightly: test-sanitizers ## random patterns and replay intervals, a cold start, mutated stores, fuzzers, kernels with sanitizers: hours, other seeds each time
 	CHRONICLE_STRESS_SECONDS=3600 $(BIN)/python -m pytest --timeout 0 tests/test_cold_start.py
 	CHRONICLE_STRESS_SECONDS=600 $(BIN)/python -m pytest --timeout 0 tests/server/test_races.py
 	CHRONICLE_CRASH=long $(BIN)/python -m pytest --timeout 0 tests/test_mutated_stores.py tests/test_fork.py

@@ -33,8 +33,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from importlib.machinery import ModuleSpec, PathFinder
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Annotated, NoReturn
 
 try:
@@ -44,6 +43,7 @@ except ModuleNotFoundError:  # pragma: no cover - needs an installation without 
 
 from .commands.terminal import fail, is_terminal, say
 from .errors import ChronicleError, in_words_of, outside
+from .isolation.without_pandas import do_without_pandas
 
 COMMANDS = {
     "ingest": "ingest",
@@ -134,32 +134,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(code)
 
 
-class _PathWithoutPandas(PathFinder):
-    """Python's finder of what is installed, which does not find pandas.
-
-    It stands in the other one's place, not before it: so pandas is absent to all that ask, those
-    that import it and those that only look whether they could.  An entry in ``sys.modules`` would
-    say that to imports, and to DuckDB that pandas is loaded.
-    """
-
-    @classmethod
-    def find_spec(
-        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        return None if fullname == "pandas" else super().find_spec(fullname, path, target)
-
-
 def _do_without_pandas(given: Sequence[str]) -> None:
     """Have no library of this process load pandas, for commands that have no frames.
 
-    Where it is installed pyarrow loads it with the first scalar or array that is made of Python's
-    values, which would be a third of what ``chronicle streams`` takes.  Spark's commands need it.
+    To load it would be a third of what ``chronicle streams`` takes.  Spark's commands need it.
     """
     by_spark = any("spark" in each or each.startswith("--master") for each in given)
     if given and given[0] not in FRAMES and not by_spark:
-        sys.meta_path[:] = [
-            _PathWithoutPandas if finder is PathFinder else finder for finder in sys.meta_path
-        ]
+        do_without_pandas()
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from .harness import write_section
 BENCHMARKS = [
     "store",
     "startup",
+    "first_calls",
     "durability",
     "changing",
     "isolation",

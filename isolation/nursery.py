@@ -136,10 +136,12 @@ class Nursery:
 def run_nursery(control_fd: int, entry: str) -> None:
     """The nursery's main function; never returns."""
     from .confinement import without_network
+    from .without_pandas import do_without_pandas
 
     control = socket.socket(fileno=control_fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
+        do_without_pandas()
         module = importlib.import_module(entry)
         module.prepare()
         offline = without_network()

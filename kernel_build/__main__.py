@@ -28,6 +28,9 @@ SOURCE = Path(__file__).resolve().parent.parent
 LEVELS = {"_kernels": "x86-64-v2", "_kernels_v3": "x86-64-v3"}
 """Modules of x86-64 and their CPU levels; other architectures have only the first."""
 
+CHECKS = ("bounds", "sanitizers")
+"""What kernels can look at before they do it, for tests."""
+
 FOLDERS = ("core", "store", "indexes", "query", "live", "formats")
 PROGRESS_EVERY = 20
 
@@ -36,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="kernel_build", description="compile the kernels")
     parser.add_argument("directory", type=Path, help="where the extension module goes")
     parser.add_argument("--modules", nargs="+", choices=LEVELS, help="default: this machine's")
-    parser.add_argument("--bounds", action="store_true", help="check each index: slow, for tests")
+    parser.add_argument("--checks", choices=CHECKS, default="", help="of each index, or of memory")
     parser.add_argument("--if-changed", action="store_true", help="unless all are as compiled")
     parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
@@ -44,10 +47,10 @@ def main() -> None:
     if options.check:
         check()
     elif options.part is not None:
-        compile_part(options.part, options.bounds)
+        compile_part(options.part, options.checks)
     elif not (options.if_changed and is_current(options.directory)):
         for module in options.modules or [importlib.import_module("core.native").of_this_machine()]:
-            build(options.directory, module, options.bounds)
+            build(options.directory, module, options.checks)
 
 
 def is_current(directory: Path) -> bool:
@@ -79,19 +82,22 @@ def digest_of_forms() -> str:
     return found.hexdigest()[:16]
 
 
-def build(directory: Path, module: str, bounds: bool) -> None:
+def build(directory: Path, module: str, checks: str = "") -> None:
+    """Compile and link one extension module."""
     level = LEVELS[module] if platform.machine() == "x86_64" else "generic"
     os.environ.update(NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES="")
+    if checks == "sanitizers":
+        os.environ["NUMBA_OPT"] = "0"
     print(f"compiling Chronicle's kernels for {level}", file=sys.stderr, flush=True)
-    for claim in objects(bounds).glob("*.claim"):
+    for claim in objects(checks).glob("*.claim"):
         claim.unlink()
     command = [sys.executable, "-m", "kernel_build", str(directory)]
-    command += ["--bounds"] if bounds else []
+    command += ["--checks", checks] if checks else []
     others = [
         subprocess.Popen([*command, "--part", str(part)], cwd=SOURCE)
         for part in range(1, os.cpu_count() or 1)
     ]
-    compiler, kernels = compile_part(0, bounds)
+    compiler, kernels = compile_part(0, checks)
     if [each for each in others if each.wait()]:
         raise SystemExit("kernel_build: a process that compiles has failed; see above")
     from .wrappers import extension
@@ -102,22 +108,24 @@ def build(directory: Path, module: str, bounds: bool) -> None:
     }
     digests = {name: compiler.digest(kernel) for name, kernel in compiler.kernels.items()}
     digests["forms.toml"] = digest_of_forms()
-    source = objects(bounds) / f"{module}.c"
+    source = objects(checks) / f"{module}.c"
     source.write_text(extension(module, forms, digests))
-    link(directory, module, source, [form.object for each in forms.values() for form in each])
+    files = [form.object for each in forms.values() for form in each]
+    link(directory, module, source, files, checked=checks == "sanitizers")
 
 
-def objects(bounds: bool) -> Path:
-    found = SOURCE / ".build" / ("kernels_bounds" if bounds else "kernels")
+def objects(checks: str) -> Path:
+    """Where objects are kept."""
+    found = SOURCE / ".build" / f"kernels{checks and '_'}{checks}"
     found.mkdir(parents=True, exist_ok=True)
     return found
 
 
-def compile_part(part: int, bounds: bool) -> tuple[Any, dict[str, tuple[Any, list[str]]]]:
-    """Compile what no other process has claimed, from either end of the list."""
+def compile_part(part: int, checks: str) -> tuple[Any, dict[str, tuple[Any, list[str]]]]:
+    """Compile what no other process compiles, from the beginning or from the end."""
     from .compiling import Compiler
 
-    compiler = Compiler(objects(bounds), bounds=bounds)
+    compiler = Compiler(objects(checks), checks)
     import_kernels(compiler)
     texts = forms_of(Path(__file__).parent / "forms.toml")
     missing = sorted(texts.keys() - compiler.kernels.keys())
@@ -168,8 +176,10 @@ def forms_of(path: Path) -> dict[str, list[str]]:
     return found
 
 
-def link(directory: Path, module: str, source: Path, files: list[Path]) -> None:
-    """Link the extension module, and check that it can be imported."""
+def link(
+    directory: Path, module: str, source: Path, files: list[Path], *, checked: bool = False
+) -> None:
+    """Make the extension module of C text and objects, and see that it can be imported."""
     import numpy
 
     target = directory / f"{module}{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -177,11 +187,18 @@ def link(directory: Path, module: str, source: Path, files: list[Path]) -> None:
     listed = source.with_suffix(".files")
     listed.write_text("\n".join(str(file) for file in dict.fromkeys(files)))
     includes = (Path(__file__).parent, sysconfig.get_paths()["include"], numpy.get_include())
-    flags = ("-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-s", "-w")
+    flags = ["-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w"]
+    sources = [str(source)]
+    if checked:
+        flags += ["-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined"]
+        sources.append(str(Path(__file__).parent / "checks.c"))
+    else:
+        flags.append("-s")
     command = [*c_compiler(), *flags, *(f"-I{include}" for include in includes)]
-    subprocess.run([*command, str(source), f"@{listed}", "-lm", "-o", str(part)], check=True)
+    subprocess.run([*command, *sources, f"@{listed}", "-lm", "-o", str(part)], check=True)
     look = f"import importlib.util as u; s = u.spec_from_file_location({module!r}, {str(part)!r})"
-    subprocess.run([sys.executable, "-c", f"{look}; u.module_from_spec(s)"], check=True)
+    if not checked:  # else it needs the sanitizers' library, which the tests load first
+        subprocess.run([sys.executable, "-c", f"{look}; u.module_from_spec(s)"], check=True)
     shutil.move(part, target)
 
 

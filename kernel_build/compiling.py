@@ -20,6 +20,7 @@ import numba
 from numba.core.types.misc import unliteral
 from numba.extending import intrinsic
 
+from . import checking
 from .forms import fields_of, read_form
 from .wrappers import wrapper
 
@@ -33,19 +34,28 @@ _OPTIONS: dict[str, Any] = {
 
 
 class Compiler:
-    """Makes Numba's forms of kernels at import, then object code; ``bounds`` checks indices."""
+    """Numba's forms of kernels while the package's modules are imported, then their object code.
 
-    def __init__(self, directory: Path, *, bounds: bool = False) -> None:
+    Parameters
+    ----------
+    directory : Path
+        Where objects are kept.
+    checks : str
+        "bounds": indices are looked at; "sanitizers": memory and undefined operations are
+        (:mod:`.checking`).  Both are slow, for tests.
+    """
+
+    def __init__(self, directory: Path, checks: str = "") -> None:
         self.directory = directory
         self.kernels: dict[str, Any] = {}
-        self._bounds = bounds
+        self._checks = checks
         self._machine: Any = None
         self._digests: dict[Any, str] = {}
 
     def form(self, function: Callable[..., Any]) -> Any:
         from chronicle.core.native import digest_of
 
-        made = numba.njit(boundscheck=self._bounds, **_OPTIONS)(function)
+        made = numba.njit(boundscheck=self._checks == "bounds", **_OPTIONS)(function)
         made.get_call_template = _by_types(made.get_call_template)
         self._digests[made] = digest_of(function)
         self.kernels[f"{function.__module__.partition('.')[2]}.{function.__name__}"] = made
@@ -69,6 +79,9 @@ class Compiler:
         found = kernel.overloads[types]
         module = llvm.parse_bitcode(found.library._final_module.as_bitcode())
         module.get_function(found.fndesc.mangled_name).name = form.symbol
+        if self._checks == "sanitizers":
+            module = llvm.parse_assembly(checking.checked(str(module)))
+            module.verify()
         form.write(self._object_of(module), wrapper(form.symbol, found.signature))
         return form
 
@@ -81,6 +94,11 @@ class Compiler:
                 reloc="pic",
                 codemodel="default",
             )
+        if self._checks == "sanitizers":  # Numba has left it as it was written
+            passes = llvm.create_pass_builder(
+                self._machine, llvm.create_pipeline_tuning_options(speed_level=1)
+            )
+            passes.getModulePassManager().run(module, passes)
         data: bytes = self._machine.emit_object(module)
         return data
 
@@ -91,9 +109,13 @@ class Compiler:
             platform.machine(),
             sys.version_info[:2],
         ]
+        if self._checks == "sanitizers":
+            machine.append(hashlib.blake2b(Path(checking.__file__).read_bytes()).hexdigest())
         types = read_form(text, kernel.py_func.__module__)
         of = [sorted(self._reached(kernel)), self._digests[kernel], text, fields_of(types)]
-        return hashlib.blake2b(json.dumps([*of, self._bounds, *machine]).encode()).hexdigest()[:24]
+        return hashlib.blake2b(
+            json.dumps([*of, self._checks == "bounds", *machine]).encode()
+        ).hexdigest()[:24]
 
     def _reached(self, kernel: Any) -> set[str]:
         waiting, seen = [kernel], {id(kernel): self._digests[kernel]}

@@ -1,11 +1,11 @@
 """Constraint network of a pattern: implied relations, and bounds between endpoints.
 
 The points of n names are ``n`` starts, ``n`` ends, and the instant of the match; ``within[u, v]``
-is an upper bound of ``v - u`` in ticks, ``LIMIT`` for none, closed by shortest paths.  No match is
-lost.  Path consistency does not decide Allen's algebra, so an unsatisfiable pattern can pass; it
-then has no matches.  ``within`` holds for complete matches.  The sets from ``close`` must not decide when a
-match is *detected*: a set that lost an impossible relation no longer contains the whole group of
-relations that are possible while both are open.
+is an upper bound of ``v - u`` in ticks, ``LIMIT`` for none, closed by shortest paths. No match is
+lost. Path consistency does not decide Allen's algebra, so an unsatisfiable pattern can pass; it
+then has no matches. ``within`` holds for complete matches. The sets from ``close`` must not decide
+when a match is *detected*: a set that lost an impossible relation no longer contains the whole
+group of relations that are possible while both are open.
 
 Also here:
 
