@@ -14,9 +14,8 @@
     plan/         bound query to plan: immutable nodes, explained, pickled
     run/          plan to rows: one operator for each node
 
-Reading order: each folder's own, in this order; then ``operators`` (items of FROM),
-``statement_cache``, ``region``, ``engine`` (text in, result out), ``insertion``,
-``column_defaults``, ``deletion``, ``update``, ``creation``, ``live_statements``,
-``view_statements`` and ``statements`` (not queries), ``matches`` (as data). docs/architecture.md
-follows one query from text to rows.
+Reading order: each folder's own, in this order; then ``operators`` (items of FROM), ``region``,
+``engine`` (text in, result out), ``insertion`` (INSERT), ``modification`` (DELETE, UPDATE),
+``statements`` (others that are not queries), ``matches`` (as data).  docs/architecture.md follows
+one query from text to rows.
 """

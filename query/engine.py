@@ -4,9 +4,8 @@ Prepared queries are cached by text and reused while their streams have the same
 relations of one query see one snapshot per stream and one ``now()``.  Thread-safe.  A SELECT of
 bare aggregates over a time range needs no executor, and no events but those of two boundary leaves.
 
-Also here:
-
-* An LRU cache of prepared statements, bounded by number and bytes; thread-safe.
+The cache of prepared statements is LRU, bounded by number and bytes.  A statement of more than an
+eighth of ``BYTES_MAX`` is not cached.
 """
 
 from __future__ import annotations

@@ -3,9 +3,7 @@
 A value that its column cannot take, or that the cast would change, is an error at its position in
 the statement.  Only a failing INSERT evaluates its source again, to find the value.
 
-Also here:
-
-* DEFAULT of a column: a literal, because it is computed once, cast as INSERT casts it.
+The DEFAULT of a column is a literal, because it is computed once; it is cast as INSERT casts it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The condition of a DELETE or UPDATE: a range of time, or which events of a snapshot.
+"""DELETE and UPDATE: which events of a snapshot a condition chooses, and their new values.
 
 An event is chosen exactly when a SELECT with the same condition would return it.  A condition on
 time alone reads no event; comparisons with constants are evaluated in threads
-(``conditions.row_truths``), others by the executor, over the time range that they permit.
+(``exact_filters.row_truths``), others by the executor, over the time range that they permit.
 
-Also here:
-
-* An UPDATE: which events of a stream get which values.
+Expressions of an UPDATE see the event as it was and are cast as in INSERT; on an error nothing is
+changed.  They are evaluated only over the chosen events, while segments are rewritten.  The time
+and the columns of ``unique`` cannot change.
 """
 
 from __future__ import annotations

@@ -3,11 +3,13 @@
 A change is rejected before any effect if the store or the caller is read-only.  INSERT is one
 atomic append, so its rows are gathered in memory; DELETE and UPDATE are one commit each.
 
-Also here:
+CREATE STREAM ... AS SELECT makes a stream from the rows of a query, atomically.  Columns have the
+query's names and types, all nullable but the time.  Memory is bounded by a few batches; rows out of
+time order are written twice.
 
-* CREATE STREAM ... AS SELECT: a stream that begins with the rows of a query.
-* Statements about views, which share one namespace with streams.
-* Statements about live queries; ``chronicle.live`` checks what goes beyond names and constants.
+Views share one namespace with streams.  A stored view could be run when it was created, and reads
+neither itself nor a frame.  ``chronicle.live`` checks of live queries what goes beyond names and
+constants.
 """
 
 from __future__ import annotations

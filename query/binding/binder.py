@@ -5,12 +5,14 @@ when every possible source is known and lacks it.  A condition is attached to a 
 filtering by it cannot change the result; it passes derived tables and CTEs only where these merely
 rename.
 
-Also here:
+A query that runs apart from its statement, such as an operator's input, gets the CTEs that it uses.
+Plan hints of a SELECT, such as ``/*+ strategy(replay) */``, serve experiments.
 
-* CTEs for queries that run apart from their statement, such as the input of an operator.
-* Plan hints of a SELECT: ``/*+ strategy(replay) */``, for experiments.
-* Time order for aggregates that depend on row order, which the executor's threads do not
-  preserve.
+Aggregates that depend on row order get an explicit order by time, because the executor's threads do
+not preserve row order.  ``first``, ``last``, ``any_value``, lists, joined strings and ``DISTINCT
+ON`` without explicit order are ordered by the time of the first source that has one, also through
+derived tables and CTEs.  DISTINCT inside an aggregate orders by value.  Calls over ``COLUMNS(...)``
+are not changed.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 A clause without parameters is compiled once.  The rows of a subquery are sorted in memory by ORDER
 BY, whose first key, if ascending and a timestamp or integer, is the time for WITHIN.
 
-Also here:
-
-* SELECTs that need only the number of matches, or matches from an offset.
+Some SELECTs need only the number of matches, or matches from an offset: those from the clause
+alone, with ``count``, ``count(DISTINCT x)``, ``min``, ``max`` and ``sum`` of integers (others
+depend on the order), over columns that a match's first event decides.  Counts beyond 2^63 - 1 are
+an error.
 """
 
 from __future__ import annotations

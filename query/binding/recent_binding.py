@@ -11,9 +11,7 @@
 
 Both times are of one kind and compared in the finer unit.
 
-Also here:
-
-* Rewrite of a statement with a recency join for drawing: the times of each pair's rows.
+For drawing, a statement with a recency join is rewritten to return the times of each pair's rows.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""``NET(stream)`` in FROM: the results of a live query that hold, additions minus retractions.
+"""Relations in FROM that are not streams: ``NET(stream)``, frames and system tables.
 
-Conditions on ``_time`` are pushed down, as a result and its retraction have the same time.
-
-Also here:
-
-* Frames in FROM: tables registered by the program.
-* System tables in FROM, such as ``chronicle.streams``; only these have two-part names.
+NET has the results of a live query that hold, additions minus retractions.  Conditions on ``_time``
+are pushed down, as a result and its retraction have the same time.  Frames are tables that the
+program registered.  Only system tables, such as ``chronicle.streams``, have names of two parts.
 """
 
 from __future__ import annotations

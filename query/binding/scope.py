@@ -2,10 +2,8 @@
 
 Names ignore case; one is refused only when every possible source is known and lacks it.
 
-Also here:
-
-* The sides of a recency join as sources of one relation with columns ``alias.column``.
-* Columns of a query; a ``ColumnUse`` only where values are an attribute's, row by row.
+The sides of a recency join are sources of one relation with columns ``alias.column``.  A column of
+a query has a ``ColumnUse`` only where its values are an attribute's, row by row.
 """
 
 from __future__ import annotations

@@ -3,13 +3,31 @@
 Conditions apply before windows are formed, so count windows, sessions and the origin ``'first'``
 see only events that satisfy them.
 
-Also here:
+Arguments of the window functions::
 
-* Arguments of the window functions::
-* A SELECT around a window function: which columns are attributes, and which are the window's.
-* Group keys of a SELECT over windows; parameters or window columns in a key need expanded events.
-* Fusion of a grouping SELECT with its window operator, which delivers keys and aggregates::
-* Canonical texts of keys, aggregates and conditions, by which queries are compared.
+    TUMBLE(stream, time, size [, origin] [, time_zone => name] [, fill => what])
+    HOP(stream, time, slide, size [, origin])
+    TUMBLE_ROWS(stream, size)                        HOP_ROWS(stream, slide, size)
+    SESSION(stream, time, gap [, key, ...])
+
+Measures are intervals, or integers for integer times; finer than the time unit is an error.  TUMBLE
+with months, years, or a time zone and whole days follows the calendar, without origin.
+``WindowSelect`` distinguishes, in the SELECT around a window function, columns of the stream from
+those of the window.
+
+A group key with parameters or window columns needs expanded events.  In GROUP BY and HAVING an
+attribute precedes an alias, in ORDER BY an alias an attribute.
+
+A grouping SELECT is fused with its window operator, which delivers keys and aggregates::
+
+    SELECT window_start, k, avg(x) / 2 FROM HOP(s, t, ...) WHERE t >= $1
+    GROUP BY window_start, k HAVING count(*) > 3 ORDER BY avg(x)
+                                        becomes
+    SELECT window_start, "$k0" AS k, "$a0" / 2 FROM <operator> WHERE "$a1" > 3 ORDER BY "$a0"
+
+The tree is changed only if everything can be fused; other SELECTs use expanded events
+(``windows.expand``).  Conditions on attributes apply to events before windowing, those on window
+columns to windows.  Queries are compared by canonical texts of keys, aggregates and conditions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a condition on events implies for a scan.
 
-Reading order: ``constants`` (folding), ``ranges`` (time and how it is shown), ``bounds``,
+Reading order: ``constants`` (folding, equality of keys), ``ranges`` (time and how it is shown),
 ``predicates`` (from SQL), ``pushed_filters`` (from DuckDB's filters), ``exact_filters`` (to Arrow's
-filters), ``row_truths`` (rows that satisfy one), ``key_values`` (equality of keys).
+filters, rows that satisfy one).
 """

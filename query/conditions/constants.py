@@ -5,9 +5,7 @@ relational executor computes any other expression without columns, so that its m
 executor's.  A folded value is what the executor would compute, else ``UNKNOWN``.  Times are whole
 nanoseconds since the epoch, naive ones in UTC as sessions are; decimal literals stay exact.
 
-Also here:
-
-* Key values whose Arrow equality is that of GROUP BY and PARTITION BY.
+``comparable`` makes Arrow's equality of key values that of GROUP BY and PARTITION BY.
 """
 
 from __future__ import annotations

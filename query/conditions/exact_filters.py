@@ -5,9 +5,9 @@ equals itself and is greater than every number, texts compare by bytes, nulls sa
 Limits: ``PARTS_MAX`` comparisons, because Arrow evaluates recursively; bytes and decimals only by
 their nulls.
 
-Also here:
-
-* Row truths: which rows of a batch satisfy an exact predicate, without the executor.
+``row_truths`` computes which rows of a batch satisfy an exact predicate.  Remainders have the sign
+of the dividend.  A null satisfies only IS NULL; negations are already resolved, so there is no
+third value.
 """
 
 from __future__ import annotations

@@ -9,9 +9,7 @@ in one type, so one double among integers makes all of them doubles.  Limits: on
 constant; of functions only remainders, casts and ``date_trunc``; decimal and binary columns have no
 bounds in the tree, only null counts.  Everything else compiles to "anything".
 
-Also here:
-
-* Bounds that a comparison of a column with a value implies, and how they combine.
+Bounds hold for every value for which the comparison is true; if ``Compiled.exact``, only for these.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Access:
 class VisibleStreams:
     """A ``Catalog`` of the streams for which ``visible`` is true, without frames.  Changes are
     passed on; the caller has checked permissions.  ``tell`` gives this caller's rows of the system
-    tables in ``system_tables.TOLD``.
+    tables in ``catalog.TOLD``.
     """
 
     def __init__(

@@ -8,9 +8,9 @@ not lost.  A query ends at the next check, typically within milliseconds.  Pytho
 the main thread only, and only while it runs Python: ``interruptibly`` runs compiled code in
 another.
 
-Also here:
-
-* How far a query has come: events read, of those expected; both only grow.
+``Progress`` counts the events read, and those expected; both only grow.  Pruned blocks are expected
+but not read; reads of fewer than ``WATCHED_EVENTS`` events and answers from the tree are not
+counted.
 """
 
 from __future__ import annotations

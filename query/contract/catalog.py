@@ -1,10 +1,9 @@
 """What the query layer requires of the database; ``api/database.py`` implements it.
 
-Also here:
-
-* The interface of live queries for statements; ``chronicle.live`` implements it.
-* What a plan has to know of a roll-up: a live query over ``TUMBLE`` whose results outlive events.
-* Columns of the system tables; rows are as of planning, limited to what the caller may see.
+``chronicle.live`` implements the interface of live queries.  A roll-up is a live query over
+``TUMBLE`` whose results outlive its events.  Keys, aggregates and conditions are canonical texts
+(``binding.window_binding``).  Rows of system tables are as of planning, limited to what the caller
+may see.
 """
 
 from __future__ import annotations
@@ -243,7 +242,7 @@ class Catalog(Protocol):
         """Settings of a stream as given: codec, retention."""
 
     def told(self, table: str) -> Sequence[Mapping[str, Any]]:
-        """Rows of a system table in ``system_tables.TOLD``."""
+        """Rows of a system table in ``TOLD``."""
 
 
 TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()

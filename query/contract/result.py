@@ -1,9 +1,11 @@
 """Results: batches on demand, in the form the caller likes.
 
-Also here:
+Conversion to pandas and polars data frames loses no value.  pandas' own conversion turns integers
+with nulls into floats and the first tick of a unit into a missing time; polars multiplies seconds
+without an overflow check.  Columns that pandas' types cannot hold become nullable integers or Arrow
+data (``pandas.ArrowDtype``).
 
-* Arrow tables as pandas and polars data frames, without loss of values.
-* Rows as notebooks show them: an HTML table of text and nothing else.
+Notebooks show rows as an HTML table of text and nothing else.
 """
 
 from __future__ import annotations

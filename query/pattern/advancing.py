@@ -18,10 +18,9 @@ partial match prepare their columns of the partition's open rows again, and EVEN
 over the bits of the partition's window when an event can end a match.  Input must be in time order.
 Without WITHIN the state can grow to ``memory_bytes``.  After an error the object is unusable.
 
-Also here:
-
-* Exports the state of a stream that re-reading a bounded part of the input does not restore.
-  Events are identified by tick and rank, so late events before them do not invalidate an export.
+The state of a stream can be exported, except for what re-reading a bounded part of the input
+restores.  Events are identified by tick and rank, so late events before them do not invalidate an
+export.
 """
 
 from __future__ import annotations

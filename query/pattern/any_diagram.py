@@ -14,21 +14,21 @@ which a match through it ends::
     after b1          (B; b1)         c1 c2       whatever C > a says: tested per first event
     after c1, c2      (C; b1)         d1 d2       one list, entered after c1 or c2
 
-``any_restriction`` tests the conditions with the first event, so that all first events share lists.
-With *own*, each has its own: for absences at the end of the pattern, where conditions with the
-first event are so selective that sharing costs more, and where a condition fails that might be
+``any_drawing.restrict`` tests the conditions with the first event, so that all first events share
+lists.  With *own*, each has its own: for absences at the end of the pattern, where conditions with
+the first event are so selective that sharing costs more, and where a condition fails that might be
 evaluated for no first event at all.  A list is entered at the first candidate after the row that
 leads to it, so variables that no condition reads cost one candidate per row, not one per
 combination.  Absences distinguish lists by the next row that violates them.  Conditions that keep
 ``n`` variables live cost up to the n-th power of the rows of a window; the search costs one path
 per combination.
 
-Also here:
-
-* Joins the rows of one buffer: rows by position, and the pairs that satisfy each condition. A row
-  that is part of a match, or whose partner may still arrive, is never cleared. Pairs that do not
-  fit into memory are not stored; their condition is evaluated again where needed.
+Rows of one buffer are joined: rows by position, and the pairs that satisfy each condition.  A row
+that is part of a match, or whose partner may still arrive, is never cleared.  Pairs that do not fit
+into memory are not stored; their condition is evaluated again where needed.
 """
+
+# mypy: disable-error-code="no-untyped-def, assignment"
 
 from __future__ import annotations
 
@@ -53,8 +53,6 @@ from .search import Rows, Task, horizon_of
 if TYPE_CHECKING:
     from .buffers import PreparedRows
     from .conditions import ConditionPlan
-
-# mypy: disable-error-code="no-untyped-def, assignment"
 
 
 IntArray = npt.NDArray[np.int64]
@@ -115,16 +113,16 @@ class Diagram(NamedTuple):
 ROW, PLACE, ONWARD, CHILD, LAST, ENDS, NEAREST, ENTRY = range(8)
 """Columns of a candidate: row, position, child list or -1, first candidate there; whether a match
 can end with it; first row at which a match through it can end, and through it or a later candidate
-of the list; its entry, for ``any_restriction``.
+of the list; its entry, for ``any_drawing.restrict``.
 """
 OF, KEY, FAR, LOW, SINCE, BEGIN, END, AFTER, BEFORE, STAMP, TOP, DOWN, FIRST = range(13)
 """Columns of a list: position; owner, which is a partition or one first event; last first event
 that leads to it; first row that does; row whose gap it tests; range of its candidates; neighbours
-among the lists of the position; the others are for ``any_restriction``.
+among the lists of the position; the others are for ``any_drawing.restrict``.
 """
 HEAD, TAIL = range(2)
 STAMPS, LISTS, DRAWN, FAILED, SPENT, NEXT, USED = range(7)
-"""Progress: stamp, lists, candidates, failed row, rows examined; two for ``any_restriction``."""
+"""Progress: stamp, lists, candidates, failed row, rows examined; two for ``any_drawing``."""
 
 
 @kernel

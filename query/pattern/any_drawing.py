@@ -1,13 +1,30 @@
-"""Builds the lists of a buffer's first events, as many at a time as fit into memory.
-Each piece reuses the arrays of the previous one unless ``keep`` was called, so memory does not
-depend on the number of first events or matches.  Threads draw disjoint parts with their own arrays.
+"""Builds the lists of a buffer's first events, as many at a time as fit into memory.  Each piece
+reuses the arrays of the previous one unless ``keep`` was called, so memory does not depend on the
+number of first events or matches.  Threads draw disjoint parts with their own arrays.
 
-Also here:
+Events of the first block have lists of their own; the events of a later block share lists::
 
-* Chooses how many first events share lists, and allocates room for ``any_diagram.draw``.
-* Restricts a block's shared lists (``any_diagram``) to one first event, as in ``any_lists``.
-* Cost model for SKIP TILL ANY MATCH: the expected cost of a backtracking search.
+    events    1 .. 8       9 .. 72         73 .. 136    ...
+    lists     own          shared          shared
+
+The first block, or a sample, measures the cost of own lists.  Sharing stops when it costs more, or
+when a condition fails that might be evaluated for no first event.  The result is the same.
+
+Shared lists of a block are then restricted to one first event, as in ``any_lists``.  A list is
+traversed from its last candidate to its first, after its child lists; entering it at an earlier
+candidate resumes its traversal.  ``DOWN`` is the first candidate done, ``TOP`` the first beyond the
+window, ``FIRST`` the last entry written, ``ENTRY`` of a candidate the entry at which the list is
+entered there.  Every entry leads to a match in the window.  A candidate is examined once per first
+event, however many paths lead to it.
+
+The cost model estimates the work of a backtracking search.  A partial match of ``d`` events ending
+at ``p`` is tried with ``rate_q W / d`` rows at each successor ``q`` (``rate_q = n_q / span``): the
+next event lies anywhere in the rest of the window that ``d`` ordered events leave (W^d / d! in
+all).  Conditions let their selectivity pass.  Rows are assumed to be evenly distributed.  Costs are
+microseconds; no choice depends on a factor below two.
 """
+
+# mypy: disable-error-code="no-untyped-def, assignment"
 
 from __future__ import annotations
 
@@ -223,9 +240,6 @@ class Blocks:
     def _share(self, each: float) -> None:
         self._allowed = DEARER * each
         self._own, self._wide = False, self._scene.starts_of(WINDOWS_A_BLOCK)
-
-
-# mypy: disable-error-code="no-untyped-def, assignment"
 
 
 @kernel

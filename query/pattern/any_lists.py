@@ -16,15 +16,32 @@ transition do not decrease along a list, so following ``smaller`` to the next en
 horizon examines at most as many entries as the state has transitions.  Whether a state can continue
 is recorded by its list and its end, never by a sentinel time: events may have any tick.
 
-Also here:
+The states are those of a deterministic automaton over sets of labelings (a subset construction),
+built lazily.  The continuations of a set of events depend only on the positions that its labelings
+have reached.  A state is these positions in preference order, the absences ``[^X]`` violated since
+its last event, and, with ``$``, whether that event is the last of the partition.  State 0 is the
+entry.  The effect of a row depends on its *class*::
 
-* Deterministic automaton over sets of labelings (a subset construction), built lazily.
-* Counts the matches that begin at a row, without enumerating them: paths through the lists after
-  it. ``tail[e]`` is the number of matches that continue with entry ``e`` or a later entry of its
-  list. Without a window one backward pass serves all starts; with one, each start costs the
-  entries in its window. Counts are exact below 2^63 and saturate at ``MANY``.
-* Resumable depth-first enumeration of the matches in lists, in batches.
+    class of a row  (word, extra)     extra: absences, FIRST, LAST
+    consume         state, class  ->  a transition: next state, parent of each position
+    pass over       state, class  ->  a state
+
+The first position of a state at which the match may end belongs to the labeling that the pattern
+prefers.  Beyond ``STATES_MAX``, ``CLASSES_MAX`` or ``MOVES_MAX`` ``TooManyStates`` is raised.
+
+Matches that begin at a row are counted without enumerating them, as paths through the lists after
+it.  ``tail[e]`` is the number of matches that continue with entry ``e`` or a later entry of its
+list.  Without a window one backward pass serves all starts; with one, each start costs the entries
+in its window.  Counts are exact below 2^63 and saturate at ``MANY``.
+
+A resumable depth-first walk enumerates the matches in batches.  ``path[d]`` is the entry of the
+set's row ``d``; ``cursor[d]`` the entry to examine next after it.  ``at``: the start, the number of
+rows of the set, and whether the set is a match not yet output.  Each set is output once; sets of
+one start are in lexicographic order of their rows.  Every row that is added belongs to a match, so
+the work is linear in the output.
 """
+
+# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
@@ -46,9 +63,6 @@ from .search import (
     horizon_of,
     within,
 )
-
-# mypy: disable-error-code="no-untyped-def"
-
 
 IntArray = npt.NDArray[np.int64]
 
@@ -457,9 +471,6 @@ def _classify(words, extras, classes, known):
     return count
 
 
-# mypy: disable-error-code="no-untyped-def"
-
-
 MANY = np.uint64(1 << 63)
 
 
@@ -551,9 +562,6 @@ def count_starts(
     progress[0] = low
     progress[1] = done
     progress[2] = group
-
-
-# mypy: disable-error-code="no-untyped-def"
 
 
 START, DEPTH, WAITS = range(3)

@@ -11,14 +11,12 @@ A short result starts no threads.  After ``ALONE_MATCHES`` the rest is divided b
 inside one first event; sources that build lists during the walk are divided into parts first.  The
 order is that of the starts, then that of ``selection``.  Memory is a few batches per thread.
 
-Also here:
+Batches reuse their arrays, as fresh ones would cost page faults.  Walks only read lists, so threads
+can share them, except lists that are built per start.
 
-* Enumerates the matches of lists in batches, in reused arrays (fresh ones would cost page
-  faults). Walks only read lists, so threads can share them, except lists that are built per
-  start.
-* Finds matches of SKIP TILL ANY MATCH with lists, ordered by first row in the input. Only starts
-  with complete windows are searched, so nothing is undone. A buffer whose lists do not fit into
-  memory, or that has too many states, is left to ``selection``.
+Matches are ordered by first row in the input.  Only starts with complete windows are searched, so
+nothing is undone.  A buffer whose lists do not fit into memory, or that has too many states, is
+left to ``selection``.
 """
 
 from __future__ import annotations

@@ -10,11 +10,22 @@ something after position ``p`` still reads slot ``s``::
 Conditions with aggregates, CLASSIFIER, offsets in FIRST and LAST, or a union variable are not
 joined.  Patterns with ``^``, ``$`` or a repeated group are left to the search.
 
-Also here:
+Kernels join rows: for each condition between two variables, the pairs that satisfy it.  ``join``
+tests each pair in a window once; ``narrow`` clears rows without partners.  A pair is stored if and
+only if ``machine.holds`` is true for it.  Partners of row ``x`` are ``partner[first[x] .. first[x +
+1]]``, later rows in order.  Encoding of a condition::
 
-* Kernels that join rows: for each condition between two variables, the pairs that satisfy it.
-* Evaluates one condition between two variables over the rows of a buffer, in parts for threads.
+    kind     EQUAL     lookup by the keys of both sides
+             COMPARE   comparison of two columns of the image
+             PROGRAM   bytecode
+    number   of its bytecode
+    op, x, y, turned, negated    COMPARE: operator; columns of both rows; whether y is the left
+                                 operand; whether the result is negated
+
+``Asking`` evaluates a condition between two variables in parts, one for each thread.
 """
+
+# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
@@ -263,9 +274,6 @@ def _shape(
 
 def _offsets(sizes: npt.NDArray[np.generic]) -> IntArray:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
-# mypy: disable-error-code="no-untyped-def"
 
 
 EQUAL, COMPARE, PROGRAM = range(3)
@@ -540,7 +548,7 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class Asking:
-    """A condition that reads one other variable, encoded as ``spec`` (``any_partners``), and the
+    """A condition that reads one other variable, encoded as ``spec``, and the
     ascending rows ``left`` (in partitions ``groups``) and ``right`` to test.  ``depth``: slots of
     the path.
     """

@@ -1,6 +1,6 @@
 """Finds matches of SKIP TILL ANY MATCH whose conditions compare events: joins, then diagrams.
-A buffer with few expected partial matches (``any_cost``) is left to the search unless a hint says
-otherwise, and so is one where a condition fails for a pair that the search may never evaluate.
+A buffer with few expected partial matches is left to the search unless a hint says otherwise, and
+so is one where a condition fails for a pair that the search may never evaluate.
 """
 
 from __future__ import annotations

@@ -1,10 +1,17 @@
-"""Stores suspended attempts between the steps of a stream, as the stacks of ``waiting``.
-The block is compacted when more than half is garbage.
+"""Suspends attempts at the end of the rows and resumes them when their partition has more.
 
-Also here:
+An attempt is saved to a *stack* in one block of words.  Rows in it refer to the buffer at that time
+and are shifted with the start of the attempt on restore::
 
-* Suspends attempts at the end of the rows and resumes them when their partition has more.
+    jumping     start, top, marked, ready, reach, steps | frames | known | visited
+    contiguous  start, depth, deepest, steps            | cursors | columns 0..depth of the path
+
+A stack is a cache: without it the attempt restarts and finds the same.  Resuming copies it: a few
+words per run (``jumping``) or row (``contiguous``) of the partial match.  The block is compacted
+when more than half is garbage.
 """
+
+# mypy: disable-error-code="no-untyped-def, assignment"
 
 from __future__ import annotations
 
@@ -15,9 +22,6 @@ import numpy.typing as npt
 
 from ...core.native import kernel
 from .machine import H_FIRST_N, H_LAST_N, H_PATH, H_SETS, H_STRIDE, H_SUM_N, ROW_LAST, ROW_ROW
-
-# mypy: disable-error-code="no-untyped-def, assignment"
-
 
 IntArray = npt.NDArray[np.int64]
 

@@ -6,9 +6,22 @@ Position 0 is the entry, 1..P are the MATCH instructions.  The edges of position
 The first edge, in order, that leads to a match leads to the match that the standard prefers.  Two
 edges of a position have the same target only if the later one requires less.
 
-Also here:
+A pattern tree is compiled to a program for a backtracking machine, which EXPLAIN prints.
 
-* Compiles a pattern tree to a program for a backtracking machine, which EXPLAIN prints.
+==========  ==============================================================================
+MATCH v     consume one event as variable ``v``; the n-th MATCH is *position* n
+SPLIT a b   continue at ``a``; if that fails, at ``b``
+JUMP a      continue at ``a``
+ENTER k     begin an iteration of loop ``k``, whose body may match nothing
+AGAIN k a   end an iteration: continue at ``a``, or leave the loop if it consumed nothing
+START, END  the anchors ``^`` and ``$``
+ABSENT ns   no event that satisfies one of ``ns`` before the next consumed one
+ACCEPT      a match
+==========  ==============================================================================
+
+The order of choices is the standard's preference order: earlier alternatives first, greedy
+quantifiers more before fewer, reluctant ones fewer before more.  A loop whose iteration consumed
+nothing is left, as in Perl, so every program terminates.  ``excluded`` marks MATCH in ``{- -}``.
 """
 
 from __future__ import annotations

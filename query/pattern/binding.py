@@ -6,13 +6,19 @@ with one of ``variables`` (None: any), take the first or last, move ``offset`` o
 one variable per argument, no nesting except PREV and NEXT around FIRST and LAST, no FINAL in
 DEFINE, literal offsets.
 
-Also here:
+Members of structs and JSON are resolved in conditions and measures::
 
-* Resolves members of structs and JSON in conditions and measures: ``A.at.b``, ``at.b.c``.
-* Leaves of bound expressions in DEFINE and MEASURES; equal when they read the same value.
-* Rewrites aggregates over CLASSIFIER() and MATCH_NUMBER() in DEFINE for the matcher. CLASSIFIER()
-  is constant per variable: ``max(f(CLASSIFIER()))`` is the greatest of ``max(f('A'))`` over the
-  rows of A and ``max(f('B'))`` over those of B.
+    A.at.b          struct_extract(A.at, 'b')            at is a struct
+    A.at.b.c        struct_extract(struct_extract(A.at, 'b'), 'c')
+    A.body.b.c      json_extract(A.body, '$."b"."c"')    body is JSON
+
+A name that is a variable is a variable.  Struct members resolve exactly, else ignoring case; JSON
+members exactly, and a missing one is NULL.  Other names are left for the binder to refuse.  Leaves
+are equal when they read the same value.
+
+Aggregates over CLASSIFIER() and MATCH_NUMBER() in DEFINE are rewritten for the matcher.
+CLASSIFIER() is constant per variable: ``max(f(CLASSIFIER()))`` is the greatest of ``max(f('A'))``
+over the rows of A and ``max(f('B'))`` over those of B.
 """
 
 from __future__ import annotations

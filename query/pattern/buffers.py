@@ -1,12 +1,23 @@
-"""Evaluates conditions over one buffer of rows: bit words, and the image that bytecode reads.
-A value that cannot be computed is an error only when the search needs it, after the rest of its
+"""Evaluates conditions over one buffer of rows: bit words, and the image that bytecode reads.  A
+value that cannot be computed is an error only when the search needs it, after the rest of its
 condition: ``y <> 0 AND x // y > 2`` never fails.  Its row passes the test, nothing is pruned
 (``careful``), and a condition raises the error, so errors do not depend on the buffers.
 
-Also here:
+Kernels for row-local conditions: tests set the bits of one word per row, pruning clears them.  A
+test clears the bits in ``bits`` of every row that fails it; nulls satisfy nothing, so the caller
+adds a TRUE_B test on the validity of each nullable column.
 
-* Kernels for row-local conditions: tests set the bits of one word per row, pruning clears them.
+=========  =================================================================
+RANGE_F    ``low <= column <= high``; NaN (the greatest value) by ``flag``
+RANGE_I    ``low <= column <= high``
+TRUE_B     the boolean column ``a`` holds
+COMPARE_F  column ``a`` op column ``b``, NaN equal to itself and greatest
+COMPARE_I  column ``a`` op column ``b``
+=========  =================================================================
 """
+
+# ruff: noqa: SIM109
+# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
@@ -380,10 +391,6 @@ class _Image:
             "begin": np.array(begin, np.int64),
         }
         return fixed, condition
-
-
-# ruff: noqa: SIM109
-# mypy: disable-error-code="no-untyped-def"
 
 
 RANGE_F, RANGE_I, TRUE_B, COMPARE_F, COMPARE_I = range(5)

@@ -1,18 +1,11 @@
 """Bytecode for conditions on the partial match, such as ``C.x >= A.x + 5``; see ``machine.holds``.
 
-``load_code``, ``operator_code`` and ``function_code`` write it.  What depends on one row only
-becomes a ``Column``, and functions of several rows without an instruction become ``Cells``; DuckDB
-evaluates both, so every scalar function can be used.  SQL semantics: three-valued logic, integer
-overflow is an error, NaN is the greatest value.  Integers have 64 bits, decimals compute as floats,
-times in microseconds (nanoseconds when a column has them).  Aggregates: count, sum, min, max, avg,
-bool_and, bool_or, arbitrary; functions of them need an instruction (``typed``).
-
-Also here:
-
-* Code generation for loads: constants, columns of rows, labels, aggregates, cells.
-* Code generation for operators: three-valued logic, comparisons, arithmetic, CASE.
-* Code generation for functions: CAST, COALESCE, GREATEST, named arithmetic, and parts of times.
-  Times are integer ticks; DATE_DIFF and DATE_TRUNC round toward minus infinity.
+What depends on one row only becomes a ``Column``, and functions of several rows without an
+instruction become ``Cells``; DuckDB evaluates both, so every scalar function can be used.  SQL
+semantics: three-valued logic, integer overflow is an error, NaN is the greatest value.  Integers
+have 64 bits, decimals compute as floats, times in microseconds (nanoseconds when a column has
+them).  DATE_DIFF and DATE_TRUNC round toward minus infinity.  Aggregates: count, sum, min, max,
+avg, bool_and, bool_or, arbitrary; functions of them need an instruction (``typed``).
 """
 
 from __future__ import annotations

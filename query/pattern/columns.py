@@ -1,10 +1,8 @@
-"""Converts Arrow columns to contiguous NumPy arrays with a validity mask, for kernels.
-A null, or a value beyond its partition after a shift (PREV, NEXT), is invalid.
+"""Converts Arrow columns to contiguous NumPy arrays with a validity mask, for kernels.  A null, or
+a value beyond its partition after a shift (PREV, NEXT), is invalid.
 
-Also here:
-
-* Dense codes for partition keys, stable across batches, and stable grouping by counting sort.
-  Keys are equal as in GROUP BY: nulls, zeros of both signs, and all NaNs.
+Partition keys get dense codes that are stable across batches; rows are grouped stably by counting
+sort.  Keys are equal as in GROUP BY: nulls, zeros of both signs, and all NaNs.
 """
 
 from __future__ import annotations

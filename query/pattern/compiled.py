@@ -7,11 +7,9 @@ it may need: the window, a fixed number for a pattern of bounded length, else wh
 span.  An ORDER BY that does not begin with the time attribute, ascending, sorts the whole input in
 memory.
 
-Also here:
-
-* Validates names and options of a MATCH_RECOGNIZE clause against the standard's rules.
-* Types of expressions over one input, cached; DuckDB is asked over an empty table.
-* Converts durations in clauses to ticks of the time attribute.
+Names and options of the clause are validated against the standard's rules.  Types of expressions
+are cached by input; DuckDB is asked over an empty table.  Durations are converted to ticks of the
+time attribute.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Plans DEFINE: which conditions become bits of a word, and which become bytecode.
 
 Each condition is split at its ANDs.  *Row-local* conjuncts read only the current row, or rows at
-fixed distances (PREV, NEXT); ``rowtests`` or DuckDB evaluates them for whole columns.  A word has
+fixed distances (PREV, NEXT); ``buffers`` or DuckDB evaluates them for whole columns.  A word has
 one bit per position of the automaton with up to 64 positions, otherwise one per variable.  Unknown
 counts as false.  A value that cannot be computed is an error only when the search needs it
 (``buffers``).  Absences ``[^X]`` need row-local conditions, which are evaluated on every event.

@@ -17,15 +17,16 @@ watermark.  Matches that begin outside ``begin .. end`` do not change.  Cost: th
 partitions over some windows on both sides; only keys of the others.  Limits: clauses with WITHIN,
 without NEXT or a match mode, over input ordered by time only.
 
-Also here:
+Late events of a time range are found by comparing event counts per tick.  Within a tick, events
+committed earlier always come first.
 
-* Finds the late events of a time range by comparing event counts per tick. Within a tick, events
-  committed earlier always come first.
-* Result rows of matches whose first and last events are known, from a pattern bank for example. A
-  clause that takes one match at a time prefers the same match of a first event whether or not it
-  sees later events, so the events of the matches suffice. Not for clauses that read beyond a
-  match.
+``KnownMatches`` computes the result rows of matches whose first and last events are given, for
+example by a pattern bank.  A clause that takes one match at a time prefers the same match of a
+first event whether or not it sees later events, so the events of the matches suffice.  Not for
+clauses that read beyond a match.
 """
+
+# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
@@ -88,9 +89,6 @@ def late_events(now: IntArray, then: IntArray) -> Late | None:
 def _counted(ticks: IntArray) -> tuple[IntArray, IntArray]:
     first = np.flatnonzero(np.diff(ticks, prepend=ticks[:1] - 1))
     return ticks[first], np.diff(first, append=len(ticks))
-
-
-# mypy: disable-error-code="no-untyped-def"
 
 
 Scan = Callable[[int, int], pa.Table]

@@ -1,14 +1,33 @@
-"""The stack machine for conditions on the partial match: bytecode interpreter and trackers.
-A *column* is the state of a partial match: its length in the contiguous search, its thread in event
+"""The stack machine for conditions on the partial match: bytecode interpreter and trackers.  A
+*column* is the state of a partial match: its length in the contiguous search, its thread in event
 selection.  Trackers store the positions of FIRST and LAST and the running aggregates per column, so
 a condition costs the same at any match length.
 
-Also here:
+The *image* is one memory block: bytecode, constants, columns, and partial matches.  Compiled code
+counts references for every array passed to a function, which costs more than a condition.  So all
+inputs are 64-bit words of one block, with a second view of it as floats::
 
-* One memory block for the stack machine: bytecode, constants, columns, and partial matches.
-* Functions of the stack machine: numeric functions, aggregate steps, and column loads. Results
-  equal DuckDB's: IEEE arithmetic, rounding half away from zero. NULL never gets here.
+    header      | offsets and counts, by the H_ constants
+    begin, code | bytecode: 4 words an instruction; condition i is begin[i] .. begin[i + 1]
+    constants   | integers and floating-point numbers
+    last, first | tracker slots: (set of variables, steps)
+    sums        | running aggregates: (set of variables, kind, column)
+    label       | per position: code of its variable's name; then number of its variable
+    member      | sets x positions: 0 or 1
+    columns     | per column: offset of its values, of its validity bits (-1: all valid), of the
+                | bits of values that could not be computed (-1: none)
+    stack       | integer, number and null mark of each value but the topmost
+    values ...  | one word a row; validity: one bit a row
+    path        | rows of `stride` words, one word a column of the search: position, parent, row by
+                | depth; one row per last slot, first slot, set (count of rows), aggregate (state)
+                | and aggregate (count of values)
+
+Functions are numeric functions, aggregate steps, and column loads.  Results equal DuckDB's: IEEE
+arithmetic, rounding half away from zero.  The functions never get NULL.
 """
+
+# ruff: noqa: SIM109
+# mypy: disable-error-code="no-untyped-def, assignment"
 
 from __future__ import annotations
 
@@ -99,9 +118,6 @@ def with_path(image: IntArray, columns: int) -> IntArray:
     out[:path] = image[:path]
     out[H_STRIDE] = columns
     return out
-
-
-# mypy: disable-error-code="no-untyped-def"
 
 
 (
@@ -262,10 +278,6 @@ def value_at(words, floats, column, where):
     if failed >= 0 and (words[failed + (where >> 6)] >> (where & 63)) & 1:
         return np.int64(0), 0.0, np.int64(2)
     return np.int64(0), 0.0, np.int64(1)
-
-
-# ruff: noqa: SIM109
-# mypy: disable-error-code="no-untyped-def, assignment"
 
 
 # Bytecode: what pushes a value; what changes the one on top; jumps and logic; two operands

@@ -1,11 +1,13 @@
-"""Builds result tables from matches, for ``match_stream`` and ``advancing``.
+"""Result tables of matches, for ``match_stream`` and ``advancing``, and identities of their events.
 
-Also here:
+An event is identified by partition, tick, and *rank* among the partition's events of that tick in
+arrival order, which no later event changes.  The input must be ordered by time and contain all rows
+of a tick or none::
 
-* MATCH_ID(), MATCH_TIME() and MATCH_EVENT(): identities that late events do not change.
-* The output of one step over a stream: result rows with the identity of their events. An event is
-  identified by partition key, tick, and rank among the partition's events of that tick in arrival
-  order, which no later event changes.
+    MATCH_ID()      one match at a time    digest of the partition and the first event
+                    EVENT SELECTION        digest of the partition and all events
+    MATCH_TIME()    the time of the last event; of an empty match, of its position
+    MATCH_EVENT()   tick and rank of the event of an output row, 16 bytes
 """
 
 from __future__ import annotations

@@ -2,14 +2,25 @@
 Rows that satisfy nothing are not stored where the pattern may skip rows and nothing reads
 neighbours.  A search reads a ``Space``: all rows in place, or a copy of some partitions.
 
-Also here:
+The column store holds the events that a stream of matches still needs, addressed by input number.
+When there are more than ``CHUNKS_MAX`` chunks, the newest are merged, shorter ones first, so an
+event is copied a logarithmic number of times.
 
-* Column store for the events that a stream of matches still needs, addressed by input number.
-  When there are more than ``CHUNKS_MAX`` chunks, the newest are merged, shorter ones first, so an
-  event is copied a logarithmic number of times.
-* Per-partition row storage in one block with slack: a step moves no rows of other partitions.
-* Kernels that select the stored rows a step must examine; the others are in no match.
+Rows are stored per partition in one block with slack, so a step moves no rows of other partitions.
+``cells`` has a row per kind (bits, absences, tick, number in the input, rank, marks) and a column
+per event.  Partition ``g`` owns the columns ``at[g] .. at[g] + room[g]``; used ones come first::
+
+    at[g]                                    at[g] + room[g]
+      | first | ... | position | ... end - 1 | free ... |      numbers of rows in the partition
+
+A row's *local* number counts the rows of its partition and never changes; its column is ``at[g] +
+local - first[g]``.  A full partition moves to the end with twice the room; a full block is copied.
+An event moves a constant number of times (amortised).
+
+Kernels select the stored rows that a step must examine; the others are in no match.
 """
+
+# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
@@ -112,9 +123,6 @@ class KeptEvents:
         if absent is not None:
             places = np.where(absent, 0, places)
         return self._tables[c].select(list(names)).take(pa.array(places, mask=absent))
-
-
-# mypy: disable-error-code="no-untyped-def"
 
 
 WORDS, ABSENT, TIME, EVENT, RANK, MARKS = range(6)
@@ -605,9 +613,6 @@ class KeptInput:
 
     def unbound(self) -> None:
         self._bounds = None
-
-
-# mypy: disable-error-code="no-untyped-def"
 
 
 @kernel

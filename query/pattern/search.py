@@ -1,14 +1,12 @@
-"""Arguments and helpers that the kernels ``contiguous``, ``jumping`` and ``selection`` share.
-``search(edges, <own scratch>, rows, task, state, output)`` returns a status (``outcomes``).
-Arguments are named tuples, which compiled code unpacks at no cost; array types must not vary
-between calls.
+"""What the kernels ``contiguous``, ``jumping`` and ``selection`` share: arguments, codes, WITHIN.
 
-Also here:
-
-* Status codes and state entries that search kernels and their caller share; compiled in.
-* WITHIN: compares ticks with a window, exact for all 64-bit ticks. Compiled code may assume that
-  signed arithmetic does not overflow, so kernels never subtract ticks.
+``search(edges, <own scratch>, rows, task, state, output)`` returns a status.  Arguments are named
+tuples, which compiled code unpacks at no cost; array types must not vary between calls.  Compiled
+code may assume that signed arithmetic does not overflow, so kernels never subtract ticks: windows
+are compared exactly for all 64-bit ticks.
 """
+
+# mypy: disable-error-code="no-untyped-def, assignment"
 
 from __future__ import annotations
 
@@ -39,9 +37,6 @@ def overflow(text: str, where: str) -> SqlError:
     )
 
 
-# mypy: disable-error-code="no-untyped-def"
-
-
 LATEST = np.int64(2**63 - 1)
 """The greatest tick.  Events may have it, so it is a sentinel only in minima."""
 
@@ -56,9 +51,6 @@ def horizon(tick, window):
 def within(first, last, window):
     """Whether a match may span from ``first`` to ``last`` (first <= last)."""
     return last <= horizon(first, window)
-
-
-# mypy: disable-error-code="no-untyped-def, assignment"
 
 
 IntArray = npt.NDArray[np.int64]

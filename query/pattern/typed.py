@@ -1,11 +1,13 @@
-"""Type inference for path-dependent conditions, before they become bytecode.
-DuckDB precomputes what the stack machine has no instruction for: a part that reads one row becomes
-a column (*lifting*), one that reads several rows a table (*tabulating*, ``cells``).  Types: ``i``
-integer, ``f`` float, ``b`` truth value, ``s`` string, ``t`` time, ``d`` interval, ``n`` NULL.
+"""Type inference for path-dependent conditions, before they become bytecode.  DuckDB precomputes
+what the stack machine has no instruction for: a part that reads one row becomes a column
+(*lifting*), one that reads several rows a table (*tabulating*).  Types: ``i`` integer, ``f`` float,
+``b`` truth value, ``s`` string, ``t`` time, ``d`` interval, ``n`` NULL.
 
-Also here:
-
-* Tabulates functions of several rows' values, such as ``A.name || B.name LIKE 'x%'``, with DuckDB.
+A function of several rows' values, such as ``A.name || B.name LIKE 'x%'``, is tabulated with
+DuckDB.  A buffer has few distinct values, so the function is computed for every combination and
+looked up.  A *dimension* is a row that the function reads; its distinct values have codes from 1, 0
+for a missing row.  Cells are numbered ``(code 1 * size of dimension 2 + code 2) * ...``.  Only rows
+that pass the row-local conditions of their variables contribute values.
 """
 
 from __future__ import annotations

@@ -3,10 +3,25 @@
 Rewrites: SELECTs answered by the tree read one row, ``ORDER BY time`` over one stream is dropped,
 order-dependent aggregates are ordered by time, ``now()`` becomes a parameter.
 
-Also here:
+The text also decides how a query may be divided into parts; ``division`` divides the plan.
 
-* How a query may be divided into parts, as far as its text decides; ``division`` divides the
-  plan.
+============  ====================================================  ==========================
+a cut         query                                                 a part
+============  ====================================================  ==========================
+``rows``      filter and projection of one stream                   a time range, cut at leaf
+                                                                    borders
+``windows``   aggregation over TUMBLE or HOP in time, grouped by    windows that start in a
+              ``window_start`` or ``window_end``                    time range
+``match``     MATCH_RECOGNIZE or MATCH_SITUATIONS over a stream     replay intervals, a time
+                                                                    range, or partitions
+                                                                    (``query.split``)
+``recent``    RECENT JOIN whose live side is                        live rows that end in a
+              MATCH_RECOGNIZE with WITHIN over a stream             range of time
+``whole``     everything else                                       the query
+============  ====================================================  ==========================
+
+A query with ORDER BY, LIMIT, DISTINCT, an aggregate or window function over all rows, or the
+current time is never divided.
 """
 
 from __future__ import annotations

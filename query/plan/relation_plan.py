@@ -1,9 +1,6 @@
-"""Plan of system tables, whose rows are computed while planning (a snapshot per stream).
+"""Plans of relations without operators: frames (all rows), NET (a range of time), system tables.
 
-Also here:
-
-* Plan of a frame: all of its rows; the executor filters them.
-* Plan of NET: the time range to read.
+Rows of system tables are computed while planning, from a snapshot per stream.
 """
 
 from __future__ import annotations

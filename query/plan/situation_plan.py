@@ -1,8 +1,7 @@
 """Plan of situations: parameter values, and where matches can be.
 
-Also here:
-
-* Conditions on times of matches, as a range of the instants at which the matches become known.
+Conditions on times of matches become a range of the instants at which the matches become known.
+Points of a match have bounded distances from its instant (``situations.network``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,26 @@
 """Plan of windows; the cost model chooses tree or events (thesis section 3.3.2).
 
-Also here:
+A roll-up may answer windows: which one, for which range, and what the stream must supply.  A
+roll-up's windows are *grains*, and a query window is a run of them::
 
-* Windows answered by a roll-up: which one, for which range, and what the stream must supply.
+    query      |--------------|--------------|--------------|---
+    grains     |    |    |    |    |    |    |    |    :    :
+               events         roll-up        ^watermark  events
+               (before the roll-up begins)
+
+Conditions: query windows begin at grain borders; the roll-up has the query's keys and partial
+aggregates; its conditions are among the query's, the others on its keys or a time range; it has
+processed everything in the query's snapshot, or the events are gone.
+
+========================  =====================================================
+of the query              computed from the grains'
+========================  =====================================================
+count, sum, min, max      the same; floating-point sums only where the events
+                          are gone, as rounding would differ
+avg                       sum and count
+first, last, any_value    the same, with the same keys
+anything else             the same, with the roll-up's windows and keys
+========================  =====================================================
 """
 
 from __future__ import annotations

@@ -10,9 +10,7 @@ Equations (1) to (4) of the paper, with the union of regions in place of ``M min
 ``N`` is what the side would replay alone, ``c`` the cost of an event.  Before running ``M`` is
 estimated from a sample; after the first side has run, the union is known.
 
-Also here:
-
-* Estimate how often a row pattern matches, from a few pieces of its stream.
+The sample is a few pieces of the stream, in which matches are counted.
 """
 
 from __future__ import annotations

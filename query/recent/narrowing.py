@@ -12,10 +12,19 @@ else                                        the whole stream
 All matches that lie in one region are found, and those are matches of the whole stream.  Others
 that are found may be false, but have no partner as near as they would need.
 
-Also here:
+Matches of a pattern without WITHIN and greatest length, near ranges of time::
 
-* Matches of a pattern without WITHIN and greatest length, near some ranges of time only::
+    range                     [ low ........ high ]
+    MAXIMAL, SKIP TO NEXT     [ read ............ and on ...) until all starts are decided
+    INCREMENTAL      [ ....   [ read ............ and on ...)
+                     '- all searches that are open here have died before low
+
+Matches that begin (INCREMENTAL: end) in a range are those of the whole stream, each once, if the
+clause's matches are independent.  ``back_to`` needs at most 64 positions, and fails if searches
+stay open for long.
 """
+
+# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
@@ -46,9 +55,6 @@ from ..replay.timeline import Timeline
 from ..split.cuts import find_cut, independent
 from ..split.parts import MatchPart, PartRun, Reach
 from .regions import Regions
-
-# mypy: disable-error-code="no-untyped-def"
-
 
 Ints = npt.NDArray[np.int64]
 Check = Callable[[], None] | None

@@ -1,6 +1,6 @@
 """The relational executor: DuckDB, restricted to our relations.
 
-Reading order: ``scans`` and ``datasets`` (inputs), ``door`` (what may be run), ``error_position``,
-``interface`` (required by the engine), ``evaluation`` (expressions outside of queries),
-``executor`` (in process), ``sql_worker`` and ``isolated`` (in workers).
+Reading order: ``scans`` (inputs), ``door`` (what may be run), ``interface`` (required by the
+engine), ``evaluation`` (expressions outside of queries), ``executor`` (in process), ``sql_worker``
+and ``isolated`` (in workers).
 """

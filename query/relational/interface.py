@@ -1,8 +1,8 @@
 """The interface of the relational executor; in process or in a worker, the results are the same.
 
-Also here:
-
-* Where in a statement an error of the executor lies: what its message mentions.
+An error's position in the statement is found from what its message mentions.  Names, functions and
+values stand for their first use, in a cast if the message is about one; operators and clauses count
+only if there is a single candidate.
 """
 
 from __future__ import annotations

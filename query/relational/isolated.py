@@ -164,7 +164,7 @@ def _positions(
 
 
 class _Request(NamedTuple):
-    """DuckDB's request for an input; see ``datasets.ScanDataset.narrowed``."""
+    """DuckDB's request for an input; see ``scans.ScanDataset.narrowed``."""
 
     columns: list[str]
     needed: list[str]

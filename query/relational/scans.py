@@ -1,10 +1,10 @@
-"""Scan requests, failures and interfaces shared by engine, executor and datasets.
+"""Scan requests, failures and relations as DuckDB sees them: Arrow datasets with pushdown.
 
-Apart from ``datasets``, which imports Arrow's dataset library: many queries never need it.
-
-Also here:
-
-* Relations as DuckDB sees them: Arrow datasets that can be scanned repeatedly, with pushdown.
+A dataset can be scanned repeatedly.  DuckDB does not recheck what it pushes down, so the filter is
+applied exactly: a range of time narrows the scan, min/max prunes blocks, the rest is evaluated on
+columns.  An error inside a scan is stored and re-raised as it was.  DuckDB recognises a dataset by
+its class, so this derives from pyarrow's in-memory dataset, over no rows, and overrides ``scanner``
+alone; tests detect a DuckDB version that calls it otherwise.
 """
 
 from __future__ import annotations

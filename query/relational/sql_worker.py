@@ -235,7 +235,7 @@ def _rows_of(
 
 
 class _Input(ds.InMemoryDataset):  # type: ignore[misc]
-    """A dataset that requests its rows by ``rows(columns, filter)`` when scanned (``datasets``)."""
+    """A dataset that requests its rows by ``rows(columns, filter)`` when scanned (``scans``)."""
 
     def __init__(self, schema: pa.Schema, rows: Callable[..., Iterator[pa.RecordBatch]]) -> None:
         super().__init__(schema.empty_table())

@@ -7,7 +7,7 @@ exactly one column of each of the two variables.  The result is a pair of lines:
     B AS x BETWEEN 0.9 * A.x AND 1.1 * A.x    own >= 0.9 * other,  own <= 1.1 * other
     B AS name = A.name                        equal texts: no lines
 
-Bands exclude leaves (``coarse``), propagate ranges (``implied_ranges``) and drop occurrences
+Bands exclude leaves (``coarse``), propagate ranges (``symbols``) and drop occurrences
 (``fitting``).  Guarantee: sound.  Bounds are computed in doubles and moved outward by more than all
 rounding errors, those of the condition included: none of ``n`` operations is off by more than
 ``n / 2^53`` of the sum of the magnitudes added.  NaN and infinity bound nothing; a null fits

@@ -3,9 +3,7 @@
 Thesis section 3.4.3: each TAB+-tree leaf is a bucket with times, minima and maxima.  Only index
 nodes are read; the zones of a leaf are in its header.
 
-Also here:
-
-* Memoisation in one plan: keys hold all that values depend on but snapshot and indexes.
+Memo keys contain all that values depend on except the snapshot and indexes.
 """
 
 from __future__ import annotations

@@ -14,10 +14,12 @@ because all intervals between them overlap (``docs/indexes.md``).  Under PARTITI
 one event, sorted by (partition, position), and the second merge runs per partition.  Guarantee:
 every match without a late event among or between its own events has a candidate.
 
-Also here:
+Where there is no index, the bits that it would set are set by evaluating conditions on events.
+Values are compared through the index keys (``chronicle.indexes.keys``), so the answer is the same.
+Reads no zone whose minimum and maximum exclude the condition.
 
-* Set the bits that an index would set where there is none, by evaluating conditions on events.
-* A cache of lookups for the alternatives of a pattern, with the same events in other orders.
+Lookups are cached for the alternatives of a pattern, which have the same events in other orders.
+Each term is looked up once per chunk, as a bitmap that ``mark_shifted`` moves to the block's start.
 """
 
 from __future__ import annotations

@@ -3,9 +3,11 @@
 In ``auto`` an index plan must be clearly cheaper than a replay, because near the break-even point
 the model's error decides.  ``Judge`` reconsiders after each lookup.
 
-Also here:
-
-* Which indexes to use: greedy inside a block, Pareto frontiers across blocks.
+Terms are chosen greedily inside a block and by Pareto frontiers across blocks.  Algorithm 3.2 of
+the thesis.  Within a block the best ``k`` terms are the ``k`` rarest.  Across blocks the best
+choice of ``k`` terms lies on the frontier of (replay cost, index cost), and frontiers of disjoint
+sets of blocks combine.  One call of the cost model prices all pairs of two halves, so that no
+Python runs per choice.
 """
 
 from __future__ import annotations

@@ -3,9 +3,13 @@
 Omitted events do not satisfy the predicate; the exact filter is applied to the rest.  The lookup is
 made before the decision, because only it shows whether the hits lie together.
 
-Also here:
-
-* Intervals for a subquery over one stream: plain columns of it, filtered row by row.
+A subquery of plain columns over one stream, filtered row by row, has intervals too.  ``FROM (SELECT
+t, x FROM s WHERE x > 3) MATCH_RECOGNIZE (...)`` is planned over the stream, and the intervals are
+added to the subquery's WHERE.  Its neighbouring rows may lie anywhere in the stream, so symbols are
+compared by time alone, and the filter is a further condition of each.  Rows and order are those of
+the whole subquery: all rows within an interval are present, and a match across two intervals would
+be a candidate, covered by one.  Limits: WITHIN is required, and no rows outside of a match are
+looked at.  All partitions share one set of intervals.
 """
 
 from __future__ import annotations

@@ -13,9 +13,8 @@ at which it can end (``candidates``; symbols before and after the chosen ones co
 A bound in events (no Kleene symbol, contiguous) gives a second set; both contain every match, so
 their intersection does.
 
-Also here:
-
-* From spans to what is replayed: near spans merged, late events (without position) added.
+Spans become what is replayed: near spans are merged, and late events, which have no position, are
+added.
 """
 
 from __future__ import annotations

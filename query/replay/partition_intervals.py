@@ -3,9 +3,10 @@
 Events are located by time; if the pattern bounds only the number of events, by their places in the
 partition, which takes two passes over the PARTITION BY columns.
 
-Also here:
-
-* Candidates whose events share a value: PARTITION BY that a condition implies.
+If a condition implies PARTITION BY, candidates are those whose events share a value.  If all
+looked-up blocks have a ``SharedColumn``, it is read at their occurrences, and these are merged by
+key, as under PARTITION BY.  Nulls count as one key, which only adds candidates.  What lies between
+the events of a candidate is replayed whatever its value: it may break a match.
 """
 
 from __future__ import annotations

@@ -9,14 +9,22 @@ match::
     icao24                   a         b         a        learned:  a = 0, b = 1
     any event's code         0   -1    1   -1    0
 
-Keys are equal when they are for the matcher (``pattern.groups.KeyCodes``); nulls are equal.  Each
+Keys are equal when they are for the matcher (``pattern.columns.KeyCodes``); nulls are equal.  Each
 stretch of the partition columns is read once and cached, up to ``KEPT_BYTES``; dictionary codes are
 looked up once per dictionary.
 
-Also here:
+``PartitionSpans`` says which rows of which partition are replayed.  One number per event, so that
+``Spans`` does the set algebra; no span crosses a partition's end::
 
-* Intervals of single partitions: which rows of which partition a pattern query replays.
-* The rows of partitions right before and after intervals, for ``^``, ``$``, NEXT and PREV.
+    place = code * stride + position          stride > every position
+
+    partition 0        partition 1        partition 2
+    |...xxx.....xx...||....xxxxx.......||xx..............|     sorted, disjoint spans
+
+``^``, ``$``, NEXT and PREV need the rows of partitions right before and after intervals.  Keys are
+read near the intervals first, and farther away only for partitions with missing rows.  The rows are
+those of two passes over all keys, which are made instead once reading near intervals has cost as
+much; the total cost is at most twice that.
 """
 
 from __future__ import annotations

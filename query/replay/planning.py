@@ -8,17 +8,18 @@ Each stage is a function from values to an immutable value::
     + map      -> Offers           offers.list_offers         terms, and how often they hold
     + offers   -> TermChoice       choosing.choose_terms      terms to look up
     + choice   -> spans            stream_intervals, partition_intervals
-    + spans    -> ReplayIntervals  late_ranges                with late events
-    everything -> ReplayPlan       considered.located, ways.united
+    + spans    -> ReplayIntervals  intervals                 with late events
+    everything -> ReplayPlan       Considered.located, united
 
 Of several outlines (PERMUTE, alternatives), each is planned up to the choice of terms, and the
 cheapest is looked up.  If a run disappears while it is read, planning restarts.
 
-Also here:
+A pattern may be restricted to tick ranges, wide enough to hold every relevant match.  One outline
+is planned by ``consider``; its intervals contain every match that obeys it.
 
-* Tick ranges to which a pattern is restricted, wide enough to hold every relevant match.
-* Planning one outline; the intervals contain every match that obeys it.
-* Alternatives of a pattern, one of which every match follows, planned together.
+Alternatives of a pattern, one of which every match follows, are planned together.  Leaf masks,
+rates (``memo``) and lookups (``candidates.KeptLookups``) are shared, so several cost about as much
+as one.
 """
 
 from __future__ import annotations

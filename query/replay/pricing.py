@@ -1,8 +1,8 @@
 """What plans of one pattern cost: the formulas of ``cost``, fed from offers and the coarse map.
 
-Also here:
-
-* Estimates by sampling how many pairs of events satisfy a band (``bands``).
+How many pairs of events satisfy a band (``bands``) is estimated from samples.  Pairs within each of
+``PIECES`` pieces are compared, restricted to the symbol's range of the column; its other conditions
+count as independent.
 """
 
 from __future__ import annotations

@@ -7,10 +7,14 @@
 A plain column without a codec is mapped whole; only what is copied is read.  Rows, order and flags
 are those of reading the ranges one after the other.
 
-Also here:
+Intervals in object storage are read ahead.  Each request has a latency, and batches begin small for
+queries with a LIMIT, so what many batches read together is requested at once, of all segments in
+parallel, and the next group while rows are matched.  Only a hint: whatever fails is requested
+again, and reported, by the reader.  At most two groups of about ``GROUP_BYTES`` (the first:
+``FIRST_BYTES``) are in memory.
 
-* Read-ahead for replay intervals in object storage.
-* Read the events of replay intervals, and the rows around them, in the order of a full scan.
+The rows around intervals are read too, all in the order of a full scan.  Spans near late events are
+read by time.  Rows next to intervals are neighbours in the stream.
 """
 
 from __future__ import annotations

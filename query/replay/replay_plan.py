@@ -1,9 +1,4 @@
-"""What a pattern query will replay, as a value; only ``intervals`` are sent to other processes.
-
-Also here:
-
-* The choice of terms of a pattern, as a value.
-"""
+"""What a pattern query will replay, as a value; only ``intervals`` are sent to other processes."""
 
 from __future__ import annotations
 

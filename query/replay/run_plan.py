@@ -1,9 +1,13 @@
-"""Run a planned pattern query.
+"""Runs a planned pattern query.
 
-Also here:
+Under PARTITION BY, the key columns are read first, other columns where needed.  Ranges near late
+events are read with all events, of any partition.
 
-* Read the rows of partition intervals: PARTITION BY columns first, other columns where needed.
-* The streaming matcher over replay intervals: surrounding rows are visible but never match.
+The matcher sees rows around intervals, but they never match.  With intervals that contain every
+match, results and order are those of a full replay: skips and MATCH_NUMBER depend only on matches,
+every match lies in one interval, and between intervals neither search finds anything.  ``^`` and
+``$`` are right because an interval that does not begin (end) the stream has a row before (after)
+it.
 """
 
 from __future__ import annotations

@@ -8,9 +8,16 @@ GAP, or does not exist.  This is tested only where a match uses the run.  A run 
 end of its interval has no end there.  While late events wait for compaction, and with PREV,
 intervals are read as time ranges with the rows of all partitions.
 
-Also here:
+A pattern of situations becomes outlines: events that every match has, in order.  The first row of a
+situation satisfies its condition, so it can be looked up like a symbol; a chain of starts that must
+follow one another is an outline::
 
-* From a pattern of situations to outlines: events that every match has, in order.
+    A OVERLAPS B AND B BEFORE C        starts of A < B < C      (A) gap (B) gap (C)
+    A INTERSECTS B                     none comes first         (A)     (B)
+
+The row at the end of a situation does not satisfy its condition; each end is an outline of one
+symbol, in case the condition nearly always holds.  Every match has an event for each symbol, in
+this order, within the greatest distance of a start from the instant of the match.
 """
 
 from __future__ import annotations

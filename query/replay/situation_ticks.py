@@ -3,9 +3,9 @@
 A match begins at most its reach before its instant.  Rows before that are read only where a match
 depends on them, because a run may have begun earlier; with PREV, for every partition of the range.
 
-Also here:
-
-* The last rows of partitions before a tick, by a backward scan in pieces of doubling size.
+The last rows of partitions before a tick are found by a backward scan in pieces of doubling size.
+Late events are included; keys are equal as under PARTITION BY.  The columns are read back to the
+farthest row; for a partition without one, to the beginning of the stream, once.
 """
 
 from __future__ import annotations

@@ -2,9 +2,16 @@
 
 Blocks are looked up rarest first, each only where matches of those before can reach.
 
-Also here:
+Blocks can be at a bounded distance: ``A Z{0,5} B``, ``A B+ C``, ``A B{1,3}``.  A gap may be bounded
+(``symbols.Room``): by a number of events, or because all of them satisfy the condition of the
+symbol before.  Occurrences without another one in reach are dropped::
 
-* Blocks at a bounded distance: ``A Z{0,5} B``, ``A B+ C``, ``A B{1,3}``.
+    position     0 1 2 3 4 5 6 7 8 9          A B+ C: every event between is a B
+    B            . x x x . . x x . .          runs  1..3, 6..7
+    C            . . . . x . . . . x          left: C at 4; the one at 9 is behind no run
+
+Sound for contiguous matches of the stream: events are neighbours, and those of a gap obey its
+condition.  The repeated symbol's occurrences are taken before any is dropped.
 """
 
 from __future__ import annotations

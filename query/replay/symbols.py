@@ -1,7 +1,7 @@
 """From a row pattern to basic blocks: the symbols that every match must contain, and where.
 
-Thesis sections 3.4.1, 3.4.2 and 3.4.4.  Gaps cut the symbols of ``pattern_parts`` into blocks;
-conditions become ranges over single attributes, or ``true``::
+Thesis sections 3.4.1, 3.4.2 and 3.4.4.  Gaps cut the symbols of the pattern into blocks; conditions
+become ranges over single attributes, or ``true``::
 
     pattern  (A, (B, C+)+, D)  ->  A B C gap D  ->  blocks (A B C) (D)
 
@@ -10,11 +10,31 @@ satisfies; a conjunction gives several terms.  Guarantee: sound, not complete: e
 the outline event by event.  A pattern may have several outlines, each valid for every match, and a
 set of outlines of which every match obeys one; the planner takes the cheapest.
 
-Also here:
+A row pattern first becomes symbols (one event) and gaps (any number of events).  Thesis section
+3.4.1.  ``rewrite`` applies Table 3.2, with tighter rows where they cost nothing::
 
-* From a row pattern to symbols (one event) and gaps (any number of events).
-* Ranges that follow from a comparison with another variable.
-* Columns with one non-null value in several events of a match, because of ``B.beat = A.beat``.
+    X+        X gap                     X{2,5}     X X gap            X? X*      gap
+    X{3}      X X X                     (X | Y)    one symbol: X or Y (equal, fixed lengths)
+    (X Y | Z) true gap                  PERMUTE(X, Y)   (X or Y) (X or Y)
+    {- X -}   X                         ^ $ [^X]   nothing
+
+If a condition of Y refers to X, X must come first and PERMUTE(X, Y) becomes X Y.  If an index finds
+X, another outline is gap X gap.  *Apart*, alternatives are listed, at most ``APART_MAX``::
+
+    PERMUTE(X, Y)  ->  X Y ; Y X        W (X Y | Z)  ->  W X Y ; W Z
+
+Sound: a match is, event by event, one of the results.  After ``SYMBOLS_MAX`` symbols comes a gap.
+
+A comparison with another variable implies a range.  ``A AS x > 5, B AS x > A.x`` implies ``x > 5``
+for B, so an index can find B.  Of a range of A.x, ``y = A.x`` takes all of it (of ``IN`` each
+value), ``y > A.x`` its lower and ``y < A.x`` its upper end, exclusively.  Sound: whichever row
+FIRST, LAST or the plain name refer to, it satisfies the variable's condition; if there is none, the
+comparison is unknown and B's condition fails.  Both sides are plain columns of one type; ranges are
+not propagated from B to A.
+
+``B.beat = A.beat`` makes ``beat`` a shared column: it has one non-null value in several events of a
+match.  Limits: the same column, not floating point and not the time; the other variable occurs once
+in the pattern and does not repeat.
 """
 
 from __future__ import annotations

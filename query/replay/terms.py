@@ -1,10 +1,41 @@
 """Terms: conditions on one event that indexes can look up, implied by the event's condition.
 
-Also here:
+An index on two attributes can look up an equality of one with a range of the other.  ``category =
+'ARSON' AND beat >= '1100'`` is one range of an index on ``(category, beat)``; of ``IN``, on either
+attribute, each value is a range.  Sound, see ``chronicle.indexes.index_key``.  Without a condition
+on the second attribute, a pair is used only if the first has no index.
 
-* Conditions that an index on two attributes can look up: an equality, and a range of the other.
-* Comparisons with a rounded sum or product, in terms of a derived value that is rounded, too.
-* Conditions that an index on a derived value can look up: ``price < PREV(price) - 5``.
+A comparison with a rounded sum or product is expressed in a derived value that is rounded, too.  An
+index on ``x - PREV(x)`` holds a rounded difference, ``x > PREV(x) + 0.1`` compares with a rounded
+sum; likewise ``x / PREV(x)`` and ``x > PREV(x) * 1.1``.  With ``p`` the other value, ``c`` the
+constant, and ``~`` for "rounded to the nearest double"::
+
+    x >  ~(p + c)    then  x > p + c,  for x itself is a double and rounding keeps order
+                     so    x - p > c,  and  ~(x - p) >= c
+    x >= ~(p + c)    the sum may have been rounded down to x:  x - p >= c - |p + c| / 2^53
+                     so    ~(x - p) >= c - |c| / 2^16     while |x| and |p| are at most 2^35 |c|
+    x >= ~(p * c)    so    ~(x / p) >= c (1 - 2^-48)      while p and c are positive, not tiny
+
+Sound to the last bit, given the side conditions (``Bounded``), which the planner checks against
+minimum and maximum.  Constants may be off by some units in the last place.
+
+An index on a derived value can look up conditions such as ``price < PREV(price) - 5``.  A DEFINE
+condition is rewritten in terms of the index keys (``chronicle.indexes.index_key``) and compiled as
+usual, so AND, OR, NOT, BETWEEN and IN keep their meaning.  With ``d = x - PREV(x)``::
+
+    PREV(x) - x > 5                 d < -5
+    x < PREV(x)                     d < 0
+    ABS(x - PREV(x)) > 5            d > 5 OR d < -5
+    x >= PREV(x) + 5                d >= 5              slightly lower for doubles
+    x NOT BETWEEN PREV(x) - 5 AND PREV(x) + 5           d < -5 OR d > 5
+    x > A.x, in PATTERN (A B ...)   d > 0               A is the event before
+
+Guarantee: sound.  Where the condition is true, the value is in the range or unknown.  For doubles
+``x - y`` is rounded but never to or across zero, so its sign is that of the comparison; an
+expression that stands in the condition itself is rounded as in the index.  Integer terms may move
+from side to side; overflows are unknown.  A double constant may move with the range widened by the
+rounding error (above), given the column bounds in ``DerivedPrune.needs``.  Limits: a key that looks
+back needs the clause's PARTITION BY and ORDER BY time alone.
 """
 
 from __future__ import annotations
@@ -470,7 +501,7 @@ class _Writer:
     # -- doubles ------------------------------------------------------------------------------
 
     def _rounded(self, how: Any, own: Any, other: Any) -> Any:
-        """``x how PREV(x) + 5`` and ``x how PREV(x) * 1.1``; see ``rounded_sums``."""
+        """``x how PREV(x) + 5`` and ``x how PREV(x) * 1.1``; see the proof at the top."""
         tree, mine = self._key.tree, self._value(_inside(own))
         read = self._value_and_constant(_inside(other))
         if mine is None or read is None or how not in _TEXTS or not isinstance(tree, Operation):

@@ -15,9 +15,7 @@ is read to build a timeline over stored times, which matters for leaves in objec
     leaf                         ...  |F ---------------- + ---------------- G| ...
     requested               x  of a                     y  looked up             x  of b
 
-Also here:
-
-* Columns of base events by position, for lookups and intervals.
+``read_positions`` reads columns of base events by position.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """One run of a plan, in any process: leaves opened, root answered, and afterwards explained.
 
-Also here:
-
-* EXPLAIN: DuckDB's plan and ours as one tree; scans are matched by columns, rows, then order.
+EXPLAIN shows DuckDB's plan and ours as one tree; scans are matched by columns, rows, then order.
 """
 
 from __future__ import annotations

@@ -3,9 +3,7 @@
 Pairs are ordered by start of the archive row, end of the live row, place of the archive row, place
 of the live row; unpaired live rows (LEFT) follow.
 
-Also here:
-
-* Runs a side of a recency join: read whole or near regions, with times as ticks and key codes.
+A side is read whole or near regions, with times as ticks and key codes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Runs NET: a result holds if it was inserted once more than retracted, by identity, revision.
+"""Runs the sources that need no stream operator: NET, frames and system tables.
 
-Also here:
-
-* Runs a frame: its rows, in order.
-* Runs a system table: the rows that its plan holds.
+A result of NET holds if it was inserted once more than retracted, by identity and revision.  A
+frame's rows come in order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Relations of a running query; all scans see one snapshot per stream and apply pushed filters.
+"""Relations of a running query, and the base of clauses over rows (input and EXPLAIN).
 
-Also here:
-
-* The common base of clauses over rows: input, and EXPLAIN.
+All scans see one snapshot per stream and apply pushed filters.
 """
 
 from __future__ import annotations

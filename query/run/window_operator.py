@@ -1,9 +1,7 @@
 """Runs TUMBLE, HOP, TUMBLE_ROWS, HOP_ROWS and SESSION: windows with aggregates, or their events.
 
-Also here:
-
-* Windows with rows for those without events; see ``windows.filling``.
-* Runs windows from a roll-up, and from events where it has no answer; holds open windows.
+``windows.filling`` adds rows for windows without events.  A roll-up answers windows; where it has
+no answer, they are computed from events.
 """
 
 from __future__ import annotations

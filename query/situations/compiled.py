@@ -1,10 +1,20 @@
-"""MATCH_SITUATIONS as an operator over Arrow batches in time order.
-An unsatisfiable pattern is an error; a written relation that the rest excludes is a note.  At most
-``NAMES_MAX`` names; conditions read one event and, by PREV, earlier ones.
+"""MATCH_SITUATIONS as an operator over Arrow batches in time order.  An unsatisfiable pattern is
+an error; a written relation that the rest excludes is a note.  At most ``NAMES_MAX`` names;
+conditions read one event and, by PREV, earlier ones.
 
-Also here:
+MEASURES are functions of a match, and expressions over the rows of its situations:
 
-* MEASURES of situations: functions of a match, and expressions over the rows of its situations.
+===============  ==============================================================  ===============
+STARTED(A)       start of A                                                      time
+ENDED(A)         its end; null when that is not known yet                        time
+DURATION(A)      ENDED(A) - STARTED(A)                                           as SQL has it
+COMPLETED()      the last end; null when one is not known yet                    time
+DETECTED()       when the match was certain                                      time
+RELATION(A, B)   the name of the relation of A to B; null when not known yet     text
+MATCH_ID()       the same for every run that finds the match                     16 bytes
+===============  ==============================================================  ===============
+
+"Known" means at the instant of the match: its completion, or with EMIT ON DETECTION its detection.
 """
 
 from __future__ import annotations

@@ -1,10 +1,18 @@
-"""Derives runs from rows, across batches, with a few words of state per partition.
-A batch costs its rows plus the number of partitions.  Rows are numbered in arrival order.
+"""Derives runs from rows, across batches, with a few words of state per partition.  A batch costs
+its rows plus the number of partitions.  Rows are numbered in arrival order.
 
-Also here:
+The kernels handle all names (bits of a word) at once::
 
-* Kernels that derive runs of rows whose condition holds, for all names (bits of a word) at once.
+    word of p   00 01 01 11 11 10 10 00          bit 0:     [2 .. 6)
+    time         1  2  3  4  5  6  7  8          bit 1:        [4 .... 8)
+
+A finished run is a row of ``out``: partition, name, first tick, last tick (the one before its end),
+numbers of its first and last row, and whether earlier rows may belong to it.  A run ends at the
+first row of its partition that does not satisfy, or one gap after its last row.  Runs of zero
+length or outside their duration bounds are omitted.  A finished run has a last tick below ``OPEN``.
 """
+
+# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
@@ -21,9 +29,6 @@ from ..pattern.buffers import row_words
 from ..pattern.columns import KeyCodes, flat, group_rows, numbers
 from .compiled import CompiledSituations
 from .network import FAR
-
-# mypy: disable-error-code="no-untyped-def"
-
 
 OPEN = np.int64(2**63 - 1)
 """Last tick of an open run."""

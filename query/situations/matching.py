@@ -2,10 +2,14 @@
 A situation is stored while a later match can reach it, unless it needs a partner that began before
 it ended and had none: for A STARTS B, a B that began without an A.
 
-Also here:
+The join order of names is cost-based, from moving averages::
 
-* Cost-based join orders for the names of a pattern, from moving averages.
-* EXPLAIN for patterns of situations: constraints, triggers, join orders, bounds of endpoints.
+    cost of a step  = partial matches so far * (2 log2 n searches a constraint + what is found)
+    what is found   = n * product of the shares of the constraints to names joined before
+
+No order joins an unconstrained name while a constrained one is left.  Up to ``EXACT_MAX`` names the
+optimum is found by dynamic programming.  Changing the order needs no migration.  EXPLAIN shows
+constraints, triggers, join orders and bounds of endpoints.
 """
 
 from __future__ import annotations
@@ -145,7 +149,7 @@ _LATER = RELATIONS["BEFORE"] | RELATIONS["MEETS"]
 
 @dataclass(frozen=True)
 class Found:
-    """Matches by instant; per situation as in ``derive_kernels``, and ``lasting``: still open."""
+    """Matches by instant; per situation as in ``deriving``, and ``lasting``: still open."""
 
     group: IntArray
     starts: IntArray

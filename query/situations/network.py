@@ -7,9 +7,22 @@ then has no matches. ``within`` holds for complete matches. The sets from ``clos
 when a match is *detected*: a set that lost an impossible relation no longer contains the whole
 group of relations that are possible while both are open.
 
-Also here:
+Allen's thirteen interval relations are combinations of signs of endpoint differences.  A relation
+of A to B is one combination of signs of the differences ``A.ts - B.ts``, ``A.ts - B.te``, ``A.te -
+B.ts`` and ``A.te - B.te``.  Relations are numbered by moving A from left to right past B, so the
+converse of relation ``i`` is relation ``12 - i``::
 
-* Allen's thirteen interval relations, as signs of endpoint differences and as bit masks.
+     0 BEFORE          A..   B..            7 STARTED BY      same start, A ends later
+     1 MEETS           A..B..               8 DURING          A within B
+     2 OVERLAPS        A starts first       9 FINISHES        same end, A starts later
+     3 FINISHED BY     same end, A first   10 OVERLAPPED BY   B starts first
+     4 CONTAINS        B within A          11 MET BY          B..A..
+     5 STARTS          same start          12 AFTER           B..   A..
+     6 EQUALS
+
+The composition table is computed by enumerating all orders of endpoints.  ``INTERSECTS`` is the set
+of the nine relations of intervals that share an instant.  (Two papers on such queries print the
+meaning of FINISHED BY beside the name ``finishes``.)
 """
 
 from __future__ import annotations

@@ -11,12 +11,16 @@ whatever the batches.  Memory holds the situations that a later match can reach 
 implied durations; else all, up to the memory limit) with their measured rows, and a word per
 partition.
 
-Also here:
+Matches are passed to the measures of row patterns as one run of rows per name whose rows are read;
+with EMIT ON DETECTION a run extends to the instant of the match::
 
-* Output of MATCH_SITUATIONS: order, partition keys and measures of matches.
-* Certifies runs whose first row is the first row read of their partition, where a match uses
-  them. The run begins there if the previous row does not satisfy its condition, is further away
-  than GAP, or does not exist.
+    names           A            B
+    rows            7  8  9 | 9 10 11       rows of the partition, by their place in it
+    index in match  0  1  2 | 3  4  5
+
+Where a match uses a run whose first row is the first row read of its partition, a ``Certifier``
+reads back: the run begins there if the previous row does not satisfy its condition, is
+further away than GAP, or does not exist.
 """
 
 from __future__ import annotations

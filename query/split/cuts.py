@@ -15,9 +15,11 @@ the whole stream finds from there on.  Without convergence there is no cut.  Lim
 ``PROBE_EVENTS``, from one reach of a match before the tick to three behind.  AFTER MATCH SKIP TO a
 variable is cut only where no match crosses.
 
-Also here:
-
-* The matches that all events up to a tick decide, for live queries.
+For live queries, ``KnownPart`` finds the matches that all events up to a tick decide.  The part
+begins at a cut, so that the search is that of the whole stream, and ends at the watermark without
+treating it as the end of the stream.  All matches found are matches of the whole stream, whatever
+follows, and all that begin behind the cut and are decided are found.  Under EVENT SELECTION a match
+is decided with its last event, else when all matches of its partition that begin before it are.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ part           its matches
 =============  ==========================================================================
 SpanPart       those in some of the replay intervals
 RangePart      those that begin in a range of time, except for rows carried over a cut
-IndexPart      a share of those of a range, by match number (``index_parts``)
+IndexPart      a share of those of a range, by match number (``planning``)
 SharePart      those of the partitions whose keys hash to its number
 =============  ==========================================================================
 
@@ -18,10 +18,13 @@ A cut of time is a tick, and the rows after it that still belong to the part bef
 A part needs only events within its ``ticks``.  MATCH_NUMBER would count per part, so such a pattern
 is only divided between partitions.
 
-Also here:
+``Reach`` bounds how far a match extends from an event, in ticks, and where the rows around a range
+lie.  A match with an event on each side of ``tick`` begins at or after ``back(tick)``; one that
+begins at or before ``tick`` ends at or before ``ahead(tick)``.  A greatest length bounds only
+matches of neighbouring rows; above ``LENGTH_MAX`` it counts as no bound.
 
-* How far a match reaches from an event, in ticks, and where the rows around a range lie.
-* Groups of partitions by a hash of their keys, which is the same in every process.
+Partitions are grouped by a hash of their keys, which is the same in every process.  Equal keys hash
+alike: nulls, zeros of both signs, all NaNs.
 """
 
 from __future__ import annotations

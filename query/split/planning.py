@@ -10,13 +10,26 @@ whole stream; PARTITION BY                         groups of partitions
 anything else                                      one
 =================================================  =====================================
 
-Also here:
+Parts by match number serve where one window holds more matches than a part should.  Every process
+counts the range itself on the same snapshot, so each match belongs to exactly one share.  Only for
+SKIP TILL ANY MATCH with one row per match.
 
-* Parts by match number, where one window holds more matches than a part should.
-* The expected work of SKIP TILL ANY MATCH: events, and the matches that begin there.
-* Ranges of time as parts: their cuts, and what they read beyond.
-* Long replay intervals, divided in time, so that several executors share one.
-* Groups of replay intervals of about the same number of events, as parts that can be sent.
+The expected work of SKIP TILL ANY MATCH is events plus the matches that begin there.  Matches may
+grow with a power of the events in a window, so time is cut into ranges that balance events plus
+matches, and a stretch heavier than a range is divided by match number.  The result affects how work
+is divided, never the matches.  A stream of more than ``parts.Budget`` events is sampled.
+
+Finding cuts reads a share of the stream (``parts.Budget``) on one processor.
+
+Long replay intervals are divided in time, so that several executors share one.  Cuts (``cuts``) are
+placed at nearby leaf borders; nothing is open at either end of the interval.  The parts find each
+match of the interval once, with or without late events.  An interval stays whole if time cannot be
+cut (``parts.reach_of``), a neighbour has events of the same time, it belongs to one partition, or
+it has few events.
+
+Other replay intervals are grouped into parts with about the same number of events.  Any group finds
+its matches without the others (under PARTITION BY, per partition); near late events the rows of all
+partitions stay together.  A part keeps positions of the whole stream.
 """
 
 from __future__ import annotations

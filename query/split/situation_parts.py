@@ -11,9 +11,16 @@ SituationShare   those of the partitions whose keys hash to its number
 SituationSpans   those in some of the replay intervals
 ===============  ==========================================================================
 
-Also here:
+A query over situations is divided so that parts have each match once, ranges in time order:
 
-* Divide a query over situations; the parts have each match once, ranges in time order:
+=================================================  =====================================
+the plan, the clause                               parts
+=================================================  =====================================
+replay intervals                                   groups of intervals
+whole stream; WITHIN, or durations that bound it   ranges of time, fewer with a long reach
+whole stream; PARTITION BY                         groups of partitions
+anything else                                      one
+=================================================  =====================================
 """
 
 from __future__ import annotations

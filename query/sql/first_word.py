@@ -1,8 +1,6 @@
-"""Classification of a statement by its first word, for routing only.
+"""Routing by the first word of a statement: reads or changes, and INSERT with many parameter rows.
 
-Also here:
-
-* Many parameter rows for one ``INSERT INTO s (...) VALUES (?, ...)``, as one append.
+Many rows for one ``INSERT INTO s (...) VALUES (?, ...)`` become one append.
 """
 
 from __future__ import annotations

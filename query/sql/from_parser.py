@@ -6,9 +6,9 @@
 
 ``RECENT`` before such a join and ``WITHIN`` behind it are aliases only if quoted or after AS.
 
-Also here:
-
-* DuckDB's expressions where sqlglot, which accepts many dialects, parses differently.
+Expressions follow DuckDB where sqlglot, which accepts many dialects, parses differently.  For
+example, ``5 ! IN (120)`` is true in DuckDB (a factorial), not ``5 NOT IN (120)``.  Limit: ``->``
+binds as other JSON operators do, tighter than in DuckDB.
 """
 
 from __future__ import annotations

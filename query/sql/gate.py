@@ -6,9 +6,9 @@ can be much larger than their arguments need literal sizes, also as ``x.f(n)`` a
 x WHEN, lambdas, alias references); their total is computed beforehand and limited.  Implementations
 of listed functions are trusted, and memory is bounded by the executor.
 
-Also here:
-
-* Conversions that the executor would do with silent loss: refused.
+Conversions that the executor would do with silent loss are refused.  These are numbers beyond
+DOUBLE (read as infinity) and digits that a time type cannot hold (``sql_types``).  Rounding to
+DECIMAL's digits and to integers, except the time, is allowed.
 """
 
 from __future__ import annotations

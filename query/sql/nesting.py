@@ -4,9 +4,7 @@ A text costs at most reading ``TOKENS_MAX`` tokens (about 0.1 ms each), under th
 limit; long texts are parsed one at a time.  Texts within ``BRACKETS_MAX`` do not exhaust the stack:
 ``headroom`` raises the recursion limit of all threads while in use.
 
-Also here:
-
-* Tokenizer that checks the query's limits on the way, as the longest texts take seconds.
+The tokenizer checks the limits as it goes, because the longest texts take seconds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,14 @@
-"""Syntax tree of a row pattern; ``at`` is an offset in the SQL text, ignored by equality.
+"""Row patterns: syntax tree, and a recursive-descent parser, as ``?`` and ``{- -}`` are not SQL::
 
-Also here:
+    alternation   := concatenation ('|' concatenation)*
+    concatenation := quantified*
+    quantified    := primary [ ('*' | '+' | '?' | '{' bounds '}') ['?'] ]
+    primary       := name | '(' [alternation] ')' | '^' | '$' | '{-' alternation '-}'
+                   | 'PERMUTE' '(' alternation (',' alternation)* ')' | '[^' name+ ']'
 
-* Recursive-descent parser of PATTERN, whose symbols (``?``, ``{- -}``, ``$``) are not SQL's::
+Unquoted names are folded to upper case, as in the standard.  ``[^ ]`` (absence) is an extension for
+SKIP TILL strategies, which the binder checks.  ``at`` is an offset in the SQL text, ignored by
+equality.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ become ``int64`` if every value fits, else ``decimal128(38, 0)``; intervals ``du
 has months, else ``month_day_nano_interval``.  Of a streamed result the first ``SETTLED_ROWS`` rows
 decide; a later value that does not fit raises ResourceLimit.
 
-Also here:
-
-* Time literals, parsed the same everywhere, whatever the executor does.
+Time literals are parsed the same everywhere, whatever the executor does.  The executor drops the
+offset of a text cast to TIMESTAMP, truncates digits, and rejects ``T13Z`` and a decimal comma.
+Literals and parameters cast to a time type, or compared with a time column, are replaced; offsets
+convert to UTC, and digits that the type cannot hold are an error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Parsing of statements that change a stream, one node each.
-
-::
+"""Parsing of Chronicle's own statements, one node each::
 
     DELETE FROM s [WHERE condition]         TRUNCATE [TABLE | STREAM] s
     UPDATE s SET a = expression, ... [WHERE condition]
@@ -11,12 +9,30 @@
     ALTER STREAM s RENAME TO r
     ALTER STREAM s SET (option = value, ...)
 
-Also here:
+CREATE STREAM has columns, or ``s [TIMESTAMP BY t] [WITH (k = v, ...)] AS SELECT ...``.  CREATE and
+DROP INDEX have one or two attributes, or an expression.
 
-* CREATE STREAM: columns, and ``s [TIMESTAMP BY t] [WITH (k = v, ...)] AS SELECT ...``.
-* The target of CREATE and DROP INDEX: one or two attributes, or an expression.
-* Parsing of statements on live queries and roll-ups, one node each::
-* Parsing of statements on views, one node each.
+Live queries and roll-ups::
+
+    CREATE LIVE QUERY [IF NOT EXISTS] name [INTO sink] [START AT {FIRST | NOW | time}]
+      [DELAY interval] [IDLE AFTER interval | IDLE NEVER]
+      [LATE {CORRECT [FOR interval] | IGNORE}]
+      [EMIT {ON CLOSE | ON CHANGE EVERY interval}] [WITH (option = value, ...)] AS select
+    DROP LIVE QUERY [IF EXISTS] name [KEEP RESULTS]
+    ALTER LIVE QUERY name {PAUSE | RESUME | REFRESH [FROM t TO t]}
+    CREATE ROLLUP [IF NOT EXISTS] name [DELAY interval] [IDLE AFTER interval | IDLE NEVER]
+      [WITH (option = value, ...)] AS select
+    DROP ROLLUP [IF EXISTS] name
+
+Options may be in any order before AS (behind the SELECT, ``EMIT`` would be an alias).  Keywords are
+lower-case strings in the node, values expressions; ``meta["query"]`` is the SELECT's offset.
+
+Views::
+
+    CREATE [OR REPLACE] VIEW [IF NOT EXISTS] v AS SELECT ...
+    DROP VIEW [IF EXISTS] v [CASCADE]
+    SHOW VIEWS
+    SHOW CREATE VIEW v
 """
 
 from __future__ import annotations

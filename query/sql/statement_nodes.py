@@ -29,7 +29,7 @@ class DropStream(StatementNode):
 
 
 class AlterStream(StatementNode):
-    """``action`` as in ``change_clause``; ``column``: ColumnDef or identifier; ``to``: new name."""
+    """``action``: of ``statement_clauses``; ``column``: ColumnDef, identifier; ``to``: new name."""
 
     arg_types = {  # noqa: RUF012
         "this": True, "action": True, "column": False, "to": False, "kind": False,
@@ -92,7 +92,7 @@ class Explain(StatementNode):
 
 
 class CreateLive(StatementNode):
-    """See ``live_clause``."""
+    """See ``statement_clauses``."""
 
     arg_types = {  # noqa: RUF012
         "this": True,

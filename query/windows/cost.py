@@ -12,16 +12,13 @@ With ``S`` non-empty slices (evenly filled; at most one per event), ``W`` window
              + min(pages, S) * page                   where leaves are compressed
              + S * slice_swept + S * F * slice_field + W * window
 
-Costs are linear in the constants, so ``calibration`` can fit them.  The thesis multiplies the
-merges of one slide; here leaves and zones are upper bounds, because slides smaller than a leaf
-share it.
+Costs are linear in the constants, so they can be fitted.  The thesis multiplies the merges of one
+slide; here leaves and zones are upper bounds, because slides smaller than a leaf share it.
 
-Also here:
-
-* Measures the constants of the cost model (``cost``) on this machine, in a few seconds. Constants
-  are fitted by least squares of relative errors to minima of thread CPU time. A constant that the
-  data does not determine is the default times the machine's speed (median of measured over
-  predicted), and none deviates from that by more than ``STRAY_MAX``.
+``calibrate`` measures the constants on this machine, in a few seconds.  Constants are fitted by
+least squares of relative errors to minima of thread CPU time.  A constant that the data does not
+determine is the default times the machine's speed (median of measured over predicted), and none
+deviates from that by more than ``STRAY_MAX``.
 """
 
 from __future__ import annotations

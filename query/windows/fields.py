@@ -2,15 +2,13 @@
 
 Result types are those of the executor: count int64, avg float64, min and max the attribute's type,
 sum float64 or, for integers and booleans, decimal128(38, 0), exact (InvalidArgument beyond 38
-digits).  first and last include nulls.  The relative error of deviations is below
-``n * 2**-52 * (1 + |mean| / deviation)`` for n values.  The tree stores no min and max of strings,
-binaries and decimals, and no sums of decimals; ``supports`` is then false.
+digits).  first and last include nulls.  The relative error of deviations is below ``n * 2**-52 * (1
++ |mean| / deviation)`` for n values.  The tree stores no min and max of strings, binaries and
+decimals, and no sums of decimals; ``supports`` is then false.
 
-Also here:
-
-* Aggregates of windows from partial aggregates of smaller windows (grains) in a roll-up. Grains
-  become events whose time is the number of the query's window. A 128-bit partial becomes two
-  attributes: ``sum = 2**64 * sum(upper, signed) + sum(lower, unsigned)``.
+A roll-up's smaller windows (grains) have partial aggregates, from which larger windows are
+computed.  Grains become events whose time is the number of the query's window.  A 128-bit partial
+becomes two attributes: ``sum = 2**64 * sum(upper, signed) + sum(lower, unsigned)``.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ A merged group equals one computed from all its events, except for the sign of a
 maximum.  Only order-independent aggregates are stored (``is_kept``).  Beyond ``GROUPS_MAX`` groups
 the earlier half of the windows is dropped.
 
-Also here:
-
-* Dense codes for combinations of group key values, across batches. Equality is that of GROUP BY:
-  null = null, NaN = NaN, -0.0 = 0.0.
+Combinations of group key values get dense codes, stable across batches.  Equality is that of GROUP
+BY: null = null, NaN = NaN, -0.0 = 0.0.
 """
+
+# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
@@ -98,9 +98,6 @@ def _numbered(columns: Sequence[pa.Array]) -> tuple[Words, Words]:
     firsts = np.empty(int(local.max()) + 1, np.int64)
     firsts[local[::-1]] = np.arange(len(local) - 1, -1, -1)
     return local, firsts
-
-
-# mypy: disable-error-code="no-untyped-def"
 
 
 Groups = tuple[Words, Words, Words]

@@ -1,13 +1,20 @@
 """Windows with group keys, such as ``GROUP BY window_start, icao24``, in one pass over the events.
-Slices are joined to windows key by key, without subtraction; cost: events plus output rows.
-Memory: the non-empty slices and keys of one window (at most ``BUFFER_BYTES_MAX``), and active keys.
+Slices are joined to windows key by key, without subtraction; cost: events plus output rows. Memory:
+the non-empty slices and keys of one window (at most ``BUFFER_BYTES_MAX``), and active keys.
 
-Also here:
+Kernels map events to groups, and groups of slices to groups of windows.  Each key has two stacks as
+in ``slide``, in nodes of a shared pool::
 
-* Kernels for windows with group keys: events to groups, groups of slices to groups of windows.
-* Sessions per key: ``SESSION(s, t, gap, k)``, and sessions grouped by keys. Sessions are numbered
-  by first event, independently of batches. A *piece* is a run of one key in a batch without a
-  pause; a key's first piece may continue its open session.
+    key a   [suffix]-[suffix] | [slice]-[slice]-[slice]     back = total of the slices
+    key b                     | [slice]                     back = that slice
+    key c   (no node: not active)
+
+A node has its slice number, its partial and its neighbours.  ``links`` has per key the first node,
+the first that is not a suffix, and the last; -1 for none.
+
+Sessions per key are ``SESSION(s, t, gap, k)``, and sessions grouped by keys.  Sessions are numbered
+by first event, independently of batches.  A *piece* is a run of one key in a batch without a pause;
+a key's first piece may continue its open session.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Partials of slices from events (replay), and merging of sources.
-A *chunk* is slice numbers int64[n], ascending, and partials int64[n, words].  A source iterates
-over ascending chunks, where the first number may repeat the last one of the chunk before.
+"""Partials of slices from events (replay), and merging of sources.  A *chunk* is slice numbers
+int64[n], ascending, and partials int64[n, words].  A source iterates over ascending chunks, where
+the first number may repeat the last one of the chunk before.
 
-Also here:
-
-* Session windows by replay; the open session is carried from batch to batch as a partial.
+Session windows are computed by replay; the open session is carried from batch to batch as a
+partial.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Windows from slices: each slice enters once and leaves once (thesis 3.3.1).
-Nothing is subtracted.  Amortised cost: two merges per window and two per slice; empty windows cost
-nothing.  Memory: the non-empty slices of one window, at most ``BUFFER_BYTES_MAX``.
+"""Windows from slices: each slice enters once and leaves once (thesis 3.3.1).  Nothing is
+subtracted. Amortised cost: two merges per window and two per slice; empty windows cost nothing.
+Memory: the non-empty slices of one window, at most ``BUFFER_BYTES_MAX``.
 
-Also here:
-
-* The compiled slide: joins slices to windows with two stacks in one buffer, without subtraction.
-  Slice numbers are halved and compared, never doubled or added to, so no 64-bit number overflows.
+The kernel joins slices to windows with two stacks in one buffer.  Slice numbers are halved and
+compared, never doubled or added to, so no 64-bit number overflows.
 """
 
 from __future__ import annotations

@@ -21,9 +21,16 @@ ticks needs all 64: there each tick is a slice with its own number, and window k
 ``2k`` or, for an odd origin, ``2k + 1`` (``Pairing``).  Windows beyond the tick range are shown
 clipped; with a slide of one tick, windows that would begin before the smallest tick are omitted.
 
-Also here:
+Calendar windows are days, weeks, months and years in a time zone.  Between two changes of length
+they are ordinary time windows, so a ``Calendar`` is a sequence of *pieces*, each evaluated as time
+windows by tree or by replay::
 
-* Calendar windows: days, weeks, months and years in a time zone.
+    days in Berlin    |24h|24h|24h|23h|24h|24h| ... |24h|25h|24h|24h|
+    pieces            |-----------|---|-------- ... ----|---|-------|
+
+Months and years count from January 1970, days from 1 January 1970, whole weeks from a Monday.  A
+window begins at local midnight: the first one where clocks are set back across it, the change where
+it is skipped; a day that is skipped altogether has no window.
 """
 
 from __future__ import annotations

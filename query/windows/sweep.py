@@ -12,11 +12,9 @@ Every event in the bounds is absorbed exactly once, and no byte is used before i
 verified.  Cost: one merge per child of the nodes and per zone of the leaves that a boundary cuts,
 and 512 events per boundary.  Compressed chunks are decompressed page by page outside the kernels.
 
-Also here:
-
-* The compiled sweep over entry tables, zones and events; see ``sweep`` and ``kernels``. Open
-  slice and counters are carried from call to call in ``state``. Leaf offsets are those of
-  ``store/layout.py``, asserted at the end of this file.
+The kernels work on entry tables, zones and events (see ``kernels``).  Open slice and counters are
+carried from call to call in ``state``.  Leaf offsets are those of ``store/layout.py``, asserted at
+the end of this file.
 """
 
 from __future__ import annotations

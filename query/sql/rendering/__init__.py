@@ -5,7 +5,7 @@ quoted name there could inject SQL.  Here text from a user is only ever an ident
 quotes, a literal, or a member of a closed list; anything else is refused with its position.
 Operands are parenthesised wherever precedence could matter.
 
-Reading order: ``vocabulary`` (closed lists), ``forms`` (the table), ``expressions``, ``queries``.
+Reading order: ``forms`` (closed lists, the table), ``expressions``, ``queries``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Table of forms: per node class its permitted arguments and its renderer.
 
-Also here:
-
-* Closed lists of the words that text for the executor may contain besides names and literals.
+Words that are neither names nor literals come from closed lists.
 """
 
 from __future__ import annotations
