@@ -348,7 +348,7 @@ def _root(
         relations = {}
         if sites:  # imports datasets only if needed
             with LOADING:
-                from ..relational.scans import without_rows
+                from ..relational.datasets import without_rows
 
             relations = {site.relation: without_rows(site.columns) for site in sites}
         values = planning.given(written.parameters)

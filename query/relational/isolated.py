@@ -26,8 +26,9 @@ from ...isolation.channel import ChannelClosed, Garbage
 from ...isolation.pool import Pool, PoolSpec, WorkerLease, open_pool
 from ...isolation.region import Region
 from ..contract.cancellation import QueryControl
+from .datasets import ScanDataset
 from .interface import Answer, RelationalExecutor, RelationalQuery, translated
-from .scans import SPILL_BYTES, Failure, ReadFilter, ScanDataset
+from .scans import SPILL_BYTES, Failure, ReadFilter
 
 CREDIT_MAX = 64
 SMALL_ROWS = 4096

@@ -136,7 +136,7 @@ class Execution:
         if isinstance(root, Relational):
             if root.inputs:
                 with LOADING:
-                    from ..relational.scans import ScanDataset
+                    from ..relational.datasets import ScanDataset
 
             for name, leaf in root.inputs:
                 relation = self._open(leaf)

@@ -11,8 +11,8 @@ from ..contract.explanation import Operator
 from ..plan.nodes import Match
 from ..replay.replay_plan import ReplayPlan
 from ..replay.run_plan import ReplayRun, run_match
+from .clause_operator import LIMITS, ClauseOperator
 from .context import RunContext
-from .scan_relations import LIMITS, ClauseOperator
 
 
 class MatchOperator(ClauseOperator[Match, ReplayRun]):

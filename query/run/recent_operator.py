@@ -34,8 +34,9 @@ from ..replay.cost import READ_GAP, Weights
 from ..replay.planning import plan_match
 from ..replay.spans import Spans
 from ..replay.timeline import Timeline
+from .clause_operator import LIMITS
 from .context import Relation, RunContext
-from .scan_relations import LIMITS, figures_of
+from .scan_relations import figures_of
 
 Ints = npt.NDArray[np.int64]
 

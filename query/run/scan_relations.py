@@ -5,10 +5,8 @@ All scans see one snapshot per stream and apply pushed filters.
 
 from __future__ import annotations
 
-import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,20 +15,15 @@ from ...core.ownership import LOADING
 from ...store.aggregates import LightweightAggregates
 from ...store.prune import AllOf, Prune
 from ...store.segment import ScanMetrics
-from ...store.snapshot import Snapshot
 from ..binding.tree_aggregates import one_row, one_row_schema, result_table
 from ..conditions.exact_filters import exact_filter
 from ..conditions.pushed_filters import Split, split_filter
 from ..conditions.ranges import TICK_MAX, TICK_MIN, describe, half_open, range_text
 from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator, Regions
-from ..pattern.matcher import MatchLimits
-from ..plan.nodes import Match, Scan, SituationMatch, TreeAggregate
+from ..plan.nodes import Scan, TreeAggregate
 from ..relational.evaluation import evaluated_by
 from ..relational.interface import RelationalExecutor
-from ..replay.regions import regions_of
-from ..replay.replay_plan import ReplayPlan
-from ..replay.run_plan import ReplayRun
 from .context import Relation, RunContext
 
 if TYPE_CHECKING:
@@ -260,78 +253,3 @@ def _listed(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     return tuple(str(item) for item in value)
-
-
-LIMITS = MatchLimits()
-
-Node = TypeVar("Node", Match, SituationMatch)
-Done = TypeVar("Done", bound=ReplayRun)
-
-
-class ClauseOperator(ABC, Generic[Node, Done]):
-    def __init__(self, node: Node, run: RunContext, done: Done) -> None:
-        self._node: Node = node
-        self._run = run
-        self._done = done
-        self._rows = 0
-        self._seconds = 0.0
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._node.schema
-
-    def _input(self) -> Iterator[pa.RecordBatch]:
-        assert self._node.input is not None
-        _, batches = self._run.rows(self._node.input)
-        names = self._node.compiled.columns.arrow.names
-        for batch in batches:
-            self._done.events += batch.num_rows
-            yield pa.RecordBatch.from_arrays(batch.columns, names=names)
-        self._done.ended = True
-
-    def _expect(
-        self, snapshot: Snapshot, plan: ReplayPlan, counters: Sequence[ScanMetrics]
-    ) -> None:
-        """Announce how many events a run will read."""
-        most = snapshot.count if plan.spans is None else plan.spans.total
-        self._run.control.progress.expect(counters, most)
-
-    @abstractmethod
-    def _results(self) -> Iterator[pa.RecordBatch]: ...
-
-    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        wanted = list(self.schema.names if columns is None else columns)
-        begun = time.perf_counter()
-        for batch in self._results():
-            self._rows += batch.num_rows
-            self._seconds += time.perf_counter() - begun
-            yield batch.select(wanted)
-            begun = time.perf_counter()
-        self._seconds += time.perf_counter() - begun
-
-    @abstractmethod
-    def explain(self) -> Operator:
-        """Pattern, and how it is searched; with figures after a run."""
-
-    def _figures(self) -> tuple[tuple[str, int | float], ...]:
-        if not self._run.analyze:
-            return ()
-        return (("rows", self._rows), ("time_ms", self._seconds * 1000))
-
-    def _source(self) -> Operator:
-        node, analyze = self._node, self._run.analyze
-        scan = (
-            ("stream", node.stream or "subquery"),
-            ("columns", tuple(node.compiled.input_columns)),
-        )
-        read = figures_of(self._done.metrics) if analyze and node.stream is not None else ()
-        source = Operator("Subquery" if node.stream is None else "Scan", scan, read)
-        plan = node.replay
-        if plan is None:
-            return source
-        regions = None
-        if node.stream is not None:
-            regions = regions_of(plan, self._run.snapshot(node.stream))
-        given = self._done.given if plan.spans is not None else None
-        figures = plan.figures(given) if analyze else ()
-        return Operator("Replay", plan.details(given), figures, (source,), regions)

@@ -17,8 +17,8 @@ from ..replay.tree_runs import run_tree_runs
 from ..situations.matching import details
 from ..situations.stream import SituationStream
 from ..split.situation_parts import SituationRange, situation_ranges
+from .clause_operator import LIMITS, ClauseOperator
 from .context import RunContext
-from .scan_relations import LIMITS, ClauseOperator
 
 RANGE_EVENTS = 1 << 21
 """Events per range from which on another thread is worth it."""

@@ -217,7 +217,7 @@ def test_plans_have_the_figures_of_their_scans(apart: Database) -> None:
 
 
 def test_a_limit_stops_the_producers(apart: Database, monkeypatch: Any) -> None:
-    from chronicle.query.relational.scans import ScanDataset
+    from chronicle.query.relational.datasets import ScanDataset
 
     made: list[ScanDataset] = []
     begin = ScanDataset.narrowed
