@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from chronicle.errors import InvalidArgument, SqlError
 from chronicle.query.pattern import match_stream, matcher
+from chronicle.query.pattern import search as codes
 from chronicle.query.pattern.advancing import AdvancingMatch, marks_ends
 from chronicle.query.pattern.compiled import InputColumns, compile_match
 from chronicle.query.pattern.results import Decided
@@ -205,12 +206,12 @@ def test_small_steps_cost_what_the_events_cost(
         search = getattr(matcher, name)
 
         def call(*arguments: Any, search: Any = search) -> int:
-            before = int(arguments[-2][search.STEPS])
+            before = int(arguments[-2][codes.STEPS])
             attempts = arguments[-3]
             waited.append(int((attempts.start >= 0).sum()))
             resumed.append(int((attempts.where >= 0).sum()))
             status = int(search(*arguments))
-            counted.append(int(arguments[-2][search.STEPS]) - before)
+            counted.append(int(arguments[-2][codes.STEPS]) - before)
             return status
 
         monkeypatch.setattr(matcher, name, call)

@@ -13,6 +13,7 @@ import pytest
 
 from chronicle.errors import QueryTimeout, ResourceLimit
 from chronicle.query.pattern import matcher
+from chronicle.query.pattern import search as codes
 from chronicle.query.pattern.compiled import InputColumns, MatchLimits, compile_match
 from chronicle.query.sql.match_clause import clause_of_text
 
@@ -38,9 +39,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def counting(search: Any) -> Any:
         def call(*arguments: Any) -> int:
             *_, state, _output = arguments
-            before = int(state[search.STEPS])
+            before = int(state[codes.STEPS])
             status = int(search(*arguments))
-            counted.append(int(state[search.STEPS]) - before)
+            counted.append(int(state[codes.STEPS]) - before)
             return status
 
         return call

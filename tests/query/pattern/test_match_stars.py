@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from chronicle.errors import SqlError
 from chronicle.query.pattern import match_stream, matcher
+from chronicle.query.pattern import search as codes
 from chronicle.query.pattern.compiled import InputColumns, compile_match
 from chronicle.query.sql.match_clause import clause_of_text
 
@@ -39,9 +40,9 @@ def watched(search: Any) -> Any:
 
     def call(*arguments: Any) -> int:
         _edges, stars, *_, state, output = arguments
-        before = int(state[search.RUNS])
+        before = int(state[codes.RUNS])
         status = int(search(*arguments))
-        kind, after = stars.kind, int(state[search.RUNS])
+        kind, after = stars.kind, int(state[codes.RUNS])
         places, begins = output.place[before:after], output.begin[before:after]
         first = np.flatnonzero(begins[1:] > begins[:-1])  # runs that another run follows
         long = begins[first + 1] - begins[first] > 1
@@ -297,9 +298,9 @@ def steps_of(monkeypatch: pytest.MonkeyPatch, clause: str, table: pa.Table) -> i
 
     def call(*arguments: Any) -> int:
         *_, state, _output = arguments
-        before = int(state[search.STEPS])
+        before = int(state[codes.STEPS])
         status = int(search(*arguments))
-        counted.append(int(state[search.STEPS]) - before)
+        counted.append(int(state[codes.STEPS]) - before)
         return status
 
     with monkeypatch.context() as patch:
