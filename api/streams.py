@@ -1,21 +1,13 @@
-"""One stream as its users see it: events in, events and aggregates out.
+"""One stream of a database: append, change, scan and aggregate events.
 
-Purpose
-    :class:`Stream` is the facade over a stored stream.  It turns what users have (tables, data
-    frames, lists of dicts, times as ``datetime`` or text) into what the store takes (tables in the
-    stream's schema, times as ticks) and back.
+``Stream`` converts users' data to tables in the stream's schema, and times to ticks, and back.  A
+read uses a snapshot of the time of the call.  Ranges ``[start, end)`` are half-open.  Times are
+``datetime`` for timestamps (with a zone if the type has one; Arrow scalars where ``datetime`` is
+too coarse or too narrow), ``int`` for plain ticks.  A ``filter`` for which block minima and maxima
+say nothing skips no block, but is applied exactly.
 
-Guarantee
-    Reading works on a consistent snapshot taken when the call is made.  ``[start, end)`` is
-    half-open everywhere.  Times come out as what the stream declares: ``datetime`` for timestamps
-    (with a zone when the type has one), ``int`` for plain ticks.
-
-Limits
-    A ``filter`` that min/max says nothing about is still applied exactly; it just skips no block.
-
-Also here:
-
-* Aggregates of a stream as its users see them: values in the types that the stream declares.
+Aggregates come from the tree, except minima and maxima of strings, binaries and decimals, and sums
+of decimals and of the time itself, which read the events of the range.
 """
 
 from __future__ import annotations
@@ -47,14 +39,14 @@ def _has_sum(attribute: Attribute) -> bool:
 
 
 def _of_scalar(scalar: pa.Scalar) -> Any:
-    """A Python value; times that ``datetime`` cannot hold stay Arrow scalars."""
+    """A Python value; an Arrow scalar for times that ``datetime`` cannot hold."""
     if pa.types.is_timestamp(scalar.type) and scalar.is_valid:
         return time_of(scalar.value, scalar.type)
     return scalar.as_py()
 
 
 def _as_declared(value: Any, attribute: Attribute, schema: StreamSchema) -> Any:
-    """A minimum or maximum as the attribute's type has it; the tree counts in ticks."""
+    """A minimum or maximum in the attribute's type; the tree counts in ticks."""
     type_ = attribute.type
     if pa.types.is_timestamp(type_):
         return time_of(value, type_)
@@ -69,7 +61,7 @@ def _as_declared(value: Any, attribute: Attribute, schema: StreamSchema) -> Any:
 def _of_time(
     function: str, answer: Any, snapshot: Snapshot, low: int | None, high: int | None
 ) -> Any:
-    """An aggregate of the time attribute itself."""
+    """An aggregate of the time attribute."""
     schema = snapshot.schema
     if function == "count":
         return answer.count
@@ -82,7 +74,7 @@ def _of_time(
 def _by_scan(
     function: str, attribute: Attribute, snapshot: Snapshot, low: int | None, high: int | None
 ) -> Any:
-    """An aggregate that the tree does not hold, from the events."""
+    """An aggregate that the tree lacks, computed from the events."""
     best: Any = None
     total: Any = None
     count = 0
@@ -112,12 +104,7 @@ def aggregates_of(
     low: int | None,
     high: int | None,
 ) -> dict[str, dict[str, Any]]:
-    """Aggregate attributes over the events with low <= t < high, as :meth:`Stream.aggregate`.
-
-    Raises
-    ------
-    AttributeNotFound, InvalidArgument
-    """
+    """Aggregates over the events with ``low <= t < high`` (ticks), as ``Stream.aggregate``."""
     schema = snapshot.schema
     wanted: list[tuple[str, Attribute, tuple[str, ...]]] = []
     names: list[str] = []
@@ -166,7 +153,7 @@ def aggregates_of(
 
 
 class Stream:
-    """A stream of an open database; made by :meth:`Database.stream` and :meth:`create_stream`."""
+    """A stream of an open database, from ``Database.stream`` or ``Database.create_stream``."""
 
     __slots__ = ("_database", "handle")
 
@@ -178,17 +165,16 @@ class Stream:
 
     @property
     def name(self) -> str:
-        """Name of the stream."""
         return self.handle.name
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of its events."""
+        """Arrow schema of the events."""
         return self.handle.schema.arrow
 
     @property
     def event_schema(self) -> StreamSchema:
-        """The schema with its time attribute and storage types."""
+        """The schema with the time attribute and storage types."""
         return self.handle.schema
 
     @property
@@ -198,12 +184,12 @@ class Stream:
 
     @property
     def count(self) -> int:
-        """Number of events stored."""
+        """Number of stored events."""
         return self.snapshot().count
 
     @property
     def time_range(self) -> tuple[Any, Any] | None:
-        """Times of the first and of the last event, both inclusive; None when there is none."""
+        """Times of the first and the last event, both inclusive; None if there is none."""
         snapshot = self.snapshot()
         span = snapshot.time_range
         if span is None:
@@ -212,11 +198,11 @@ class Stream:
         return from_ticks(span[0]), from_ticks(span[1])
 
     def snapshot(self) -> Snapshot:
-        """A consistent view of the stream as of now."""
+        """A consistent view of the stream, as of now."""
         return self._database.view(self.handle)
 
     def stats(self) -> dict[str, Any]:
-        """Figures of the stream: events, bytes, segments, late events."""
+        """Statistics of the stream: events, bytes, segments, late events."""
         self.snapshot()  # a reader looks at the last commit first
         return dict(self.handle.stats())
 
@@ -228,24 +214,24 @@ class Stream:
         Parameters
         ----------
         data : pyarrow.Table, RecordBatch or RecordBatchReader, pandas or polars frame, list of dict
-            Or any object with ``__arrow_c_stream__``.  Columns in any order; nullable attributes
-            may be missing.  Need not be sorted by time.
+            Or any object with ``__arrow_c_stream__``.  Columns and events in any order; nullable
+            attributes may be missing.
         durability : {"commit", "interval", "none"}, optional
-            What the store promises when this returns; the stream's setting by default.
+            Durability when this returns; by default the stream's setting.
 
         Returns
         -------
         AppendResult
             ``appended``, ``late`` (of these, older than what was stored), ``count`` (afterwards)
             and ``duplicates`` (left out, in a stream with ``unique``).  Atomic, except for a
-            reader: that is appended in parts of about 64 MB, each of them atomic.
+            reader: it is appended in parts of about 64 MB, each of them atomic.
 
         Raises
         ------
         SchemaMismatch
             Unknown, missing or duplicate columns, or types that do not fit.
         InvalidData
-            A value that does not fit, a time that is missing or not a number; with the row.
+            A value that does not fit, or a time that is missing or not a number; with the row.
         """
         handle = self._writer("append to")
         result = None
@@ -266,13 +252,10 @@ class Stream:
     def append_each(
         self, batches: Iterable[pa.RecordBatch | pa.Table], durability: str | None = None
     ) -> list[AppendResult]:
-        """Append batches in order, each as a commit of its own, all made durable together.
+        """Append batches in order, each as one commit, with one sync for all.
 
-        Returns
-        -------
-        list of AppendResult
-            One for each batch, or for those before the first that could not be appended; that one
-            raises when it comes first.
+        Returns ------- list of AppendResult     One for each batch, up to the first that failed; if
+        that is the first of all, its error is     raised.
         """
         handle = self._writer("append to")
         tables = [table for batch in batches for table in tables_of(batch, handle.schema)]
@@ -281,9 +264,9 @@ class Stream:
         return results
 
     def delete(self, where: str | None, start: object = None, end: object = None) -> int:
-        """Delete events for good: one commit, atomic, durable when this returns.
+        """Delete events permanently: one commit, atomic, durable when this returns.
 
-        Queries, indexes and live queries no longer see them; snapshots that were taken before do.
+        Queries, indexes and live queries no longer see them; earlier snapshots do.
 
         Parameters
         ----------
@@ -291,22 +274,19 @@ class Stream:
             A SQL predicate on one event; an event for which it is NULL stays.  None deletes all of
             the range.
         start, end : optional
-            Half-open range ``[start, end)`` as in :meth:`scan`; ``delete(None)`` empties the
-            stream.
+            Half-open range ``[start, end)`` as in ``scan``; ``delete(None)`` empties the stream.
 
         Returns
         -------
         int
-            Events deleted.
+            Number of deleted events.
 
         Raises
         ------
-        AttributeNotFound, InvalidArgument, SqlError
+        AttributeNotFound, InvalidArgument, SqlError, StorageFull, StorageFailed, ResourceLimit
             Nothing is deleted.
         StreamOwned
             The stream holds the rows of a live query.
-        StorageFull, StorageFailed, ResourceLimit
-            Nothing is deleted.
         """
         schema = self._writer("delete from").schema
         low = None if start is None else schema.to_ticks(start)
@@ -320,29 +300,29 @@ class Stream:
         start: object = None,
         end: object = None,
     ) -> int:
-        """Give events other values: one commit, atomic, durable when this returns.
+        """Update events: one commit, atomic, durable when this returns.
 
         Parameters
         ----------
         values : mapping of str to str
-            By column, a SQL expression over the event as it was: ``{"altitude": "altitude *
-            0.3048"}``; a text in quotes: ``{"callsign": "'DLH123'"}``.  Not the time.
+            By column, a SQL expression over the old event: ``{"altitude": "altitude * 0.3048"}``;
+            a text is quoted: ``{"callsign": "'DLH123'"}``.  The time cannot be updated.
         where, start, end
-            As of :meth:`delete`; ``where=None`` updates all of the range.
+            As in ``delete``; ``where=None`` updates all of the range.
 
         Returns
         -------
         int
-            Events that satisfy the predicate; all of them hold the new values.
+            Number of updated events.
 
         Raises
         ------
         AttributeNotFound, InvalidArgument, InvalidData, SqlError
             Nothing is changed.
-        StreamOwned
-            The stream holds the rows of a live query.
         StorageFull, StorageFailed, ResourceLimit
             Nothing is changed.
+        StreamOwned
+            The stream holds the rows of a live query.
         """
         schema = self._writer("update").schema
         low = None if start is None else schema.to_ticks(start)
@@ -350,7 +330,7 @@ class Stream:
         return self._database.update_where(self.name, values, where, low, high)
 
     def flush(self) -> None:
-        """Make everything appended so far durable."""
+        """Make all appended events durable."""
         self._writer("flush").flush()
 
     def seal(self) -> None:
@@ -358,10 +338,9 @@ class Stream:
         self._writer("seal").seal()
 
     def compact(self) -> None:
-        """Fold late runs into the segments they belong to.
+        """Fold late runs into their segments.
 
-        Afterwards no file of the stream holds an event that was deleted, but for those that a
-        reader of an earlier state still holds.
+        Afterwards only files that a reader of an earlier state uses hold deleted events.
         """
         self._writer("compact").compact()
         self._database.purge_indexes(self.name)
@@ -369,13 +348,13 @@ class Stream:
     def add_column(
         self, name: str, type_: pa.DataType, *, nullable: bool = True, default: Any = None
     ) -> None:
-        """Add an attribute at the end.  Nothing is rewritten.
+        """Add an attribute at the end, without rewriting data.
 
         Parameters
         ----------
         default : value, optional
-            What events from before read as, and those of appends that leave the column out; null
-            when not given.  Needed where ``nullable`` is false.
+            Value in older events, and in appends without the column; null by default.  Required if
+            ``nullable`` is false.
 
         Raises
         ------
@@ -384,49 +363,49 @@ class Stream:
         self._database.add_column(self.name, name, type_, nullable, default)
 
     def widen_column(self, name: str, type_: pa.DataType) -> None:
-        """Give an attribute a type that holds all values of its old one.  Nothing is rewritten.
+        """Change an attribute's type to one that holds all values of the old type, without
+        rewriting data.
 
         Raises
         ------
         AttributeNotFound
         InvalidArgument
-            The type is not wider, or an index goes by the old one.
+            The type is not wider, or an index uses the old one.
         StreamOwned
-            Live queries read the stream, or put their results into it.
+            Live queries read the stream or write to it.
         """
         self._database.widen_column(self.name, name, type_)
 
     def drop_column(self, name: str) -> None:
         """Drop an attribute other than the time, with its index; one commit.
 
-        Its values are read by nobody any more; :meth:`compact` takes them out of the files.
+        Its values can no longer be read; ``compact`` removes them from the files.
 
         Raises
         ------
         AttributeNotFound, InvalidArgument
         StreamOwned
-            Live queries read the stream, or put their results into it.
+            Live queries read the stream or write to it.
         """
         self._database.drop_column(self.name, name)
 
     def rename_column(self, name: str, to: str) -> None:
-        """Give an attribute another name; its index follows.  Nothing is rewritten.
+        """Rename an attribute, with its index, without rewriting data.
 
         Raises
         ------
         AttributeNotFound
         SchemaMismatch
-            Another column has that name, or had it when a segment was written.
+            Another column has the name, or had it when a segment was written.
         StreamOwned
-            Live queries read the stream, or put their results into it.
+            Live queries read the stream or write to it.
         """
         self._database.rename_column(self.name, name, to)
 
     def set_options(self, **options: Any) -> None:
-        """Change settings, as :meth:`chronicle.Database.create_stream` takes them.
+        """Change options, as in ``Database.create_stream``; they apply to later writes.
 
-        What is written from now on follows them; a shorter ``retention`` drops events at once,
-        None ends it; a longer one brings none back.
+        A shorter ``retention`` drops events at once, None ends it; a longer one restores none.
 
         Raises
         ------
@@ -437,22 +416,22 @@ class Stream:
     def create_index(
         self, attribute: str, *, wait: bool = True, lag_events_max: int | None = None
     ) -> None:
-        """Build a secondary index on an attribute, in the background when ``wait`` is false.
+        """Build a secondary index on an attribute.
 
-        In place of an attribute may stand two, ``"category, beat"``, or a value derived from events
-        and those before them, ``"price - PREV(price) PARTITION BY symbol"``; see
-        ``docs/indexes.md``.
-        Under load, indexes lag behind the events.  With ``lag_events_max``, an append that leaves
-        more committed events than that outside of this index builds what is missing first.
+        Parameters ---------- attribute : str     An attribute, two (``"category, beat"``), or a
+        value derived from events and those before     them (``"price - PREV(price) PARTITION BY
+        symbol"``); see ``docs/indexes.md``. wait : bool     Whether to return only when it is
+        built; else it is built in the background. lag_events_max : int, optional     An append
+        after which more committed events than this lack index entries first builds them.
         """
         self._database.create_index(self.name, attribute, wait, lag_events_max=lag_events_max)
 
     def drop_index(self, attribute: str) -> None:
-        """Remove the secondary index on an attribute; raises :class:`IndexNotFound`."""
+        """Drop the secondary index on an attribute; raises ``IndexNotFound``."""
         self._database.drop_index(self.name, attribute)
 
     def indexes(self) -> list[dict[str, Any]]:
-        """The stream's secondary indexes: attribute, state and covered fraction of each."""
+        """Secondary indexes: attribute, state and covered fraction of each."""
         return self._database.list_indexes(self.name)
 
     def _writer(self, what: str) -> EventStream:
@@ -480,19 +459,19 @@ class Stream:
         Parameters
         ----------
         start, end : datetime, str, int or date, optional
-            Half-open range ``[start, end)``; see :meth:`StreamSchema.to_ticks`.
+            Half-open range ``[start, end)``; an integer is in ticks, a time without a zone in UTC.
         columns : sequence of str, optional
-            Columns to read, in the order they shall have; all by default.
+            Columns in the order of the result; all by default.
         filter : str or pyarrow.compute.Expression, optional
             A SQL predicate such as ``"altitude > 10000 AND icao24 LIKE 'a%'"``, or an expression.
-            SQL counts NaN as the greatest value; in an expression NaN compares as in IEEE 754.
+            In SQL NaN is the greatest value; in an expression NaN compares as in IEEE 754.
         limit : int, optional
-            Stop after so many events.
+            Maximum number of events.
 
         Returns
         -------
         pyarrow.RecordBatchReader
-            Bounded memory; close it, or read it to its end.
+            Reads with bounded memory; close it, or read it to its end.
 
         Raises
         ------
@@ -534,7 +513,7 @@ class Stream:
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> Tail:
-        """Read what is appended, as it is committed, in the order of commits.
+        """Read events as they are committed, in the order of commits.
 
         Parameters
         ----------
@@ -542,23 +521,20 @@ class Stream:
             A commit (``AppendResult.version``; 0 is the beginning), the ``position`` of another
             tail, or ``"now"``.
         follow : bool
-            Whether to wait for more at the end; otherwise what is there now is all.
+            Whether to wait for more events; otherwise the tail ends at the latest commit.
         where : str, optional
             A SQL predicate on one event.
         columns : sequence of str, optional
-            In the order they shall have; all by default.
+            Columns in the order of the result; all by default.
 
-        Returns
-        -------
-        Tail
-            An iterator of record batches, with :attr:`Tail.position` to go on from; close it, or
-            use it as a context manager.  A stream that another process writes is looked at five
-            times a second.
+        Returns ------- Tail     An iterator of record batches, with ``Tail.position`` to resume
+        from; close it, or use it as     a context manager.  A stream that another process writes is
+        polled five times a second.
 
         Raises
         ------
         SnapshotExpired
-            When that place of the stream is no longer known.
+            The stream's history no longer reaches back to ``after``.
         AttributeNotFound, InvalidArgument, SqlError
         """
         if isinstance(columns, str):
@@ -572,22 +548,24 @@ class Stream:
         start: object = None,
         end: object = None,
     ) -> dict[str, dict[str, Any]]:
-        """Aggregate attributes over ``[start, end)`` from the tree, not from its inner leaves.
+        """Aggregate attributes over ``[start, end)``, from the tree without reading its inner
+        leaves.
 
         Parameters
         ----------
         functions : mapping of str to str or iterable of str
-            Per attribute, functions among count, sum, min, max, avg, first, last.
+            By attribute: count, sum, min, max, avg, first, last.
         start, end : optional
-            As in :meth:`scan`.
+            As in ``scan``.
 
-        Returns
-        -------
-        dict
-            ``{"altitude": {"avg": ..., "max": ...}}``; ``count`` counts values that are not null,
-            the others are None when there is none.  ``first`` and ``last`` are the attribute's
-            values in the first and in the last event.  Minima and maxima of strings, binaries and
-            decimals, and sums of decimals, are not in the tree: they cost a scan.
+        Returns ------- dict     ``{"altitude": {"avg": ..., "max": ...}}``; ``count`` counts values
+        that are not null,     the others are None if there is none.  ``first`` and ``last`` are the
+        attribute's values     in the first and in the last event.  Minima and maxima of strings,
+        binaries and decimals,     and sums of decimals, need a scan.
+
+        Raises
+        ------
+        AttributeNotFound, InvalidArgument
         """
         snapshot = self.snapshot()
         schema = snapshot.schema
@@ -613,7 +591,7 @@ def _scan_expression(
     names: list[str],
     limit: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    """A scan under an Arrow expression: it prunes as far as its text says, and is applied."""
+    """A scan under an Arrow expression, which prunes blocks where possible and always filters."""
     with LOADING:
         from ..query.conditions.pushed_filters import split_filter
         from ..query.conditions.ranges import TICK_MAX, TICK_MIN

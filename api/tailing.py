@@ -1,34 +1,21 @@
-"""Following a stream: what is appended, as it is committed.
+"""Tails: a stream's events as they are committed, in the order of commits.
 
-Purpose
-    A :class:`Tail` tells the events of commit after commit, to a program (:meth:`.Stream.tail`), to
-    the command line and to the server's followers alike, and goes on where it, or another one, has
-    stopped.
+Guarantee: a ``Tail`` gives every event that was committed after its start exactly once, in the
+order of commits; events of one commit in time order, ties in order of arrival.  After each event
+its position is a ``Place``, a short text from which another tail can resume::
 
-Guarantee
-    Every event that was committed after the place where it began is told exactly once.  Commits
-    come in their order; the events of one in order of time, ties as they came.  Where it stands
-    after any event is a :class:`Place`, a short text; a tail that begins there tells what comes
-    next.
+    80          all events up to commit 80
+    80.3        and 3 events of the following commit
+    57~80.3     3 events, in time order, of those committed after 57 and up to 80
 
-Layout
-    ::
+Sources: the latest commits, from memory and the log (``store.recent``).  A tail that begins earlier
+first reads the difference between that commit and the present one, in time order
+(``store.changes``), then single commits.
 
-        80          all of commit 80 and of those before it was told
-        80.3        besides, 3 events of the commit that follows
-        57~80.3     of all that was committed after 57 and up to 80, 3 events, in order of time
-
-Where the events come from
-    The store's latest commits, in memory and in its log (``store/recent.py``).  A place before
-    these is caught up with: what was committed since then and is committed now is told as one, in
-    order of time (``store/changes.py``), and from there on commit after commit.
-
-Limits
-    A place before the latest commits is known only while the log tells of it, or while a tail has
-    been catching up from there within :data:`KEPT_SECONDS`; otherwise
-    :class:`.SnapshotExpired` says so.  A truncation cannot be followed.  With a ``durability``
-    below ``commit``, a crash may take back what a tail has told.  Columns are those of the
-    beginning; one that is added later is not told.
+Limits: a place before the latest commits is valid while the log holds its commits, or within
+``KEPT_SECONDS`` after a tail began to catch up from there; otherwise ``SnapshotExpired``.  A
+truncation cannot be followed.  With a ``durability`` below ``commit``, a crash may undo events that
+a tail has given.  Columns are fixed at the start.
 """
 
 from __future__ import annotations
@@ -67,32 +54,32 @@ if TYPE_CHECKING:
 
 PIECE_ROWS = 16_384
 PIECE_BYTES = 512 << 10
-"""A piece has fewer events and bytes than this, or one event."""
+"""Exclusive limits of a piece, except for a single event."""
 
 KEPT_SECONDS = 3600.0
 PLACES_MAX = 64
-"""Places that tails of one stream may be catching up from, or have been of late."""
+"""Maximum number of places per stream from which tails catch up, now or within ``KEPT_SECONDS``."""
 
 POLL_S = 0.2
-"""How often a store is looked at that another process writes."""
+"""Poll interval for a store that another process writes."""
 
 _PLACE = re.compile(r"([0-9]{1,19})(?:~([0-9]{1,19}))?(?:\.([0-9]{1,19}))?")
 _PIN_SUFFIX = "7461696c00000000"
-"""The pins of all tails, so that one can go on where another one stopped: ``tail`` as hex."""
+"""Shared by the pins of all tails, so that one can resume another; ``tail`` in hexadecimal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a tail stands; see the module.
+    """Position of a tail.
 
     Attributes
     ----------
     position : int
-        A commit.
+        All commits up to this one were given.
     done : int
-        Events told of what follows.
+        Number of events given of what follows.
     until : int, optional
-        What follows ends with this commit and is told in order of time; it is one commit otherwise.
+        What follows ends with this commit, in time order; None: it is one commit.
     """
 
     position: int
@@ -105,7 +92,7 @@ class Place:
 
     @classmethod
     def parse(cls, text: str) -> Place:
-        """The place that a text names; raises :class:`InvalidArgument`."""
+        """Parse a place; raises ``InvalidArgument``."""
         found = _PLACE.fullmatch(text.strip())
         if found is None:
             raise InvalidArgument(
@@ -121,16 +108,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some events, and where a tail stands when it has told them.
+    """Some events of a tail, perhaps none, and its place after them.
 
-    Attributes
-    ----------
-    events : pyarrow.RecordBatch
-        May be empty.
-    place : Place
-        Behind them all.
-    late : int
-        How many events of these commits were late, told or not.
+    ``late`` counts the late events of these commits, also those that the predicate excluded.
     """
 
     events: pa.RecordBatch
@@ -142,7 +122,7 @@ class Piece:
     _until: int | None
 
     def places(self) -> pa.Array:
-        """The place behind each event, as text."""
+        """The place after each event, as text."""
         until = "" if self._until is None else f"~{self._until}"
         told = pc.binary_join_element_wise(
             pc.cast(pa.array(self._commits - 1), pa.string()),
@@ -155,10 +135,10 @@ class Piece:
 
 
 class Tail:
-    """What a stream takes in, from a place on.
+    """Iterator over the events of a stream from a place on, as ``Stream.tail`` returns it.
 
-    An iterator of record batches (never empty) that waits for the next commit, or ends where there
-    is nothing new; see :meth:`.Stream.tail`, which makes it.  For one thread at a time.
+    Gives non-empty record batches; waits for the next commit, or ends if nothing is new.  For one
+    thread at a time.
 
     Parameters
     ----------
@@ -166,10 +146,12 @@ class Tail:
         A place, or ``"now"``.
     where : str, optional
         SQL predicate on one event.
+    columns : sequence of str, optional
+        Columns in the order of the result; all by default.
     follow : bool
         Whether to wait at the end.
     control : QueryControl, optional
-        What may end it; asked often.
+        Cancellation, checked often.
     """
 
     def __init__(
@@ -211,11 +193,11 @@ class Tail:
 
     @property
     def position(self) -> str:
-        """Where this tail stands: another one with ``after`` this goes on from here."""
+        """Place of this tail, as text; pass it as ``after`` to resume."""
         return str(self.place)
 
     def close(self) -> None:
-        """Follow no more; doing so again does nothing."""
+        """Stop following; may be repeated."""
         if self._closed:
             return
         self._closed = True
@@ -252,16 +234,16 @@ class Tail:
         raise StopIteration
 
     def take(self) -> Piece | None:
-        """The next piece; None when nothing is new.  Does not wait for a commit.
+        """The next piece; None if nothing is new.  Does not wait for a commit.
 
         Raises
         ------
         SnapshotExpired
-            When this place of the stream is no longer known.
+            This place of the stream is no longer known.
         SchemaMismatch
-            When a column that is told is gone.
+            A column of the tail was dropped or changed.
         StoreClosed
-            When the store was closed, or the stream dropped.
+            The store was closed, or the stream dropped.
         """
         while True:
             if self._closed:
@@ -279,12 +261,7 @@ class Tail:
     # ------------------------------------------------------------------ where they come from
 
     def _begin(self) -> Iterator[Piece] | None:
-        """What is to be told from this place on; None when nothing is.
-
-        Raises
-        ------
-        SnapshotExpired
-        """
+        """Pieces from this place on; None if nothing is new.  Raises ``SnapshotExpired``."""
         place, published = self.place, self._published()
         if place.until is not None:
             return self._differing(place, self._pin(place.until))
@@ -321,7 +298,7 @@ class Tail:
         return handle.snapshot().version
 
     def _commits(self, after: int, upto: int) -> list[Commit | LargeCommit] | None:
-        """The commits behind one position and up to another; None where one is not remembered."""
+        """The commits in ``(after, upto]``; None if one is no longer held."""
         found = None if self._recent is None else self._recent.between(after, upto)
         if found is not None:
             return found
@@ -332,7 +309,7 @@ class Tail:
         return None
 
     def _pin(self, position: int) -> Pin:
-        """The stream as of a commit, for all tails, for a while."""
+        """Pin a commit for ``KEPT_SECONDS``, shared by all tails."""
         if position in self._held:
             return self._held[position]
         files, directory = self._handle.files, self._handle.directory
@@ -349,7 +326,7 @@ class Tail:
         return load_pin(files, directory, name)
 
     def _hold(self, position: int) -> None:
-        """Hold on to the last commit of a stream that another process may change at any moment."""
+        """Pin the last commit of a stream that another process may change."""
         if position not in self._held:
             files, directory = self._handle.files, self._handle.directory
             with suppress(SnapshotExpired):  # changed just now: the next look finds a later one
@@ -369,7 +346,7 @@ class Tail:
     def _one_by_one(
         self, commits: Sequence[Commit | LargeCommit], place: Place, upto: int
     ) -> Iterator[Piece]:
-        """Commit after commit; small ones that follow each other make one piece."""
+        """Pieces in the order of commits; adjacent small commits make one piece."""
         schema = self._present()
         group = _Group(schema)
         for commit in commits:
@@ -392,7 +369,7 @@ class Tail:
         yield self._piece(group, schema, Place(upto))
 
     def _differing(self, place: Place, after: Pin) -> Iterator[Piece]:
-        """What lies between two commits, in order of time."""
+        """Pieces of the difference between two commits, in time order."""
         before = None if place.position == 0 else self._pin(place.position)
         return self._between(place, before, after)
 
@@ -427,14 +404,13 @@ class Tail:
         return Piece(events, place, group.late, commits, ranks, whole, group.until)
 
     def _passing(self, events: pa.RecordBatch) -> pa.BooleanArray:
-        """Which events satisfy the predicate."""
         assert self._where is not None
         schema = self._handle.schema
         snapshot = BatchSnapshot(schema, _conformed(events, schema, schema.names))
         return self._database.passing(self._handle.name, snapshot, self._where, self._control)
 
     def _present(self) -> StreamSchema:
-        """The stream's schema, if it still has the columns that are told."""
+        """The stream's schema; raises ``SchemaMismatch`` if it lacks a column of the tail."""
         schema = self._handle.schema
         if schema is not self._schema:
             for field in self.schema:
@@ -457,7 +433,7 @@ class Tail:
             self._control.check()
 
     def _listen(self) -> None:
-        """Have the writer tell of commits; where it is another process, it is looked at."""
+        """Subscribe to the writer's commits; a stream of another process is polled."""
         if not self._listens and isinstance(self._handle, EventStream):
             self._handle.subscribe(self._wake)
             self._listens = True
@@ -467,7 +443,7 @@ class Tail:
 
 
 class _Group:
-    """Events of commits that follow each other, until they are a piece."""
+    """Events of adjacent commits, collected for one piece."""
 
     def __init__(self, schema: StreamSchema, until: int | None = None) -> None:
         self._schema = schema
@@ -481,11 +457,10 @@ class _Group:
 
     @property
     def full(self) -> bool:
-        """Whether it is large enough to be told."""
         return self.rows >= PIECE_ROWS or self._bytes >= PIECE_BYTES
 
     def add(self, position: int, first: int, events: pa.RecordBatch, whole: bool) -> None:
-        """Events of a commit, from a rank on; ``whole``: up to its last."""
+        """Add events of a commit from rank ``first`` on; ``whole``: up to its last."""
         self._batches.append(events)
         self._commits.append((position, first, whole))
         self.rows += events.num_rows
@@ -493,7 +468,6 @@ class _Group:
         self.place = Place(position) if whole else Place(position - 1, first + events.num_rows)
 
     def events(self, names: Sequence[str]) -> pa.RecordBatch:
-        """Some columns of all of them."""
         batches = [_conformed(batch, self._schema, names) for batch in self._batches]
         if not batches:
             return _conformed(pa.RecordBatch.from_pylist([], pa.schema([])), self._schema, names)
@@ -502,7 +476,7 @@ class _Group:
     def joined(
         self, names: Sequence[str]
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Columns, and of each event: its commit, its rank from 1, whether it is the last."""
+        """Columns, and per event: its commit, its rank from 1, whether it is the commit's last."""
         sizes = np.array([batch.num_rows for batch in self._batches], np.int64)
         told = np.array(self._commits, np.int64).reshape(-1, 3)
         ends = np.cumsum(sizes)
@@ -513,7 +487,7 @@ class _Group:
 
 
 def sliced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The events in pieces that are not large; none is empty."""
+    """Split batches into non-empty pieces within the limits."""
     for batch in batches:
         rows = batch.num_rows
         step = max(1, min(PIECE_ROWS, rows * PIECE_BYTES // max(1, batch.nbytes)))
@@ -522,7 +496,7 @@ def sliced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _conformed(batch: pa.RecordBatch, schema: StreamSchema, names: Sequence[str]) -> pa.RecordBatch:
-    """Columns of a schema out of a batch; their defaults where it is older than the column."""
+    """Columns of a schema from a batch; defaults for columns newer than the batch."""
     fields = pa.schema([schema.arrow.field(name) for name in names])
     if batch.schema.equals(fields):
         return batch

@@ -2,13 +2,11 @@
 
 Reading order, bottom up::
 
-    requests      address  calls  stream_calls  server_calls
-    answers       problems  arrow_stream  answers  known_stream
-    blocking      transport (retries, connections)  feeds (endless answers)
-                  stream_routes (for ingest, Spark and the command line)
-                  outgoing  stream  live  jobs  database
-    asynchronous  async_transport  async_feeds  async_result  async_stream  async_live
-                  async_jobs  async_database
+    requests      calls (routes as values)
+    answers       answers (JSON to objects)
+    blocking      transport (retries, errors, Arrow streams)  outgoing (users' data, checked)
+                  stream  live (live queries, feeds, jobs)  database
+    asynchronous  async_transport  async_database
 """
 
 from __future__ import annotations

@@ -1,12 +1,5 @@
-"""The asyncio version of ``database``.
-
-Also here:
-
-* The asyncio version of ``feeds``.
-* The asyncio version of ``stream``; ``count``, ``time_range`` and ``stats`` are methods here.
-* The asyncio version of ``live``.
-* The asyncio version of ``jobs``.
-* The rows of ``await db.sql(...)``.
+"""The asyncio version of ``database``, ``stream`` and ``live``, with the same methods.  ``count``,
+``time_range`` and ``stats`` of a stream are methods here.
 """
 
 from __future__ import annotations

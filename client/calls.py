@@ -1,11 +1,7 @@
-"""Requests as values, independent of how they are sent; shared by both clients.  ``stream_calls``
-has the routes of streams, this module those of SQL and live queries.  A *repeatable* call has the
-same effect when it is executed twice.
+"""Requests as values, independent of how they are sent; shared by both clients.  A *repeatable*
+call has the same effect when it is executed twice.
 
-Also here:
-
-* The routes of tokens, jobs and backups as calls; see ``docs/rest.md``.
-* The routes below ``/v1/streams/{name}`` as calls; see ``docs/rest.md``.
+The calls are those of SQL, live queries, streams, tokens, jobs and backups; see ``docs/rest.md``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""A live query of a server: ``db.live(name)``.
+"""Live queries of a server (``db.live(name)``), and its jobs.
 
-Also here:
+A feed gives every row once and in order, across lost connections and server restarts.  After
+``PATIENCE_S`` seconds of failed attempts it raises ``ConnectionFailed``.
 
-* Follows a feed of a server: every row once and in order, across lost connections and server
-  restarts. After ``PATIENCE_S`` seconds of failed attempts it raises ``ConnectionFailed``.
-* Jobs of a server: ``db.start_job(kind)`` and ``db.job(job_id)``; any process may use a job by
-  its id.
+Jobs: ``db.start_job(kind)`` and ``db.job(job_id)``; any process may use a job by its id.
 """
 
 from __future__ import annotations

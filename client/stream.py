@@ -4,11 +4,8 @@ Times, values and errors are those of the embedded stream; an append is atomic a
 an ``idempotency_key``.  Reads use a snapshot of the time of the call.  The schema is the last one
 received: on opening, describing, or after a failed append.
 
-Also here:
-
-* Name and last known schema of a remote stream, without a request.
-* The routes of a stream as methods, for ingest, Spark and the command line. Answers stay JSON;
-  only schemas and batches become objects. Users have ``RemoteStream``.
+``StreamRoutes`` has the routes as methods, for ingest, Spark and the command line: answers stay
+JSON; only schemas and batches become objects.  Users have ``RemoteStream``.
 """
 
 from __future__ import annotations

@@ -11,14 +11,21 @@ only if they were given as a list.  An Arrow stream without its end marker is an
 A connection whose answer was read completely is reused for ``IDLE_S``, less than the server's
 keep-alive.  The token is sent as is: use https beyond loopback.
 
-Also here:
+``ArrowDecoder`` decodes an Arrow IPC stream incrementally, for blocking and asynchronous readers;
+Arrow's own reader pulls from a file and takes end of file for end of stream.  It is fed bytes, says
+how many it needs next, and yields batches.  A stream is::
 
-* Server addresses, and the errors of servers that do not answer.
-* An incremental decoder of Arrow IPC streams, for blocking and asynchronous readers.
-* Converts problem documents to the errors that the embedded database would raise. The position in
-  a SQL text or the row of bad data is kept; the address and the request's id are a note on the
-  error. Anything but a problem document comes from a proxy or another server and is a
-  ``ConnectionFailed``.
+    ffffffff | length of metadata, int32 | metadata, a flatbuffer | body
+    ffffffff | 00000000                                            the end marker
+
+Only the message's kind and body length are read here, by the offsets of the flatbuffer's table:
+``header_type`` is its second field, ``bodyLength`` the fourth.  ``ended`` is True after the end
+marker only.  Bodies are not copied.
+
+Errors: a problem document becomes the error that the embedded database would raise.  The position
+in a SQL text or the row of bad data is preserved; the address and the request's id are a note on
+the error.  Anything but a problem document comes from a proxy or another server and is a
+``ConnectionFailed``.
 """
 
 from __future__ import annotations

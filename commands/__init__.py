@@ -4,14 +4,12 @@ Modules of the database are imported inside the commands, so that ``--help`` sta
 
 Reading order::
 
-    shared            options (shared options)  terminal (messages, bars)
-                      connection (the store or server)
-    answers           tables  plotting  plots  output
-    statements        sql_script  files  session  line_editing  prompt  sql
+    shared            options (and the store or server)  terminal (messages, bars)
+    answers           plots  output (tables, formats)
+    statements        session (scripts, files)  prompt  sql
     ingest            ingest
-    following         tail  live
+    following         live (also chronicle tail)
     notebooks         notebook
-    language models   mcp
-    of a server       tokens  jobs  serving
-    other commands    streams  upkeep  objects  calibrate  demonstrate  factory (its events)
+    of a server       jobs  serving (also chronicle token, mcp)
+    other commands    streams  upkeep (also objects, calibration)  demonstrate  factory (its events)
 """

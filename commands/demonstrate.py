@@ -1,4 +1,4 @@
-"""``chronicle demo``: the main features on the factory stream (``bench/factory.py``), with timings.
+"""``chronicle demo``: the main features on the factory stream (``factory``), with timings.
 Three ways to the pattern must give the same rows, else the demo fails.
 """
 

@@ -1,9 +1,7 @@
 """``chronicle live``: create, watch and drop live queries.
 
-Also here:
-
-* ``chronicle tail``: the latest events of a stream, and those that follow, written as they are
-  committed.
+``chronicle tail`` writes the latest events of a stream, and those that follow, as they are
+committed.
 """
 
 from __future__ import annotations

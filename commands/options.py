@@ -1,9 +1,6 @@
-"""Options that commands share.
+"""Options that commands share, and the store or server that a command uses.
 
-Also here:
-
-* The store or server that a command uses. A command that only reads opens the store read-only: it
-  works beside a writer and creates nothing.
+A command that only reads opens the store read-only: it works beside a writer and creates nothing.
 """
 
 from __future__ import annotations

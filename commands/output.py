@@ -1,10 +1,8 @@
 """Writes rows to stdout or a file, in the chosen format.
 
-Also here:
-
-* Tables: with lines and colours on a terminal, plain aligned columns in a pipe. Numbers and times
-  are never cut: text wraps, and if that does not suffice, columns in the middle are replaced by
-  one named ``…``. In a pipe the first batch sets the column widths.
+Tables have lines and colours on a terminal, plain aligned columns in a pipe.  Numbers and times are
+never cut: text wraps, and if that does not suffice, columns in the middle are replaced by one named
+``…``.  In a pipe the first batch sets the column widths.
 """
 
 from __future__ import annotations

@@ -5,9 +5,7 @@ The first column of times or numbers is the horizontal axis, every other numeric
 place on the axis, text columns (else the first integer column that distinguishes them) are keys,
 and each key has its own lines, at most ``LINES_MAX``.  Nulls and NaN are gaps.
 
-Also here:
-
-* Decides whether an answer is drawn, and where to.
+Options decide whether an answer is drawn, and where to.
 """
 
 from __future__ import annotations

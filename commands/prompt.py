@@ -1,12 +1,9 @@
 """The prompt of ``chronicle sql``: statements end with a semicolon; a backslash or a dot begins a
 command.  The store is open read-only; a statement that writes holds the lock while it runs.
 
-Also here:
-
-* Line editing of the prompt: completion, and a history of statements (line breaks as U+0001),
-  appended to ``$XDG_STATE_HOME/chronicle/history`` (``~/.local/state/...``, mode 0600) as they
-  are entered. Without readline, or if the history cannot be written, the prompt works without
-  them.
+Lines are completed and edited.  Statements (line breaks as U+0001) are appended to the history
+``$XDG_STATE_HOME/chronicle/history`` (``~/.local/state/...``, mode 0600) as they are entered.
+Without readline, or if the history cannot be written, the prompt works without them.
 """
 
 from __future__ import annotations

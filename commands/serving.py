@@ -1,10 +1,8 @@
 """``chronicle serve``: the server.
 
-Also here:
-
-* ``chronicle token``: tokens of a store's directory, or of a running server. A secret is printed
-  once, alone on stdout; its description goes to stderr.
-* ``chronicle mcp``: the tools for language models over stdin and stdout.
+``chronicle token`` manages tokens of a store's directory, or of a running server; a secret is
+printed once, alone on stdout, its description on stderr.  ``chronicle mcp`` serves the tools for
+language models over stdin and stdout.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Runs statements one after another against one store or server.
 
-Also here:
-
-* Splits scripts into statements, and shows positions in them. A semicolon inside quotes, dollar
-  quotes or comments does not split.
-* Files that SQL can name: ``chronicle sql --with name=file``; only options name files, never SQL.
-  CSV and JSON are read into memory once per command.
+A script is split at semicolons, except inside quotes, dollar quotes and comments.  Only options
+name files that SQL may read (``chronicle sql --with name=file``), never SQL; CSV and JSON are read
+into memory once per command.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Maintenance of a store: ``check``, ``inspect``, ``backup``, ``compact``, ``bench`` and others.
 
-Also here:
-
-* ``chronicle move`` and ``restore``: segments and backups in object storage.
-* ``chronicle calibrate``: measure this machine for the cost models of windows and patterns.
+``move`` and ``restore`` handle segments and backups in object storage; ``calibrate`` measures this
+machine for the cost models of windows and patterns.
 """
 
 from __future__ import annotations

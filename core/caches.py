@@ -1,16 +1,13 @@
-"""A cache that drops what was used least recently.
+"""An LRU cache, and cached properties without a lock.
 
-Purpose
-    :class:`Lru` bounds a mapping by the weight of its values: their number, or the bytes that
-    they take.  ``functools.lru_cache`` remembers calls; this remembers values that are put in,
-    dropped and weighed by hand.  It is too small to be worth a dependency (cachetools has it too).
+``Lru`` bounds a mapping by the weight of its values: their number, or their bytes.  It is safe for
+many threads, and its lock is free in a forked child.
 
-Guarantee
-    Safe for many threads, and free in a forked child.
-
-Also here:
-
-* A property that is computed when it is asked for first, and kept.
+``lazy`` is ``functools.cached_property`` of Python 3.12 and later, also for older versions, whose
+lock is one per class: a slow computation blocks all instances, and a forked child inherits the lock
+as held.  ``lazy`` has no lock: threads may compute a value twice, and one result stays.  So the
+value must be plain; where computing it twice matters (a process, a file), use a lock of the object.
+The object needs a ``__dict__``; a frozen dataclass has one.
 """
 
 from __future__ import annotations
@@ -26,14 +23,9 @@ Value = TypeVar("Value")
 
 
 class Lru(Generic[Key, Value]):
-    """Values by key, up to a weight; the newest stays even when it alone is heavier.
+    """Values by key, up to the weight ``limit``; the newest stays even if it alone is heavier.
 
-    Parameters
-    ----------
-    limit : int
-        Weight of all values.
-    weigh : callable, optional
-        Weight of a value, which must not change; each counts one by default.
+    ``weigh`` gives the weight of a value, which must not change; 1 each by default.
     """
 
     def __init__(self, limit: int, weigh: Callable[[Value], int] = lambda value: 1) -> None:
@@ -47,7 +39,7 @@ class Lru(Generic[Key, Value]):
         return len(self._values)
 
     def get(self, key: Key) -> Value | None:
-        """The value of a key, which becomes the most recently used."""
+        """The value of a key, which becomes the most recently used; None if absent."""
         with self._lock.lock:
             value = self._values.get(key)
             if value is not None:
@@ -55,7 +47,6 @@ class Lru(Generic[Key, Value]):
         return value
 
     def put(self, key: Key, value: Value) -> None:
-        """Remember a value, in place of an older one of the same key."""
         with self._lock.lock:
             if key in self._values:
                 self.weight -= self._weigh(self._values.pop(key))
@@ -65,20 +56,19 @@ class Lru(Generic[Key, Value]):
                 self.weight -= self._weigh(self._values.popitem(last=False)[1])
 
     def drop(self, key: Key) -> None:
-        """Forget the value of a key, if there is one."""
+        """Remove a key, if present."""
         with self._lock.lock:
             if key in self._values:
                 self.weight -= self._weigh(self._values.pop(key))
 
     def clear(self) -> None:
-        """Drop every value."""
         with self._lock.lock:
             self._values.clear()
             self.weight = 0
 
 
 class lazy(Generic[Value]):  # noqa: N801 - a decorator
-    """See the module; use it as a decorator of a method without parameters."""
+    """Decorator of a method without parameters: a property, computed once."""
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:
         self._compute = compute

@@ -1,21 +1,22 @@
-"""Times of streams as people give and read them, and the ticks that they are inside the engine.
+"""Times of streams: conversion between ticks, Python values and ISO 8601 text; durations.
 
-Purpose
-    :func:`ticks_of` reads whatever a caller means by a time, :func:`time_of` gives one back as
-    Python has it, :func:`time_text` writes it.
+``ticks_of`` reads a caller's time, ``time_of`` returns one as a Python value, ``time_text`` writes
+it.  Nothing is rounded: a time finer than its unit is refused.  Every 64-bit count of ticks has a
+text.  Texts without an offset, and naive datetimes, are UTC.  ``formats`` reads other formats than
+ISO 8601.
 
-Guarantee
-    Nothing is rounded: a time that is finer than its unit is refused, and digits are never dropped
-    in silence.  Every 64-bit count of ticks has a text.
+Times are ``int64`` counts of a unit, *ticks*, since 1970-01-01 00:00 UTC.  Any of the 2**64 ticks
+may be the time of an event; none stands for "no time".  A missing time needs a flag, or a bound
+that no event reaches.
 
-Limits
-    Texts without an offset, and naive datetimes, are UTC.  Other formats than ISO 8601 are read by
-    :mod:`chronicle.formats`.
+SQL has one type INTERVAL for months, days and times of day; Arrow's readers want ``duration[us]``,
+which has no months.  ``as_duration`` converts what fits, ``iso_text`` writes both::
 
-Also here:
+    P1Y2M3DT4H5M6.5S      zero fields are left out; PT0S is zero
+    P-1DT-2H              each field has its own sign, as in PostgreSQL and in Java
+    an interval is 16 bytes: months int32, days int32, nanoseconds int64
 
-* Ticks: how many make a second, the bounds of the 64 bits that hold them, and moving them.
-* Durations and calendar intervals: their ISO 8601 text, and when one becomes the other.
+A duration is written in days of 24 hours, as differences of UTC times have.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Ticks = TypeVar("Ticks", int, npt.NDArray[np.int64])
 
 
 def moved(ticks: Ticks, by: int) -> Ticks:
-    """A tick, or many, so much later or earlier; the last or first one where there is none."""
+    """Add ticks to one tick or many, clamped to 64 bits."""
     if isinstance(ticks, int):
         return max(INT64_MIN, min(INT64_MAX, ticks + by))
     if abs(by) > INT64_MAX:
@@ -62,19 +63,11 @@ _FIRST_CYCLE = dt.date(1600, 1, 1)
 
 
 def time_text(ticks: int, type_: pa.DataType, separator: str = " ") -> str:
-    """A time as ISO 8601 text, whatever 64-bit count of ticks it is.
+    """ISO 8601 text of any 64-bit count of ticks in the unit of the type; zoned types in UTC, with
+    ``Z``.
 
-    Arrow and Python write the years 1 to 9999 only; the years before and after have six digits and
-    a sign, as ISO 8601's expanded representation.
-
-    Parameters
-    ----------
-    ticks : int
-        Since the epoch, in the unit of the type.
-    type_ : pyarrow.TimestampType
-        A zoned one is written in UTC, with ``Z``.
-    separator : str
-        Between date and clock.
+    Years before 1 and after 9999, which Arrow and Python cannot write, have six digits and a sign
+    (ISO 8601's expanded representation).
     """
     per_second = TICKS_PER_SECOND[type_.unit]
     seconds, fraction = divmod(ticks, per_second)
@@ -92,21 +85,10 @@ def time_text(ticks: int, type_: pa.DataType, separator: str = " ") -> str:
 
 
 def ticks_of(value: object, name: str, unit: str | None) -> int:
-    """Convert a time given by a user to ticks.
+    """Convert a user's time to ticks; an integer is taken as ticks.
 
-    Parameters
-    ----------
-    value : int, str, datetime, date, numpy.datetime64, pyarrow.Scalar
-        An integer is taken as ticks.
-    name : str
-        Of the time attribute, for errors.
-    unit : str, optional
-        Of its timestamps; None where it counts plain integers.
-
-    Raises
-    ------
-    InvalidArgument
-        When the value is no time, or does not fit the unit or 64 bits.
+    ``name`` is the time attribute, for errors; ``unit`` is None for plain integers.  Raises
+    ``InvalidArgument`` if the value is no time, or does not fit the unit or 64 bits.
     """
     ticks = _ticks(value, name, unit)
     if not INT64_MIN <= ticks <= INT64_MAX:
@@ -115,10 +97,9 @@ def ticks_of(value: object, name: str, unit: str | None) -> int:
 
 
 def time_of(ticks: int, type_: pa.DataType) -> object:
-    """Convert ticks to what a time attribute of a type holds: a datetime, or an integer.
+    """Convert ticks to the value of a time type: a ``datetime`` or an integer.
 
-    Timestamps that Python's ``datetime`` cannot hold exactly (years outside 1-9999, nanoseconds)
-    come back as ``pyarrow`` scalars.
+    An Arrow scalar where ``datetime`` is not exact: years outside 1-9999, nanoseconds.
     """
     if not pa.types.is_timestamp(type_):
         return ticks
@@ -127,10 +108,7 @@ def time_of(ticks: int, type_: pa.DataType) -> object:
 
 
 def times_of(column: pa.Array | pa.ChunkedArray) -> list[object]:
-    """Convert a column of timestamps as :func:`time_of` does; None for a null.
-
-    Unlike pyarrow's own conversions, it does not load pandas.
-    """
+    """Convert a column of timestamps as ``time_of``, None for null, without loading pandas."""
     type_ = column.type
     per_second = TICKS_PER_SECOND[type_.unit]
     zone = None if type_.tz is None else _zone(type_.tz)
@@ -151,7 +129,7 @@ def _zone(name: str) -> dt.tzinfo:
 
 
 def _moment(ticks: int, per_second: int, zone: dt.tzinfo | None) -> dt.datetime | None:
-    """A datetime, naive without a zone; None where Python has none."""
+    """A ``datetime``, naive without a zone; None if Python cannot represent it."""
     microseconds, finer = divmod(ticks * 1_000_000, per_second)
     if finer:
         return None
@@ -164,7 +142,7 @@ def _moment(ticks: int, per_second: int, zone: dt.tzinfo | None) -> dt.datetime 
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Values in Python; times and dates within them that it cannot say stay Arrow's scalars."""
+    """Python values; Arrow scalars for times and dates that Python cannot represent."""
     if pa.types.is_timestamp(column.type):
         return times_of(column)
     if not _of_nanoseconds(column.type):  # of which pandas makes NaT where they are the first tick
@@ -176,14 +154,14 @@ def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def value_text(value: object) -> str:
-    """One of :func:`python_values` as text for people."""
+    """A value of ``python_values`` as text for people."""
     if isinstance(value, pa.TimestampScalar):
         return time_text(value.value, value.type)
     return str(value)
 
 
 def _of_nanoseconds(type_: pa.DataType) -> bool:
-    """Whether a type has times in nanoseconds within it, or is one."""
+    """Whether a type is or contains a time in nanoseconds."""
     if pa.types.is_timestamp(type_):
         return bool(type_.unit == "ns")
     if not pa.types.is_nested(type_):
@@ -252,7 +230,7 @@ def _ticks(value: object, name: str, unit: str | None) -> int:
 
 
 def _nanoseconds(text: str, digits: str, value: object) -> int:
-    """Nanoseconds since the epoch of a time whose fraction goes on beyond microseconds."""
+    """Nanoseconds since the epoch of a time whose fraction is finer than microseconds."""
     try:
         parsed = dt.datetime.fromisoformat(text)
     except ValueError:
@@ -291,7 +269,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def holds_intervals(type_: pa.DataType) -> bool:
-    """Whether a type is an interval or a duration, or has one inside."""
+    """Whether a type is or contains an interval or a duration."""
     if pa.types.is_nested(type_):
         return any(holds_intervals(type_.field(i).type) for i in range(type_.num_fields))
     return bool(pa.types.is_interval(type_) or pa.types.is_duration(type_))
@@ -308,7 +286,7 @@ def _parts(values: pa.Array) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def only_durations(values: pa.Array) -> bool:
-    """Whether every interval of a column is a length in microseconds: no months in it."""
+    """Whether all intervals of a column are whole microseconds without months."""
     if not len(values):
         return True
     months, days, nanos = _parts(values)
@@ -316,13 +294,7 @@ def only_durations(values: pa.Array) -> bool:
 
 
 def as_duration(values: pa.Array) -> pa.Array:
-    """An interval column as ``duration[us]``.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        When one is no length in microseconds.
-    """
+    """An interval column as ``duration[us]``; ``pyarrow.ArrowInvalid`` if a value does not fit."""
     if not only_durations(values):
         raise pa.ArrowInvalid("an interval has months and so no length in microseconds")
     if not len(values):
@@ -333,7 +305,7 @@ def as_duration(values: pa.Array) -> pa.Array:
 
 
 def _joined(*parts: Any) -> pa.Array:
-    """Text side by side, row by row."""
+    """Concatenate text columns by row."""
     typed = [pa.scalar(part, _TEXT) if isinstance(part, str) else part for part in parts]
     return pc.binary_join_element_wise(*typed, pa.scalar("", _TEXT))
 
@@ -353,7 +325,7 @@ def _field(numbers: Numbers, letter: str) -> pa.Array:
 
 
 def _seconds(numbers: Numbers, nanos: Numbers) -> pa.Array:
-    """The field of the seconds, with as many digits as there are."""
+    """The seconds field, with its significant digits."""
     if not nanos.any():
         return _field(numbers, "S")
     fraction = pc.utf8_slice_codeunits(_digits(NS_PER_SECOND + np.abs(nanos)), 1)
@@ -366,7 +338,7 @@ def _seconds(numbers: Numbers, nanos: Numbers) -> pa.Array:
 
 
 def iso_text(values: pa.Array) -> pa.Array:
-    """A column of durations or intervals as ISO 8601 text; null where it is."""
+    """A column of durations or intervals as ISO 8601 text; null stays null."""
     count = len(values)
     if not count:
         return pa.array([], _TEXT)
@@ -394,14 +366,14 @@ def iso_text(values: pa.Array) -> pa.Array:
 
 
 def _split(numbers: Numbers, size: int) -> tuple[Numbers, Numbers]:
-    """Quotient and rest, both with the sign of the number."""
+    """Quotient and remainder, both with the sign of the number."""
     sign = np.sign(numbers)
     whole, rest = np.divmod(np.abs(numbers), size)
     return sign * whole, sign * rest
 
 
 def iso_nested(value: Any) -> Any:
-    """A Python value of a nested column with the durations in it as ISO 8601 text."""
+    """A Python value of a nested column, its durations as ISO 8601 text."""
     if isinstance(value, pa.MonthDayNano):
         return iso_text(pa.array([value]))[0].as_py()
     if isinstance(value, dt.timedelta):

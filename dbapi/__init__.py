@@ -6,8 +6,8 @@ share the module and connections, not cursors.  Rows are fetched incrementally.
 
 Every statement is a commit of its own; ``rollback`` raises ``NotSupportedError`` after a change.
 
-Reading order: ``exceptions``, ``types`` (of columns and values), ``sharing`` (one store, several
-connections), ``cursor``, ``connection``, ``dialect`` (SQLAlchemy).
+Reading order: ``exceptions`` (also types), ``cursor``, ``connection`` (also sharing of a store),
+``dialect`` (SQLAlchemy).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Connections to a store or a server.  Every statement is committed when it returns.
 
-Also here:
-
-* Shares a store, which has one writer, between the connections of a process.
+A store has one writer, which the connections of a process share.
 """
 
 from __future__ import annotations

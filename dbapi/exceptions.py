@@ -1,10 +1,8 @@
 """The exceptions of PEP 249, which replace every ``ChronicleError``, their ``__cause__``, in this
 package.
 
-Also here:
-
-* Type objects and constructors of PEP 249; ``description[0][1] == NUMBER`` compares a SQL type's
-  text, such as ``"DECIMAL(10,2)"``.
+Type objects and constructors are those of PEP 249; ``description[0][1] == NUMBER`` compares a SQL
+type's text, such as ``"DECIMAL(10,2)"``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The history map: which parts of a stream's time a query replayed, looked up or skipped.
 
-Also here:
-
-* A plan as HTML: nested operators, with history maps where one read a stream.
+A plan in HTML shows nested operators, with a history map where one read a stream.
 """
 
 from __future__ import annotations

@@ -5,17 +5,15 @@ writes.  The package depends on neither store nor server.  Names load their modu
 
 Reading order::
 
-    names             kinds  typenames
-    bytes             limits  sources  packed  archives
-    records           dialect  badrows  chunks  flattening  jsonmarks  jsonchunk  jsontext
-                      lineprotocol  csvtext
-    values            isotime  decimals  converted  nestedtext
-                      local_times  time_patterns  time_rules  times  convert  time_parts
+    names             kinds (formats, column types)
+    bytes             limits  sources  archives (decompression)
+    records           dialect  chunks  flattening  jsonmarks  jsontext  lineprotocol  csvtext
+    values            decimals  nestedtext  time_text  time_rules  times  convert  time_parts
     Python objects    tables
-    typed files       arrowframes  parquetpages  int96  columnar
-    events            infer  localnumbers  layout  reader  looking
+    typed files       columnar (Arrow, Parquet)
+    events            infer  layout  reader  looking (preview)
     in a worker       decoder  isolated
-    output            jsonout  writers
+    output            writers
 """
 
 from __future__ import annotations

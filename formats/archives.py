@@ -4,9 +4,7 @@
 row: dates and times as ISO text, numbers with all digits, formulas by their stored value; text that
 looks like a number stays text.  Workbooks need openpyxl, which holds its string table in memory.
 
-Also here:
-
-* Decompression (gzip, zstd) that counts bytes and stops at a limit, whatever a header declares.
+Decompression (gzip, zstd) counts bytes and stops at a limit, whatever a header declares.
 """
 
 from __future__ import annotations

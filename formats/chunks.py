@@ -3,9 +3,7 @@
 A chunk is parsed by type first; if that fails, as text, with all broken records.  Records are
 numbered from 0 in a chunk, broken ones included; ``first_row`` counts from 1 in the source.
 
-Also here:
-
-* Rows that cannot be read as events, and the policy for them, called with each ``BadRow``.
+The policy for rows that cannot be read as events is called with each ``BadRow``.
 """
 
 from __future__ import annotations

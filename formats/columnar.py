@@ -1,14 +1,27 @@
 """Reading Parquet and Arrow: typed batches as the chunks that text readers give.
 
 Truncated input is an error: an Arrow stream must have its end marker.  Sizes are checked before
-decoding (``arrowframes.py``, ``parquetpages.py``), batches before use (``core/soundness.py``); an
-invalid batch is an error of the file.  Memory: some pages per column, or one Arrow batch.
+decoding, batches before use (``core/soundness.py``); an invalid batch is an error of the file.
+Memory: some pages per column, or one Arrow batch.
 
-Also here:
+Arrow: a compressed buffer states its decoded size in its first eight bytes, and the library
+allocates that much at once.  Nothing is allocated for a length that the source has no bytes for.
+Flatbuffer fields read (format/Message.fbs and File.fbs of Apache Arrow)::
 
-* Checks of the sizes that Arrow messages declare, before anything is decoded.
-* Check of the sizes that Parquet pages declare, before any page is decompressed.
-* INT96 times of Parquet (a day and nanoseconds in it), read without overflow.
+    Message          1 type of header   2 header   3 body length
+    RecordBatch      0 rows   1 nodes   2 buffers (offset, length)   3 compression
+    DictionaryBatch  0 id     1 RecordBatch
+    Footer           2 dictionaries   3 record batches (offset, metadata length, body length)
+
+Parquet: a page header is a Thrift struct in the compact protocol (parquet.thrift): 1 type, 2
+uncompressed size, 3 compressed size; 5, 7, 8 header of the kind of page.  A field begins with a
+byte: four bits of distance to the previous field id, four bits of type.  Encrypted files are
+refused.
+
+INT96 times (a day and nanoseconds in it) are read without overflow; Arrow wraps around: nanoseconds
+outside 1678 to 2261, microseconds beyond five-digit years.  Columns are read in several units and
+compared: a batch has microseconds if exact, else nanoseconds, else text (an error inside lists and
+structs), whose values that do not fit become bad rows.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@ A number has at most 38 digits, those before the point plus those requested afte
 not fit are reported.  Arrow casts texts that surely fit, Python's ``decimal`` the rest: beyond 38
 digits Arrow wraps, and exponents far below zero crash the process (libarrow 26).
 
-Also here:
-
-* A converted column: its values, and the values that could not be converted, with reasons.
+``Converted`` has the values of a converted column, and those that could not be converted, with
+reasons.
 """
 
 from __future__ import annotations

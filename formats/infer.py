@@ -10,9 +10,9 @@ A text column becomes
 
 Four numbers in five suffice; the other values are bad.  A column without values stays undecided.
 
-Also here:
-
-* Localised numbers: ``plain_numbers`` rewrites ``1.234,56`` as ``1234.56``, still as text.
+Localised numbers: ``plain_numbers`` rewrites ``1.234,56`` as ``1234.56``, still as text.  Only
+regular groups of three with one separator are joined, without a leading zero.  With a decimal comma
+``1.5`` is not a number.
 """
 
 from __future__ import annotations

@@ -4,9 +4,12 @@
 unclosed array is an error.  A broken line costs that line only; after a broken record of an array
 the rest is read while brackets balance.
 
-Also here:
-
-* A chunk of JSON records, parsed by Arrow, or one by one in Python if some record does not fit.
+Arrow parses a chunk; Python parses it record by record if some record does not fit.  Members for
+JSON columns, which may hold anything, are removed first (``jsonmarks.py``) and preserved byte by
+byte; a form (``flattening.py``) maps the rest to columns.  Duplicate members, numbers beyond
+``float64`` and nesting beyond ``DEPTH_MAX`` make a record broken; too many keys are an error.  A
+chunk is parsed by known members first and examined only if that fails; one with too many rows times
+keys is split.  A column of objects in one record and numbers in another becomes JSON text.
 """
 
 from __future__ import annotations

@@ -3,9 +3,7 @@
 Magic bytes override suffixes.  Text without a known suffix is JSON if it starts with ``[`` or
 ``{``, else CSV.
 
-Also here:
-
-* Column types by SQL or Arrow name: ``speed=double``, ``price=decimal(10,2)``.
+Column types have their SQL or Arrow name: ``speed=double``, ``price=decimal(10,2)``.
 """
 
 from __future__ import annotations

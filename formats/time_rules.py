@@ -2,7 +2,7 @@
 
 rule            reads
 ``auto``        ISO text; numbers by magnitude, see ``times.py``
-``iso``         ISO text (see ``isotime.py``); numbers are bad values
+``iso``         ISO text (see ``time_text.py``); numbers are bad values
 ``s ms us ns``  numbers, also as text, since 1970-01-01 UTC; ISO text as well
 ``ticks``       whole numbers unchanged; the stream's time is then a plain integer
 ``%Y-%m-%d...`` text by a strptime pattern (%Y %m %d %H %M %S %f %z %b %p ...)

@@ -13,10 +13,10 @@ Years are 0000-9999; 24:00:00 is the next midnight; second 60 is the first of th
 POSIX.  Digits beyond nanoseconds must be zero.  Week dates, ordinal dates, zone names and signed
 years are not read.  Texts of one form take one Arrow cast, others a regular expression and NumPy.
 
-Also here:
-
-* Local times of a named zone to UTC, a column at a time, by Arrow's time zone kernels.
-* Times in text by strptime patterns, by DuckDB's parser, as Arrow's lacks fractions and zones.
+Local times of a named zone become UTC a column at a time, by Arrow's time zone kernels.  A time in
+a DST gap has no instant, one in an overlap two; both are reported.  A *date* is the instant at
+which its day begins: the first of two midnights, or the transition if it skips midnight.  Times by
+strptime patterns are read by DuckDB's parser, as Arrow's lacks fractions and zones.
 """
 
 from __future__ import annotations

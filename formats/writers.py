@@ -3,9 +3,24 @@
 An empty result is complete: ``[]``, a header line, a schema.  After an error the output is visibly
 unfinished, except for NDJSON and CSV, which have no end marker.
 
-Also here:
+JSON and CSV text is built by Arrow kernels a column at a time.  The memory of the joined array is
+the output.  Up to ``FEW_ROWS`` rows are written value by value to the same bytes, since a kernel
+call costs more than a value in Python. ::
 
-* Record batches as JSON or CSV text, built by Arrow kernels a column at a time.
+    type            JSON                                CSV
+    integers        all digits                          the same
+    floats          shortest form that reads back,      the same
+                    with .0 when whole
+    nan, inf        null (JSON has none)                nan, inf, -inf
+    bool            true, false                         the same
+    timestamp       "2018-08-01T05:00:00.25", with Z    2018-08-01 05:00:00.25, with Z when zoned
+                    when zoned
+    date            "2018-08-01"                        2018-08-01
+    decimal         1.50 (a number, all digits)         1.50
+    binary          base64                              base64
+    json            the value itself                    its text
+    interval        ISO 8601, "P1DT2H0.5S"              P1DT2H0.5S
+    null            null                                empty (an empty string is "")
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """Secondary indexes: the positions of attribute values in a stream's history.
 
 Reading order
-    ``storage`` (RocksDB database of a stream), ``kernels`` (loops over entries), ``keys`` (values
-    as sortable integers), ``runs`` (sorted entries of a range of positions), ``derived_values``,
-    ``looking_back`` and ``index_key`` (what an index is on), ``definitions`` (file of defined
-    indexes), ``catalogue`` (existing runs), ``opened`` (reading them), ``lookup`` (values to
-    positions), ``ahead`` (read-ahead of blocks), ``verify`` (runs against events), ``copying`` and
-    ``staged`` (indexes of copies and of bulk loads), ``stream_indexes`` (building), ``manager``
-    (indexes of all streams).
+    ``storage`` (RocksDB database of a stream), ``keys`` (values as sortable integers, loops over
+    entries), ``runs`` (sorted entries of a range of positions), ``derived_values`` and
+    ``index_key`` (what an index is on), ``definitions`` (file of defined indexes), ``opened``
+    (reading runs), ``lookup`` (values to positions), ``verify`` (runs against events), ``staged``
+    (indexes of bulk loads), ``stream_indexes`` (building), ``manager`` (indexes of all streams).
 """
 
 from .manager import StoreIndexes

@@ -10,9 +10,15 @@ Each value has a state; of several operands the highest state wins::
 Numbers equal those of a query: doubles in the written order, 32-bit floats in their own precision,
 integers exactly or UNKNOWN.
 
-Also here:
+A value like ``price - PREV(price) PARTITION BY symbol`` needs the symbol's previous event, which
+may precede the computed part.  ``last_events`` searches backwards in growing pieces::
 
-* Finds the last events of partitions before a position.
+    lowest   |<-  16384 events  ->|<- 8192 ->|<- 4096 ->| first       the part
+                .                     b            a a  .             a  b  a  c
+                .                 found in the second piece,   c has none: read down to lowest
+
+Cost: the PARTITION BY columns are read until each partition has its events, or down to ``lowest``;
+other columns only where such events are.
 """
 
 from __future__ import annotations

@@ -12,9 +12,10 @@
 Guarantee: no false negatives; false positives only where strings are cut to eight bytes, and the
 caller checks the events.  Decimals have no keys.
 
-Also here:
-
-* Kernels of the secondary indexes; keys compare as unsigned 64-bit integers.
+The kernels compare keys as unsigned 64-bit integers.  A range query finds its ends in two key
+blocks (``lower_entry``, ``upper_entry``) and sets the positions between in a bitmap (``mark``).  A
+key block is the result of ``store.packing.pack`` of sorted keys with DELTA, in zones of 512; a
+position block holds position ``i`` at bit ``i * width`` of its 64-bit words.
 """
 
 from __future__ import annotations

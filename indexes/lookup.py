@@ -4,9 +4,13 @@
 NULL, IS NOT NULL on one attribute); ``estimate_runs`` is the cardinality estimate, without reading
 blocks.  A range reads two key blocks, then only the position blocks between them.
 
-Also here:
+Blocks of many runs are requested together, while others are searched.  Fences in memory tell which
+blocks a lookup needs.  At most twice ``AHEAD_BYTES`` are ahead. ::
 
-* Read-ahead of run blocks: those of many runs are requested together, while others are searched.
+    range of values                  |-----------------|
+    fences of a run     |.......|.......|.......|.......|.......|
+    key blocks                   x                    x             where it begins and ends
+    position blocks              x       x       x    x
 """
 
 from __future__ import annotations

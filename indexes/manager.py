@@ -5,9 +5,9 @@ at a lag limit; queries are correct at any lag.  Unusable indexes do not keep a 
 they are logged, listed by ``StoreIndexes.list`` and ``check``, and retried at the next commit;
 damaged ones wait for a repair.  A reading process sees the runs after each round of the thread.
 
-Also here:
-
-* Copies the indexes of a stream into a backup.
+A backup copies the runs, without links: RocksDB files mix those of all segments.  A run that ends
+within the copy's part of its segment stays valid there.  Runs that are replaced during the copy, or
+unreadable, are rebuilt when the copy is opened for writing.
 """
 
 from __future__ import annotations

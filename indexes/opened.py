@@ -11,9 +11,7 @@ a writer cannot write   the database is opened for reading, and for writing agai
 
 ``_build_lock`` is held while writing, and taken first; ``_lock`` guards memory.
 
-Also here:
-
-* What is indexed at one moment; an immutable ``Catalogue`` for query planning.
+An immutable ``Catalogue`` says what is indexed at one moment, for query planning.
 """
 
 from __future__ import annotations

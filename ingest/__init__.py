@@ -9,9 +9,9 @@
         Target(path="chronicle-data"),
     )
 
-Reading order: ``request`` (options), ``quarantine`` (bad rows), ``report`` (counters),
-``external_sort``, ``sink`` (bulk load protocol) with ``store_sink`` and ``server_sink``, ``target``
-(chooses the sink), ``pipeline`` (read, check, sort, store), ``engines`` (chooses the engine).
+Reading order: ``request`` (options), ``report`` (counters, bad rows), ``external_sort``, ``sink``
+(bulk load protocol) with ``store_sink`` and ``server_sink``, ``target`` (chooses the sink),
+``pipeline`` (chooses the engine; read, check, sort, store).
 """
 
 from __future__ import annotations

@@ -6,9 +6,8 @@
 By default an ingest is atomic, and temporarily needs disk space for the events twice.  With
 ``commit="batch"`` each batch is atomic, and types cannot widen after the first one.
 
-Also here:
-
-* Entry to the ingest engines ``arrow`` (this process) and ``spark`` (executors).
+``ingest`` chooses between this engine and ``spark`` (executors): ``auto`` is ``spark`` if a master
+is given and the inputs have ``SPARK_BYTES_MIN`` or more.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """Counters of an ingest: ``rows == stored + duplicates + bad``, or ``good + bad`` in a dry run.
 
-Also here:
+Policies for bad rows: ``fail`` at the first, ``skip`` and count, or ``quarantine``.  A quarantine
+file is NDJSON, by default ``<store>-quarantine/<stream>-<UTC time>.ndjson``::
 
-* Policies for bad rows: ``fail`` at the first, ``skip`` and count, or ``quarantine``.
+    {"source": "f.csv", "row": 16, "line": 17, "column": "speed", "value": "abc",
+     "reason": "expected a number (double), found 'abc'", "record": "2018-08-01,abc,7"}
+
+It is created with the first bad row, and removed if the ingest stores nothing.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ and formats bring their own *entry* modules. ::
        |                       |fork
        +------channel------> worker, worker, ...      confined before they read the first byte
 
-Reading order: ``confinement`` (limits of a worker), ``without_pandas`` (an import hook),
-``nursery`` (forks workers), ``channel``
-(messages), ``inbox`` (messages for a worker's threads), ``region`` (shared memory for inputs),
-``batches`` (validated Arrow data), ``pool`` (reuse, limits, replacement).
+Reading order: ``confinement`` (limits of a worker), ``without_pandas`` (import hook), ``nursery``
+(forks workers), ``channel`` (messages, also for a worker's threads), ``region`` (shared memory for
+inputs), ``batches`` (validated Arrow data), ``pool`` (reuse, limits, replacement).
 """

@@ -5,14 +5,11 @@
 The owner sends pickles and receives JSON, so a compromised worker never controls an unpickler.
 Lengths beyond ``MESSAGE_MAX`` or the channel's limit raise ``Garbage`` before allocation.  Data is
 received into private memory, aligned to 64 bytes, that nobody else can change; therefore a worker's
-output uses the socket, not shared memory.  One thread receives; a lock serialises senders.
+output uses the socket, not shared memory.  A lock serialises senders.
 
-Also here:
-
-* Demultiplexes one channel to several threads of a worker: the first one waiting receives for
-  all, as a receiver thread would add a context switch per message. A send also receives while
-  the peer does not read, so that two senders do not deadlock. Messages that nobody expects are
-  dropped.
+Several threads of a worker share a channel: the first one that waits receives for all, as a
+receiver thread would add a context switch per message.  A send also receives while the peer does
+not read, so that two senders do not deadlock.  Messages that nobody expects are dropped.
 """
 
 from __future__ import annotations

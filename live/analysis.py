@@ -4,13 +4,11 @@ Internal columns are added, which do not change the user's rows::
 
     FROM stream                          row_form       event's time
     FROM TUMBLE | HOP(...)               window_form    window_start, and the keys
-    FROM TUMBLE_ROWS | HOP_ROWS(...)     count_form     window_id, window_end, and the keys
-    FROM SESSION(...)                    session_form   start, end, keys, whether HAVING holds
+    FROM TUMBLE_ROWS | HOP_ROWS(...)     window_form    window_id, window_end, and the keys
+    FROM SESSION(...)                    window_form    start, end, keys, whether HAVING holds
     FROM stream MATCH_RECOGNIZE (...)    pattern_form   MATCH_TIME(), MATCH_ID(), MATCH_EVENT()
 
-Also here:
-
-* SELECTs that cannot be live, as their results never become final, with suggestions.
+A SELECT whose results never become final cannot be live; it is refused with a suggestion.
 """
 
 from __future__ import annotations

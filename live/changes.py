@@ -3,9 +3,8 @@
 Equal results cause no output; a retraction repeats the result byte for byte; applied twice, the
 second difference is empty.
 
-Also here:
-
-* Whether events removed from a source since a state was built affect that state.
+``Removals`` says whether events that were removed from a source affect a state that was built
+before.  Retention removes the oldest events, which does not affect a state that begins later.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Live joins, unions and queries over subqueries, split into parts of one stream (``analysis``)::
 
     FROM a [LEFT] JOIN b ON ...              join_form      two streams in a time window
-                                             join_columns   or queries of one stream each
+                                                            or queries of one stream each
     FROM a RECENT [...] JOIN b ...           recent_form    two of any of these that have times
-    SELECT ... UNION ALL SELECT ...          union_form     of any of these
+    SELECT ... UNION ALL SELECT ...          nested_form    of any of these
     FROM (SELECT ...) [MATCH_RECOGNIZE ...]  nested_form    over the results of any of these
 
 Names and types of the columns are those of the SELECT when it is run ad hoc.

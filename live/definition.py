@@ -2,9 +2,9 @@
 
 Its progress is in the mark beside its results (``sink``).
 
-Also here:
-
-* All live query definitions of a store, by name, running or not.
+``Definitions`` has all definitions of a store, by name, running or not.  Statements hold
+``Definitions.lock`` throughout; lookups wait for it, except ``Definitions.get``.  A read-only
+process reads again at each lookup.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LiveDefinition:
         store            False: only followers see results
         columns, views   result columns, and view queries by name, as of creation
         dropping         dropped, but results may still exist
-        card             the pattern as a document (``bank.cards``), if it can share a bank
+        card             the pattern as a document (``bank.symbols``), if it can share a bank
         rollup           ``size`` and ``origin`` of its windows, in ticks
     """
 

@@ -11,9 +11,19 @@ Rows up to ``after`` were delivered (answer 200 to 299); the current request has
 ``ATTEMPTS_MAX`` failures or a 410 the delivery is *parked* until the query is resumed.  Stalled
 receivers delay others only if they occupy all ``THREADS``.  Rows dropped by retention are not sent.
 
-Also here:
+A request is signed as specified by Standard Webhooks::
 
-* A webhook request, signed as specified by Standard Webhooks.
+    POST <url>
+    webhook-id: high-1-17                       the same when it is repeated
+    webhook-timestamp: 1542888000               seconds since 1970, time of sending
+    webhook-signature: v1,<base64>              HMAC-SHA256 over "<id>.<timestamp>.<body>"
+
+    {"type": "chronicle.live.rows", "timestamp": "...",
+     "data": {"query": "high", "rows": [...]}}
+
+The key is the base64 part of ``whsec_<base64>``, 24 to 64 bytes.  The checked address is the one
+connected to (no DNS rebinding); private ones need ``ALLOW_PRIVATE``.  Redirects and proxy settings
+are ignored.  A request ends after ``DEADLINE_S`` seconds.
 """
 
 from __future__ import annotations

@@ -17,10 +17,8 @@ situations    of completion or detection  that is <= W           up to a reach b
                                                                  behind the next row
 ============  ==========================  =====================  ==============================
 
-Also here:
-
-* Relations in memory (pairs of a join, results of a subquery) queried like streams.
-* Interface of a live SELECT over any number of streams; ``OneStream`` wraps a form.
+``Combined`` is the interface of a SELECT over any number of streams; ``OneStream`` wraps a form.
+Relations in memory (pairs of a join, results of a subquery) are queried like streams.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """A live query's handle in Python, as ``db.live(name)`` returns it.
 
-Also here:
-
-* Requests of the Python API, in the form that statements have.
+``request_of`` converts Python arguments to the request of a CREATE LIVE statement.
 """
 
 from __future__ import annotations

@@ -11,9 +11,16 @@ Pairs that satisfy keys and bounds are a superset of the join's.  DuckDB adds in
 microseconds: for finer times the bounds are widened by a microsecond, and the condition itself is
 also evaluated on pairs.
 
-Also here:
+Live joins whose sides are subqueries that filter and project, rewritten to joins of streams::
 
-* Live joins whose sides are subqueries that filter and project, rewritten to joins of streams::
+    FROM a JOIN (SELECT t, k AS key, x * 2 AS twice FROM s WHERE x > 1) AS v
+      ON v.key = a.k AND v.t BETWEEN a.t - 5 AND a.t WHERE twice > 8
+
+    FROM a JOIN s AS v ON v.k = a.k AND v.t BETWEEN a.t - 5 AND a.t
+      WHERE (v.x * 2) > 8 AND (v.x > 1)
+
+Computed columns of an event that LEFT JOIN did not find are NULL, whatever the expression does with
+NULL.  Aggregates, DISTINCT, UNNEST, joins, OVER and lambdas are refused.
 """
 
 from __future__ import annotations

@@ -7,12 +7,11 @@
                                                              -p <= b.t - a.t <= q, at least 0
 
 A region reads the rows that its results can depend on, finds pairs by key and time
-(``kernels.window_join``), and evaluates conditions and SELECT on them; a step in order reads only
-new events (``join_state``).  Identity: tick of each event and its rank within side and tick.
+(``window_join``), and evaluates conditions and SELECT on them; a step in order reads only new
+events.  Identity: tick of each event and its rank within side and tick.
 
-Also here:
-
-* Cache of the rows in a live join's window, valid for one watermark.
+The cache of the rows in the join's window is valid for one watermark.  Rows are chained by key
+(``window_join``).  Rows that no event can meet any more are removed once they are half of all.
 """
 
 from __future__ import annotations

@@ -9,9 +9,7 @@
 Reaches add up.  The outer class reads a ``Derived`` snapshot, which evaluates the inner query over
 the range read.
 
-Also here:
-
-* UNION ALL of live classes into one sink; identities include the number of the SELECT.
+UNION ALL of live classes writes into one sink; identities include the number of the SELECT.
 """
 
 from __future__ import annotations

@@ -1,15 +1,19 @@
 """Live row patterns: one result per match, emitted when no later event can change it.
 
 The search of a region begins at a *cut* (``query.split.cuts``), where it is independent of earlier
-events; undecided matches are left out (``query.split.known``).  Searches are kept between steps
-(``pattern_state``) where matches are found one at a time.  Results are ordered by time, then
-identity.  A late event changes matches from the reach of a match before it to the next cut that
-depends only on later events.
+events; undecided matches are left out (``known_part``).  Searches are cached between steps where
+matches are found one at a time.  Results are ordered by time, then identity.  A late event changes
+matches from the reach of a match before it to the next cut that depends only on later events.
 
-Also here:
+The cache of a live pattern's searches lets a step in order read only its own events::
 
-* Cache of a live pattern's searches, so that a step in order reads only its own events::
-* Late events between two snapshots of a stream.
+    cut            W0                W1
+     |.. replayed ..|.. advanced over ..|
+     found by the   nothing is emitted  decided matches are the rows of the step
+     region's rule
+
+A step gives what region evaluation gives that is new at W1.  A state is valid for one watermark and
+one set of events up to it (``PatternState.holds``), and is rebuilt from the stream.
 """
 
 from __future__ import annotations

@@ -10,10 +10,17 @@ A member is as far as its own mark or the group's.  After a restart the group be
 advanced member; output already in the sinks of others is not repeated.  A member whose rows cannot
 be computed fails alone; any other error dissolves the group.  The group's lock is its members'.
 
-Also here:
+The events around late ones are cached, by partition::
 
-* Cache of the events around late ones, by partition, for a group of patterns::
-* Result rows for matches of a bank: one scan for all, then each query's SELECT.
+             first                         watermark
+    .........|==============================|- - - -       cached; steps append to it
+        |==|======|                                        late event before it: read separately,
+           late    two windows                             or the cache is rebuilt from there on
+
+The cache is invalid after any change of the stream other than commits.  It begins with
+``EVENTS_FOR_LATE`` events per step with late ones; beyond ``EVENTS_MAX`` or ``BYTES_MAX`` half is
+dropped.  One scan reads the result rows for the matches of all queries, then each query's SELECT is
+evaluated.
 """
 
 from __future__ import annotations

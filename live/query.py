@@ -14,9 +14,16 @@ are closed at W1.  A step and its mark are atomic; after a crash it is repeated.
 changes nothing, and the query stops until resumed.  Without a mark, or with unknown commits since,
 the whole output is compared with the query.
 
-Also here:
+Reconciliation finds which results late events may have changed, and corrects them::
 
-* Reconciliation: which results late events may have changed, and their corrections::
+    late events of the commits (p0, p1]          Reconciliation.late
+      |      the form knows their effects        .corrected -> .exchanged
+      |      else regions of result times        .regions
+    want = the query over the snapshots p1, in a region
+    have = the sink's net contents there
+    have - want is retracted, want - have is added         .region
+
+Regions may be too large or repeated.  Results of events that retention may have dropped stay.
 """
 
 from __future__ import annotations

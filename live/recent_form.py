@@ -11,10 +11,15 @@ A region reads its live rows, then the archive rows within the distance P before
 ``[l.te - P, l.te)``.  Late events change live rows, and live rows that end within P behind changed
 archive rows.  Identity: that of both rows, or of the live row alone.
 
-Also here:
+The rows of both sides are paired by the kernels of the historical join.  They are cached at a
+watermark::
 
-* Rows of a live recency join's sides, paired by the kernels of the historical join.
-* Cache of both sides' rows in a live recency join at a watermark::
+    archive rows      | read when a live row needs them    | kept, as they become known
+                      ........................... covered   settled
+    live rows                                               | kept
+
+*settled*: every archive row that ends before it is known.  *covered*: every known archive row that
+ends at or after it is kept, at most ``ARCHIVE_BYTES_MAX``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,14 @@
 """Live filters and projections: one result per event, final with the event.
 
-Also here:
+Simple filters are evaluated without the executor, whose planning would take longer than a step
+may::
 
-* Filters evaluated without the executor, whose planning would take longer than a step may::
+    WHERE part AND part ...     column op number, column BETWEEN numbers, column op column,
+                                a truth value                            -> row tests
+                                column = | <> text, column [NOT] IN (texts),
+                                column IS [NOT] NULL                     -> Arrow
+
+Only plain columns may be selected; rows, order and types are the executor's.
 """
 
 from __future__ import annotations

@@ -12,10 +12,17 @@
 
 A query's ``Mark`` is in the same commit as its results.  ``_seq`` has no gaps or duplicates.
 
-Also here:
+The recent output of a query is cached, by identity, to avoid reading the sink::
 
-* Cache of a live query's recent output, by identity, to avoid reading its sink::
-* Creation, checks and removal of sinks; with ``store = false`` they are in memory.
+    identity --PairNumbers--> entry     last revision, newest row, latest time
+                                |
+    row   time, revision, entry, next older row of the entry; whether it holds
+    and the result columns of each row, as stored in the sink
+
+From ``Recollection.since`` on the cache equals the sink; a restart, a failure or any other change
+of the sink invalidates it.  Retracted rows stay until compaction.  Beyond ``ROWS_MAX`` rows the
+earlier half is dropped; the queries of a store share ``BYTES_MAX`` (LRU).  With ``store = false`` a
+sink is in memory.
 """
 
 from __future__ import annotations

@@ -13,9 +13,14 @@ after the run's start::
 
 Where retention has dropped the row before a run, the run begins at the first row left, as ad hoc.
 
-Also here:
+The open runs and situations at the mark are cached::
 
-* Cache of a live query's open runs and situations at the mark::
+           reach                W0              W1
+    ....|---------------------|===============|
+          read once, matches    advanced over: the matches that become known
+          are not searched      between W0 and W1
+
+Valid for one watermark and one set of events up to it; rebuilt within the reach.
 """
 
 from __future__ import annotations

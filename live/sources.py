@@ -11,10 +11,13 @@ A stream without events holds the others back until it is idle.  An event up to 
 watermark is reported as late exactly if it was committed after that step; a superset where the
 commits are not known, and deleted events' ticks as well.
 
-Also here:
+A *watermark* is the tick up to which all events are assumed to have arrived.  The ``- 1`` leaves
+the newest tick open.  Ticks more than ``AHEAD_SECONDS`` beyond the wall clock do
+not advance a watermark, so that one wrong clock does not make all later events late.
 
-* Watermarks: the tick up to which all events are assumed to have arrived.
-* Snapshots shared by the live queries of one round, with cached counts and columns.
+The live queries of one round share snapshots, with cached counts and columns.  A view answers as
+its snapshot does, and is never older than what a query has seen.  Outside a round, and for sinks,
+every look takes a new snapshot.  Filtered, limited and large scans are not cached.
 """
 
 from __future__ import annotations

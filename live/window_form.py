@@ -7,10 +7,11 @@ event is merged into its groups without reading the windows again::
     ..............|========================|- - - -
       regions       cached groups            open windows: read when they close
 
-Also here:
+Sessions are final when the gap behind their last event has passed.  A region is read with a margin,
+which is doubled while a wanted session may have begun before it.
 
-* Live sessions: one result per run of nearby events, final when the gap behind it has passed.
-* Windows of a number of events (TUMBLE_ROWS, HOP_ROWS), closed by their last event.
+Windows of a number of events (TUMBLE_ROWS, HOP_ROWS) are closed by their last event.  A late event
+shifts all later windows, so emitted results stay, and only later windows count it.
 """
 
 from __future__ import annotations

@@ -7,9 +7,14 @@ per key follow the left side, and the rows between them are its partners::
 
 Pairs are ordered by left, then right row; cost: pairs, plus rows if there are keys.
 
-Also here:
+The incremental join finds a pair when its later event arrives.  Rows of one key form a chain,
+newest first: ``head`` is the newest row per key, ``before`` the previous one per row::
 
-* Incremental join of two streams in a time window: a pair is found when its later event arrives.
+    head[k] -> 17 -> 12 -> 5 -> -1
+
+New rows of both sides, in time order, walk the other side's chain down to the first row that is too
+old, then become the head of their own.  Each pair is found once (equal times: at the right row).
+Cost: new rows and pairs; rows that are too recent for shifted bounds are skipped one by one.
 """
 
 from __future__ import annotations

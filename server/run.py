@@ -4,19 +4,15 @@ anything is announced.  SIGTERM and SIGINT: no new connections; running requests
 While the store is being opened, SIGINT raises ``KeyboardInterrupt``.  A second SIGINT ends the
 process at once, and the next start recovers.
 
-Also here:
+Log lines cannot be forged by clients: a record is one line, tracebacks are indented, and control
+characters, which clients can put into addresses and values, are escaped.
 
-* Log lines that clients cannot forge: a record is one line, tracebacks are indented, and control
-  characters, which clients can put into addresses and values, are escaped.
-* Limits for request headers and connections, which Uvicorn lacks. Uvicorn's idle timer restarts
-  with each byte, so a slow client could hold a connection for ever. Here the headers are
-  complete within ``header_s`` after the connection, or the first byte of a further request, or
-  the connection is closed. Headers beyond ``HEADER_BYTES_MAX`` are answered with 431.
-  Connections beyond an address's maximum are closed before a byte is read. The scope's
-  ``ABORT`` closes a connection at once: a normal close waits until the client has read what was
-  sent.
-* Uvicorn with callbacks for start and stop, and reloading of TLS certificates. With TLS, SIGHUP
-  reloads the certificate; without, it ends the process as usual.
+Connections: Uvicorn's idle timer restarts with each byte, so a slow client could hold a connection
+for ever.  Here the headers are complete within ``header_s`` after the connection, or the first byte
+of a further request, or the connection is closed.  Headers beyond ``HEADER_BYTES_MAX`` are answered
+with 431.  Connections beyond an address's maximum are closed before a byte is read.  The scope's
+``ABORT`` closes a connection at once: a normal close waits until the client has read what was sent.
+With TLS, SIGHUP reloads the certificate; without, it ends the process as usual.
 """
 
 from __future__ import annotations

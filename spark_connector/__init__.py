@@ -6,11 +6,11 @@ does the same by hand.
 Reading order::
 
     options           options  types  source
-    backends          backend  task_metrics  local  server_backend  opening  view_reading
-    batch reads       pushdown  reader  measuring
-    queries           pinned_catalog  queries  query_reader  query_plan
-    writes            overwriting  writer  loading
-    streaming         following  stream_reader  stream_writer
+    backends          backend  task_metrics  local (a path)  opening (chooses; a server)
+    batch reads       reader (streams, queries, views; pushdown)  measuring
+    queries           queries (pinned streams, parts)  query_plan (EXPLAIN)
+    writes            writer (batch, overwrite, streaming, by the driver)
+    streaming         following  stream_reader
     ingest            session  inputs  parsing  pipeline
 """
 

@@ -1,8 +1,8 @@
 """Choice of the backend: the store's files by ``path``, a server by ``url``.
 
-Also here:
-
-* Backend for ``option("url", ...)``: a stream read from a server as Arrow over HTTP.
+The server backend reads a stream as Arrow over HTTP.  ``GET .../partitions`` pins a version on the
+server for ``CHRONICLE_SNAPSHOT_TTL_MS`` after its last use (default ten minutes); an expired one
+answers 410, an error.  ``pushFilters`` narrows only the time.
 """
 
 from __future__ import annotations

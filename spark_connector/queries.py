@@ -3,10 +3,10 @@
 The parts (``chronicle.query.plan.division``) are disjoint, unordered, and give each row once.  The
 division and its reason are logged as ``chronicle.spark`` (INFO).
 
-Also here:
-
-* Query catalog over pinned streams, so that all processes see the same events.
-* EXPLAIN for the option ``query``: the parts that ``load()`` would make.
+The catalog has pinned streams, so that all processes see the same events.  The driver pins streams
+as a query names them; executors open only these, read-only.  Indexes may be ahead of or behind the
+pin: entries stay valid per segment, and uncovered segments are replayed.  EXPLAIN shows the parts
+that ``load()`` would make.
 """
 
 from __future__ import annotations

@@ -5,11 +5,14 @@ Batches have exactly the Arrow schema that Spark derives from the DataFrame's sc
 one plan between all scans of a DataFrame, so filters of one scan leak into the others: give each
 such DataFrame one filter, or a ``load()`` of its own.
 
-Also here:
+Pushdown of Spark's filters to time ranges and minima and maxima of blocks loses no matching event;
+Spark filters again.  Bounds are rounded outwards: a microsecond between two coarser ticks keeps
+both.  NaN equals itself and is greater than other floats, in Spark as in the store.  ``Not``,
+``StringEndsWith``, ``StringContains`` and decimals exclude nothing.  A scan with ``limit``, which
+applies before Spark's filter, is unchanged.
 
-* Batch reads of a query: Spark gets result rows, all nullable, instead of the stream.
-* Reads of a view by the option ``stream``, rewritten into the option ``query``.
-* Predicate pushdown of Spark's filters to time ranges and minima and maxima of blocks.
+Reads of a query give Spark its result rows, all nullable.  A view by the option ``stream`` is
+rewritten into the option ``query``.
 """
 
 from __future__ import annotations

@@ -6,11 +6,17 @@ does not name.  With ``txnAppId`` and ``txnVersion`` a repeated write does nothi
 events.  Each task sorts its own events: range-partition by time before, or reads must merge
 overlapping segments.
 
-Also here:
+An overwrite replaces the range ``startTime`` to ``endTime``, or ``replaceWhere``: the events that a
+SELECT with it would return, which must be a time range.
 
-* The time range that an overwrite replaces: ``startTime`` and ``endTime``, or ``replaceWhere``.
-* The streaming sink: every micro-batch is one bulk load with one commit.
-* Loading a DataFrame with a commit by the driver, which therefore learns the outcome.
+Streaming sink: every micro-batch is one bulk load with one commit.  A repeated batch is recognised
+by (query id or ``txnAppId``, batch id) and not stored twice.  Spark makes separate writers for
+tasks and commit, so staged data is described in messages.  Micro-batches become segments, which
+``chronicle compact`` merges; prefer few, large batches.
+
+``load_sorted`` writes a DataFrame with a commit by the driver, which therefore learns the outcome.
+Only results of successful task attempts are committed.  The store's path must be visible to the
+executors.
 """
 
 from __future__ import annotations

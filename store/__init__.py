@@ -1,40 +1,32 @@
 """The store: event streams in append-only TAB+-trees.  Reading order, bottom up:
 
-*The disk:* ``progress`` (of long operations), ``file_contract`` (interface), ``read_plan`` (ranges
-to requests), ``files`` (real), ``memory_files`` (power cut model),
-``group_commit`` (shared syncs), ``write_behind``, ``direct_file`` (O_DIRECT),
-``object_store`` (S3 or directory), ``cold_stub``, ``cold_file``, ``cold_files`` (moved segments).
+*The disk:* ``progress`` (of long operations), ``file_contract`` (interface, atomic replacement),
+``files`` (real; read planning), ``memory_files`` (power cut model), ``object_store`` (S3 or directory; O_DIRECT), ``cold_file`` (moved segments).
 
 *One block:* ``layout`` (constants), ``block`` (framing), ``lent_memory`` (buffer pool), ``packing``
-(integers), ``aggregates`` (monoid), ``columns`` (chunks), ``dictionary`` (strings), ``prune``
-(predicate pushdown).
+(integers), ``aggregates`` (monoid), ``columns`` (chunks, partial checksums), ``dictionary``
+(strings), ``prune`` (predicate pushdown).
 
-*One tree:* ``residency`` (of mapped pages), ``sections`` (partial checksums), ``leaf``, ``node``,
-``segment_writer``, ``leaf_line`` (parallel encoding), ``evolution`` (of schemas, on read),
-``open_files`` (limit), ``segment_list`` (entries), ``segment_file`` (mapping), ``sealed_tree``
+*One tree:* ``leaf``, ``node``, ``segment_writer`` (write-behind), ``evolution`` (of schemas, on
+read), ``segment_list`` (entries), ``segment_file`` (mapping; limit of open files), ``sealed_tree``
 (footer), ``segment`` (view), ``leaf_map`` (positions), ``inspect``.
 
-*In memory:* ``tail``, ``late_merge`` (kernels), ``merge``, ``tap`` (of commits), ``deletions``
-(ticks and ranks), ``key_hash``, ``key_window`` (recent keys).
+*In memory:* ``tail``, ``merge`` (also kernels), ``tap`` (of commits), ``deletions`` (ticks and
+ranks).
 
-*On disk:* ``options``, ``atomic_file``, ``manifest``, ``views`` (named queries),
-``manifest_pages``, ``catalog`` (manifest body), ``bulk_jobs``, ``log``, ``journal`` (log records),
-``lock`` (writer, leases), ``losses``.
+*On disk:* ``options``, ``manifest``, ``views`` (named queries), ``manifest_pages``, ``catalog``
+(manifest body), ``log`` (group commit), ``journal`` (log records), ``lock`` (writer, leases).
 
-*Reading:* ``root_runs`` (roots of segments), ``segment_views``, ``cut_views``, ``snapshot``,
-``difference`` (of snapshots), ``retention``, ``floor`` (hidden events), ``recovery``, ``recent``
-(commits), ``check``, ``pins``, ``pin_files`` (stored versions).
+*Reading:* ``segment_views`` (and their roots), ``snapshot``, ``floor`` (retention, hidden events),
+``recovery``, ``recent`` (commits), ``check``, ``pins``, ``pin_files`` (stored versions).
 
-*Writing:* ``conform`` (validation), ``append_queue``, ``garbage``, ``edit``, ``manifest_commit``,
-``commits``, ``duplicates``, ``append_jobs``, ``draft`` (rollback), ``leaf_append`` (large),
-``creation``, ``fold`` (policy), ``rewriting``, ``compaction``, ``leaving_out`` (rows),
-``deleting``, ``pace`` and ``low_priority`` (throttling), ``moving`` (to objects), ``background``,
-``tiering``, ``repair``, ``schema_change``, ``figures``, ``stream`` (writer), ``stream_reader``.
+*Writing:* ``conform`` (validation), ``append_queue``, ``garbage``, ``commits``, ``duplicates``
+(recent keys), ``draft`` (rollback), ``leaf_append`` (large), ``creation``, ``compaction`` (policy,
+rewriting), ``deleting``, ``moving`` (to objects; throttling), ``background``, ``tiering`` (also
+statistics), ``repair`` (losses), ``schema_change``, ``stream`` (writer), ``stream_reader``.
 
-*The store:* ``mover`` (thread), ``placing`` (of staged segments), ``bulk_duplicates``,
-``replacing`` (ranges), ``staging`` (bulk loads), ``sorted_segments`` (external sort), ``filling``,
-``store``, ``changes`` (for followers), ``backups``, ``object_backups`` (lists), ``backup``,
-``object_backup``, ``restoring`` (from objects).
+*The store:* ``mover`` (thread), ``staging`` (bulk loads, range replacement), ``filling`` (external
+sort), ``store``, ``changes`` (for followers), ``backup``, ``object_backup`` (also restoring).
 """
 
 from __future__ import annotations

@@ -16,9 +16,7 @@ only there.  An interrupted (Ctrl-C) waiter withdraws its job; an interrupted le
 that it has not begun to their threads, and that of the job in progress learns that its outcome is
 unknown.
 
-Also here:
-
-* Append jobs for ``append_queue``: the input of each append and the result for its thread.
+A ``QueuedAppend`` is such a job: the input of an append, and the result for its thread.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ the runs hold ``SPILLS_BUSY`` full buffers.  The share bounds write amplificatio
 SHARE_MIN`` events are rewritten for one late event, plus small segments that are joined.
 
 Throttling: while the other threads of the process leave less than ``PROCESSOR_SPARE`` of a
-processor idle, a compaction rests between two batches (``pace``), until ``SPILLS_OVERDUE`` full
-buffers wait in runs.  Moves rest while less than ``MOVING_SPARE`` is idle.
+processor idle, a compaction rests between two batches (``moving.Pace``), until ``SPILLS_OVERDUE``
+full buffers wait in runs.  Moves rest while less than ``MOVING_SPARE`` is idle.
 """
 
 from __future__ import annotations

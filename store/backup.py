@@ -15,9 +15,9 @@ not name events that the copy lacks.
 Limits: streams are consistent in themselves, not with each other.  Positions of followers are not
 copied.  Damaged streams cannot be copied.
 
-Also here:
-
-* The backups at a place: when each was made and what it holds; read-only, without a lease.
+The backups at a place are listed with the time each was made and what it holds; listing reads
+manifests and logs, not blocks, and takes no lease.  Deletes do not reach backups; a backup holds no
+event that was deleted before ``made_at``.  Hard links count with their full size.
 """
 
 from __future__ import annotations

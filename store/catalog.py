@@ -16,9 +16,11 @@ detected even when it has the same name::
 Invariants: base segments are in time order, late runs in order of arrival.  A file that neither the
 manifest nor the log's extent names is garbage: left by a crash, or kept for a reader.
 
-Also here:
+Each bulk-load job is committed once.  The manifest remembers, in ``jobs``, by name::
 
-* Bulk-load jobs in a stream's manifest, so that each is committed once. ``jobs`` has by name::
+    job:<name>          figures of the commit of one of the latest ``JOBS_REMEMBERED`` jobs
+    app:<application>   the same of an application's last version, with that version
+    truncated           commit position of the last truncation
 """
 
 from __future__ import annotations
@@ -111,7 +113,7 @@ class StreamManifest:
     ``layouts``: one for each rename, drop or type change of a column.
     ``renaming``: the stream's new name, valid once the directory has been renamed.
     ``garbage``: files no longer named, each with the first version that does not name it.
-    ``jobs``: committed bulk-load jobs (``bulk_jobs``).
+    ``jobs``: committed bulk-load jobs, by name.
     ``events``, ``position``: when it was written, for the losses of a repair; None in old releases.
     ``log_bytes``: durable length of the log at a clean close; None otherwise.
     ``owner``: the only one who may change the events: ``live``, the live queries.

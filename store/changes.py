@@ -1,13 +1,19 @@
 """The events that are new between two commits of a stream, for followers.
 
 Every event that was committed after the first pin and up to the second is given exactly once, in
-time order, ties in order of arrival (see ``difference``), unless it was deleted up to the second or
+time order, ties in order of arrival (see below), unless it was deleted up to the second or
 dropped by retention.  Ranges that may differ come from the manifests and then from the trees'
 counts, without reading an event.  A truncation cannot be followed: it raises ``SnapshotExpired``.
 
-Also here:
+The difference of two snapshots: a snapshot is the stable sort by time of what was committed.  So
+among the events of one tick those of the earlier commit come first, in the same order, and the rest
+is new::
 
-* The events of a later snapshot that an earlier one lacks, each once, in time order.
+    earlier   t=1: a b     t=2: c        t=5: d
+    later     t=1: a b X   t=2: c        t=5: d Y    t=6: Z        new: X, Y, Z
+
+Of the earlier snapshot only the ticks are needed.  Events that were deleted in between are
+subtracted from it by tick and rank (``deletions``); updated ones count as new.
 """
 
 from __future__ import annotations

@@ -13,10 +13,27 @@ mappings are evicted, least recently used first, above ``CACHE_BYTES`` (or
 ``CHRONICLE_COLD_CACHE_BYTES`` of the environment); an evicted one takes space until its readers
 end.  The files are unnamed, in ``TMPDIR``, and private to this process.
 
-Also here:
+Stubs: the local remainder of a segment that has moved to an object.
 
-* Stubs: the local remainder of a segment that has moved to an object.
-* The file layer for segments that may have moved to objects.
+``00000017.seg.cold`` replaces ``00000017.seg``.  It caches the tree's nodes, summary and footer, so
+that planning and aggregating over whole leaves need no request; and leaf heads and dictionaries,
+where each of the two is a small part of the segment.
+
+Layout: the mark ``CHRCOLD`` and the version (a byte: 2 with heads, else 1), the length of the JSON
+(uint64) and its XXH3-64, the JSON, and the cached page-aligned ranges, heads last::
+
+    {"store": "s3://bucket/prefix", "key": "<store>/<stream>/00000017.seg",
+     "bytes": 1073741824, "digest": "<xxh3-64 of the object>",
+     "kept": [[offset, length], ...], "kept_digest": "<xxh3-64 of those bytes>",
+     "heads": [[offset, length], ...], "heads_digest": "<xxh3-64 of those bytes>"}
+
+Guarantee: a stub is durable before the segment's file is removed, and written only after the object
+was read back and compared.  While both exist, the file is read.
+
+File layer: ``ColdFiles`` wraps another ``Files``: a segment that has only a stub is opened,
+measured, listed, copied and removed under its own name.  A local file takes precedence over its
+stub.  Removing a cold segment renames its stub, without a request; ``purge`` later removes the
+objects of renamed stubs.  A reader of a removed object gets ``SnapshotExpired``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Column chunks: the encoded values of one attribute in one leaf (PAX).
+r"""Column chunks: the encoded values of one attribute in one leaf (PAX).
 
 Guarantee: values are preserved bit for bit, except those under a null, and NaN payloads.  Plain
 fixed-width values decode without a copy: the Arrow array points into the mapped file.
@@ -13,9 +13,16 @@ uint64][page]``.  A codec is used only where it saves a tenth, estimated from th
 Limits: offsets are 32 bits wide: a leaf holds less than 2 GiB of string bytes; ``segment_writer``
 cuts leaves by bytes.
 
-Also here:
+Sections of a column chunk: which bytes hold some rows, to verify and read only these::
 
-* Sections of a column chunk: which bytes hold some rows, to verify and read only these::
+    chunk     | validity | starts of pages or zones | values ............................ |
+              \_____________ prefix _______________/      rows 900 .. 1000
+    sections  |--------------|--------------|--------------|--------------|-------------|
+                     x              x                             x
+
+``value_spans`` is exact: decoding the rows reads no other byte behind the prefix.  ``about`` is an
+estimate, for requests before the prefix is present.  Variable-length strings, with one offset per
+row, are read whole.
 """
 
 from __future__ import annotations

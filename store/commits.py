@@ -11,9 +11,8 @@ later change is refused.  The order of writes::
 Concurrency: callers hold ``Commits.lock``, except for ``publish`` and the listener methods.
 Readers take the reference ``published`` and never wait.
 
-Also here:
-
-* Edits: the state after a change as one value, which ``commits.Commits.apply`` installs.
+An ``Edit`` is the state after a change as one value, which ``Commits.apply`` installs.  A
+``record`` is durable once the log is synced; a ``manifest`` replaces manifest and log together.
 """
 
 from __future__ import annotations

@@ -19,12 +19,24 @@ small segments before the horizon is joined with what is being rewritten. ::
     later    |======= cold =======|= hot =|====== new ======|
     folded   |======= cold =======|===== cold =====|= hot =|
 
-Also here:
+A fold has inputs, outputs and a policy; deletes, updates and range replacements (``deleting``)
+override the policy.
 
-* Folds: inputs, outputs and policy of a rewriting; ``compaction`` chooses and commits them.
-* Parallel leaf encoding with sequential writes, equal to what the writer alone would write::
-* Rewriting: ``write_group`` merges adjacent base segments with late events, without removed
-  ones::
+Rewriting (``write_group``) merges adjacent base segments with late events, without removed ones::
+
+    leaves       decoded in threads, in order, a few ahead
+    merged       with late events, if there are any
+    kept         filtered by the fold
+    put          string codes are assigned again, in order
+    threads      encode leaves: zones, packing, compression, checksums
+    writer       writes them in order: positions in the file, nodes
+
+The output equals that of one thread.  Strings stay dictionary-encoded unless late events are merged
+in.  A leaf that loses few events is written as it is: filling it up from the next one would copy
+every event again.  Encoding takes several times as long as writing; its errors are raised by a
+later ``put`` or ``settle``.  At most ``AHEAD`` encoded leaves more than threads, and two decoded
+ones per thread and two more, are in memory, in reused buffers (``lent_memory``).  Groups below
+``SMALL_BYTES`` are rewritten without threads.
 """
 
 from __future__ import annotations
@@ -476,7 +488,7 @@ def _never() -> bool:
 def compact(
     commits: Commits, stopped: Callable[[], bool] = _never, *, buffered: bool = True
 ) -> None:
-    """Fold the late events of a stream; ``stopped`` is polled and raises ``fold.Interrupted``.
+    """Fold the late events of a stream; ``stopped`` is polled and raises ``Interrupted``.
     ``buffered`` also folds the buffer, and rewrites outdated columns and expired events.
     """
     if not rewritten(commits, lambda: _begin(commits, buffered), stopped):

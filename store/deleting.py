@@ -20,9 +20,9 @@ cut where the range begins, so that they fit in between.
 Limits: one delete, update or compaction at a time.  Needs free space for the rewritten segments.
 An update cannot change the time of an event.
 
-Also here:
-
-* Removes rows from a batch by copying the ranges between them, without testing each row.
+Rows are removed from a batch by copying the ranges between them, without testing each row: of
+fixed-width columns without nulls and of dictionary codes, in place if ``given`` in lent memory;
+other columns are filtered.
 """
 
 from __future__ import annotations

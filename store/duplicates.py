@@ -1,4 +1,4 @@
-"""Deduplication of appends to a stream with ``unique`` (see ``uniqueness``), also for bulk loads.
+"""Deduplication of appends to a stream with ``unique``, also for bulk loads.
 
 ::
 
@@ -8,7 +8,7 @@
                                                     |
                                  keys compared, in time order ── duplicates
 
-The key window (``key_window``) covers the stream from its *floor* on: far enough back for events
+The key window (``KeyWindow``) covers the stream from its *floor* on: far enough back for events
 that are late by at most half of ``within``.  For later events, the stream is read around the event,
 except leaves whose bounds on the key columns rule it out.  The window is valid for one commit
 position, else it is read again; keys of removed events are false positives.
@@ -19,11 +19,23 @@ key; all logged events count, so this holds across a crash.
 
 Limits: the window holds ``KEYS_MAX`` keys; beyond, each append reads the stream, which is slow.
 
-Also here:
+Keys are the values of a few columns.  -0.0 equals 0.0, and NaN equals NaN.  Their hashes are valid
+in one process: a random seed prevents forced collisions.  The values of a key are hashed in turn,
+eight bytes at a time: state XOR bytes, times an odd constant, high half XORed into the low one.  A
+string is preceded by its length.
 
-* Hashing (``key_hashes``) and exact grouping (``key_groups``) of keys, the values of a few
-  columns.
-* The window of recent keys: a hash table in flat arrays, with batch operations.
+``KeyWindow`` is a hash table in flat arrays.  It holds hashes and times of the keys of a time
+range, and finds the events of a batch that may have a duplicate there, or in the batch.  No false
+negatives; false positives are hash collisions, and duplicates that were removed.  Entries are in
+insertion order, those of one slot linked, newest first::
+
+    heads    -1  3 -1  2      slot of a hash to its newest entry, -1 for none
+    links    -1 -1  0  1      entry to an older one of that slot
+    hashes    h  g  h  g
+    ticks     5  7 31 32
+
+28 bytes per entry at full load, 48 at most.  At most ``HITS_MAX`` hits are visited per event; with
+more, the whole range around the event is reported.
 """
 
 from __future__ import annotations

@@ -32,9 +32,10 @@ had returned before it was called.
 
 Limits: locks are advisory (``flock``).  A mapping costs one file descriptor.
 
-Also here:
-
-* Atomic replacement of a small file: new file, content, sync, rename, sync of the directory.
+``replace_file`` replaces a small file atomically: new file, content, sync, rename, sync of the
+directory.  A reader sees the old content or the new one, also after a crash; when it has returned
+the new one, also after a power cut.  When it raises, the old one, unless only the sync of the
+directory has failed.  A crash may leave the new file under its temporary name.
 """
 
 from __future__ import annotations

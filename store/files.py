@@ -3,9 +3,11 @@
 Handles close when nothing refers to them any more.  A lock ends with its process, and a forked
 child does not inherit it.
 
-Also here:
+Read planning: byte ranges become few requests, in order, for disks (hints) and objects::
 
-* Read planning: byte ranges become few requests, in order, for disks (hints) and objects::
+    wanted       |--|  |-|     |---|                |----------------|
+    joined       |-----------------|                |----------------|    gaps below ``gap``
+    cut          |-----------------|                |------|------|--|    at ``piece``
 """
 
 from __future__ import annotations

@@ -1,9 +1,15 @@
-"""Creates a stream together with its first events, atomically: built in a hidden directory,
-renamed.
+"""Creates a stream together with its first events, atomically: in a hidden directory, then renamed.
 
-Also here:
+External sort: events in any order become segments in time order, in bounded memory::
 
-* External sort: events in any order become segments in time order, in bounded memory::
+    batches   ~~~~~~~~~~~~~~~~~~~~     collected up to ``RUN_BYTES``, and sorted
+    runs      |======|====|  |=====|   a piece that continues the previous one belongs to its
+                    |========|         run; a run is segments, staged like a bulk load's
+    segments  |=========|=========|    one run: these; several: k-way merge by ``FAN_IN``
+
+Sorted input is written once; overlapping runs take twice the disk space meanwhile.  The sort is
+stable.  Memory is bounded by a few times ``RUN_BYTES`` and two leaves of each merged run.  With
+unique events, duplicates are left out as in appends (``duplicates``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The floor of a stream: the tick before which retention shows nothing, at every commit.
 
-Segments are dropped whole, when a manifest is replaced (``retention``).  Older events that remain
-in a file, a late run or the log are hidden: ``Floors`` computes the *floor* of each state, and its
-views, cut there (``cut_views``).
+Segments are dropped whole, when a manifest is replaced (see retention below).  Older events that
+remain in a file, a late run or the log are hidden: ``Floors`` computes the *floor* of each state,
+and its views, cut there.
 
 Guarantee: no event that retention keeps is hidden; expired events are shown only if they share a
 leaf with the first one kept, or are late with times of that leaf.  A floor never goes back, except
@@ -23,10 +23,36 @@ hold of its time, which keeps at least as much as the present one: they may show
 Limits: nothing is hidden of an unreadable segment, nor of the tail.  A size counts late runs by
 their newest events and hides their events by tick; leaves that share a tick are both shown.
 
-Also here:
+Retention: which segments and late runs a manifest drops.  An age counts from the newest in-order
+event of the stream; a size keeps the newest events that fit.  Older events are hidden at every
+commit.
 
-* Retention: which segments and late runs a manifest drops.
-* Cut views: segments without the events that retention hides at their start (``floor``).
+Guarantee: nothing that is kept is dropped.  A segment written by appends spans at most a quarter of
+the age, or an eighth of the size, so at most one and a quarter of either is on disk.
+
+Holds: a roll-up must read events before they are dropped.  Ages then count from its ``Hold``::
+
+    dropped          kept by the hold                               open windows
+    ...........|=======================|===============|===========|- - - - - ->
+            horizon             W - age      last - age      kept  W     last
+
+Limits: late runs stay until the floor has passed their newest event; bulk-loaded segments, and
+those joined with late events, until their newest is too old.  The newest segment always stays.
+
+Cut views: segments without the events that retention hides at their start.  A cut view has the
+interface of any view.  It consists of the right siblings along one path, in time order: a list of
+entry tables like the flank of the active segment, the lowest level first::
+
+                 root                     fragments
+          |====|======|======|            (2: right of the path), behind
+               |  path                    (1: from the leaf on)
+             |==|=>|==|
+             hidden|shown
+
+Positions in the segment do not change (``SegmentView.skipped``).
+
+Cost: reads a path of nodes, and a leaf where the tick is inside of one: in a base segment only
+where events of one time span two leaves, since ``leaf_at`` gives the beginnings of leaves.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ those of the sections that hold them.
 
 Invariants: events are in time order; ties keep arrival order.  All zones but the last are full.
 
-Also here:
-
-* Limits the resident memory of mapped files.
+Resident memory: touched pages of a mapping count as memory of this process.  Beyond the most recent
+``RESIDENT_BYTES`` they are released with ``MADV_DONTNEED``; arrays stay valid, and another access
+costs a page fault.
 """
 
 from __future__ import annotations

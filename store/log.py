@@ -45,9 +45,21 @@ a torn tail and costs these records.  The search for a witness stops after ``SEA
 bytes.  After a *failed* sync the bytes on disk are unknown while the page cache shows them as good:
 before a reboot, copy the records to a new log instead of calling ``reopen``.
 
-Also here:
+Group commit: threads that wait for the same file share its syncs.  ``sync(position)`` returns only
+after a sync that began when all bytes before ``position`` had been written.  Every waiter is woken
+once: by the sync that covers it, by a failure, or to lead the next sync.  A thread that is
+interrupted (Ctrl-C) passes the lead on.  A failed sync reaches all present and later callers; it is
+never retried (see ``file_contract``). ::
 
-* Group commit: threads that wait for the same file share its syncs.
+    A  append ── sync ─ leads ──────────────┐ returns
+    B     append ── sync ─ waits ───────────┴ leads ────────────┐ returns
+    C        append ── sync ─ waits ────────  (stays asleep)  ──┴ returns
+
+A's sync does not cover B and C, who may have written after it began.
+
+Gathering: the covered threads are about to append again; a leader that started at once would miss
+them, and every second sync would serve few.  Where a sync is slow (``GATHER_FROM``) the leader
+waits until as many threads wait as the last sync covered, at most ``GATHER_SHARE`` of its duration.
 """
 
 from __future__ import annotations

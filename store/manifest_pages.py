@@ -23,9 +23,11 @@ A commit writes only the pages that change, and joins small ones::
 Guarantee: a page is durable before the manifest that names it; unnamed pages are garbage, kept for
 readers of the earlier version.
 
-Also here:
+The commit of a manifest makes everything durable before it is named::
 
-* The commit of a manifest with its pages and log, everything durable before it is named::
+    new pages, synced | new log, a checkpoint, synced | sync of the directory | manifest
+
+On a failure new files are removed, unless the manifest may have been replaced.
 """
 
 from __future__ import annotations

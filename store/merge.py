@@ -12,10 +12,15 @@ so a later source holds back its events of that tick.  Holds at most two batches
 The late buffer (``add_late``) is a tuple of sorted batches in arrival order, each at least twice as
 large as the next, so an insertion costs O(log n) amortised.
 
-Also here:
+The kernels merge the columns of two sorted batches; at equal times the first's events come first::
 
-* Merge kernels: the columns of two sorted batches become those of one; the first's ties come
-  first::
+    first     a b c d e f g          places: how many of the first
+    second      X     Y   Z          come before each of the second,
+    out       a b X c d e Y f Z g    here 2 5 6
+
+Places are computed once, from the times; columns of 1, 2, 4 or 8 bytes are then moved as words, bit
+for bit.  ``sort_late`` extracts the late rows of a batch and merges them in again.  Kernels take
+addresses, so that one compiled form handles all widths: callers must keep the arrays alive.
 """
 
 from __future__ import annotations

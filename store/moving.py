@@ -10,21 +10,28 @@ next move removes it.  The last two steps hold the stream's lock, and happen onl
 still names the segment; the others run beside all changes, and stop when one replaces the segment.
 No commit is made: a segment's location is not part of the stream's state.
 
-Beside each object is its stub, and beside those of a stream its manifest as of the last move, for
-``restoring``: first its new pages, under names with checksums, then the manifest; then old pages
-are removed.
+Beside each object is its stub, and beside those of a stream its manifest as of the last move, for a
+restore: first its new pages, under names with checksums, then the manifest; then old pages are
+removed.
 
-Throttling: it rests while the processors are busy (``pace``), unless the free disk space is less
-than what is left to move.  Copies to a directory run in a low-priority thread without locks
-(``low_priority``), with direct I/O (``direct_file``).
+Throttling: it rests while the processors are busy, unless the free disk space is less than what is
+left to move.  Copies to a directory run in a low-priority thread without locks, with direct I/O
+(``object_store``).
 
 Limits: late runs, the active segment and secondary indexes stay on disk.  Rewriting a cold segment
 reads it whole, and its output is on disk until it is moved.
 
-Also here:
+Low priority: ``standing_back`` runs work in its own thread of low priority, and waits.  An
+unprivileged thread could not raise its priority again, so the caller's does not change.  Linux
+only; elsewhere the work runs normally.  The work must not take locks that others wait for (priority
+inversion), nor start threads, which would keep the low priority, as ``pyarrow.fs`` requests to a
+service do.  Under full load it can hold the interpreter's lock, while it waits for a processor, for
+microseconds of computing.
 
-* Low-priority work: ``standing_back`` runs it in its own thread of low priority, and waits.
-* Throttling of background work while the processors are busy.
+Pace: ``Pace`` is called between two pieces of background work.  While the other threads of the
+process leave less than ``spare`` processors idle, it rests ``REST_FACTOR`` times as long as the
+work has computed: one tenth of a processor is left to the work.  A rest takes at most
+``REST_SECONDS_MAX``; overdue work does not rest.  Other processes are not considered.
 """
 
 from __future__ import annotations

@@ -10,10 +10,23 @@ digests.  The order, with leases on the segments until they were sent::
 Limits: every file is read for its digest; indexes are sent each time.  Consistency is that of
 ``backup``.  The local part (logs, indexes, files beside the streams) needs temporary disk space.
 
-Also here:
+Objects of backups::
 
-* Listings of backups in objects: reading, verifying and removing backups::
-* Restores a store whose disk is lost, from the manifests, pages and stubs beside its objects.
+    <address>/backups/monday.backup        its listing of files
+    <address>/backups/tuesday.unfinished   one in progress, or interrupted
+    <address>/bytes/<digest>-<size>        a file's bytes, shared between backups
+
+A listing is a line ``CHRONICLE-BACKUP 1 <XXH3-64 of the rest>`` and JSON: when it began, events of
+each stream, directories with permissions, files with permissions, size and the digest (XXH3-128)
+that names their bytes.  Paths outside of a store are refused.  Nothing is removed while there is an
+unfinished backup, which may need the bytes.  The operator must not run a removal and a backup at
+the same time.
+
+Restoring a store whose disk is lost needs no backup, only the manifests, pages and stubs beside its
+objects.  The new store has, of each stream, the segments whose objects exist, as of the last move;
+their bytes stay in the objects.  Data that was only on the disk (the newest events, late runs,
+indexes, live queries, tokens) is lost.  The lost store must not be used again beside the restored
+one: both would remove objects.
 """
 
 from __future__ import annotations

@@ -7,9 +7,11 @@ environment (``AWS_ACCESS_KEY_ID`` and so on), never from the address, which is 
 Each call has timeouts and ``ATTEMPTS``; failures are ``StorageFailed`` and name the object.  An
 object whose source failed may exist in part: callers of ``put`` must verify it.
 
-Also here:
-
-* Direct I/O (``O_DIRECT``) for files that are written once and hardly read again.
+Direct I/O (``O_DIRECT``) serves files that are written once and hardly read again: the page cache
+would evict pages that queries need, and managing its pages is most of the processor time of a
+segment's move.  Without support for it the same bytes go through the cache, as does the unaligned
+rest of a file.  ``contents`` gives what the disk has, not what the cache remembers of a write.
+Linux; each buffer is one synchronous request, without read-ahead.
 """
 
 from __future__ import annotations

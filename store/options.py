@@ -55,7 +55,7 @@ class StreamOptions:
     ``compaction``: of late runs: ``background``, when the stream is quiet, or ``manual``.
     ``kept_bytes_max``: space for replaced files beyond the stream's size; beyond it the oldest
         follower positions are dropped.
-    ``unique``, ``within``: key columns, and the maximum time between duplicates (``uniqueness``).
+    ``unique``, ``within``: key columns, and the maximum time between duplicates (``duplicates``).
     ``move_after``: age from which sealed segments move to objects (``tiering``).
     ``keep_local_bytes``: size above which the oldest segments move to objects.
     """

@@ -18,9 +18,7 @@ manifest                    cannot be repaired: restore it from a backup
 Limits: losses of a log are counted from the records behind the damage, each of which has the
 stream's event count, or from the manifest, which lacks appends of a session that crashed.
 
-Also here:
-
-* Losses of a repair, for its report.
+``Loss`` names what was lost, for the report.
 """
 
 from __future__ import annotations

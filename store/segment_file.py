@@ -10,9 +10,10 @@ a block (one ``fstat``, below a microsecond): a truncated file raises ``CorruptB
 would copy every block.  A file that is truncated between the check and the use of a block, or under
 a stored result, still kills the process.
 
-Also here:
-
-* A limit on open segment files: the least recently used are closed, and reopened on demand.
+Open files are limited: the least recently used are closed, and reopened on demand.  Each takes two
+descriptors.  Arrays from a closed file's mapping stay valid, and keep its descriptor.  Files whose
+names are about to be removed are not counted and stay open.  The order is second-chance (CLOCK):
+reads set only a flag.
 """
 
 from __future__ import annotations

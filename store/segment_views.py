@@ -1,7 +1,7 @@
 """Views of a stream's segments, created on demand and shared between states.
 
 A stream of at most ``OPENED_MAX`` segments opens all of them, so that damage is found at once; of a
-larger one each is opened on first access, and ``open_files`` bounds how many stay open.
+larger one each is opened on first access, and ``segment_file`` bounds how many stay open.
 
 Guarantee: a state stays readable while it is referenced.  Before a commit drops files,
 ``ViewSource.part`` permanently opens those that a state may still read; or, above ``KEPT_OPEN_MAX``
@@ -11,9 +11,9 @@ of them, takes a lease of their version (if possible), which ends with these sta
     commit 42      compaction: 1, 2 -> 4
     state 42       | 4 | 3 |                    makes 3 when asked; both share it
 
-Also here:
-
-* Roots of adjacent segments as tables, from the pages of a manifest (``manifest_pages``).
+Roots of adjacent segments are read as tables, from the pages of a manifest (``manifest_pages``): an
+aggregate over a long range merges thousands with one kernel call, without opening a segment.
+Segments without a root in a page must be opened.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ pages.  Nothing is durable until ``sync`` returns, nor visible until the extent 
 Leaves are cut after ``leaf_bytes`` of plain values (eight times that in a large batch), at a
 multiple of the zone size if possible.
 
-Also here:
-
-* Write-behind: encoding continues while encoded blocks are written and synced.
+Write-behind: encoding continues while encoded blocks are written and synced.  Blocks are written in
+order, in pieces of some megabytes in another thread (small files in the caller's), and syncs start
+early, so that the final sync is short.  After ``flush`` all have been written, after ``sync`` they
+are durable; errors are raised by the next call of either.
 """
 
 from __future__ import annotations

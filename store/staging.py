@@ -1,4 +1,4 @@
-"""Staging: segments written in parallel outside of the writer, and published in one commit.
+r"""Staging: segments written in parallel outside of the writer, and published in one commit.
 
 Guarantee: staged data is invisible before ``commit_staged``, which is atomic, durable, and
 idempotent per job and per version of an application.  After a crash the job can be committed again
@@ -7,14 +7,41 @@ or aborted; a task of an aborted job cannot recreate its directory.
 Layout: ``<stream>/staging/<job>/<part>-<segment id>.seg``: sealed segments, one or more per part.
 A job's name begins with its creation time in seconds, in hexadecimal.  Segment identifiers are
 random, from ``IDENTIFIERS_FROM`` upwards, so tasks need no coordination, and none collides with the
-writer's counter.  ``placing`` decides where segments go; ``replacing`` replaces a time range.
+writer's counter.
 
-Also here:
+Placing: how staged segments become part of a stream::
 
-* Placing: how staged segments become part of a stream::
-* Deduplication in bulk loads: merges the keys of a job with those of the stream, before its
-  commit::
-* Replacing a time range by a bulk-load job, in one commit: a delete that names staged segments::
+    base       |==== 1 ====|==== 2 ====|      |==== 3 ====|
+    staged                               |A|                |=== B ===|
+    staged                       |==== C ====|
+
+A and B overlap no stored event: they become base segments.  C overlaps and becomes a late run.  At
+equal times, events of a job come after all that was committed before it, and later parts of a job
+after earlier ones.  A staged file keeps its name until the outcome of the commit is known: it is
+linked under its name in the stream, and unlinked when the commit fails.
+
+Deduplication in bulk loads: merges the keys of a job with those of the stream, before its commit::
+
+    staged   ----|=== batch ===|---------------------->   in time order
+    stored   ---------------------|                       read ahead of it by ``within``
+                  \                                         both into one window of keys
+                   kept events of the batches before it
+
+Without a duplicate, the usual case, the job is committed as it was staged, and only the key columns
+have been read.  Otherwise the remaining events are written again, in time order.
+
+The stream's lock is held from the first read to the commit: appends wait meanwhile.  The keys of
+twice ``within`` are in memory.
+
+Replacing a time range by a bulk-load job, in one commit: a delete that names staged segments::
+
+    base     |==== 1 ====|==== 2 ====|==== 3 ====|== active ==| tail
+    range          |-------------------|
+    staged         |== A ==|== B ==|
+    after    |= 4 =|== A ==|== B ==|   |== 5 ====|== 6 =======| tail of later events
+
+The events removed are those committed when it began: late events that arrive in the range meanwhile
+stay, before new ones of their tick.
 """
 
 from __future__ import annotations

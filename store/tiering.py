@@ -8,9 +8,7 @@ Age counts from the newest event of the stream.  Late runs and the active segmen
 segment is sealed when it spans a quarter of the age and has ``StreamOptions.moved_bytes_min``, and
 at an eighth of ``keep_local_bytes``, but not below that minimum, which avoids small objects.
 
-Also here:
-
-* Statistics of a stream that is open for writing, for users and metrics.
+``figures_of`` gives the statistics of a stream that is open for writing, for users and metrics.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
     many events -> sorted ------------> postings of every condition --+
 
 A *symbol* is a condition, shared by all pattern variables that use it; a *hit* is an event that
-satisfies one.  Reading order: ``symbols`` (normalised conditions), ``cards`` (serialised patterns),
-``predicate_index`` (event to symbols), ``postings`` (symbol to events), ``automata`` (flat tables),
-``searching`` (kernel), ``partitions``, ``matches``, ``layer`` (patterns built together),
-``pattern_bank`` (state), ``cuts`` (start rows), ``regions`` (added patterns), ``event_columns``,
-``arranged`` (recent events), ``corrections`` (late events).
+satisfies one.  Reading order: ``symbols`` (normalised conditions, stored patterns),
+``predicate_index`` (event to symbols), ``postings`` (symbol to events), ``searching`` (kernel),
+``matches``, ``layer`` (patterns built together, flat tables), ``pattern_bank`` (state),
+``arranged`` (recent events by partition), ``corrections`` (late events, start rows, added
+patterns).
 """

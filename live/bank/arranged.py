@@ -9,10 +9,8 @@ The *place* of a row is its rank in its partition.  A partition without free spa
 of the block with twice the space; amortised O(1) moves per event in order.  Invariant: all events
 from ``first`` to ``last`` are here, those of one tick and partition in order of arrival.
 
-Also here:
-
-* Columns of numbered events, read by number: fixed-width ones as arrays, others in chunks.
-* Partitions that a bank has seen: their numbers and positions.
+Columns of numbered events are read by number: fixed-width ones as arrays, others in chunks.  The
+partitions that a bank has seen have numbers, too.
 """
 
 from __future__ import annotations

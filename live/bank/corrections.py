@@ -7,15 +7,30 @@
                                  ^cut           ^ searches agree again
 
 A *neighbourhood* of rows is searched with and without the late events.  It is extended on a side
-until each pattern has a cut before the late events (``cuts``), and both searches agree behind them:
+until each pattern has a cut before the late events, and both searches agree behind them:
 at a bare row, or at the same open match.  At the end of its partition it ends at the watermark.
 Matches of both searches (same first and last event) without a late event, and all matches outside,
 are unchanged; the others are reported.
 
-Also here:
+A *cut* is a row at which a search of hits may begin, as no match covers the border before it::
 
-* Cuts: rows at which a search of hits may begin, as no match covers the border before them.
-* Open matches, at a watermark, of patterns that are added to a bank.
+    hits of a pattern       A B B . . A B . B B x B .      . satisfies nothing, x is late
+    bare row                            ^               the search of ``A B+ C`` has ended here
+                                        |             cut: from here on what is near x
+    matches from any row    [====]   [=======]
+                              [===]       [======]
+    rows                    ....................|........|........ x
+                                 no cut here        cut: the last row that no match covers, more
+                                                    than the window before x
+
+If every event of a match must satisfy a condition, no match covers a *bare* row, which satisfies
+none.  Other patterns, and those without a bare row near, are searched as with SKIP TO NEXT ROW, and
+cut at a row that no such match covers.
+
+Patterns that are added to a bank need their open matches at a watermark.  That search begins at a
+cut (``free_rows``) more than a window before the watermark, in a stretch that is doubled until it
+has one: matches from before the stretch end within a window of its begin, and one that covers a row
+begins at most a window before it, so three windows mostly suffice.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@ An index of ten thousand patterns takes a second to build, so a layer is built o
 patterns are marked dead, and the bank merges layers as they grow.  ``Layer.search`` maps open
 matches (``Kept``, sorted by pattern and partition) to the next ones.
 
-Also here:
-
-* The automata of a bank's patterns in flat tables, equal structures once (see ``jumping``).
+The automata of the patterns are in flat tables, equal structures once (see
+``query.pattern.jumping``).
 """
 
 from __future__ import annotations

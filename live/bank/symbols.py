@@ -10,9 +10,9 @@ Residual     any other condition on one event, as SQL
 A number's *key* is an integer with the same order (floats: from their bits, NaN greatest).  Atoms
 come from the pattern's plan, so a symbol holds exactly where the variable's condition does.
 
-Also here:
-
-* What a bank needs of a pattern, stored with its definition: automaton and atoms.
+A *card* is what a bank needs of a pattern, stored with its definition: automaton and atoms.
+Compiling a clause takes milliseconds, so it is done only when a match is emitted.  A document of
+another generation, or for other columns, is ignored and made again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Authentication, authorization and admission.  Reading order: ``settings``, ``tls``,
-``server_directory`` (the server's files), ``audit_log``, ``token``, ``tokens`` (their file),
-``identity_provider`` (JWTs), ``rates`` (requests a second), ``auth`` (the principal),
-``statement_rights`` (rights of a SQL text), ``limits`` (slots and byte budgets).
+"""Authentication, authorization and admission.  Reading order: ``settings``, ``tls``, ``tokens``
+(the server's files, audit log), ``identity_provider`` (JWTs), ``auth`` (the principal, its rights
+and request rate), ``limits`` (slots and byte budgets).
 """

@@ -7,13 +7,11 @@ host name (which stops DNS rebinding), and no page of another origin, not even f
 that ever had a token, or a copy of it, is never served openly (``tokens.mark_guarded``).  With
 tokens or without, a changing request from a page of another origin is refused.
 
-Also here:
+Rates: each client has a token bucket.  The ``CLIENTS_MAX`` most recent clients are remembered, and
+others start with a full bucket.  Rates live on the event loop.
 
-* Rate limits per client (token buckets); the ``CLIENTS_MAX`` most recent clients are remembered,
-  and others start with a full bucket. Lives on the event loop.
-* Checks that a token may run a SQL statement: ``read`` to query, ``write`` to insert and create,
-  ``admin`` to drop, delete, alter and index. ``VisibleStreams`` hides all other streams from a
-  restricted token.
+Statements: ``read`` to query, ``write`` to insert and create, ``admin`` to drop, delete, alter and
+index.  ``VisibleStreams`` hides all other streams from a restricted token.
 """
 
 from __future__ import annotations

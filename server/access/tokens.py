@@ -12,11 +12,29 @@ refused.  A store that ever had a token is marked in its manifest for good: with
 restored from a backup or after the last revocation, it refuses every request rather than serve
 openly.  Writers use a lock file; local file systems only.
 
-Also here:
+A token has a name, scopes, streams and an expiry.  No scope implies another, except
+as listed::
 
-* A token: name, scopes, streams, expiry. Scopes::
-* The server's own files::
-* The audit log: ``<store>/server/audit.log``, mode 0600, one JSON object per line::
+    read      queries, events out; includes metrics
+    write     events in, new streams; includes ingest
+    ingest    events in
+    metrics   /metrics
+    operate   maintenance: jobs, everybody's queries; includes metrics
+    admin     everything, also dropping streams, changing indexes, tokens
+
+The server's own files::
+
+    <store>/server/               0700
+        tokens.json               0600, replaced atomically
+        token-uses.json           last use of each token
+        tokens.lock               held while tokens.json is rewritten
+        audit.log                 0600; one JSON object per line
+        idempotency.wal           see service.idempotency
+        transactions/<job>/       parts; see service.transactions
+        jobs.local/<job>.json     see service.jobs
+
+The audit log becomes ``audit.log.1`` at ``BYTES_MAX``, and replaces an older one.  It is not
+synced; a line that cannot be written goes to the process's log.
 """
 
 from __future__ import annotations

@@ -6,13 +6,9 @@ Substrait plans and DoExchange are refused.  See docs/decisions/0028-flight-sql.
 
 Reading order, bottom up::
 
-    messages                  protobuf messages of both protocols
-    statuses                  gRPC codes of errors
-    arrow_data                record batches to FlightData and back
-    calls                     one RPC: principal, answer, logs
-    statements  prepared      queries behind tickets; changes; parameters
-    catalogue  sql_info       metadata tables
-    loading                   DoPut: parameters, updates, bulk events
-    service                   dispatch of RPCs and commands
-    listening                 the port: gRPC, TLS, shutdown
+    messages      protobuf messages of both protocols; record batches to FlightData and back
+    calls         one RPC: principal, answer, error code, logs
+    statements    queries behind tickets, changes, prepared statements, bulk events
+    catalogue     metadata tables
+    service       dispatch of RPCs and commands; the port: gRPC, TLS, shutdown
 """

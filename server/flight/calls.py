@@ -3,9 +3,7 @@ status with HTTP's text; code and request id are in the trailers.  Every method 
 bidirectional stream, which is the same on the wire: otherwise gRPC would read the request before
 authentication.
 
-Also here:
-
-* gRPC codes of errors; the text is HTTP's, and a 500 is sent without its text.
+``code_of`` maps HTTP's problems to gRPC codes; a 500 is sent without its text.
 """
 
 from __future__ import annotations

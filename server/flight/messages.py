@@ -3,9 +3,12 @@ Fields (after ``Flight.proto`` and ``FlightSql.proto`` of the Arrow project) are
 ``name:type=number``; ``?`` after the type: optional, ``*``: repeated.  Enumerations are ``int32``,
 which is the same on the wire.
 
-Also here:
+FlightData frames the messages of Arrow's IPC stream differently::
 
-* Record batches to FlightData and back: IPC messages with another framing. ::
+    IPC stream   ff ff ff ff | length | metadata, padded | body, padded  | ...
+    FlightData                          data_header        data_body
+
+A sent message has at most ``MESSAGE_BYTES`` (drivers refuse large ones), unless one row is larger.
 """
 
 from __future__ import annotations

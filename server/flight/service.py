@@ -4,19 +4,17 @@
     GetFlightInfo   begins a query; PollFlightInfo does the same, and is done at once
     GetSchema       columns of a query, without running it
     DoGet           rows of a ticket: of a query, or of a metadata table
-    DoPut           updates, parameters, bulk events (``loading``)
+    DoPut           updates, parameters, bulk events (``statements``)
     DoAction        prepares and closes statements, cancels queries
     ListActions     these
 
 Metadata needs the scope ``read``; ``GetSqlInfo`` and ``GetXdbcTypeInfo`` any token.
 
-Also here:
+``GetSqlInfo`` and ``GetXdbcTypeInfo`` tell drivers the capabilities, with the numbers of the
+protocol's enumerations ``SqlInfo``, ``XdbcDataType`` and their like.
 
-* Capabilities for drivers: ``GetSqlInfo`` and ``GetXdbcTypeInfo``. Numbers are those of the
-  protocol's enumerations ``SqlInfo``, ``XdbcDataType`` and their like.
-* The port of Flight SQL: gRPC on the server's event loop, with HTTP's address rules, TLS files
-  and stop timeout. Messages are at most ``MESSAGE_MAX`` bytes. RPCs are bounded, not
-  connections.
+The port: gRPC on the server's event loop, with HTTP's address rules, TLS files and stop timeout.
+Messages are at most ``MESSAGE_MAX`` bytes.  RPCs are bounded, not connections.
 """
 
 from __future__ import annotations

@@ -9,14 +9,13 @@ A statement runs once; its ticket is valid once, for the same token.  A query th
 within ``CHRONICLE_CLIENT_TIMEOUT_MS`` ends.  Limits: ``HELD_MAX`` waiting tickets,
 ``CHRONICLE_MAX_CLIENT_QUERIES`` per client.
 
-Also here:
+Prepared statements are checked, not run; they stay for ``IDLE_S`` after their last use, for the
+token that prepared them, and count against its upload memory.  Parameter types are unknown before
+binding (Arrow's ``null``, as in ADBC); columns are those with NULL parameters.  A query takes one
+row of parameters; ``INSERT ... VALUES (?, ...)`` any number.
 
-* Prepared statements: checked, not run; kept for ``IDLE_S`` after their last use, for the token
-  that prepared them, and counted against its upload memory. Parameter types are unknown before
-  binding (Arrow's ``null``, as in ADBC); columns are those with NULL parameters. A query takes
-  one row of parameters; ``INSERT ... VALUES (?, ...)`` any number.
-* DoPut: parameters, updates and bulk events, which are stored in one commit or not at all. The
-  data becomes a body with the limits of HTTP, read by a worker process.
+DoPut brings parameters, updates and bulk events, which are stored in one commit or not at all.  The
+data becomes a body with the limits of HTTP, read by a worker process.
 """
 
 from __future__ import annotations

@@ -6,9 +6,16 @@
 A slow client blocks the thread; after a disconnect the thread's next write raises.  An exception of
 the thread arrives after the bytes written before it.  One writer, one reader.
 
-Also here:
+Server-sent events are ``text/event-stream`` (WHATWG HTML, section 9.2.6)::
 
-* Server-sent events, ``text/event-stream`` (WHATWG HTML, section 9.2.6)::
+    event: row                  the kind; "message" without this line
+    id: 79.3                    what the client sends back as Last-Event-ID
+    data: {"t": 1}              one such line for each line of the text
+                                an empty line dispatches the event
+    : comment                   ignored by clients; keeps proxies from closing the connection
+    retry: 2000                 milliseconds before a client reconnects
+
+Names and ids with a line break, and ids with NUL, are refused.
 """
 
 from __future__ import annotations

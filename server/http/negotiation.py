@@ -2,9 +2,17 @@
 is JSON).  An unknown format is an error that lists the known ones: 415 for a body, 406 for an
 answer.
 
-Also here:
+A CloudEvent in binary mode is converted to structured mode, which ``chronicle.formats`` reads. ::
 
-* CloudEvents in binary mode: converted to structured mode, which ``chronicle.formats`` reads. ::
+    ce-specversion: 1.0                          {"specversion": "1.0", "id": "7",
+    ce-id: 7                                      "source": "/sensors", "type": "reading",
+    ce-source: /sensors                     ->    "data": {"x": 1}}
+    ce-type: reading
+    Content-Type: application/json
+
+    {"x": 1}
+
+JSON data is embedded, text becomes a string, anything else base64.
 """
 
 from __future__ import annotations

@@ -7,9 +7,7 @@
 ``row`` to unreadable data, ``errors`` to invalid fields.  An exception that is not a
 ``ChronicleError`` is answered 500 without its text, which is logged under the same ``request_id``.
 
-Also here:
-
-* JSON responses of one object.
+``reply`` is the JSON response of one object.
 """
 
 from __future__ import annotations

@@ -2,12 +2,9 @@
 the body must not be repeated, so that a proxy and this server cannot read a request differently.
 An encoded slash belongs to a name: ``/v1/streams/a%2Fb`` is the stream ``a/b``.
 
-Also here:
-
-* Recognises requests with only ordinary headers, none repeated, for the fast paths past the
-  router.
-* Conditional and range requests (RFC 9110, sections 13 and 14). An unreadable range, one of
-  another unit, or of several parts is ignored.
+Requests with only ordinary headers, none repeated, are recognised for the fast paths past the
+router.  Conditional and range requests follow RFC 9110, sections 13 and 14; an unreadable range,
+one of another unit, or of several parts is ignored.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """The routes of the API, a module for each kind, after the modules that several of them use.
 
-Reading order: ``parameters`` (query string), ``json_bodies``, ``statement_values`` (typed values
-from JSON), ``paced_sending`` (slow clients), ``file_responses`` (byte ranges), ``row_responses``
-(streamed rows), ``small_queries`` (rows inside one object), ``event_scan``, ``event_changes``,
-``acknowledged`` (endless bodies), ``following`` (endless answers); routes: ``console`` (static
-files), ``service``, ``reference`` (``/docs``), ``status``, ``streams``, ``profile``, ``events``,
-``small_appends`` (fast path), ``tail``, ``live``, ``positions``, ``transactions``, ``ingest``,
-``line_protocol``, ``queries``, ``language``, ``matches``, ``views``, ``tokens``, ``job_specs``,
-``exchange_jobs``, ``job_kinds``, ``jobs``, ``backups``, ``agents``; ``short_reads`` (fast path of
+Reading order: ``parameters`` (query string, JSON bodies), ``row_responses`` (streamed rows,
+files), ``following`` (endless answers, ``/tail``); routes: ``console`` (static files), ``service``,
+``reference`` (``/docs``), ``status``, ``streams`` (also views, profiles), ``events``, ``live``,
+``positions``, ``transactions``, ``ingest``, ``line_protocol``, ``queries`` (also editors, matches),
+``tokens``, ``jobs`` (also backups), ``agents``; ``small_requests`` (fast paths of small appends,
 queries and reads).
 """

@@ -1,12 +1,23 @@
 """Routes of events: append a body atomically, read a time range, plan a parallel read.  An append
 answers when it is as durable as asked; concurrent appends share syncs.
 
-Also here:
+The scan behind ``GET .../events`` reads a time range of a snapshot under a SQL predicate on single
+events.  A read without progress for the query time limit ends with ``QueryTimeout``; others may
+take any time.
 
-* The scan behind ``GET .../events``: a time range of a snapshot under a SQL predicate on single
-  events. A read without progress for the query time limit ends with ``QueryTimeout``; others
-  may take any time.
-* ``POST .../events?ack=each``: an endless NDJSON body with an acknowledgement for each commit. ::
+``POST .../events?ack=each`` is an endless NDJSON body with an acknowledgement for each commit. ::
+
+    client   {"t": 1} {"t": 2} ... ->            ... {"t": 900}
+    server           -> {"lines": 100, "appended": 100, ...} {"lines": 200, ...} ...
+
+    socket -> [<= 1 MiB] -> whole lines, cut into commits -> a thread: parse, append, one sync
+                                                              -> an answer for each commit
+
+Lines are acknowledged in order, once, with the durability asked for; those that arrive during a
+sync become commits of the next one.  A commit holds up to ``commit_events`` lines, all or none.
+Acknowledged events stay, however the connection ends.  An invalid line ends it with the problem as
+the last line.  A line has at most ``PENDING_MAX`` bytes.  An endless body has no digest and so no
+Idempotency-Key; after a lost connection the client counts the stored events before it goes on.
 """
 
 from __future__ import annotations

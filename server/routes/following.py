@@ -9,10 +9,8 @@ The server holds at most one piece of a feed per client besides the socket's buf
 no thread.  A client that reads too slowly is disconnected (``Pace``) and resumes at its last id.
 Each heartbeat checks the token again.  An error after the first byte is the last event or line.
 
-Also here:
-
-* ``GET /v1/streams/{stream}/tail``: follow a stream. ``api/tailing.py`` defines order and
-  positions, ``service.feeds`` the formats.
+``GET /v1/streams/{stream}/tail`` follows a stream.  ``api/tailing.py`` defines order and positions,
+``service.feeds`` the formats.
 """
 
 from __future__ import annotations

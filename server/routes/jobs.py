@@ -1,20 +1,18 @@
-"""Routes of jobs; ``job_kinds`` defines them, ``service.jobs`` runs them.  A job that was accepted
-(202) is durable: it is done, or says why not.  Work on the whole store needs ``operate`` on all
-streams; a change of one stream needs the rights of its own route.
+"""Routes of jobs, and their kinds; ``service.jobs`` runs them.  A job that was accepted (202) is
+durable: it is done, or says why not.  Work on the whole store needs ``operate`` on all streams; a
+change of one stream needs the rights of its own route.
 
-Also here:
+A job killed with the server is started again: each kind is idempotent, or checks what the first run
+left.  (If that was between a delete's or update's commit and the job's record, the second run
+reports no events.)
 
-* Base classes of job specifications: rights and the work.
-* Jobs that export to and import from files with plain names in ``CHRONICLE_EXCHANGE_DIRECTORY``.
-  A file appears whole or not at all, and none is overwritten; an import is one commit. An
-  import that was killed with the server has failed: whether it was stored is unknown.
-* The kinds of jobs: parameters, rights, work. A job killed with the server is started again: each
-  kind is idempotent, or checks what the first run left. (If that was between a delete's or
-  update's commit and the job's record, the second run reports no events.) A backup has a new
-  name below ``CHRONICLE_BACKUP_DIRECTORY``, jobs can write nowhere else, and an unfinished one
-  is removed.
-* The route of backups: those below ``CHRONICLE_BACKUP_DIRECTORY``. It shows all streams, so it
-  needs ``operate`` on all of them. ``chronicle backups`` lists any other directory or address.
+Exports and imports use files with plain names in ``CHRONICLE_EXCHANGE_DIRECTORY``.  A file appears
+whole or not at all, and none is overwritten; an import is one commit.  An import that was killed
+with the server has failed: whether it was stored is unknown.
+
+A backup has a new name below ``CHRONICLE_BACKUP_DIRECTORY``, jobs can write nowhere else, and an
+unfinished one is removed.  The list of backups there shows all streams, so it needs ``operate`` on
+all of them.  ``chronicle backups`` lists any other directory or address.
 """
 
 from __future__ import annotations

@@ -2,11 +2,8 @@
 can only have been an offset's sign, so ``2018-08-01T06:00:00+02:00`` works unquoted.  Dependencies
 are coroutines, since FastAPI would run each other one in a thread.
 
-Also here:
-
-* JSON request bodies, read into pydantic models; also what ``curl -d`` sends without a
-  Content-Type, and plain SQL for models with a field ``sql``. Size, nesting depth, pace and
-  memory are bounded.
+JSON bodies become pydantic models; accepted are also what ``curl -d`` sends without a Content-Type,
+and plain SQL for models with a field ``sql``.  Size, nesting depth, pace and memory are bounded.
 """
 
 from __future__ import annotations

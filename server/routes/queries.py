@@ -1,17 +1,15 @@
 """Routes of SQL.  ``GET /v1/query`` changes nothing, whatever the text says.  A query ends on its
 time limit, when its client disconnects, and when it is cancelled, but not while it commits.
 
-Also here:
+Parameters come from JSON.  SQL types that JSON lacks are objects: ``{"type": "timestamp", "value":
+"2018-08-01T06:00:00"}``.  A value that its type cannot hold is refused with the parameter's name.
 
-* Statement parameters from JSON. SQL types that JSON lacks are objects: ``{"type": "timestamp",
-  "value": "2018-08-01T06:00:00"}``. A value that its type cannot hold is refused with the
-  parameter's name.
-* Queries whose rows become part of a small JSON answer. Each takes a query slot, is listed and
-  cancellable, is read-only, and ends on the server's time limit or when its client disconnects.
-* Matches to draw: variables of a pattern, events of one match, pairs of a recency join.
-  ``query.matches`` computes them; this route adds the rights and limits of a request.
-* Routes for SQL editors: check a statement, and list the dialect's words. A check parses, binds
-  and authorizes, but runs nothing; it does not find errors that depend on values or rows.
+Queries whose rows become part of a small JSON answer each take a query slot, are listed and
+cancellable, are read-only, and end as above.  Among them are matches to draw (variables of a
+pattern, events of one match, pairs of a recency join), which ``query.matches`` computes.
+
+For SQL editors, a check parses, binds and authorizes a statement, but runs nothing; it does not
+find errors that depend on values or rows.
 """
 
 from __future__ import annotations

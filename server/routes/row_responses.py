@@ -8,15 +8,14 @@ Nothing is sent before the first rows are computed, so an error until then is a 
 with its own status; a later error breaks the connection.  The slot is released when the thread has
 really ended (an uninterruptible DuckDB operation holds it until then).  An answer in one block has
 its row count in the headers.  Cheap rows are computed on the event loop.  HEAD, ranges and
-conditions make the answer a file (``file_responses``).
+conditions make the answer a file.
 
-Also here:
+Blocks are sent within the client's ``Pace``; time spent making a block does not count.  A client
+that is too slow is disconnected, so that it never takes a part for the whole.
 
-* Sends blocks to a client within its ``Pace``; time spent making a block does not count. A client
-  that is too slow is disconnected, so that it never takes a part for the whole.
-* Row answers as files, for HEAD, byte ranges and conditions, as generic readers of CSV and
-  Parquet URLs send them. HEAD writes a new file; ranges and ``If-Match`` use the file that the
-  same client saw last, so the pieces of a file fit together.
+Files: generic readers of CSV and Parquet URLs send HEAD, byte ranges and conditions.  HEAD writes a
+new file; ranges and ``If-Match`` use the file that the same client saw last, so the pieces of a
+file fit together.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""The fast path of small appends: reads plain JSON bodies of ``POST /v1/streams/{stream}/events``
-on the event loop (``service.small_bodies``) and group-commits them (``service.gathering``).  The
+"""Fast paths past the router.  Small appends: reads plain JSON bodies of ``POST
+/v1/streams/{stream}/events`` on the event loop and group-commits them (``service.gathering``).  The
 slow path (``events.append_events``) gives the same answers.  Unusual requests go there unchanged:
 other headers or parameters, missing rights, long or unusual bodies, and an Idempotency-Key, which
 writes its own log in threads.  Slots, budgets, limits and metrics apply to both.
 
-Also here:
-
-* The fast path of queries and reads: routing and validation cost half of a small query. Plain
-  requests call their route functions directly, so rights, limits, errors and metrics are the
-  same; an unknown or repeated header or parameter, or an unusual value, goes to the router.
+Queries and reads: routing and validation cost half of a small query.  Plain requests call their
+route functions directly, so rights, limits, errors and metrics are the same; an unknown or repeated
+header or parameter, or an unusual value, goes to the router.
 """
 
 from __future__ import annotations

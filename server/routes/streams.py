@@ -1,15 +1,13 @@
 """Routes of streams: list, create, describe, drop, delete from, update, index.  A stream out of the
 token's reach answers 403 whether it exists or not.
 
-Also here:
+A body that deletes or updates events without where, start and end is refused, so that a mistake
+does not change every event.  A view is listed for clients that may read it by its name, as in
+``SHOW VIEWS``; its columns are those of its creation, ``DESCRIBE`` gives the present ones.
 
-* Bodies that delete or update events, for routes and jobs. A body without where, start and end is
-  refused, so that a mistake does not change every event.
-* The route of views. A view is listed for clients that may read it by its name, as in ``SHOW
-  VIEWS``. Its columns are those of its creation; ``DESCRIBE`` gives the present ones.
-* A stream's history in as many buckets as a chart has pixels: TUMBLE windows of one width,
-  answered from the aggregate tree, so the cost depends on the buckets, not the events. Empty
-  buckets are not sent.
+A profile is a stream's history in as many buckets as a chart has pixels: TUMBLE windows of one
+width, answered from the aggregate tree, so the cost depends on the buckets, not the events.  Empty
+buckets are not sent.
 """
 
 from __future__ import annotations

@@ -2,13 +2,12 @@
 
 Reading order::
 
-    around a request   metrics  drops  audit  middleware  probe
-    request bodies     bodies  event_parsing  small_bodies  gathering
-    rows of answers    query_log  running_queries  system_rows  answer_times  encoding  haste
-    feeds              feeds  live_feed  followers
-    durable state      key_log  idempotency  snapshots  kept_answers  positions  transactions
-                       job_files  jobs
+    around a request   metrics (also /readyz)  middleware (also audit, drops)
+    request bodies     bodies  event_parsing (also file ingest)  gathering (small appends)
+    rows of answers    query_log (running and ended queries)  encoding
+    feeds              feeds (also of live queries)
+    durable state      idempotency  kept_answers  positions (also pins)  transactions  jobs
     load samples       load_history
     all of it          state
-    users of it        file_ingest  statements  computing
+    users of it        statements
 """

@@ -6,12 +6,9 @@
 A truncated answer never looks complete: when ``CHRONICLE_MAX_ROWS`` cuts an answer, formats with a
 place for ``truncated`` say so; the others fail with ``ResourceLimit``.
 
-Also here:
-
-* The parameter ``time_format``: UTC timestamps as ISO text, RFC 3339 or epoch integers. RFC 3339
-  has as many digits as the column's unit. A coarser epoch is rounded down, also before 1970; a
-  finer one is exact, or an error where 64 bits overflow. Dates and integer times stay as they
-  are.
+``time_format`` writes UTC timestamps as ISO text, RFC 3339 or epoch integers.  RFC 3339 has as many
+digits as the column's unit.  A coarser epoch is rounded down, also before 1970; a finer one is
+exact, or an error where 64 bits overflow.  Dates and integer times stay as they are.
 """
 
 from __future__ import annotations

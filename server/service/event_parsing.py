@@ -2,11 +2,9 @@
 invalid rows.  A number is a time only if ``precision`` names its unit; its magnitude is never used
 to guess.
 
-Also here:
-
-* ``POST /v1/ingest`` and ``/v1/ingest/preview``: the pipeline of ``chronicle ingest`` on a body,
-  which a worker process reads. All or nothing; a truncated file stores nothing, whatever
-  ``on_error`` says.
+``POST /v1/ingest`` and ``/v1/ingest/preview`` run the pipeline of ``chronicle ingest`` on a body,
+which a worker process reads.  All or nothing; a truncated file stores nothing, whatever
+``on_error`` says.
 """
 
 from __future__ import annotations

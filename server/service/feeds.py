@@ -10,13 +10,19 @@
 A client that resumes at the id, or place, that it read last receives what follows it, exactly once.
 A mark says that everything up to its place was sent.
 
-Also here:
+A live query's feed has every ``_seq`` after the client's, once and in order, also after a restart,
+since a result and its ``_seq`` are one commit.  It answers 410 where results after it fell to the
+sink's retention, and for a ``_seq`` of another store or an earlier live query.
 
-* The results and retractions of a live query as a feed: every ``_seq`` after the client's, once
-  and in order, also after a restart, since a result and its ``_seq`` are one commit. 410 where
-  results after it fell to the sink's retention, and for a ``_seq`` of another store or an
-  earlier live query.
-* Wakes the followers of a stream on each commit; they wait without threads and polling. ::
+Followers of a stream wait without threads and polling, until a commit wakes them::
+
+    thread that commits            event loop                       a few threads
+    listener: schedules one  ->    wakes every follower of   ->     take: the next
+    call, if none is pending       the stream                       bytes of its feed
+
+A woken follower sees that commit or a later one.  Recent commits stay in memory for ``LINGER_S``
+seconds after the last follower has left, so that a client that lost its connection can resume.
+Followers live on the event loop.  A server whose store another process writes has no followers.
 """
 
 from __future__ import annotations

@@ -13,9 +13,14 @@ parser; if a batch fails as a whole, each body is stored alone.  Errors of the d
 Bodies of one commit share its version and ``count``; an event is late if it is older than what was
 stored before.
 
-Also here:
-
-* The fast path for small JSON bodies, read on the event loop; all others go to a worker process.
+``SmallReader`` reads small JSON bodies on the event loop; all others go to a worker process.
+``SmallReader.columns`` takes the values of a body in microseconds, ``SmallReader.batch`` makes one
+Arrow batch from many bodies.  What this reader accepts, the full parser (``event_parsing``) reads
+as the same events.  It declines whatever it is not certain of: names or types that are not the
+stream's, duplicate names, text where a number is expected, digits that a type does not hold, a time
+without its unit, times with an offset mixed with times without, a signed zero that the type lacks;
+also decimals, dates, binaries, and bodies beyond ``BYTES_MAX`` or ``VALUES_MAX``.  The full parser
+words all errors.  Only orjson sees the bytes.
 """
 
 from __future__ import annotations

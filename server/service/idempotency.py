@@ -2,7 +2,7 @@ r"""Idempotency keys: a client that lost an answer may repeat its request withou
 
 A request with ``Idempotency-Key: k`` is stored with a fingerprint and its answer.  The same key
 again returns, for the same request, the first answer; for another one 422; while the first still
-runs 409. Records of ``key_log``::
+runs 409.  Records of the log, JSON objects::
 
     {"op": "begin", "key": "flights\n4f1c", "at": 61.5, "print": "<sha256>", "version": 17}
     {"op": "end", "key": "flights\n4f1c", "version": 18, "answer": {"appended": 3, ...}}
@@ -29,13 +29,10 @@ and a crash before that leaves the key in doubt.  So no append happens twice und
 A key's age counts seconds of a running server; a jump of the wall clock forgets nothing.  Keys stay
 in memory for ``CHRONICLE_IDEMPOTENCY_HOURS``, about 300 bytes each, at most ``KEYS_MAX``.
 
-Also here:
-
-* The write-ahead log of idempotency keys: ``<store>/server/idempotency.wal``, as ``store.log``.
-  Payloads are JSON objects. ``KeyLog.append`` returns when the record survives a power cut. A
-  log that cannot be written any more (failed sync, full disk), or has four times as many
-  records as keys, is replaced by a new one, made from memory; that blocks appends. A damaged
-  log is an error, because a lost key could append events twice.
+The log is ``<store>/server/idempotency.wal``, framed as ``store.log``.  ``KeyLog.append`` returns
+when the record survives a power cut.  A log that cannot be written any more (failed sync, full
+disk), or has four times as many records as keys, is replaced by a new one, made from memory; that
+blocks appends.  A damaged log is an error, because a lost key could append events twice.
 """
 
 from __future__ import annotations

@@ -2,16 +2,14 @@
 
 One job at a time runs in a thread: ``waiting`` -> ``running`` -> ``done`` | ``failed`` |
 ``cancelled``.  Cancellation or a server stop ends it between two steps (``store.progress``) with a
-consistent store.  A job is durable (``job_files``) before its request is answered; the next process
-starts interrupted jobs from their beginning, so work must be idempotent or refuse.  One that was
-killed ``KILLED_MAX`` times with its server has failed: it may be the cause.  ``WAITING_MAX`` jobs
-may wait, the last ``KEPT_MAX`` finished ones are listed.  In mode ``"r"`` jobs are not durable.
+consistent store.  A job is durable before its request is answered; the next process starts
+interrupted jobs from their beginning, so work must be idempotent or refuse.  One that was killed
+``KILLED_MAX`` times with its server has failed: it may be the cause.  ``WAITING_MAX`` jobs may
+wait, the last ``KEPT_MAX`` finished ones are listed.  In mode ``"r"`` jobs are not durable.
 
-Also here:
-
-* The durable records of jobs: ``<store>/server/jobs.local/<id>.json``, mode 0600, replaced
-  atomically. Backups leave the directory out (``store.backup.LOCAL``), so that a copy of the
-  store does not repeat the work. An unreadable record is logged and left alone.
+Records are ``<store>/server/jobs.local/<id>.json``, mode 0600, replaced atomically.  Backups leave
+the directory out (``store.backup.LOCAL``), so that a copy of the store does not repeat the work.
+An unreadable record is logged and left alone.
 """
 
 from __future__ import annotations

@@ -2,11 +2,9 @@
 paths or tokens; names only in the gauges of indexes and live queries, for clients that may read
 them.  Store gauges are computed at each scrape.
 
-Also here:
-
-* ``/readyz``: whether the store and SQL answer, checked at most once per ``KEEP_S`` seconds. A
-  query slower than ``LIMIT_S`` counts as failed. Error texts may name paths: they go to the
-  log, not to the client.
+``/readyz`` says whether the store and SQL answer, checked at most once per ``KEEP_S`` seconds.  A
+query slower than ``LIMIT_S`` counts as failed.  Error texts may name paths: they go to the log, not
+to the client.
 """
 
 from __future__ import annotations

@@ -2,13 +2,14 @@
 An error after the status was sent breaks the connection, so that a client never takes a part for
 the whole.  It adds no task per request, to preserve backpressure.
 
-Also here:
+The audit log records requests that used the scope ``admin`` or ``operate``, or whose token or right
+was refused; ``statement`` has the SQL text, where there is one. ::
 
-* Chooses the requests that the audit log records: those that used the scope ``admin`` or
-  ``operate``, or whose token or right was refused. ::
-* Recently dropped streams, to explain requests that fail because of a concurrent DROP: an error
-  that would be answered 500 becomes "stream not found" if the stream was being dropped
-  meanwhile.
+    {"time": "2026-11-22T10:00:00Z", "client": "10.0.0.7", "token": "deploy", "status": 204,
+     "method": "DELETE", "path": "/v1/streams/flights", "request_id": "..."}
+
+Recently dropped streams explain requests that fail because of a concurrent DROP: an error that
+would be answered 500 becomes "stream not found" if the stream was being dropped meanwhile.
 """
 
 from __future__ import annotations

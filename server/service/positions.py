@@ -9,11 +9,9 @@ the owner: ``57-03ab5c7d9e1f2a4b6c8d0e2f``.
 A position expires ``CHRONICLE_POSITION_TTL_HOURS`` after its creation or last renewal.  Until then
 compaction and retention cannot free what it pins; ``CHRONICLE_MAX_POSITIONS`` bounds a stream's.
 
-Also here:
-
-* Pinned versions: ``GET .../partitions`` pins the version that a Spark job plans with,
-  ``?version=`` reads it. Pins are in memory, for ``CHRONICLE_SNAPSHOT_TTL_MS`` after their last
-  use, and keep the version's files; an expired version answers 410.
+Pinned versions: ``GET .../partitions`` pins the version that a Spark job plans with, ``?version=``
+reads it.  Pins are in memory, for ``CHRONICLE_SNAPSHOT_TTL_MS`` after their last use, and keep the
+version's files; an expired version answers 410.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
-"""The log of ended queries and reads, for ``chronicle.query_log`` and the log of slow queries.
-Those of ``CHRONICLE_SLOW_QUERY_MS`` or more are logged to ``chronicle.server.slow``.  Holds the
-last ``CHRONICLE_QUERY_LOG_ENTRIES`` in memory, with truncated texts.  Feeds are not logged.
+"""Running queries, and the log of ended ones, for the system tables and the log of slow queries.
 
-Also here:
+An ended query that took ``CHRONICLE_SLOW_QUERY_MS`` or more is logged to ``chronicle.server.slow``.
+The last ``CHRONICLE_QUERY_LOG_ENTRIES`` are in memory, with truncated texts.  Feeds are not logged.
 
-* The running queries, for ``GET /v1/queries`` and ``DELETE /v1/queries/{id}``. An id is the
-  request's (``X-Request-Id``), so a client that chose it can cancel before any answer. Lives on
-  the event loop.
-* Rows of the system tables that only a server has: running queries, query log, settings. A token
-  sees its own queries, one with ``operate`` on every stream sees all; settings need ``admin``
-  on every stream.
-* Keeps statements off the event loop that once took more than ``HELD_S`` there: a cost estimate
-  does not know of a cold disk. The ban lasts a second, and doubles each time up to a minute.
+Running queries: an id is the request's (``X-Request-Id``), so a client that chose it can cancel
+before any answer.  They live on the event loop.  In the system tables, a token sees its own
+queries, one with ``operate`` on every stream sees all; settings need ``admin`` on every stream.
+
+A statement that once took more than ``HELD_S`` on the event loop is not run there again for a
+second, doubled each time up to a minute: a cost estimate does not know of a cold disk.
 """
 
 from __future__ import annotations

@@ -2,10 +2,8 @@
 before it runs.  A drop or rename forgets what the server holds for the stream, and requests that
 fail meanwhile say why.
 
-Also here:
-
-* Runs the work of an answer in a thread. The slot is released, and the query leaves the list of
-  running ones, when the thread has really ended, even if the client has gone.
+The work of an answer runs in a thread.  The slot is released, and the query leaves the list of
+running ones, when the thread has really ended, even if the client has gone.
 """
 
 from __future__ import annotations
