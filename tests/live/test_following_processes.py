@@ -143,7 +143,8 @@ def test_the_command_line_follows_and_ends_quietly(store: Path) -> None:
 
 FORGETS = """
 import sys
-from chronicle import cli, tailing
+from chronicle import cli
+from chronicle.api import tailing
 
 class Forgets:
     def __del__(self):

@@ -110,10 +110,10 @@ MEASURED = """
 import resource, sys
 import numpy as np, pyarrow as pa
 import chronicle
-from chronicle.store import sorted_segments
+from chronicle.store import filling
 
 ROWS, PIECE, COLUMNS, LIMIT = 4_000_000, 250_000, 10, 160 << 20
-sorted_segments.RUN_BYTES = 8 << 20
+filling.RUN_BYTES = 8 << 20
 start = 1_500_000_000_000_000
 
 def piece(first):
@@ -163,9 +163,9 @@ def test_a_result_larger_than_memory(tmp_path: Path) -> None:
 KILLED = """
 import os, sys
 import chronicle
-from chronicle.store import sorted_segments
+from chronicle.store import filling
 
-sorted_segments.RUN_BYTES = 1 << 18
+filling.RUN_BYTES = 1 << 18
 with chronicle.open(sys.argv[1]) as db:
     os.write(1, b"begun\\n")
     db.sql("CREATE STREAM r TIMESTAMP BY u AS SELECT s.t + (s.x * 7919 % 1000) * INTERVAL '1' HOUR "

@@ -40,9 +40,9 @@ CHANGER = """
 import os, sys
 sys.path.insert(0, {folder!r})
 from test_kill_changes import change
-from chronicle.store import Store, rewriting
+from chronicle.store import Store, compaction
 
-rewriting.SMALL_BYTES = 0  # in threads
+compaction.SMALL_BYTES = 0  # in threads
 
 stream = Store.open(sys.argv[1]).stream("s")
 number = int(sys.argv[2])
