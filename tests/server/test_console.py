@@ -57,6 +57,17 @@ def test_the_page_has_the_headers_that_keep_it_safe(console: Any) -> None:
     assert (again.status_code, again.content) == (304, b"")
 
 
+def test_help_and_readme_have_every_page_in_the_same_order() -> None:
+    """First steps, how-to pages, reference."""
+    help_page = (PACKAGE / "web" / "src" / "pages" / "help.tsx").read_text(encoding="utf-8")
+    parts = help_page.partition("const PARTS")[2].partition("\n];")[0]
+    listed = re.findall(r'"([a-z_-]+)"', parts)
+    assert sorted(listed) == sorted(path.stem for path in (PACKAGE / "docs").glob("*.md"))
+    readme = (PACKAGE / "README.md").read_text(encoding="utf-8").partition("## Where to read on")[2]
+    linked = list(dict.fromkeys(re.findall(r"\]\(docs/([a-z_-]+)\.md\)", readme)))
+    assert linked == listed
+
+
 def test_files_come_packed_and_nothing_else_comes(console: Any) -> None:
     for name in ("app.js", "editor.js", "arrow-worker.js", "style.css", "NOTICE.txt"):
         found = console.get(f"/console/{name}", headers={"Accept-Encoding": "gzip"})

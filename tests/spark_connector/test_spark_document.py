@@ -47,8 +47,6 @@ def test_the_examples_run(spark: Any, flights: Path, tmp_path: Path) -> None:
     }
     ran = 0
     for example in examples:
-        if "some source that" in example or "ingest_job.py" in example:
-            continue  # another connector's bug, and a job for spark-submit
         exec(compile(example, str(DOCUMENT), "exec"), names)
         ran += 1
     names["query"].awaitTermination(60)

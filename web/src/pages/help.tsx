@@ -4,7 +4,18 @@ import { messageOf, ROOT } from "../api";
 import { newTab } from "../query/shelf";
 import type { Block } from "./markdown";
 
-const FIRST = ["sql", "windows", "match_recognize", "situations", "recency", "live", "indexes", "rest", "server", "cli"];
+/** The three parts of the documentation, in the order of the README; pages that no part names end the last one. */
+const PARTS: [string, string[]][] = [
+  ["First steps", ["first-steps", "console", "notebooks"]],
+  ["How to", [
+    "windows", "match_recognize", "situations", "recency", "live", "rollups", "indexes",
+    "recipes", "clients", "spark", "server", "operations", "security",
+  ]],
+  ["Reference", [
+    "sql", "values", "cli", "rest", "durability", "format", "architecture", "scale", "benchmarks", "testing",
+  ]],
+];
+const ORDER = PARTS.flatMap(([, names]) => names);
 
 async function text(name: string): Promise<string> {
   const response = await fetch(`${ROOT}console/docs/${name}`);
@@ -27,8 +38,8 @@ export function HelpPage({ rest }: { rest: string }) {
       }
     })();
   }, []);
-  const names = [...pages.keys()].sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
-  const name = decodeURIComponent(rest).replace(/#.*$/, "") || "sql";
+  const others = [...pages.keys()].filter((one) => !ORDER.includes(one));
+  const name = decodeURIComponent(rest).replace(/#.*$/, "") || "first-steps";
   const found = useMemo(() => search(pages, words), [pages, words]);
   return (
     <main class="help">
@@ -40,7 +51,16 @@ export function HelpPage({ rest }: { rest: string }) {
             {found.length === 0 && <li class="quiet">Nothing has these words.</li>}
           </ul>
         ) : (
-          <ul>{names.map((one) => <li key={one}><a href={`#/help/${one}`} aria-current={one === name ? "page" : undefined}>{titleOf(pages.get(one) ?? one)}</a></li>)}</ul>
+          PARTS.map(([part, names], i) => (
+            <section key={part} aria-label={part}>
+              <p class="quiet">{part}</p>
+              <ul>
+                {[...names, ...(i === PARTS.length - 1 ? others : [])].filter((one) => pages.has(one)).map((one) => (
+                  <li key={one}><a href={`#/help/${one}`} aria-current={one === name ? "page" : undefined}>{titleOf(pages.get(one) ?? one)}</a></li>
+                ))}
+              </ul>
+            </section>
+          ))
         )}
         <p><a href="../docs">API reference</a></p>
       </nav>
@@ -50,11 +70,6 @@ export function HelpPage({ rest }: { rest: string }) {
       </article>
     </main>
   );
-}
-
-function rank(name: string): number {
-  const at = FIRST.indexOf(name);
-  return at < 0 ? FIRST.length : at;
 }
 
 function titleOf(source: string): string {
