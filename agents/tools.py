@@ -133,31 +133,39 @@ def tools_over(database: Readable) -> Any:
         """Where the MATCH_RECOGNIZE of a query matches: of each match its partition, first and last
         time, and for each variable of the pattern first and last time and number of events. Without
         a match: how many events satisfy each condition of DEFINE by themselves."""
-
-        def first(text: str, given: Mapping[str, Any] | None, limit: int) -> tuple[pa.Table, bool]:
-            named = names_in(text)
-            meant = {name: value for name, value in (given or {}).items() if name in named}
-            with asked(text, meant or None) as result:
-                return _first_rows(result, limit)
-
-        def find(name: str) -> tuple[str, str] | None:
-            there = next((s for s in database.streams() if s.lower() == name.lower()), None)
-            return None if there is None else (there, database.stream(there).time)
-
-        found = outlined(first, sql, params, ROWS_MAX, find)
-        if not found["matches"]:
-            told = [
-                f"{each['variable']}: {each.get('reason') or each['hits']}"
-                for each in found["conditions"]
-            ]
-            return "\n".join(["No match. Events that satisfy a condition by themselves:", *told])
-        lines = (json.dumps(match, default=_text).encode() for match in found["matches"])
-        variables, time = " ".join(found["variables"]), found["time"]
-        return _capped(lines, f"matches of ({variables}) over {time}", found["truncated"])
+        return _matches(database, asked, sql, params)
 
     # registered by the decorator
     del streams, describe, profile, check, query, explain, matches
     return server
+
+
+def _matches(
+    database: Readable,
+    asked: Callable[[str, Mapping[str, Any] | None], Result],
+    sql: str,
+    params: Mapping[str, Any] | None,
+) -> str:
+    def first(text: str, given: Mapping[str, Any] | None, limit: int) -> tuple[pa.Table, bool]:
+        named = names_in(text)
+        meant = {name: value for name, value in (given or {}).items() if name in named}
+        with asked(text, meant or None) as result:
+            return _first_rows(result, limit)
+
+    def find(name: str) -> tuple[str, str] | None:
+        there = next((s for s in database.streams() if s.lower() == name.lower()), None)
+        return None if there is None else (there, database.stream(there).time)
+
+    found = outlined(first, sql, params, ROWS_MAX, find)
+    if not found["matches"]:
+        told = [
+            f"{each['variable']}: {each.get('reason') or each['hits']}"
+            for each in found["conditions"]
+        ]
+        return "\n".join(["No match. Events that satisfy a condition by themselves:", *told])
+    lines = (json.dumps(match, default=_text).encode() for match in found["matches"])
+    variables, time = " ".join(found["variables"]), found["time"]
+    return _capped(lines, f"matches of ({variables}) over {time}", found["truncated"])
 
 
 def _first_rows(result: Result, limit: int) -> tuple[pa.Table, bool]:

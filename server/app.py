@@ -74,6 +74,64 @@ def create_app(
     close_database : bool
         Flush and close the database when the application stops.
     """
+    from .routes.agents import Agents
+
+    server = Server(database, settings or load_settings())
+    server.prepared = not prepare
+
+    app = FastAPI(
+        title="Chronicle",
+        version=__version__,
+        description=DESCRIPTION,
+        lifespan=partial(_lifespan, server=server, prepare=prepare, close_database=close_database),
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.state.server = server
+    app.state.flight = None
+    app.state.agents = Agents(server)
+    _add_routes(app, server)
+    describe(app)
+    _add_middleware(app, server)
+    for kind in (ChronicleError, Problem, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, _answer_error)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(
+    app: FastAPI, server: Server, *, prepare: bool, close_database: bool
+) -> AsyncIterator[None]:
+    from .routes import jobs
+
+    await asyncio.to_thread(server.start)
+    await asyncio.to_thread(server.jobs.resume, partial(jobs.work_again, server))
+    try:
+        app.state.flight = await _flight(server)
+    except BaseException:
+        await asyncio.to_thread(server.stop)
+        raise
+    background = [asyncio.create_task(_tidy(server)), asyncio.create_task(_look(server))]
+    preparing = asyncio.create_task(asyncio.to_thread(server.prepare)) if prepare else None
+    try:
+        yield
+    finally:
+        logger.info("stopping")
+        for task in background:
+            task.cancel()
+        if app.state.flight is not None:
+            await app.state.flight.stop()
+        await app.state.agents.close()
+        await asyncio.to_thread(server.stop)
+        if preparing is not None:
+            await preparing
+        if close_database:
+            await asyncio.to_thread(server.database.close)
+            logger.info("the store %s is closed", server.database.path)
+
+
+def _add_routes(app: FastAPI, server: Server) -> None:
     from .routes import (
         agents,
         console,
@@ -93,48 +151,6 @@ def create_app(
         transactions,
     )
 
-    server = Server(database, settings or load_settings())
-    server.prepared = not prepare
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await asyncio.to_thread(server.start)
-        await asyncio.to_thread(server.jobs.resume, partial(jobs.work_again, server))
-        try:
-            app.state.flight = await _flight(server)
-        except BaseException:
-            await asyncio.to_thread(server.stop)
-            raise
-        background = [asyncio.create_task(_tidy(server)), asyncio.create_task(_look(server))]
-        preparing = asyncio.create_task(asyncio.to_thread(server.prepare)) if prepare else None
-        try:
-            yield
-        finally:
-            logger.info("stopping")
-            for task in background:
-                task.cancel()
-            if app.state.flight is not None:
-                await app.state.flight.stop()
-            await app.state.agents.close()
-            await asyncio.to_thread(server.stop)
-            if preparing is not None:
-                await preparing
-            if close_database:
-                await asyncio.to_thread(database.close)
-                logger.info("the store %s is closed", database.path)
-
-    app = FastAPI(
-        title="Chronicle",
-        version=__version__,
-        description=DESCRIPTION,
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
-        generate_unique_id_function=lambda route: route.name,
-    )
-    app.state.server = server
-    app.state.flight = None
-    app.state.agents = agents.Agents(server)
     app.include_router(service.router)
     app.include_router(reference.router)
     app.include_router(line_protocol.router)
@@ -145,7 +161,12 @@ def create_app(
     others = (ingest, console, jobs, tokens, agents)
     for module in (*modules, *others):
         app.include_router(module.router, dependencies=[Depends(only_known)])
-    describe(app)
+
+
+def _add_middleware(app: FastAPI, server: Server) -> None:
+    """The last one added is the outermost."""
+    from .routes import events, queries
+
     if server.settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -175,12 +196,9 @@ def create_app(
         authenticator=server.authenticator,
         metrics=server.metrics,
         drops=server.drops,
-        audit=Audit(database.path),
+        audit=Audit(server.database.path),
         protecting=_KEEP_SECURE if server.settings.tls_cert and not local else (),
     )
-    for kind in (ChronicleError, Problem, HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, _answer_error)
-    return app
 
 
 def _route_of(router: APIRouter, name: str) -> APIRoute:

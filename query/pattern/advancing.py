@@ -41,8 +41,7 @@ from .attempts import OpenAttempts
 from .automaton import ACCEPT, ANCHOR_END
 from .binding import NUMBER, MatchAggregate, MatchNumber
 from .compiled import CompiledMatch
-from .match_stream import matcher_of
-from .matcher import MatchLimits
+from .matcher import Matcher, MatchLimits
 from .matches import Matches
 from .results import RANK as RANKS
 from .results import Decided, Results
@@ -151,7 +150,7 @@ class AdvancingMatch:
         self.compiled = compiled
         self.limits = limits or MatchLimits()
         self.check = check
-        self.matcher = matcher_of(compiled, self.limits, self._describe_row)
+        self.matcher = Matcher(compiled, self.limits, self._describe_row)
         self.input = KeptInput(compiled)
         self.results = Results(compiled, self._take, compiled.naming)
         self.window = compiled.within

@@ -9,7 +9,7 @@ counts as false.  A value that cannot be computed is an error only when the sear
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
@@ -302,6 +302,21 @@ def row_tests(
     return tests
 
 
+def _bits(
+    automaton: Automaton, used: Sequence[str]
+) -> tuple[npt.NDArray[np.int64], dict[str, int]]:
+    """The bit of each position, and the mask of each variable: a bit of its own for each position,
+    or with too many of them for each variable; those beyond the word share its last bit.
+    """
+    bit = np.zeros(len(automaton.names), np.int64)
+    masks: dict[str, int] = {}
+    by_position = automaton.positions <= WORD_BITS
+    for p, name in enumerate(automaton.names[1:], 1):
+        bit[p] = p - 1 if by_position else min(used.index(name), WORD_BITS - 1)
+        masks[name] = masks.get(name, 0) | 1 << int(bit[p])
+    return bit, masks
+
+
 def plan_conditions(
     automaton: Automaton,
     bounds: dict[str, Bound],
@@ -318,23 +333,12 @@ def plan_conditions(
     tests, absences = RowTests(type_of), RowTests(type_of)
     builder = BytecodeBuilder(type_of, unit)
     names = automaton.names
-    bit = np.zeros(len(names), np.int64)
     condition = np.full(len(names), -1, np.int64)
     used = list(dict.fromkeys(names[1:]))
-    bits_of: dict[str, int] = {}
-    if by_position:
-        for p in range(1, len(names)):
-            bit[p] = p - 1
-            bits_of[names[p]] = bits_of.get(names[p], 0) | (1 << (p - 1))
-    else:
-        for i, name in enumerate(used):
-            place = min(i, WORD_BITS - 1)  # further variables share the last bit, without tests
-            bits_of[name] = 1 << place
-            for p in range(1, len(names)):
-                if names[p] == name:
-                    bit[p] = place
+    bit, bits_of = _bits(automaton, used)
     for bits in bits_of.values():
         tests.initial |= bits
+    # variables that share the last bit have no tests
     shared = set(used[WORD_BITS - 1 :]) if not by_position and len(used) > WORD_BITS else set()
     history = lookahead = 0
     summary: dict[str, tuple[list[Any], list[Any]]] = {}

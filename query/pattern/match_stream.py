@@ -23,11 +23,10 @@ import pyarrow.compute as pc
 
 from ...core.times import INT64_MAX, python_values, value_text
 from ...errors import ResourceLimit
-from ..sql.pattern_tree import describe
-from .binding import MatchAggregate, Navigation
+from .binding import Navigation
 from .bytecode import Column
 from .columns import KeyCodes, flat, group_rows, numbers, take_ranges
-from .matcher import NOT_TAKEN, Groups, Matcher, MatchLimits
+from .matcher import NOT_TAKEN, Groups, Matcher, MatchLimits, reads_every_event
 from .matches import Matches
 from .results import RANK, EventRanks, Results
 from .typed import leaf_index
@@ -93,7 +92,7 @@ class MatchStream:
         self.held: pa.Table | None = None  # rows of the newest tick: their order may still change
         self.known: int | None = None  # all events before this tick have arrived
         self.pending: list[tuple[IntArray, pa.Table]] = []
-        self.matcher = matcher_of(compiled, limits, self._describe_row)
+        self.matcher = Matcher(compiled, limits, self._describe_row)
         self.skip = compiled.selecting.skip  # matches still to be omitted
         self.order: IntArray | None = None
 
@@ -406,31 +405,6 @@ class MatchStream:
                 yield batch
 
 
-def matcher_of(
-    compiled: CompiledMatch, limits: MatchLimits, describe_row: Callable[[int], str]
-) -> Matcher:
-    clause, naming = compiled.clause, compiled.naming
-    skip = clause.skip
-    return Matcher(
-        compiled.automaton,
-        compiled.conditions,
-        describe(clause.pattern),
-        compiled.within,
-        clause.selection,
-        skip.mode if skip else "past last",
-        compiled.variables.get(skip.variable, frozenset()) if skip else frozenset(),
-        limits,
-        describe_row,
-        labels=clause.rows != "one"
-        or _reads_every_event(compiled)
-        or (naming is not None and naming.every_event),
-        in_time_order=compiled.in_time_order,
-        selecting=compiled.selecting,
-        mode=clause.mode,
-        numbered=compiled.numbered,
-    )
-
-
 def condition_columns(compiled: CompiledMatch) -> list[str]:
     """Columns that conditions read, or the first input column if they read none."""
     names: dict[str, None] = {}
@@ -448,12 +422,6 @@ def _joined(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[An
     return np.concatenate([before, after]) if len(before) else after
 
 
-def _reads_every_event(compiled: CompiledMatch) -> bool:
-    """Whether a measure aggregates over the events of a match, except ``count(*)``."""
-    leaves = [leaf for bound in compiled.measures for leaf in bound.leaves]
-    return any(isinstance(leaf, MatchAggregate) and leaf.sql != "count(*)" for leaf in leaves)
-
-
 def _asks_duckdb(compiled: CompiledMatch) -> bool:
     """Whether a search calls DuckDB, which costs milliseconds at any size."""
     conditions = compiled.conditions
@@ -466,7 +434,7 @@ def _asks_duckdb(compiled: CompiledMatch) -> bool:
     if any(leaf_index(bound.scalar) is None for bound in compiled.measures):
         return True
     leaves = [leaf for bound in compiled.measures for leaf in bound.leaves]
-    return _reads_every_event(compiled) or any(
+    return reads_every_event(compiled) or any(
         isinstance(leaf, Navigation) and leaf.row.column is None for leaf in leaves
     )
 

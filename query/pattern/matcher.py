@@ -7,27 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import ChronicleError, ResourceLimit, SqlError
+from ..sql.pattern_tree import describe
 from . import buffers as rt
 from . import search as m
-from .any_choice import Selecting, choose
+from .any_choice import choose
 from .any_output import ListOutput, ListSearch, Source
 from .any_tree import PairSearch
 from .attempts import NOTHING, Waiting
-from .automaton import ACCEPT, Automaton
+from .automaton import ACCEPT
+from .binding import MatchAggregate
 from .buffers import PreparedRows
-from .conditions import ConditionPlan
 from .contiguous import match_contiguous
 from .jumping import match_bits, stars_of
 from .machine import with_path
 from .matches import Matches
 from .search import Edges, MatchTable, Rows, Task
 from .selection import CONTIGUOUS, SKIP_ANY, SKIP_NEXT, Strategy, match_selected
+
+if TYPE_CHECKING:
+    from .compiled import CompiledMatch
 
 IntArray = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -84,47 +88,44 @@ class Attempts(Protocol):
         """The search has ended."""
 
 
+def reads_every_event(compiled: CompiledMatch) -> bool:
+    """Whether a measure aggregates over the events of a match, except ``count(*)``."""
+    leaves = [leaf for bound in compiled.measures for leaf in bound.leaves]
+    return any(isinstance(leaf, MatchAggregate) and leaf.sql != "count(*)" for leaf in leaves)
+
+
 class Matcher:
     """Finds the matches of one pattern in buffers of rows.
-    ``window``: WITHIN in ticks, or None.  ``skip``: mode of AFTER MATCH SKIP, to ``skip_names``.
-    ``labels``: every event of a match is read.  ``mode``: MAXIMAL or INCREMENTAL.  ``ordered``: the
-    last buffer's matches are in the input order of first rows.
+    ``window``: WITHIN in ticks, or -1.  ``labels``: every event of a match is read.  ``mode``:
+    MAXIMAL or INCREMENTAL.  ``ordered``: the last buffer's matches are in the input order of first
+    rows.
     """
 
     def __init__(
-        self,
-        automaton: Automaton,
-        plan: ConditionPlan,
-        text: str,
-        window: int | None,
-        selection: str | None,
-        skip: str,
-        skip_names: frozenset[str],
-        limits: MatchLimits,
-        describe_row: Callable[[int], str],
-        labels: bool = True,
-        in_time_order: bool = True,
-        selecting: Selecting | None = None,
-        mode: str | None = None,
-        numbered: bool = True,
+        self, compiled: CompiledMatch, limits: MatchLimits, describe_row: Callable[[int], str]
     ) -> None:
-        self.automaton = automaton
-        self.selecting = selecting or Selecting()
+        clause, naming, skip = compiled.clause, compiled.naming, compiled.clause.skip
+        self.automaton = automaton = compiled.automaton
+        self.selecting = compiled.selecting
         self.ordered = False
-        self.plan = plan
+        self.plan = plan = compiled.conditions
+        text = describe(clause.pattern)
         self.text = text if len(text) <= 120 else text[:117] + "..."
-        self.window = -1 if window is None else window
+        self.window = -1 if compiled.within is None else compiled.within
         self.steps = self.rows = 0
-        self.selection = selection
-        self.mode = mode
+        self.selection = clause.selection
+        self.mode = clause.mode
         self.limits = limits
         self.describe_row = describe_row
-        self.labels = labels
+        every_event = naming is not None and naming.every_event
+        self.labels = clause.rows != "one" or reads_every_event(compiled) or every_event
         first, target, flags = automaton.tables
         self.edges = Edges(first, target, flags, plan.bit)
         stars = stars_of(automaton, plan)
-        self.stars = stars if window is None or in_time_order else stars.without(first)
-        self.skip = SKIPS[skip]
+        timed = compiled.within is None or compiled.in_time_order
+        self.stars = stars if timed else stars.without(first)
+        self.skip = SKIPS[skip.mode if skip else "past last"]
+        skip_names = compiled.variables.get(skip.variable, frozenset()) if skip else frozenset()
         self.skip_member = np.array([name in skip_names for name in automaton.names], np.bool_)
         follow = np.zeros(len(automaton.names), np.uint64)
         finals = 0
@@ -141,7 +142,7 @@ class Matcher:
         # stars whose bits are not needed per row: they neither begin nor end a match
         lazy = sum(1 << (p - 1) for p in self.stars.positions) if plan.by_position else 0
         self.lazy = np.uint64(lazy & ~finals & ~int(follow[0]))
-        chosen = choose(selection, automaton, plan, self.selecting.wanted)
+        chosen = choose(self.selection, automaton, plan, self.selecting.wanted)
         self.lists: ListSearch | None = None
         self.pairs: PairSearch | None = None
         self.output: ListOutput | None = None
@@ -156,7 +157,7 @@ class Matcher:
             self.output = ListOutput(
                 self.text, describe_row, automaton.length_max,
                 alone=self.lists is not None and self.lists.alone, even=automaton.sequence,
-                threads=self.selecting.threads or 1, numbered=numbered,
+                threads=self.selecting.threads or 1, numbered=compiled.numbered,
             )  # fmt: skip
             self.output.busy = self.selecting.busy
         self.columns = 256

@@ -454,11 +454,10 @@ def plan_match(
     snapshot: Snapshot,
     compiled: CompiledMatch,
     indexes: StreamIndexes | None = None,
-    strategy: str = "auto",
+    strategy: str | Picker = "auto",
     *,
     folder: Folder | None = None,
     weights: Weights | None = None,
-    choose: Picker | None = None,
     check: Callable[[], None] | None = None,
     gap: int | None = None,
     near: Near | None = None,
@@ -466,11 +465,12 @@ def plan_match(
 ) -> ReplayPlan:
     """Plan a pattern query over all events of a snapshot.  ``strategy``: ``replay`` the whole
     stream; ``none`` the coarse pattern map alone; ``all``, ``greedy`` or ``optimal`` choice of
-    terms; ``auto``: ``optimal``, or ``replay`` if cheaper.  ``choose`` picks offers by number;
+    terms; ``auto``: ``optimal``, or ``replay`` if cheaper; a function picks offers by number.
     ``gap``: events between intervals that are merged; with ``near`` only matches there matter and
     the plan always has intervals; without ``locate`` nothing is looked up and the plan is an
     estimate.
     """
+    strategy, choose = (strategy, None) if isinstance(strategy, str) else ("optimal", strategy)
     if strategy == "replay" and near is None:
         return ReplayPlan(strategy, "asked for")
     reason = not_applicable(compiled)

@@ -40,7 +40,7 @@ from ..service.feeds import Feed, TailFeed, format_of
 from ..service.middleware import ABORT, BrokenAnswer
 from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
-from .parameters import Columns, FeedFormatName, Follow, Int64AsString, Marks, column_names
+from .parameters import Columns, FeedStyle, Follow, column_names
 
 logger = logging.getLogger("chronicle.server")
 HEARTBEAT_S = 15.0
@@ -242,6 +242,7 @@ async def tail(
     request: Request,
     principal: Requester,
     stream: PathName,
+    style: FeedStyle,
     after: Annotated[
         str, Query(description="now, the version of a commit (0: the beginning), or the last id.")
     ] = "now",
@@ -249,10 +250,7 @@ async def tail(
         str | None, Query(description="SQL predicate, such as altitude > 10000.")
     ] = None,
     columns: Columns = None,
-    format: FeedFormatName = None,
     follow: Follow = True,
-    marks: Marks = False,
-    int64_as_string: Int64AsString = False,
     last_event_id: Annotated[
         str | None, Header(description="The last id that was read; wins over `after`.")
     ] = None,
@@ -282,7 +280,9 @@ async def tail(
             column_names(columns),
             control=QueryControl(cancellation=query.cancellation),
         )
-        form = format_of(name, told.schema, marks=marks, int64_as_string=int64_as_string)
+        form = format_of(
+            name, told.schema, marks=style.marks, int64_as_string=style.int64_as_string
+        )
         return TailFeed(told, form), handle
 
     text = f"tail of {stream}" + (f" where {where}" if where else "")

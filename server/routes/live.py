@@ -25,16 +25,11 @@ from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
 from .following import send_feed
 from .parameters import (
-    End,
-    FeedFormatName,
-    Int64AsString,
-    Marks,
-    Precision,
+    FeedStyle,
     ResultEncoding,
-    Start,
+    TimeRange,
     read_spec,
     spec_body,
-    to_ticks,
 )
 from .row_responses import RowSource, send_rows
 
@@ -304,9 +299,7 @@ async def refresh_live(
     request: Request,
     principal: Requester,
     name: PathName,
-    start: Start = None,
-    end: End = None,
-    precision: Precision = None,
+    times: TimeRange,
 ) -> Response:
     """Compare results with times in `[start, end)` with the query, and correct them."""
     server = server_of(request)
@@ -315,8 +308,7 @@ async def refresh_live(
         definition = _definition(server, principal, name, "admin")
         live = server.database.live_statements
         schema = server.database.stream(definition.sources[0]).event_schema
-        bounds = (to_ticks(schema, text, precision) for text in (start, end))
-        live.refresh(name, *bounds)
+        live.refresh(name, *times.bounds(schema))
         return _told(server, name)
 
     return reply(await server.build(refresh))
@@ -339,6 +331,7 @@ async def live_rows(
     request: Request,
     principal: Requester,
     name: PathName,
+    style: FeedStyle,
     after: Annotated[
         int, Query(ge=0, le=INT64_MAX, description="The last _seq that is known.")
     ] = 0,
@@ -346,9 +339,6 @@ async def live_rows(
         bool | None,
         Query(description="Wait for more at the end; default: with server-sent events only."),
     ] = None,
-    format: FeedFormatName = None,
-    marks: Marks = False,
-    int64_as_string: Int64AsString = False,
     last_event_id: Annotated[
         str | None, Header(description="The last id that was read; wins over `after`.")
     ] = None,
@@ -373,7 +363,7 @@ async def live_rows(
             )
         _definition(server, principal, name, "read")
         live = server.database.live_statements.query(name)
-        feed = LiveFeed(live, after, form, marks=marks, int64_as_string=int64_as_string)
+        feed = LiveFeed(live, after, form, marks=style.marks, int64_as_string=style.int64_as_string)
         return feed, feed.stream
 
     return await send_feed(

@@ -14,6 +14,7 @@ import json
 import re
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
@@ -134,6 +135,32 @@ class RangeSpec(BaseModel):
         texts = (None if at is None else str(at) for at in (self.start, self.end))
         start, end = (to_ticks(schema, at, self.precision) for at in texts)
         return start, end
+
+
+async def time_range(
+    start: Start = None, end: End = None, precision: Precision = None
+) -> RangeSpec:
+    return RangeSpec(start=start, end=end, precision=precision)
+
+
+TimeRange = Annotated[RangeSpec, Depends(time_range)]
+
+
+@dataclass(frozen=True)
+class FeedOptions:
+    """How a feed is written, besides its format."""
+
+    marks: bool
+    int64_as_string: bool
+
+
+async def feed_options(
+    format: FeedFormatName = None, marks: Marks = False, int64_as_string: Int64AsString = False
+) -> FeedOptions:
+    return FeedOptions(marks, int64_as_string)
+
+
+FeedStyle = Annotated[FeedOptions, Depends(feed_options)]
 
 
 def to_ticks(schema: StreamSchema, text: str | None, precision: str | None = None) -> int | None:

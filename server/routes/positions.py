@@ -21,15 +21,12 @@ from ..service.state import server_of
 from .events import Patience, distinct_columns
 from .parameters import (
     Columns,
-    End,
     EventEncoding,
     Limit,
-    Precision,
-    Start,
+    TimeRange,
     column_names,
     read_spec,
     spec_body,
-    to_ticks,
 )
 from .row_responses import RowSource, send_rows
 
@@ -108,15 +105,13 @@ async def read_changes(
     encoding: EventEncoding,
     stream: PathName,
     until: Until,
+    times: TimeRange,
     after: After = None,
-    start: Start = None,
-    end: End = None,
     columns: Columns = None,
     skip: Annotated[
         int, Query(ge=0, le=INT64_MAX, description="New events to leave out at the start.")
     ] = 0,
     limit: Limit = None,
-    precision: Precision = None,
 ) -> Response:
     """Events committed between two positions, of a time range, in time order; streamed."""
     principal.require("read", stream)
@@ -131,8 +126,7 @@ async def read_changes(
             principal.owner,
             after,
             until,
-            to_ticks(schema, start, precision),
-            to_ticks(schema, end, precision),
+            *times.bounds(schema),
             names,
             skip,
             limit,

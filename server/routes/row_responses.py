@@ -189,32 +189,29 @@ async def send_rows(
     tally = Tally(limit, server.settings.max_rows, looks_ahead=looks_ahead)
     started = time.perf_counter()
     ready = None
+
+    def ended(error: BaseException | None) -> None:
+        slot.release()
+        server.running.remove(query)
+        server.running.log(query, tally, error)
+        account_for(server, kind, encoding.format, tally, error, time.perf_counter() - started)
+
     if at_once is not None and server.prepared and server.haste.may(text):
         try:
             with server.haste.watching(text):
                 ready = _ready(at_once, query)
             body = None if ready is None else _at_once(ready, encoding, tally, query)
         except BaseException as error:
-            slot.release()
-            server.running.remove(query)
-            server.running.log(query, tally, error)
-            account_for(server, kind, encoding.format, tally, error, time.perf_counter() - started)
+            ended(error)
             raise
         if body is not None:
-            seconds = time.perf_counter() - started
-            slot.release()
-            server.running.remove(query)
-            server.running.log(query, tally, None)
-            account_for(server, kind, encoding.format, tally, None, seconds)
-            note_time(request, "first", seconds)
+            note_time(request, "first", time.perf_counter() - started)
+            ended(None)
             return _whole(request, query, encoding, tally, body)
 
     def write() -> None:
-        rows = ready or open_rows(query)
-        try:
+        with contextlib.closing(ready or open_rows(query)) as rows:
             encode(rows.schema, rows.batches, encoding, tally, pipe, query)
-        finally:
-            rows.close()
 
     compute(server, slot, query, pipe, tally, encoding.format, write)
     watch = asyncio.create_task(_watch(request, query, pipe))
@@ -229,26 +226,27 @@ async def send_rows(
         watch.cancel()
         query.cancellation.cancel()
         pipe.abandon()
-        if isinstance(error, QueryCancelled) and watch.done() and not watch.cancelled():
-            raise ClientDisconnect from None
-        if isinstance(error, QueryCancelled) and server.stopping:
-            raise Problem(
-                "not-ready",
-                503,
-                "the server is stopping and the query took too long to wait for; ask again",
-                {"Retry-After": "1"},
-            ) from None
+        if isinstance(error, QueryCancelled):
+            _explain_cancellation(server, watch)
         raise
     note_time(request, "first", time.perf_counter() - started)
     if asked is not None and file is not None:
         watch.cancel()
-        headers = _headers(query, encoding) | _counted(tally)
-        headers["Content-Type"] = media_type_of(encoding.format)
+        media = {"Content-Type": media_type_of(encoding.format)}
+        headers = _headers(query, encoding) | _counted(tally) | media
         return FileResponse(file.keep(what, headers), asked, server)
     if pipe.complete:
         watch.cancel()
         return _whole(request, query, encoding, tally, first or b"")
     return _Stream(first or b"", pipe, query, watch, _headers(query, encoding), encoding, server)
+
+
+def _explain_cancellation(server: Server, watch: asyncio.Task[None]) -> None:
+    if watch.done() and not watch.cancelled():
+        raise ClientDisconnect from None
+    if server.stopping:
+        why = "the server is stopping and the query took too long to wait for; ask again"
+        raise Problem("not-ready", 503, why, {"Retry-After": "1"}) from None
 
 
 def _ready(
@@ -257,10 +255,8 @@ def _ready(
     rows = at_once(query)
     if rows is None:
         return None
-    try:
+    with contextlib.closing(rows):
         batches = list(rows.batches)
-    finally:
-        rows.close()
     return RowSource(rows.schema, iter(batches), size=sum(batch.nbytes for batch in batches))
 
 

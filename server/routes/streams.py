@@ -32,15 +32,12 @@ from ..http.request_head import PathName, address
 from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
 from .parameters import (
-    End,
     EventEncoding,
-    Precision,
     RangeSpec,
-    Start,
+    TimeRange,
     column_names,
     read_spec,
     spec_body,
-    to_ticks,
 )
 from .row_responses import RowSource, send_rows
 
@@ -358,13 +355,11 @@ async def aggregate(
     request: Request,
     principal: Requester,
     stream: PathName,
+    times: TimeRange,
     attribute: Annotated[list[str], Query(description="Attributes; commas, or repeated.")],
     functions: Annotated[
         list[str] | None, Query(description="count, sum, min, max, avg, first, last; default: all.")
     ] = None,
-    start: Start = None,
-    end: End = None,
-    precision: Precision = None,
 ) -> Response:
     """Answered from the aggregate tree: logarithmic in the stream's length, whatever the range."""
     principal.require("read", stream)
@@ -386,9 +381,14 @@ async def aggregate(
             attribute_ = schema.attribute(name)
             default = [f for f in FUNCTIONS if attribute_.summable or f not in ("sum", "avg")]
             wanted[attribute_.name] = chosen or default
-        first, last = (to_ticks(schema, text, precision) for text in (start, end))
+        first, last = times.bounds(schema)
         values = found.aggregate(wanted, start=first, end=last)
-        return {"stream": stream, "start": start, "end": end, "aggregates": jsonable(values)}
+        return {
+            "stream": stream,
+            "start": times.start,
+            "end": times.end,
+            "aggregates": jsonable(values),
+        }
 
     return reply(await server.read(principal.client, compute))
 
@@ -487,12 +487,10 @@ async def profile(
     principal: Requester,
     encoding: EventEncoding,
     stream: PathName,
+    times: TimeRange,
     attributes: Annotated[
         list[str] | None, Query(description="Numeric attributes; commas, or repeated.")
     ] = None,
-    start: Start = None,
-    end: End = None,
-    precision: Precision = None,
     buckets: Annotated[int, Query(ge=1, le=BUCKETS_MAX, description="About so many.")] = 400,
 ) -> Response:
     """Per bucket `start` and `count`, and `min_a`, `max_a`, `avg_a` of each attribute `a`."""
@@ -502,7 +500,7 @@ async def profile(
     def open_rows(query: RunningQuery) -> RowSource:
         with server.database.snapshot(stream) as snapshot:
             schema, span = snapshot.schema, snapshot.time_range
-        low, high = (to_ticks(schema, text, precision) for text in (start, end))
+        low, high = times.bounds(schema)
         if span is not None:
             low = span[0] if low is None else low
             high = span[1] + 1 if high is None else high

@@ -239,9 +239,7 @@ def test_first_events_of_partitions_are_no_hits(
     snapshot = stream.snapshot()
     asked = clause("PATTERN (A)", "A AS x - PREV(x) > 50", "PARTITION BY k", 5)
     expected, _ = answers(snapshot, asked, indexes, "replay")
-    plan = plan_match(
-        snapshot, asked, indexes, "auto", gap=0, choose=lambda offers: range(len(offers))
-    )
+    plan = plan_match(snapshot, asked, indexes, lambda offers: range(len(offers)), gap=0)
     found = [row for some in run_match(snapshot, asked, plan) for row in some.to_pylist()]
     assert found == expected
     assert len(found) == 1

@@ -300,21 +300,15 @@ def test_every_plan_gives_the_rows_of_a_full_replay(
             expected = rows(complete)
             told["compared"] += 1
             told["with rows"] += expected.num_rows > 0
-            plans = [(s, None, None) for s in ("none", "all", "greedy", "optimal", "auto")]
+            plans = [(s, None) for s in ("none", "all", "greedy", "optimal", "auto")]
             some = [rng.random() < 0.5 for _ in range(64)]
             plans += [
-                ("optimal", lambda offers: [i for i in range(len(offers)) if some[i % 64]], None),
-                (
-                    "optimal",
-                    lambda offers: [i for i in range(len(offers)) if not some[i % 64]],
-                    None,
-                ),
+                (lambda offers: [i for i in range(len(offers)) if some[i % 64]], None),
+                (lambda offers: [i for i in range(len(offers)) if not some[i % 64]], None),
             ]
-            plans += [("auto", None, weights) for weights in EAGER]
-            for strategy, choose, weights in plans:
-                plan = plan_match(
-                    snapshot, compiled, indexes, strategy, choose=choose, weights=weights, gap=gap
-                )
+            plans += [("auto", weights) for weights in EAGER]
+            for strategy, weights in plans:
+                plan = plan_match(snapshot, compiled, indexes, strategy, weights=weights, gap=gap)
                 got = rows(answer(snapshot, compiled, plan))
                 assert got.equals(expected), f"seed {seed}, {strategy}: {text}\n{plan.details()}"
                 told["plans"] += 1
