@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..core.options import option
 from ..errors import InvalidArgument
 from .options import Connection, FormatOption, connected
 from .output import check_format, write_rows
@@ -47,6 +49,35 @@ def _server(connection: Connection) -> Iterator[RemoteDatabase]:
         yield database
 
 
+@dataclass(frozen=True)
+class _Work:
+    """What jobs are about; each kind has some of these."""
+
+    name: str | None = option(None, "backup: of the copy. [default: the time]")
+    attribute: str | None = option(None, "index: what it is on.")
+    lag_events_max: int | None = option(
+        None, "index: most events that may wait for it.", kind=int, minimum=0
+    )
+    where: str | None = option(None, "delete, update: which events.", "SQL")
+    start: str | None = option(None, "delete, update: from this time.", "TIME", flags=("--from",))
+    end: str | None = option(None, "delete, update: before this time.", "TIME", flags=("--to",))
+    set: Mapping[str, str] | None = option(
+        None, "update: the column's new value; repeatable.", "COLUMN=SQL", many="assignments"
+    )
+    older_than: str | None = option(None, "move: what is older, as '90 days'.", "AGE")
+    due: bool | None = option(
+        None,
+        "move: what the settings of the streams say, and no more.",
+        flags=("--due",),
+        kind=bool,
+    )
+    file: str | None = option(None, "export, import: name of the server's file.")
+    sql: str | None = option(None, "export: a query.")
+    create: bool | None = option(None, "import: make the stream from the file.", kind=bool)
+    time: str | None = option(None, "import: the time column.", "COLUMN")
+    on_error: str | None = option(None, "import: fail or skip.", flags=("--bad-rows", "--on-error"))
+
+
 @job.command("start")
 @connected
 def start(
@@ -57,57 +88,12 @@ def start(
             help="backup, check, compact, move, calibrate, index, delete, update, export or import."
         ),
     ],
+    work: _Work,
     stream: Annotated[
         list[str] | None,
         typer.Option(
             "--stream", help="Of which stream; compact and move take several: repeatable."
         ),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", help="backup: of the copy. [default: the time]")
-    ] = None,
-    attribute: Annotated[
-        str | None, typer.Option("--attribute", help="index: what it is on.")
-    ] = None,
-    lag_events_max: Annotated[
-        int | None,
-        typer.Option("--lag-events-max", min=0, help="index: most events that may wait for it."),
-    ] = None,
-    where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="delete, update: which events.")
-    ] = None,
-    start: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="delete, update: from this time.")
-    ] = None,
-    end: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="delete, update: before this time.")
-    ] = None,
-    set: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="COLUMN=SQL", help="update: the column's new value; repeatable."
-        ),
-    ] = None,
-    older_than: Annotated[
-        str | None,
-        typer.Option("--older-than", metavar="AGE", help="move: what is older, as '90 days'."),
-    ] = None,
-    due: Annotated[
-        bool | None,
-        typer.Option("--due", help="move: what the settings of the streams say, and no more."),
-    ] = None,
-    file: Annotated[
-        str | None, typer.Option("--file", help="export, import: name of the server's file.")
-    ] = None,
-    sql: Annotated[str | None, typer.Option("--sql", help="export: a query.")] = None,
-    create: Annotated[
-        bool, typer.Option("--create", help="import: make the stream from the file.")
-    ] = False,
-    time: Annotated[
-        str | None, typer.Option("--time", metavar="COLUMN", help="import: the time column.")
-    ] = None,
-    on_error: Annotated[
-        str | None, typer.Option("--bad-rows", "--on-error", help="import: fail or skip.")
     ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for it, and print what it has come to.")
@@ -119,22 +105,7 @@ def start(
 
       chronicle job start backup --name monday --wait --url http://127.0.0.1:8000
     """
-    asked: dict[str, Any] = {
-        "name": name,
-        "attribute": attribute,
-        "lag_events_max": lag_events_max,
-        "where": where,
-        "start": start,
-        "end": end,
-        "set": _assignments(set) if set else None,
-        "file": file,
-        "sql": sql,
-        "create": create or None,
-        "time": time,
-        "on_error": on_error,
-        "older_than": older_than,
-        "due": due,
-    }
+    asked: dict[str, Any] = dict(vars(work))
     if kind in ("compact", "move"):
         asked["streams"] = stream
     elif stream is not None:
@@ -148,16 +119,6 @@ def start(
             _wait(begun, None)
         else:
             print(begun.id)
-
-
-def _assignments(texts: list[str]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        column, equals, expression = text.partition("=")
-        if not equals:
-            raise InvalidArgument(f"--set takes column=expression, found {text!r}")
-        found[column.strip()] = expression.strip()
-    return found
 
 
 @job.command("list")

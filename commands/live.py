@@ -12,13 +12,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
 
+from ..core.options import option
 from ..errors import InvalidArgument
 from .options import Connection, FormatOption, connected
 from .output import check_format, write_answer, write_rows
@@ -261,39 +263,34 @@ live = typer.Typer(
 NameArgument = Annotated[str, typer.Argument(help="Name of the live query.")]
 
 
+@dataclass(frozen=True)
+class _Settings:
+    """Of a live query, as behind WITH."""
+
+    into: str | None = option(None, "A sink that live queries share.", "SINK")
+    start: str = option("first", "first, now, or a time.", "TIME")
+    delay: str | None = option(None, "How long events are waited for.", "SPAN")
+    idle: str | None = option(None, "never, or when the newest time is closed.", "SPAN")
+    late: str = option("correct", "correct, ignore, or a span.", "HOW")
+    emit: str = option("close", "close, or a span between changes.", "WHEN")
+    options: Mapping[str, str] = option(
+        dict,
+        "As behind WITH; repeatable.",
+        "NAME=VALUE",
+        name="option",
+        flags=("--option", "-o"),
+        many="assignments",
+    )
+    if_not_exists: bool = option(False, "Do nothing where it exists.")
+
+
 @live.command("create")
 @connected
 def create(
     connection: Connection,
     name: NameArgument,
     sql: Annotated[str, typer.Argument(help="The SELECT.")],
-    into: Annotated[
-        str | None, typer.Option("--into", metavar="SINK", help="A sink that live queries share.")
-    ] = None,
-    start: Annotated[
-        str, typer.Option("--start", metavar="TIME", help="first, now, or a time.")
-    ] = "first",
-    delay: Annotated[
-        str | None,
-        typer.Option("--delay", metavar="SPAN", help="How long events are waited for."),
-    ] = None,
-    idle: Annotated[
-        str | None,
-        typer.Option("--idle", metavar="SPAN", help="never, or when the newest time is closed."),
-    ] = None,
-    late: Annotated[
-        str, typer.Option("--late", metavar="HOW", help="correct, ignore, or a span.")
-    ] = "correct",
-    emit: Annotated[
-        str, typer.Option("--emit", metavar="WHEN", help="close, or a span between changes.")
-    ] = "close",
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", metavar="NAME=VALUE", help="As behind WITH; repeatable."),
-    ] = None,
-    if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Do nothing where it exists.")
-    ] = False,
+    settings: _Settings,
 ) -> None:
     """Save a query that goes on, and take in what is stored already.
 
@@ -304,22 +301,8 @@ def create(
 
       chronicle live create high "SELECT * FROM flights WHERE altitude > 10000"
     """
-    options: dict[str, str] = {}
-    for item in option or []:
-        key, equals, value = item.partition("=")
-        if not equals:
-            raise InvalidArgument(f"--option takes name=value, found {item!r}")
-        options[key.strip()] = value
-    said: dict[str, Any] = {
-        "into": into,
-        "start": _number(start),
-        "delay": _number(delay),
-        "idle": idle,
-        "late": _number(late),
-        "emit": emit,
-        "options": options,
-        "if_not_exists": if_not_exists,
-    }
+    said: dict[str, Any] = dict(vars(settings))
+    said |= {name: _number(said[name]) for name in ("start", "delay", "late")}
     with connection.open("rw") as database:
         database.create_live(name, sql, **said)
         if connection.url is None:  # no server runs it

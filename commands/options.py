@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..core.options import Parameter, options_from, parameters_of
 from ..errors import InvalidArgument, StoreLocked
 
 if TYPE_CHECKING:
@@ -135,20 +136,75 @@ _WHERE = {"store": StoreOption, "url": UrlOption, "token": TokenOption}
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command ``--store``, ``--url`` and ``--token`` in place of its parameter
-    ``connection``.
+    ``connection``, and the options of a dataclass (``core.options``) in place of one of that type.
     """
     signature = inspect.signature(command, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.name != "connection"]
-    more = [
+    groups: dict[str, type[Any]] = {}
+    own: list[inspect.Parameter] = []
+    for each in signature.parameters.values():
+        if each.annotation is Connection:
+            continue
+        schema: Any = each.annotation
+        if isinstance(schema, type) and is_dataclass(schema):
+            groups[each.name] = schema
+            own += map(_as_option, parameters_of(schema))
+        else:
+            own.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    own += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
         for name, option in _WHERE.items()
     ]
 
     @wraps(command)
     def run(*, store: Path | None, url: str | None, token: str | None, **given: Any) -> None:
-        command(connection=connection_of(store, url, token), **given)
+        made = {name: options_from(schema, given, _READ) for name, schema in groups.items()}
+        for each in (each for schema in groups.values() for each in parameters_of(schema)):
+            del given[each.name]
+        command(connection=connection_of(store, url, token), **given, **made)
 
     # for Typer
-    vars(run)["__signature__"] = signature.replace(parameters=[*own, *more])
-    run.__annotations__ = {each.name: each.annotation for each in (*own, *more)}
+    vars(run)["__signature__"] = signature.replace(parameters=own)
+    run.__annotations__ = {each.name: each.annotation for each in own}
     return run
+
+
+def _as_option(each: Parameter) -> inspect.Parameter:
+    option = each.option
+    told = typer.Option(
+        *(option.flags or (f"--{each.name.replace('_', '-')}",)),
+        metavar=option.metavar or "|".join(option.choices) or None,
+        help=option.help,
+        min=option.minimum,
+        show_default="[default:" not in option.help,
+        rich_help_panel=option.panel,
+    )
+    return inspect.Parameter(
+        each.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=each.default,
+        annotation=Annotated[each.type, told],
+    )
+
+
+def _names(items: Iterable[str], name: str) -> list[str]:
+    del name
+    return [part.strip() for item in items for part in item.split(",") if part.strip()]
+
+
+def _pairs(items: Iterable[str], name: str) -> dict[str, str]:
+    from ..formats import parse_pairs
+
+    return parse_pairs(items, f"--{name}")
+
+
+def _assignments(items: Iterable[str], name: str) -> dict[str, str]:
+    found = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise InvalidArgument(f"--{name} takes name=value, found {item!r}")
+        found[key.strip()] = value.strip()
+    return found
+
+
+_READ = {"names": _names, "pairs": _pairs, "assignments": _assignments}

@@ -42,15 +42,26 @@ def _value(text: str) -> Any:
     return text
 
 
+Statements = Annotated[
+    str | None,
+    typer.Argument(help="SQL; several statements with ; between them. None: a prompt, or stdin."),
+]
+MaxRows = Annotated[
+    int | None,
+    typer.Option(
+        "--max-rows",
+        min=0,
+        metavar="N",
+        help="Rows of a table on a terminal, 0 for all. [default: 100]",
+        show_default=False,
+    ),
+]
+
+
 @connected
 def sql(
     connection: Connection,
-    query: Annotated[
-        str | None,
-        typer.Argument(
-            help="SQL; several statements with ; between them. None: a prompt, or stdin."
-        ),
-    ] = None,
+    query: Statements = None,
     format: Annotated[
         str,
         typer.Option(
@@ -88,16 +99,7 @@ def sql(
     plot: Annotated[
         bool, typer.Option("--plot", help="Draw the answer, such as windows, in the terminal.")
     ] = False,
-    max_rows: Annotated[
-        int | None,
-        typer.Option(
-            "--max-rows",
-            min=0,
-            metavar="N",
-            help="Rows of a table on a terminal, 0 for all. [default: 100]",
-            show_default=False,
-        ),
-    ] = None,
+    max_rows: MaxRows = None,
 ) -> None:
     """Run SQL and print the answer; without SQL, a prompt.
 

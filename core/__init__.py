@@ -5,8 +5,8 @@ A module here imports :mod:`chronicle.errors` and its neighbours, nothing else o
 Reading order
     ``suggestion`` (hints for misspelt names), ``times`` (ticks, and times as people write them),
     ``nested_types`` and ``json_text`` (types of lists and structs; text that is JSON),
-    ``append_result``, ``ownership`` (locks and forks), ``caches``, ``threads`` (tasks in threads,
-    results in order), ``scratch`` (temporary directories), ``native`` (kernels, which are machine
-    code), ``sorting``, ``pair_numbers`` (a hash table of pairs), ``identity`` (names of results),
-    ``soundness`` (Arrow data from outside).
+    ``append_result``, ``options`` (declared once, for all faces), ``ownership`` (locks and forks),
+    ``caches``, ``threads`` (tasks in threads, results in order), ``scratch`` (temporary
+    directories), ``native`` (kernels, which are machine code), ``sorting``, ``pair_numbers`` (a
+    hash table of pairs), ``identity`` (names of results), ``soundness`` (Arrow data from outside).
 """

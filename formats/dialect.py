@@ -1,17 +1,31 @@
-"""Options of text files: encoding, delimiter, quotes, header, nulls, decimal separator.
+"""The options of reading and storing files, each with its help: of text, columns, files, ingests.
 
-The encodings are a fixed list, loaded before a worker gives up file access.
+The command line, REST, Python and Spark share them.  The encodings are a fixed list, loaded before
+a worker gives up file access.
 """
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from ..core.options import option
 from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument
+from .limits import Limits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .time_rules import TimeRule
+
+READING = "What to read"
+COLUMNS = "Columns and times"
+STORING = "How to store"
+"""The panels of ``chronicle ingest --help``."""
 
 ENCODINGS = (
     *("utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "ascii", "mac-roman"),
@@ -25,39 +39,65 @@ _TABS = {"tab": "\t", "\\t": "\t"}
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    r"""How a text file is written; all but ``encoding`` are for CSV.
+    r"""How a text file is written; all but ``encoding`` and ``flatten`` are for CSV.
 
-    Attributes
-    ----------
-    encoding : str, optional
-        One of ``ENCODINGS``; UTF-8 unless a byte order mark says otherwise.
-    delimiter, separator : str, optional
-        One ASCII character or ``tab``; inferred from the header line by default.
-    quote : str
-        One ASCII character; empty for no quoting.
-    skip : int
-        Lines to skip before the header or the first row.
-    header : bool, optional
-        Whether the first line names the columns; by default unless ``columns`` is given.
-    columns : sequence of str, optional
-        Column names; column0, column1, ... without them and a header.
-    nulls : sequence of str
-        Spellings of null besides the empty value, ``NULL``, ``null`` and ``\N``.
-    decimal : {",", "."}, optional
-        Decimal separator; the other one, an apostrophe or a blank may then group digits in threes.
-    sheet : str, optional
-        Sheet of an Excel workbook; the first by default.
+    ``encoding`` is one of ``ENCODINGS``; UTF-8 unless a byte order mark says otherwise.
+    ``delimiter``, also named ``separator``, may be ``tab``.  Without ``columns`` and a header the
+    names are column0, column1, ...  ``nulls`` are spellings of null besides the empty value,
+    ``NULL``, ``null`` and ``\N``.
     """
 
-    encoding: str | None = None
-    delimiter: str | None = None
-    quote: str = '"'
-    skip: int = 0
-    header: bool | None = None
-    columns: Sequence[str] | None = None
-    nulls: Sequence[str] = ()
-    decimal: str | None = None
-    sheet: str | None = None
+    encoding: str | None = option(
+        None, "Of text: latin-1, windows-1252, utf-16; else UTF-8.", "NAME", panel=READING
+    )
+    decimal: str | None = option(
+        None,
+        "Decimal separator of CSV; the other one may group digits in threes.",
+        choices=(",", "."),
+        panel=READING,
+    )
+    delimiter: str | None = option(
+        None,
+        "Of CSV: one character, or tab; else told from the header (, ; tab |).",
+        "C",
+        flags=("--delimiter", "--separator"),
+        panel=READING,
+    )
+    quote: str = option('"', "Of CSV; '' for none.", "C", panel=READING)
+    skip: int = option(
+        0, "Lines of CSV to pass over, before the header.", "N", minimum=0, panel=READING
+    )
+    header: bool | None = option(
+        None,
+        "Whether the first line of CSV names the columns. [default: unless columns are given]",
+        flags=("--header/--no-header",),
+        kind=bool,
+        panel=READING,
+    )
+    columns: Sequence[str] | None = option(
+        None,
+        "Names of the columns of CSV files, instead of a header's.",
+        "COL,...",
+        many="names",
+        panel=READING,
+    )
+    sheet: str | None = option(
+        None, "Of Excel workbooks; the first by default.", "NAME", panel=READING
+    )
+    nulls: Sequence[str] = option(
+        (),
+        "A further spelling of null in CSV, e.g. N/A; repeatable.",
+        "TEXT",
+        name="null",
+        many="texts",
+        panel=READING,
+    )
+    flatten: str | None = option(
+        None,
+        "Make columns of nested JSON: _ makes a_b of {'a': {'b': 1}}.",
+        "SEP",
+        panel=READING,
+    )
     separator: InitVar[str | None] = None
 
     def __post_init__(self, separator: str | None) -> None:
@@ -83,12 +123,158 @@ class TextOptions:
         if self.encoding is not None:
             object.__setattr__(self, "encoding", _known_encoding(self.encoding))
 
-    def by_name(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(TextOptions)}
-
     @property
     def text(self) -> TextOptions:
-        return TextOptions(**self.by_name())
+        return TextOptions(**by_name(self, TextOptions))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnOptions:
+    """Which columns of a source are read, under which names, as which types.
+
+    ``time_of_day`` is a column to merge into the time; ``rename`` maps the files' names to new
+    ones; ``select`` (new names) always includes the time; ``file_column`` is a text column for the
+    file's name.  For ``time_format``, ``time_zone`` and ``ambiguous`` see ``time_rules``.
+    """
+
+    time: str | None = option(
+        None, "The time column; needed for a new stream.", "COL", panel=COLUMNS
+    )
+    time_format: str | Sequence[str] | TimeRule = option(  # noqa: RUF009 a field
+        "auto",
+        "auto, iso, ticks, s, ms, us, ns, or a pattern such as '%d.%m.%Y %H:%M:%S'; "
+        "repeatable: each value has the first that reads it. [default: auto]",
+        "F",
+        panel=COLUMNS,
+        many="texts",
+    )
+    time_zone: str | None = option(
+        None,
+        "Whose clocks times without an offset are of: Europe/Berlin. [default: UTC]",
+        "ZONE",
+        panel=COLUMNS,
+    )
+    ambiguous: str = option(
+        "refuse",
+        "Which of both a time is that these clocks showed twice.",
+        choices=("refuse", "earlier", "later"),
+        panel=COLUMNS,
+    )
+    time_of_day: str | None = option(
+        None,
+        "The column with the time of day, where the time column has dates.",
+        "COL",
+        panel=COLUMNS,
+    )
+    types: Iterable[str] | Mapping[str, str | pa.DataType] = option(
+        (),
+        "Types instead of told ones: speed=double,zip=string,at=timestamp.",
+        "COL=TYPE,...",
+        panel=COLUMNS,
+        many="texts",
+    )
+    rename: Mapping[str, str] | None = option(
+        dict,
+        "New names for columns; the other options use these.",
+        "OLD=NEW,...",
+        panel=COLUMNS,
+        many="pairs",
+    )
+    select: Sequence[str] | None = option(
+        None, "Columns to keep; the time is always kept.", "COL,...", panel=COLUMNS, many="names"
+    )
+    file_column: str | None = option(
+        None,
+        "Add a column with the name of the file, without directory and suffixes.",
+        "COL",
+        panel=COLUMNS,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(TextOptions, ColumnOptions):
+    """How a file of any format is read."""
+
+    format: str | None = option(
+        None,
+        "json, ndjson, csv, parquet or arrow; else told from names and bytes.",
+        "FORMAT",
+        panel=READING,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOptions:
+    """How the events of files are stored."""
+
+    create: bool = option(False, "Make the stream from the data.")
+    if_exists: str = option(
+        "fail",
+        "With create: what to do when the stream is there already.",
+        choices=("fail", "append"),
+    )
+    retention: str | None = option(
+        None, "Of a new stream: '30 days' or '10 GB'.", "AGE", panel=STORING
+    )
+    codec: str = option(
+        "lz4", "Compression of a new stream.", choices=("lz4", "zstd", "none"), panel=STORING
+    )
+    unique: str | None = option(
+        None,
+        "Of a new stream: a key whose events are stored once, e.g. 'device, seq'.",
+        "COLUMNS",
+        panel=STORING,
+    )
+    within: str | None = option(
+        None,
+        "With unique: how near in time equal keys are the same event, e.g. '1 hour'.",
+        "SPAN",
+        panel=STORING,
+    )
+    dry_run: bool = option(False, "Read and check everything, store nothing.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestOptions(StoreOptions, ReadOptions):
+    """All options of an ingest: of ``chronicle ingest`` and ``chronicle.ingest.IngestRequest``."""
+
+    on_error: str = option(
+        "fail",
+        "What a row that cannot be read does.",
+        choices=("fail", "skip", "quarantine"),
+        flags=("--bad-rows", "--on-error"),
+    )
+    quarantine: Path | None = option(  # noqa: RUF009 a field
+        None,
+        "Where quarantined rows go. [default: beside the store]",
+        "FILE",
+        flags=("--quarantine-file",),
+        kind=Path,
+    )
+    commit: str = option(
+        "end",
+        "All at once at the end, or batch by batch (for a pipe that does not end).",
+        choices=("end", "batch"),
+        panel=STORING,
+    )
+    batch_rows: int = option(
+        262_144, "Events a batch.", "N", flags=("--batch-size",), minimum=1, panel=STORING
+    )
+    engine: str = option(
+        "auto",
+        "Who reads: this process, or Spark. auto is spark when --master is given.",
+        choices=("auto", "arrow", "spark"),
+        panel=STORING,
+    )
+    master: str | None = option(None, "Spark master, e.g. local[4].", "URL", panel=STORING)
+    max_columns: int = option(
+        Limits.columns, "Most columns, or different keys, of a file.", "N", minimum=1, panel=READING
+    )
+
+
+def by_name(options: Any, schema: type[Any]) -> dict[str, Any]:
+    """The values of the fields that ``options`` share with a schema."""
+    return {each.name: getattr(options, each.name) for each in fields(schema)}
 
 
 def load_encodings() -> None:

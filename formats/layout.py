@@ -10,8 +10,9 @@ exactly, else case-insensitively.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument, InvalidData, SchemaMismatch, UnsupportedType
 from ..schema import StreamSchema, storage_of
 from .convert import convert
+from .dialect import ColumnOptions
 from .kinds import name_of_type, parse_types
 from .time_rules import Offsets, TimeRule, parse_time_formats
 
@@ -43,38 +45,29 @@ class Field:
 class Layout:
     """Which columns of a source are read, under which names, as which types.
 
-    ``time_of_day`` is a column to merge into the time; ``rename`` maps the files' names to new
-    ones; ``select`` (new names) always includes the time; ``file_column`` is a text column for the
-    file's name; ``timeless``: the source is only inspected.
+    ``options`` or ``named`` are ``ColumnOptions``; ``timeless``: the source is only inspected.
     """
 
     def __init__(
         self,
+        options: ColumnOptions | None = None,
         *,
-        time: str | None = None,
-        time_format: str | Sequence[str] | TimeRule = "auto",
-        time_zone: str | None = None,
-        ambiguous: str = "refuse",
-        time_of_day: str | None = None,
-        types: Iterable[str] | Mapping[str, str | pa.DataType] = (),
-        rename: Mapping[str, str] | None = None,
-        select: Sequence[str] | None = None,
         target: StreamSchema | None = None,
-        file_column: str | None = None,
         timeless: bool = False,
+        **named: Any,
     ) -> None:
+        options = options or ColumnOptions(**named)
         self.timeless = timeless
-        self.rule = (
-            time_format
-            if isinstance(time_format, TimeRule)
-            else parse_time_formats(time_format, zone=time_zone, ambiguous=ambiguous)
-        )
-        self.time_of_day = time_of_day
+        rule, time = options.time_format, options.time
+        if not isinstance(rule, TimeRule):
+            rule = parse_time_formats(rule, zone=options.time_zone, ambiguous=options.ambiguous)
+        self.rule = rule
+        self.time_of_day = options.time_of_day
         self.target = target
-        self.rename = dict(rename or {})
-        self.select = None if select is None else list(dict.fromkeys(select))
-        self.types = parse_types(types)
-        self.file_column = file_column
+        self.rename = dict(options.rename or {})
+        self.select = None if options.select is None else list(dict.fromkeys(options.select))
+        self.types = parse_types(options.types)
+        self.file_column = file_column = options.file_column
         self.fields: dict[str, Field] = {}
         self._folded: dict[str, str] = {}
         self.offsets: defaultdict[str, Offsets] = defaultdict(Offsets)
@@ -112,8 +105,8 @@ class Layout:
             self.fields[file_column] = Field(file_column, pa.string(), True)
         elif file_column is not None and self._key(file_column) not in self.fields:
             raise self._unknown_name(file_column, "file column")
-        if time_of_day is not None:
-            self._check_time_of_day(time_of_day)
+        if self.time_of_day is not None:
+            self._check_time_of_day(self.time_of_day)
         if self.select is not None:
             self._selected = {name.lower() for name in self.select} | {self.time.lower()}
 

@@ -62,7 +62,7 @@ class EventReader:
     """Reads one source; iterate over it for record batches.
 
     ``layout`` is shared by the readers of one ingest.  ``on_bad`` is called with each ``BadRow``.
-    ``flatten`` joins the names of nested JSON members; ``text`` or ``options`` are ``TextOptions``.
+    ``text`` or ``options`` are ``TextOptions``.
     """
 
     def __init__(
@@ -74,14 +74,13 @@ class EventReader:
         on_bad: BadRowPolicy = fail,
         name: str | None = None,
         compression: str | None = "auto",
-        flatten: str | None = None,
         live: bool = False,
         limits: Limits | None = None,
         text: TextOptions | None = None,
         **options: Any,
     ) -> None:
         self.layout = layout
-        self._text = text or TextOptions(**options)
+        self._text = replace(text or TextOptions(), **options)
         self.limits = limits or Limits()
         self.rows = 0
         self.bad = 0
@@ -109,14 +108,14 @@ class EventReader:
             self.format = detect(self.name, head, format)
             if self.format == "json" and looks_like_lines(head):
                 self.format = "ndjson"
-            self._reader: ChunkReader = self._open(flatten)
+            self._reader: ChunkReader = self._open()
         except BaseException:
             self._source.close()
             raise
 
-    def _open(self, flatten: str | None) -> ChunkReader:
+    def _open(self) -> ChunkReader:
         layout = self.layout
-        form = form_of(self.format, flatten, layout.target, layout.time, self.name)
+        form = form_of(self.format, self._text.flatten, layout.target, layout.time, self.name)
         if self.format == "csv":
             reader = CsvRecords(self._source, self._text, layout.notes)
             self._meter.columns(len(reader.names))
@@ -506,26 +505,11 @@ def read_batches(
     time_format: str = "auto",
     rename: Mapping[str, str] | None = None,
     select: Sequence[str] | None = None,
-    on_bad: BadRowPolicy = fail,
-    name: str | None = None,
-    compression: str | None = "auto",
-    nulls: Sequence[str] = (),
-    limits: Limits | None = None,
+    **reading: Any,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches in exactly ``schema.arrow``; options as for ``EventReader`` and ``Layout``.
+    """Batches in exactly ``schema.arrow``; ``reading`` as for ``EventReader``.
 
     Raises InvalidData (with the row), ResourceLimit, SchemaMismatch for unknown columns.
     """
     layout = Layout(time_format=time_format, rename=rename, select=select, target=schema)
-    return iter(
-        EventReader(
-            source,
-            format,
-            layout=layout,
-            on_bad=on_bad,
-            name=name,
-            compression=compression,
-            nulls=nulls,
-            limits=limits,
-        )
-    )
+    return iter(EventReader(source, format, layout=layout, **reading))

@@ -250,7 +250,6 @@ class Ingest:
             request.format,
             layout=layout,
             on_bad=on_bad,
-            flatten=request.flatten,
             live=request.commit == "batch",
             limits=Limits(columns=request.max_columns),
             text=request.text,

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import pyarrow as pa
-
+from ..core.options import parameters_of
 from ..errors import InvalidArgument, StreamExists
-from ..formats import READ_FORMATS, Layout, Limits, suffixes_of
-from ..formats.dialect import TextOptions
-from ..formats.time_rules import TimeRule
+from ..formats import READ_FORMATS, Layout, suffixes_of
+from ..formats.dialect import IngestOptions
 from ..schema import StreamSchema
 from .report import IngestReport
 
-ENGINES = ("auto", "arrow", "spark")
-ON_ERROR = ("fail", "skip", "quarantine")
-COMMITS = ("end", "batch")
-IF_EXISTS = ("fail", "append")
-
-BATCH_ROWS = 262_144
 _NEW_STREAM = "--retention, --codec, --unique and --within"
 
 
@@ -35,76 +26,30 @@ class InputSource:
 
 
 @dataclass(frozen=True)
-class IngestRequest(TextOptions):
-    """An ingest, as requested; also has the attributes of ``TextOptions``.
+class IngestRequest(IngestOptions):
+    """An ingest, as requested; also has the attributes of ``IngestOptions``.
 
     Attributes
     ----------
     inputs : sequence of str
         Files, directories, globs, or ``-`` for standard input.
-    time, time_of_day : str, optional
-        Time column (the stream's by default), and one with the time of day if it has only the date.
-    time_format, time_zone, ambiguous
-        See ``chronicle.formats.time_rules``; UTC by default.
-    format : str, optional
-        Format of all inputs; detected from names and bytes by default.
-    create, if_exists : bool, {"fail", "append"}
-        Create the stream; if it exists, raise, or append and keep its settings.
-    types, rename, select, file_column
-        See ``chronicle.formats.Layout``.
-    on_error : {"fail", "skip", "quarantine"}
-        What to do with a bad row; ``quarantine`` is its file, beside the store by default.
-    engine, master : {"auto", "arrow", "spark"}, str
-        The engine, and a Spark master.
-    commit, batch_rows : {"end", "batch"}, int
-        One commit at the end, or one for each batch; most events in a batch.
-    dry_run : bool
-        Read and check everything, store nothing.
-    flatten : str, optional
-        For JSON: joins the names of nested members.
-    max_columns : int
-        Most columns, or distinct keys, of a file.
-    retention, codec, unique, within
-        Settings of a stream that is created.
+    stream : str
+        The stream to append to.
     """
 
     inputs: Sequence[str]
     stream: str
-    time: str | None = None
-    time_format: str | Sequence[str] | TimeRule = "auto"
-    time_zone: str | None = None
-    ambiguous: str = "refuse"
-    time_of_day: str | None = None
-    format: str | None = None
-    create: bool = False
-    if_exists: str = "fail"
-    types: Sequence[str] | Mapping[str, str | pa.DataType] = ()
-    rename: Mapping[str, str] = field(default_factory=dict)
-    select: Sequence[str] | None = None
-    file_column: str | None = None
-    on_error: str = "fail"
-    quarantine: Path | None = None
-    engine: str = "auto"
-    master: str | None = None
-    commit: str = "end"
-    batch_rows: int = BATCH_ROWS
-    dry_run: bool = False
-    flatten: str | None = None
-    max_columns: int = Limits.columns
-    retention: str | None = None
-    codec: str = "lz4"
-    unique: str | None = None
-    within: str | None = None
 
     def __post_init__(self, separator: str | None) -> None:
         super().__post_init__(separator)
         if not self.inputs:
             raise InvalidArgument("name at least one file, directory or glob, or - for stdin")
+        choices = {each.field: each.option.choices for each in parameters_of(IngestOptions)}
         for what, value, known in (
-            ("--engine", self.engine, ENGINES),
-            ("--on-error", self.on_error, ON_ERROR),
-            ("--commit", self.commit, COMMITS),
-            ("--if-exists", self.if_exists, IF_EXISTS),
+            ("--engine", self.engine, choices["engine"]),
+            ("--on-error", self.on_error, choices["on_error"]),
+            ("--commit", self.commit, choices["commit"]),
+            ("--if-exists", self.if_exists, choices["if_exists"]),
             ("--format", self.format, (None, *READ_FORMATS)),
         ):
             if value not in known:
@@ -144,18 +89,7 @@ class IngestRequest(TextOptions):
             )
 
     def layout(self, target: StreamSchema | None) -> Layout:
-        return Layout(
-            time=self.time,
-            time_format=self.time_format,
-            time_zone=self.time_zone,
-            ambiguous=self.ambiguous,
-            time_of_day=self.time_of_day,
-            types=self.types,
-            rename=self.rename,
-            select=self.select,
-            target=target,
-            file_column=self.file_column,
-        )
+        return Layout(self, target=target)
 
 
 def expand(inputs: Sequence[str], *, any_suffix: bool = False) -> list[InputSource]:

@@ -34,7 +34,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import orjson
 import pyarrow as pa
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
@@ -59,16 +59,14 @@ from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
 from .parameters import (
     Columns,
-    End,
     EventEncoding,
-    Flatten,
     FormatName,
     Limit,
+    OnError,
     Precision,
-    Start,
     Text,
+    TimeRange,
     column_names,
-    to_ticks,
 )
 from .row_responses import RowSource, send_rows
 
@@ -165,7 +163,6 @@ def check_continuous(
     format: str,
     on_error: str,
     idempotency_key: str | None,
-    flatten: str | None,
     text: TextOptions,
 ) -> None:
     packed = request.headers.get("content-encoding", "identity").strip().lower()
@@ -173,7 +170,7 @@ def check_continuous(
         f"the format {format}, which has no lines; send ndjson": format != "ndjson",
         f"Content-Encoding {packed}; send it as it is": packed not in ("", "identity"),
         "on_error=skip; a line that is no event ends it": on_error != "fail",
-        "flatten; send flat lines": flatten is not None,
+        "flatten; send flat lines": text.flatten is not None,
         "options of text files; send UTF-8": text != TextOptions(),
         "an Idempotency-Key; an answer that goes on cannot be replayed": idempotency_key
         is not None,
@@ -430,25 +427,7 @@ Version = Annotated[
 ]
 
 
-@router.post("/events", summary="Append events")
-async def append_events(
-    request: Request,
-    principal: Requester,
-    stream: PathName,
-    text: Text,
-    format: FormatName = None,
-    precision: Precision = None,
-    durability: Annotated[
-        Literal["commit", "interval", "none"] | None,
-        Query(description="What the answer promises; default: the store's setting."),
-    ] = None,
-    on_error: Annotated[
-        Literal["fail", "skip"], Query(description="What a row that is no event does.")
-    ] = "fail",
-    bad_rows: Annotated[
-        Literal["fail", "skip"] | None, Query(description="Another name of on_error.")
-    ] = None,
-    flatten: Flatten = None,
+async def _commit_events(
     ack: Annotated[
         Literal["whole", "each"],
         Query(description="One answer for the body, or a line for each commit while it comes."),
@@ -456,6 +435,27 @@ async def append_events(
     commit_events: Annotated[
         int, Query(ge=1, le=10_000, description="Most lines of a commit, with ack=each.")
     ] = COMMIT_EVENTS,
+) -> int | None:
+    return commit_events if ack == "each" else None
+
+
+CommitEvents = Annotated[int | None, Depends(_commit_events)]
+
+
+@router.post("/events", summary="Append events")
+async def append_events(
+    request: Request,
+    principal: Requester,
+    stream: PathName,
+    text: Text,
+    on_error: OnError,
+    commit_events: CommitEvents,
+    format: FormatName = None,
+    precision: Precision = None,
+    durability: Annotated[
+        Literal["commit", "interval", "none"] | None,
+        Query(description="What the answer promises; default: the store's setting."),
+    ] = None,
     idempotency_key: Annotated[
         str | None, Header(description="Ask again with the same key without appending twice.")
     ] = None,
@@ -468,11 +468,10 @@ async def append_events(
     principal.require("ingest", stream)
     server = server_of(request)
     keys = server.keys
-    on_error = bad_rows or on_error
     head = binary_event(request)
     name = body_format(request) if head is None else "cloudevents"
-    if ack == "each":
-        check_continuous(request, name, on_error, idempotency_key, flatten, text)
+    if commit_events is not None:
+        check_continuous(request, name, on_error, idempotency_key, text)
         found = await server.call(server.database.stream, stream)
         return Acknowledged(request, server, principal, found, precision, durability, commit_events)
     async with server.receiving(
@@ -493,7 +492,6 @@ async def append_events(
                 precision,
                 durability,
                 on_error,
-                flatten,
                 head,
                 text,
             )
@@ -511,7 +509,6 @@ class _Append:
     precision: str | None
     durability: str | None
     on_error: str
-    flatten: str | None
     head: BinaryEvent | None
     text: TextOptions
 
@@ -520,8 +517,8 @@ class _Append:
             return self._store()[0], False
         said: tuple[Any, ...] = (self.stream, self.format, self.precision, self.on_error)
         said = (*said, self.body.encoding, self.body.digest)
-        if self.flatten is not None or self.head is not None:
-            said = (*said, self.flatten, self.head)
+        if self.text.flatten is not None or self.head is not None:
+            said = (*said, self.text.flatten, self.head)
         if self.text != TextOptions():
             said = (*said, self.text)
         fingerprint = hashlib.sha256(repr(said).encode()).hexdigest()
@@ -544,7 +541,6 @@ class _Append:
                 server.reader,
                 columns_max=server.settings.max_columns,
                 skip=self.on_error == "skip",
-                flatten=self.flatten,
                 text=self.text,
             )
         with timed(self.request, "append"):
@@ -589,14 +585,12 @@ async def read_stream(
     principal: Requester,
     encoding: EventEncoding,
     stream: PathName,
-    start: Start = None,
-    end: End = None,
+    times: TimeRange,
     columns: Columns = None,
     where: Annotated[
         str | None, Query(description="SQL predicate, such as altitude > 10000.")
     ] = None,
     limit: Limit = None,
-    precision: Precision = None,
     version: Version = None,
 ) -> Response:
     """Events of `[start, end)` in time order, ties in order of arrival; streamed.
@@ -606,7 +600,7 @@ async def read_stream(
     principal.require("read", stream)
     server = server_of(request)
     wanted = ScanRange(
-        lambda schema: (to_ticks(schema, start, precision), to_ticks(schema, end, precision)),
+        times.bounds,
         column_names(columns),
         where,
         # Without a predicate, looking for more rows costs one event; with one, perhaps a full scan.
@@ -640,12 +634,10 @@ async def partitions(
     request: Request,
     principal: Requester,
     stream: PathName,
+    times: TimeRange,
     parts: Annotated[
         int | None, Query(ge=1, le=PARTITIONS_MAX, description="Parts wanted; default: by size.")
     ] = None,
-    start: Start = None,
-    end: End = None,
-    precision: Precision = None,
     version: Version = None,
 ) -> Response:
     """Pin a version of the stream and cut a time range of it into parts of about equal size."""
@@ -654,7 +646,7 @@ async def partitions(
 
     def plan() -> dict[str, Any]:
         schema: StreamSchema = server.database.stream(stream).event_schema
-        first, last = (to_ticks(schema, text, precision) for text in (start, end))
+        first, last = times.bounds(schema)
         if version is None:
             held = server.snapshots.pin(stream)
         else:

@@ -6,15 +6,16 @@ which there may be thousands: a repeated answer has the stream's present ones.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any
 
 import orjson
 import pyarrow as pa
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from ...errors import InvalidArgument
-from ...formats import arrow_name_of_type, encode, name_of_type, parse_pairs
+from ...formats import arrow_name_of_type, encode, name_of_type
+from ...formats.dialect import StoreOptions
 from ...formats.looking import Look
 from ..access.auth import Requester
 from ..http.negotiation import file_format
@@ -28,60 +29,18 @@ from ..service.event_parsing import (
     look_at,
 )
 from ..service.state import Server, server_of
-from .parameters import Flatten, FormatName, Text, column_names
+from .parameters import OnError, from_query
 
 router = APIRouter(prefix="/v1/ingest", tags=["events"])
 ROWS_MAX = 1000
 
-Names = list[str] | None
+_Given = Annotated[
+    FileOptions, Depends(from_query(FileOptions, without=("file_column",), hidden=("separator",)))
+]
 
 
-async def file_options(
-    request: Request,
-    text: Text,
-    format: FormatName = None,
-    name: Annotated[
-        str, Query(max_length=255, description="The file's name: its suffix tells the format.")
-    ] = "body",
-    time: Annotated[str | None, Query(description="The time column; the stream's own.")] = None,
-    time_format: Annotated[
-        Names,
-        Query(
-            description="auto, iso, ticks, s, ms, us, ns, or a pattern: %d.%m.%Y %H:%M:%S; of "
-            "several each value has the first that reads it."
-        ),
-    ] = None,
-    time_zone: Annotated[
-        str | None,
-        Query(description="Whose clocks times without an offset are of: Europe/Berlin; else UTC."),
-    ] = None,
-    ambiguous: Annotated[
-        Literal["refuse", "earlier", "later"],
-        Query(description="Which of both a time is that these clocks showed twice."),
-    ] = "refuse",
-    time_of_day: Annotated[
-        str | None, Query(description="The column with the time of day, beside one of dates.")
-    ] = None,
-    types: Annotated[Names, Query(description="Types: speed=double,zip=string.")] = None,
-    rename: Annotated[Names, Query(description="New names: old=new; the others use these.")] = None,
-    select: Annotated[Names, Query(description="Columns to keep, beside the time.")] = None,
-    flatten: Flatten = None,
-) -> FileOptions:
-    del format  # file_format reads it
-    return FileOptions(
-        name=name,
-        format=file_format(request),
-        time=time or None,
-        time_format=time_format or "auto",
-        time_zone=time_zone,
-        ambiguous=ambiguous,
-        time_of_day=time_of_day,
-        types=types or (),
-        rename=parse_pairs(rename or (), "rename"),
-        select=column_names(select),
-        flatten=flatten,
-        **text.by_name(),
-    )
+async def file_options(request: Request, given: _Given) -> FileOptions:
+    return replace(given, format=file_format(request), time=given.time or None)
 
 
 Options = Annotated[FileOptions, Depends(file_options)]
@@ -146,46 +105,20 @@ async def ingest(
     principal: Requester,
     options: Options,
     stream: Annotated[str, Query(description="Where the events go.")],
-    create: Annotated[
-        bool, Query(description="Make the stream from the file; needs the scope write.")
-    ] = False,
-    if_exists: Annotated[
-        Literal["fail", "append"],
-        Query(description="With create: what to do when the stream is there already."),
-    ] = "fail",
-    retention: Annotated[
-        str | None, Query(description="Of a new stream: 30 days, or 10 GB.")
-    ] = None,
-    codec: Annotated[Literal["lz4", "zstd", "none"], Query(description="Of a new stream.")] = "lz4",
-    unique: Annotated[
-        str | None, Query(description="Of a new stream: a key that is stored once, device, seq.")
-    ] = None,
-    within: Annotated[
-        str | None, Query(description="With unique: how near in time equal keys are one event.")
-    ] = None,
-    on_error: Annotated[
-        Literal["fail", "skip"], Query(description="What a row that is no event does.")
-    ] = "fail",
-    bad_rows: Annotated[
-        Literal["fail", "skip"] | None, Query(description="Another name of on_error.")
-    ] = None,
-    dry_run: Annotated[bool, Query(description="Read and check all of it, store nothing.")] = False,
+    storing: Annotated[StoreOptions, Depends(from_query(StoreOptions))],
+    on_error: OnError,
     idempotency_key: Annotated[
         str | None, Header(description="Ask again with the same key without storing it twice.")
     ] = None,
 ) -> Response:
     """Store the events of a file, all or none; a new stream takes its columns and types."""
-    principal.require("write" if create else "ingest", stream)
+    principal.require("write" if storing.create else "ingest", stream)
     server = server_of(request)
     server.require_writable()
-    if dry_run and idempotency_key is not None:
+    if storing.dry_run and idempotency_key is not None:
         raise InvalidArgument(
             "dry_run=true stores nothing: send the Idempotency-Key with the request that does"
         )
-    chosen = {
-        "create": create, "if_exists": if_exists, "retention": retention, "codec": codec,
-        "unique": unique, "within": within,
-    }  # fmt: skip
     async with (
         server.receiving(
             request,
@@ -196,7 +129,7 @@ async def ingest(
         ) as body,
         server.appends.held(principal.client),
     ):
-        work = _Ingest(server, body, options, stream, chosen, bad_rows or on_error, dry_run)
+        work = _Ingest(server, body, options, stream, storing, on_error)
         answer, replayed = await server.call(work.run, idempotency_key)
         return reply(answer, 200, {"Idempotency-Replayed": "true"} if replayed else None)
 
@@ -207,14 +140,13 @@ class _Ingest:
     body: Body
     options: FileOptions
     stream: str
-    chosen: dict[str, Any]
+    storing: StoreOptions
     on_error: str
-    dry_run: bool
 
     def run(self, key: str | None) -> tuple[dict[str, Any], bool]:
         if key is None:
             return self._store(), False
-        said = (self.options, self.chosen, self.on_error, self.body.encoding, self.body.digest)
+        said = (self.options, self.storing, self.on_error, self.body.encoding, self.body.digest)
         fingerprint = hashlib.sha256(repr(said).encode()).hexdigest()
         with self.server.keys.request(self.stream, key, fingerprint) as work:
             if work.answer is None:
@@ -228,7 +160,7 @@ class _Ingest:
     def _store(self) -> dict[str, Any]:
         done = ingest_file(
             self.server, self.body, self.options, strict=self.on_error == "fail",
-            stream=self.stream, dry_run=self.dry_run, **self.chosen,
+            stream=self.stream, **asdict(self.storing),
         )  # fmt: skip
         report = done.report
         self.server.metrics.appended_events.labels("ingest").inc(report.stored)
@@ -236,7 +168,7 @@ class _Ingest:
         answer = {
             "stream": self.stream,
             "created": report.created,
-            "dry_run": self.dry_run,
+            "dry_run": self.storing.dry_run,
             "rows": report.good,
             "appended": report.stored,
             "late": report.late,

@@ -33,6 +33,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
+from ...core.options import options_from
 from ...core.times import INT64_MAX
 from ...errors import (
     ChronicleError,
@@ -256,13 +257,7 @@ class ImportSpec(OfStore):
             server.database.stream(self.stream)
 
         def imported(job: Job) -> dict[str, Any]:
-            options = FileOptions(
-                name=self.file, time=self.time, time_format=self.time_format,
-                time_zone=self.time_zone, ambiguous=self.ambiguous, time_of_day=self.time_of_day,
-                types=self.types, encoding=self.encoding, delimiter=self.delimiter,
-                quote=self.quote, skip=self.skip, header=self.header, columns=self.columns,
-                nulls=self.null, decimal=self.decimal, sheet=self.sheet,
-            )  # fmt: skip
+            options = options_from(FileOptions, {**vars(self), "name": self.file}, {})
             scratch = server_directory(server.database.path, create=True)
             with contextlib.closing(StoredFile(path, scratch)) as body:
                 done = ingest_file(

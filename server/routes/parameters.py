@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import inspect
 import json
 import re
 import urllib.parse
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -22,9 +23,11 @@ from fastapi import Depends, Query, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ...core.options import Parameter, options_from, parameters_of
 from ...core.suggestion import did_you_mean
 from ...core.times import INT64_MAX, TICKS_PER_SECOND
 from ...errors import InvalidArgument
+from ...formats import parse_pairs
 from ...formats.dialect import TextOptions
 from ...schema import StreamSchema
 from ..access.auth import Requester
@@ -33,6 +36,8 @@ from ..http.problems import Problem
 from ..service.bodies import Pace, pieces_of
 from ..service.encoding import RowEncoding
 from ..service.state import server_of
+
+T = TypeVar("T")
 
 Precision = Annotated[
     Literal["s", "ms", "us", "ns"] | None,
@@ -65,49 +70,59 @@ TimeFormat = Annotated[
     Query(description="JSON, NDJSON, CSV: times as RFC 3339 with Z, or as integers."),
 ]
 
-Flatten = Annotated[
-    str | None,
-    Query(description="JSON: what joins the names of nested members into columns, such as _."),
-]
+BadRows = Literal["fail", "skip"]
 
 
-async def text_options(
-    encoding: Annotated[
-        str | None, Query(description="Of text: latin-1, windows-1252, utf-16; else UTF-8.")
-    ] = None,
-    delimiter: Annotated[
-        str | None, Query(description="Of CSV: one character, or tab; else told from the header.")
-    ] = None,
-    separator: Annotated[str | None, Query(include_in_schema=False)] = None,
-    quote: Annotated[str, Query(description="Of CSV; empty where quotes have no meaning.")] = '"',
-    skip: Annotated[
-        int, Query(ge=0, description="Of CSV: lines to pass over, before the header.")
-    ] = 0,
-    header: Annotated[
-        bool | None, Query(description="Of CSV: whether a header names the columns.")
-    ] = None,
-    columns: Annotated[
-        list[str] | None, Query(description="Of CSV: names of the columns, instead of a header's.")
-    ] = None,
-    null: Annotated[
-        list[str] | None, Query(description="Of CSV: a further spelling of null.")
-    ] = None,
-    decimal: Annotated[
-        Literal[",", "."] | None,
-        Query(description="Of CSV: the decimal separator; the other one may group digits."),
-    ] = None,
-    sheet: Annotated[
-        str | None, Query(description="Of an Excel workbook; the first by default.")
-    ] = None,
-) -> TextOptions:
-    return TextOptions(
-        encoding=encoding, delimiter=delimiter, separator=separator, quote=quote, skip=skip,
-        header=header, columns=column_names(columns), nulls=null or (), decimal=decimal,
-        sheet=sheet,
-    )  # fmt: skip
+async def _on_error(
+    on_error: Annotated[BadRows, Query(description="What a row that is no event does.")] = "fail",
+    bad_rows: Annotated[BadRows | None, Query(description="Another name of on_error.")] = None,
+) -> str:
+    return bad_rows or on_error
 
 
-Text = Annotated[TextOptions, Depends(text_options)]
+OnError = Annotated[str, Depends(_on_error)]
+
+
+def from_query(
+    schema: type[T], without: Collection[str] = (), hidden: Collection[str] = ()
+) -> Callable[..., Awaitable[T]]:
+    """A dependency that makes the options of a dataclass (``core.options``) from the query.
+
+    ``hidden`` are further parameters of the dataclass, which the document does not show.
+    """
+    parameters = [each for each in parameters_of(schema) if each.field not in without]
+
+    async def read(**given: Any) -> T:
+        more = {name: given[name] for name in hidden}
+        return options_from(schema, given, {"names": _names, "pairs": parse_pairs}, more)
+
+    shown = [(each.name, each.default, _as_query(each)) for each in parameters]
+    hide = Annotated[str | None, Query(include_in_schema=False)]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    vars(read)["__signature__"] = inspect.Signature(
+        [
+            inspect.Parameter(name, keyword, default=default, annotation=kind)
+            for name, default, kind in (*shown, *((name, None, hide) for name in hidden))
+        ]
+    )
+    return read
+
+
+def _as_query(each: Parameter) -> Any:
+    option, kind = each.option, each.type
+    if option.choices:
+        kind = Literal[option.choices]
+        kind = kind | None if each.default is None else kind
+    query = Query(description=option.help, ge=option.minimum, max_length=option.longest)
+    return Annotated[kind, query]
+
+
+def _names(given: Iterable[str], name: str) -> list[str] | None:
+    del name
+    return column_names(list(given))
+
+
+Text = Annotated[TextOptions, Depends(from_query(TextOptions, hidden=("separator",)))]
 
 FeedFormatName = Annotated[
     str | None, Query(description="sse, ndjson or arrow; wins over the Accept header.")

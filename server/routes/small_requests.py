@@ -38,7 +38,7 @@ from ..service.event_parsing import time_format_of
 from ..service.gathering import BYTES_MAX, SmallBody, SmallReader, Stored
 from ..service.state import Server
 from .events import read_stream
-from .parameters import event_encoding, result_encoding
+from .parameters import RangeSpec, event_encoding, result_encoding
 from .queries import get_query, post_query
 
 PREFIX, SUFFIX = "/v1/streams/", "/events"
@@ -350,7 +350,9 @@ async def _answer(request: Request, principal: Principal, route: str, given: Giv
     if route == "read_stream":
         stream = request.path_params["stream"].replace(SLASH, "/")
         encoding = await event_encoding(request, format)
-        return await read_stream(request, principal, encoding, stream, **values)
+        names = ("start", "end", "precision")
+        times = RangeSpec.model_construct(**{name: values.pop(name, None) for name in names})
+        return await read_stream(request, principal, encoding, stream, times, **values)
     encoding = await result_encoding(request, format)
     if route == "post_query":
         return await post_query(request, principal, encoding)

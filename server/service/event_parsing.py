@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ...core.options import option
 from ...errors import ChronicleError, InvalidArgument, InvalidData, in_words_of
 from ...formats import BadRow, BadRowPolicy, EventReader, Layout, Limits, fail
 from ...formats.archives import check_size
-from ...formats.dialect import TextOptions
+from ...formats.dialect import ReadOptions, TextOptions, by_name
 from ...formats.looking import Look, look
 from ...formats.time_rules import TimeRule, parse_time_formats
 from ...ingest import BadRows, Ingest, IngestReport, IngestRequest, InputSource
@@ -145,7 +146,6 @@ def read_events(
     *,
     columns_max: int = Limits.columns,
     skip: bool = False,
-    flatten: str | None = None,
     text: TextOptions | None = None,
 ) -> tuple[pa.Table, list[BadRow], int]:
     """Parse a body: a table in the stream's schema, the first bad rows (only with ``skip``) and
@@ -176,7 +176,6 @@ def read_events(
                 decoded_max,
                 reader,
                 on_bad=note,
-                flatten=flatten,
                 text=text,
                 limits=Limits(columns_max, unpacked_bytes=decoded_max, total_bytes=decoded_max),
             )
@@ -204,22 +203,11 @@ _WORDS = (
 )
 
 
-@dataclass(frozen=True)
-class FileOptions(TextOptions):
-    name: str = "body"
-    format: str | None = None
-    time: str | None = None
-    time_format: str | Sequence[str] = "auto"
-    time_zone: str | None = None
-    ambiguous: str = "refuse"
-    time_of_day: str | None = None
-    types: Sequence[str] = ()
-    rename: dict[str, str] | None = None
-    select: Sequence[str] | None = None
-    flatten: str | None = None
+@dataclass(frozen=True, kw_only=True)
+class FileOptions(ReadOptions):
+    """How a file that is a request's body is read."""
 
-    def reading(self) -> dict[str, Any]:
-        return {"text": self.text, "flatten": self.flatten}
+    name: str = option("body", "The file's name: its suffix tells the format.", longest=255)
 
 
 @dataclass(frozen=True)
@@ -250,7 +238,7 @@ def look_at(
     most = DECODED_FACTOR * settings.max_body_bytes
     limits = Limits(settings.max_columns, settings.max_decoded_bytes, unpacked_bytes=most)
     more: dict[str, Any] = {"rows_max": rows_max, "layout": layout, "limits": limits}
-    more |= {"name": options.name, **options.reading()}
+    more |= {"name": options.name, "text": options.text}
     try:
         Layout(**layout, timeless=True)  # raises before a worker starts
         if server.reader is None:
@@ -282,16 +270,8 @@ def ingest_file(
     body.tell_encoding()
     try:
         request = IngestRequest(
-            inputs=[options.name],
-            time=options.time,
-            time_format=_rule(server, options),
-            time_of_day=options.time_of_day,
-            format=options.format,
-            types=options.types,
-            rename=options.rename or {},
-            select=options.select,
-            flatten=options.flatten,
-            **options.by_name(),
+            [options.name],
+            **by_name(replace(options, time_format=_rule(server, options)), ReadOptions),
             max_columns=server.settings.max_columns,
             **chosen,
         )
@@ -307,6 +287,8 @@ def ingest_file(
 
 
 def _rule(server: Server, options: FileOptions) -> TimeRule:
+    if isinstance(options.time_format, TimeRule):
+        return options.time_format
     return parse_time_formats(
         options.time_format,
         zone=options.time_zone,
@@ -383,7 +365,7 @@ class _FileIngest(Ingest):
                 server.settings.max_columns, unpacked_bytes=self._read_within["decoded_max"]
             ),
             **self._read_within,
-            **self._options.reading(),
+            text=self._options.text,
         )
         return _Batches(batches, self._listed, self._body)
 

@@ -204,7 +204,9 @@ def test_what_held_the_loop_is_kept_off_it(
         asked.append(text)
         now[0] += 2 * query_log.HELD_S
 
-    monkeypatch.setattr(query_log, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    monkeypatch.setattr(
+        query_log, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time)
+    )
     monkeypatch.setattr(database, "sql_at_once", slow)
     for seconds, times in ((0, 1), (0, 1), (query_log.AWAY_MIN_S, 2), (query_log.AWAY_MIN_S, 2)):
         now[0] += seconds
