@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 import re
 
-from chronicle.query.sql import gate
+from chronicle.query.sql.rendering import forms
 from chronicle.tests.fuzz.border_streams import TYPES as BORDER_STREAMS
 from chronicle.tests.fuzz.border_streams import over
 
@@ -221,9 +221,9 @@ class Grammar:
         self.random = random.Random(seed)
         self.borders = borders
         self.tame = 1.0  # share of expressions that bind; the others take anything anywhere
-        self.scalars = sorted(gate.SCALARS)
-        self.aggregates = sorted(gate.AGGREGATES)
-        self.windows = sorted(gate.WINDOWS)
+        self.scalars = sorted(forms.SCALARS)
+        self.aggregates = sorted(forms.AGGREGATES)
+        self.windows = sorted(forms.WINDOWS)
 
     def statement(self) -> str:
         """The next statement."""

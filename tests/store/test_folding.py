@@ -138,7 +138,7 @@ def test_a_fold_that_takes_long_does_not_let_runs_pile_up(store: Store) -> None:
         assert runs[: len(held)] == held
         assert len(runs) <= len(held) + compaction.RUNS_MAX
     load.check()
-    assert compaction._finish(load.stream.commits, compaction)
+    assert compaction._finish(load.stream.commits, fold)
     load.stream.commits.fold()
     load.check()
 
