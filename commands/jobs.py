@@ -62,7 +62,7 @@ class _Work:
     start: str | None = option(None, "delete, update: from this time.", "TIME", flags=("--from",))
     end: str | None = option(None, "delete, update: before this time.", "TIME", flags=("--to",))
     set: Mapping[str, str] | None = option(
-        None, "update: the column's new value; repeatable.", "COLUMN=SQL", many="assignments"
+        None, "update: the column's new value; repeatable.", "COLUMN=EXPRESSION", many="assignments"
     )
     older_than: str | None = option(None, "move: what is older, as '90 days'.", "AGE")
     due: bool | None = option(

@@ -170,7 +170,7 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
 
 def _as_option(each: Parameter) -> inspect.Parameter:
     option = each.option
-    told = typer.Option(
+    described = typer.Option(
         *(option.flags or (f"--{each.name.replace('_', '-')}",)),
         metavar=option.metavar or "|".join(option.choices) or None,
         help=option.help,
@@ -182,27 +182,27 @@ def _as_option(each: Parameter) -> inspect.Parameter:
         each.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=each.default,
-        annotation=Annotated[each.type, told],
+        annotation=Annotated[each.type, described],
     )
 
 
-def _names(items: Iterable[str], name: str) -> list[str]:
-    del name
+def _names(items: Iterable[str], _: Parameter) -> list[str]:
     return [part.strip() for item in items for part in item.split(",") if part.strip()]
 
 
-def _pairs(items: Iterable[str], name: str) -> dict[str, str]:
+def _pairs(items: Iterable[str], given: Parameter) -> dict[str, str]:
     from ..formats import parse_pairs
 
-    return parse_pairs(items, f"--{name}")
+    return parse_pairs(items, f"--{given.name}")
 
 
-def _assignments(items: Iterable[str], name: str) -> dict[str, str]:
+def _assignments(items: Iterable[str], given: Parameter) -> dict[str, str]:
+    form = (given.option.metavar or "name=value").lower()
     found = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not equals:
-            raise InvalidArgument(f"--{name} takes name=value, found {item!r}")
+            raise InvalidArgument(f"--{given.name} takes {form}, found {item!r}")
         found[key.strip()] = value.strip()
     return found
 

@@ -6,7 +6,7 @@ The command line makes its options of them (``commands.options``), and REST its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
@@ -46,10 +46,10 @@ class Parameter:
 
 def option(default: Any, help: str, metavar: str | None = None, **more: Any) -> Any:
     """A field of a dataclass that is an option; ``more`` as in ``Option``."""
-    told = {"option": Option(help, metavar, **more)}
+    metadata = {"option": Option(help, metavar, **more)}
     if isinstance(default, type):
-        return field(default_factory=default, metadata=told)
-    return field(default=default, metadata=told)
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def parameters_of(schema: type[Any]) -> Iterator[Parameter]:
@@ -67,7 +67,7 @@ def parameters_of(schema: type[Any]) -> Iterator[Parameter]:
 def options_from(
     schema: type[T],
     given: Mapping[str, Any],
-    read: Mapping[str, Callable[[Iterable[str], str], Any]],
+    read: Mapping[str, Callable[[Any, Parameter], Any]],
     more: Mapping[str, Any] | None = None,
 ) -> T:
     """The object of what was ``given`` by parameter; ``read`` reads names and pairs, and ``more``
@@ -78,5 +78,5 @@ def options_from(
         value = given.get(each.name)
         if value is not None:
             reader = read.get(each.option.many or "")
-            chosen[each.field] = value if reader is None else reader(value, each.name)
+            chosen[each.field] = value if reader is None else reader(value, each)
     return schema(**chosen)

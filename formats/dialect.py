@@ -58,7 +58,7 @@ class TextOptions:
     )
     delimiter: str | None = option(
         None,
-        "Of CSV: one character, or tab; else told from the header (, ; tab |).",
+        "Of CSV: one character, or tab; else inferred from the header (, ; tab |).",
         "C",
         flags=("--delimiter", "--separator"),
         panel=READING,
@@ -150,13 +150,13 @@ class ColumnOptions:
     )
     time_zone: str | None = option(
         None,
-        "Whose clocks times without an offset are of: Europe/Berlin. [default: UTC]",
+        "Time zone of times without an offset, e.g. Europe/Berlin. [default: UTC]",
         "ZONE",
         panel=COLUMNS,
     )
     ambiguous: str = option(
         "refuse",
-        "Which of both a time is that these clocks showed twice.",
+        "How to read a local time that occurs twice, when clocks go back.",
         choices=("refuse", "earlier", "later"),
         panel=COLUMNS,
     )
@@ -168,7 +168,7 @@ class ColumnOptions:
     )
     types: Iterable[str] | Mapping[str, str | pa.DataType] = option(
         (),
-        "Types instead of told ones: speed=double,zip=string,at=timestamp.",
+        "Types in place of inferred ones: speed=double,zip=string,at=timestamp.",
         "COL=TYPE,...",
         panel=COLUMNS,
         many="texts",
@@ -197,7 +197,7 @@ class ReadOptions(TextOptions, ColumnOptions):
 
     format: str | None = option(
         None,
-        "json, ndjson, csv, parquet or arrow; else told from names and bytes.",
+        "json, ndjson, csv, parquet or arrow; else inferred from names and bytes.",
         "FORMAT",
         panel=READING,
     )

@@ -35,10 +35,10 @@ from ..query.contract.result import Result
 from ..query.pattern.advancing import AdvancingMatch, Positions, known_with_last_event, marks_ends
 from ..query.pattern.columns import KeyCodes
 from ..query.pattern.compiled import CompiledMatch
-from ..query.pattern.late_region import KnownMatches, Late, late_events, late_matches
+from ..query.pattern.late_region import KnownMatches, Late, independent, late_events, late_matches
 from ..query.pattern.matcher import MatchLimits
 from ..query.replay.applicability import demands
-from ..query.split.cuts import KnownPart, find_cut, independent, known_part, told_at_once
+from ..query.split.cuts import KnownPart, find_cut, known_part, told_at_once
 from ..query.split.parts import Cut, Reach
 from ..schema import StreamSchema
 from ..store.segment import ScanMetrics

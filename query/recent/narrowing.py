@@ -44,6 +44,7 @@ from ..conditions.ranges import half_open, tail_start
 from ..pattern.automaton import ACCEPT
 from ..pattern.columns import KeyCodes, flat, group_rows
 from ..pattern.compiled import CompiledMatch
+from ..pattern.late_region import independent
 from ..pattern.match_stream import condition_columns
 from ..pattern.matcher import Groups, MatchLimits
 from ..replay.applicability import demands, not_applicable
@@ -52,7 +53,7 @@ from ..replay.planning import KeyedRanges, Near, plan_match
 from ..replay.replay_plan import ReplayPlan
 from ..replay.run_plan import IntervalStream
 from ..replay.timeline import Timeline
-from ..split.cuts import find_cut, independent
+from ..split.cuts import find_cut
 from ..split.parts import MatchPart, PartRun, Reach
 from .regions import Regions
 

@@ -40,6 +40,7 @@ from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
 from ..pattern.advancing import AdvancingMatch
 from ..pattern.compiled import CompiledMatch
+from ..pattern.late_region import independent
 from ..pattern.matcher import Groups, MatchLimits
 from ..pattern.matches import Matches
 from ..pattern.results import Decided
@@ -52,14 +53,6 @@ PROBE_EVENTS = 1 << 20
 NEAR = 8
 """Searches are first followed for this fraction of a match's reach."""
 PROBE_LIMITS = MatchLimits(steps_max=20_000_000, memory_bytes=512 << 20)
-
-
-def independent(compiled: CompiledMatch) -> bool:
-    """Whether matches are found regardless of other matches."""
-    clause = compiled.clause
-    if clause.selection is not None:
-        return True
-    return clause.skip is not None and clause.skip.mode == "next"
 
 
 def find_cut(

@@ -50,13 +50,14 @@ from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..pattern.any_choice import Selecting, choose
 from ..pattern.compiled import CompiledMatch
+from ..pattern.late_region import independent
 from ..pattern.matcher import Groups, MatchLimits
 from ..pattern.matches import Matches
 from ..replay.partitions import PartitionSpans
 from ..replay.replay_plan import ReplayIntervals, ReplayPlan
 from ..replay.spans import Spans
 from ..replay.timeline import Timeline
-from .cuts import find_cut, independent
+from .cuts import find_cut
 from .parts import (
     MOST,
     Budget,

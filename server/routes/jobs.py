@@ -231,7 +231,7 @@ class ImportSpec(OfStore):
     types: list[str] = Field(default_factory=list, description="Types: speed=double.")
     on_error: Literal["fail", "skip"] = "fail"
     encoding: str | None = Field(None, description="Of text, where it is not UTF-8.")
-    delimiter: str | None = Field(None, description="Of CSV; else told from the header.")
+    delimiter: str | None = Field(None, description="Of CSV; else inferred from the header.")
     quote: str = '"'
     skip: int = Field(0, ge=0, description="Of CSV: lines to pass over, before the header.")
     header: bool | None = Field(None, description="Of CSV: whether a header names the columns.")

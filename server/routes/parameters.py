@@ -94,7 +94,7 @@ def from_query(
 
     async def read(**given: Any) -> T:
         more = {name: given[name] for name in hidden}
-        return options_from(schema, given, {"names": _names, "pairs": parse_pairs}, more)
+        return options_from(schema, given, {"names": _names, "pairs": _pairs}, more)
 
     shown = [(each.name, each.default, _as_query(each)) for each in parameters]
     hide = Annotated[str | None, Query(include_in_schema=False)]
@@ -117,9 +117,12 @@ def _as_query(each: Parameter) -> Any:
     return Annotated[kind, query]
 
 
-def _names(given: Iterable[str], name: str) -> list[str] | None:
-    del name
-    return column_names(list(given))
+def _names(texts: Iterable[str], _: Parameter) -> list[str] | None:
+    return column_names(list(texts))
+
+
+def _pairs(texts: Iterable[str], given: Parameter) -> dict[str, str]:
+    return parse_pairs(texts, given.name)
 
 
 Text = Annotated[TextOptions, Depends(from_query(TextOptions, hidden=("separator",)))]
