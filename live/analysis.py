@@ -40,7 +40,7 @@ from ..query.sql.rendering.forms import AGGREGATES
 from ..query.sql.statement_nodes import MatchRelation, SituationRelation
 from ..query.windows.spec import CalendarWindows, CountWindows, SessionWindows, TimeWindows
 from ..store.snapshot import Snapshot
-from .forms import Combined, Evaluator, Form, OneStream
+from .forms import Evaluator, Form, StreamForm
 from .pattern_form import EVENT, MATCH, PatternForm
 from .row_form import TIME, RowForm, plain_rows
 from .situation_form import SituationForm
@@ -126,7 +126,7 @@ def aggregate_in(tree: Any) -> Any:
 class Analysed:
     """A SELECT's form; ``times`` are result columns that are its time, with an offset in ticks."""
 
-    form: Combined
+    form: Form
     fields: tuple[pa.Field, ...]
     time: pa.DataType
     times: Mapping[str, int] = field(default_factory=dict)
@@ -163,7 +163,7 @@ def form_of(
         form = _windows(source, columns)
     else:
         form = _rows(source, columns, fields, name)
-    return Analysed(OneStream(form, stream), fields, schema.time_type, attribute=schema.time)
+    return Analysed(form, fields, schema.time_type, attribute=schema.time)
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def _column(name: str, table: str | None = None) -> Any:
 
 def _rows(
     source: _Source, columns: tuple[str, ...], fields: Sequence[pa.Field], name: str | None
-) -> Form:
+) -> StreamForm:
     tree = source.tree
     found = aggregate_in(tree)
     if found is not None or tree.args.get("group") or tree.args.get("having"):
@@ -252,7 +252,7 @@ def _rows(
 # -- windows ----------------------------------------------------------------------------------
 
 
-def _windows(source: _Source, columns: tuple[str, ...]) -> Form:
+def _windows(source: _Source, columns: tuple[str, ...]) -> StreamForm:
     tree = source.tree
     call = tree.args["from_"].this.this
     name = call.name.lower()
@@ -312,7 +312,7 @@ def _windows(source: _Source, columns: tuple[str, ...]) -> Form:
 
 def _counted(
     source: _Source, columns: tuple[str, ...], bound: BoundWindows, windows: CountWindows
-) -> Form:
+) -> StreamForm:
     tree, group = source.tree, source.tree.args.get("group")
     if bound.conditions or tree.args.get("where") is not None:
         raise source.refuse(
@@ -388,7 +388,7 @@ def _aggregates(node: Any) -> bool:
 # -- patterns ---------------------------------------------------------------------------------
 
 
-def _pattern(source: _Source, columns: tuple[str, ...]) -> Form:
+def _pattern(source: _Source, columns: tuple[str, ...]) -> StreamForm:
     relation = _row_for_each(source)
     bound = source.plain.bound.sites[0].operator
     assert isinstance(bound, BoundMatch)
@@ -454,7 +454,7 @@ def _bounded(snapshot: Snapshot, compiled: Any) -> bool:
 # -- situations ---------------------------------------------------------------------------------
 
 
-def _situations(source: _Source, columns: tuple[str, ...]) -> Form:
+def _situations(source: _Source, columns: tuple[str, ...]) -> StreamForm:
     relation = _row_for_each(source)
     bound = source.plain.bound.sites[0].operator
     assert isinstance(bound, BoundSituations)

@@ -34,7 +34,7 @@ from ..query.sql.stream_names import StreamNames
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from .analysis import Analysed, aggregate_in, check_live, form_of, refused
-from .forms import OneStream, engine_with, snapshot_of
+from .forms import StreamForm, engine_with, snapshot_of
 from .join_binding import BoundJoin, JoinedStream, bind_join, over_streams
 from .join_form import JoinForm
 from .nested_form import ID, NestedForm, Relation, UnionForm
@@ -158,8 +158,8 @@ class _Parts:
         relation = Relation(name, inner.form, schema, offset)
         engine = engine_with(self._engine, name, schema)
         found = form_of(engine, lambda _: snapshot_of([], schema), outer, text, frozen, own)
-        assert isinstance(found.form, OneStream)
-        form = NestedForm(found.form.form, relation)
+        assert isinstance(found.form, StreamForm)
+        form = NestedForm(found.form, relation)
         times = {} if own is None else _picked(outer, inner.times)
         return replace(found, form=form, times=times)
 
@@ -354,8 +354,7 @@ def _write_stars_out(tree: Any, columns: Sequence[str], text: str) -> None:
 
 def _times(tree: Any, found: Analysed) -> dict[str, int]:
     """Result columns that are the result's time, with their offset in ticks."""
-    assert isinstance(found.form, OneStream)
-    form = found.form.form
+    form = found.form
     known: dict[str, int] = {}
     if isinstance(form, RowForm):
         known[found.attribute] = 0

@@ -17,8 +17,8 @@ situations    of completion or detection  that is <= W           up to a reach b
                                                                  behind the next row
 ============  ==========================  =====================  ==============================
 
-``Combined`` is the interface of a SELECT over any number of streams; ``OneStream`` wraps a form.
-Relations in memory (pairs of a join, results of a subquery) are queried like streams.
+A ``StreamForm`` reads one stream.  Relations in memory (pairs of a join, results of a subquery) are
+queried like streams.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Evaluator:
         self._engine = engine
         self._tree = tree
         self._text = text
-        self._stream = stream
+        self.stream = stream
         self._prepared: PreparedQuery | None = None
         self._schema: StreamSchema | None = None
         self.control = QueryControl()
@@ -135,22 +135,27 @@ class Evaluator:
         if self._prepared is None or self._schema != snapshot.schema:
             self._prepared = engine.prepared(self._tree.copy(), self._text)
             self._schema = snapshot.schema
-        bounds = {} if low is None and high is None else {self._stream: (low, high)}
-        region = Region({self._stream: snapshot}, bounds, part, situations, hook)
+        bounds = {} if low is None and high is None else {self.stream: (low, high)}
+        region = Region({self.stream: snapshot}, bounds, part, situations, hook)
         return engine.over(self._prepared, region, self.control)
 
     def of_rows(self, schema: StreamSchema) -> Evaluator:
         """The same SELECT over a table in memory."""
-        engine = engine_with(self._engine, self._stream, schema)
-        return Evaluator(engine, self._tree, self._text, self._stream)
+        engine = engine_with(self._engine, self.stream, schema)
+        return Evaluator(engine, self._tree, self._text, self.stream)
+
+
+Moment = Mapping[str, Snapshot]
+"""Snapshots by stream name, all of one step."""
 
 
 class Form(ABC):
-    """A live SELECT as one of the classes.
+    """A live SELECT over streams with one time unit, as one of the classes.
 
     ::
 
         appends         results behind the old watermark were never emitted before
+        incremental     ``advanced`` may answer
         rebuilds        rebuilding the state costs no more than evaluating a region
         emits_changes   open results can be emitted
         corrects        effects of late events can be corrected
@@ -161,7 +166,10 @@ class Form(ABC):
     """
 
     kind: str
+    streams: tuple[str, ...]
+    columns: tuple[str, ...]
     appends = True
+    incremental = False
     rebuilds = False
     emits_changes = False
     corrects = True
@@ -170,15 +178,11 @@ class Form(ABC):
     by_event = False
     hits: int | None = None
 
-    def __init__(self, evaluator: Evaluator, columns: tuple[str, ...]) -> None:
-        self.evaluator = evaluator
-        self.columns = columns
-
     @abstractmethod
-    def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
+    def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         """Results with times ``low`` to ``high`` that are closed at ``known`` (INT64_MAX: all)."""
 
-    def advanced(self, snapshot: Snapshot, since: int, known: int) -> Results | None:
+    def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
         """Results closed at ``known`` but not at ``since``; None: evaluate the region.  Up to
         ``since`` the events must be those of the step before.
         """
@@ -186,22 +190,22 @@ class Form(ABC):
 
     def corrected(
         self,
-        old: Snapshot,
-        snapshot: Snapshot,
-        spans: Spans,
+        old: Moment,
+        moment: Moment,
+        late: Mapping[str, Spans],
         count: int,
         watermark: int,
-        events: pa.Table | None,
+        events: Mapping[str, pa.Table | None],
         known: int,
     ) -> Corrected | None:
-        """Effect of ``count`` late events in ``spans`` on results closed at ``watermark``.
+        """Effect of ``count`` late events in ranges of ticks on results closed at ``watermark``.
 
         ``old`` lacks the events; ``events`` has them by time, then arrival (None if not at hand);
         ``advanced`` to ``known`` follows.  None: evaluate the regions.
         """
         return None
 
-    def added_by(self, snapshot: Snapshot, events: pa.Table) -> Results | None:
+    def added_by(self, moment: Moment, events: Mapping[str, pa.Table]) -> Results | None:
         """Results of newly arrived events, by time, then arrival; None: evaluate the regions."""
         return None
 
@@ -216,17 +220,27 @@ class Form(ABC):
         """Greatest time of results that are closed at a watermark."""
         return watermark
 
-    def begin(self, snapshot: Snapshot, watermark: int) -> int:
+    def begin(self, moment: Moment, watermark: int) -> int:
         """Least time of a result that was not closed at a watermark; one may be behind the last."""
         return self.closed(watermark) + 1
 
     @abstractmethod
-    def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
+    def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
         """Ranges of result times that events in ranges of ticks may have changed."""
 
     @abstractmethod
     def explain(self) -> list[tuple[str, str]]:
         """Class, reach, closing rule and the like, for EXPLAIN."""
+
+
+class StreamForm(Form):
+    """A form that evaluates its SELECT over one stream, or over a relation in its place."""
+
+    def __init__(self, evaluator: Evaluator, columns: tuple[str, ...]) -> None:
+        self.evaluator = evaluator
+        self.stream = evaluator.stream
+        self.streams = (self.stream,)
+        self.columns = columns
 
     def _table(self, result: Result, low: int, high: int, time: Callable[[pa.Table], Ticks]) -> Any:
         table = result.arrow()
@@ -246,10 +260,6 @@ def chosen(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     return table.select(list(columns))
 
 
-Moment = Mapping[str, Snapshot]
-"""Snapshots by stream name, all of one step."""
-
-
 def fewer(moment: Moment, regions: Spans, between: int = EVENTS_BETWEEN) -> Spans:
     """Merge ranges where reading the events between them is cheaper than another range."""
     if len(regions) < 2:
@@ -264,136 +274,3 @@ def fewer(moment: Moment, regions: Spans, between: int = EVENTS_BETWEEN) -> Span
         else:
             joined.append((first, last))
     return tuple(joined)
-
-
-class Combined(ABC):
-    """A live SELECT over streams with one time unit.
-
-    Attributes and methods are those of ``Form``; ``incremental``: ``advanced`` may answer.
-    """
-
-    streams: tuple[str, ...]
-    columns: tuple[str, ...]
-    appends = True
-    rebuilds = False
-    emits_changes = False
-    corrects = True
-    by_event = False
-    region_events = EVENTS_BETWEEN
-    incremental = False
-    in_order = False
-
-    @property
-    def hits(self) -> int | None:
-        return None
-
-    @abstractmethod
-    def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
-        """The results with times ``low`` to ``high`` that are closed at ``known``."""
-
-    def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
-        """Results closed at ``known`` but not at ``since``; None: evaluate the range."""
-        return None
-
-    def corrected(
-        self,
-        old: Moment,
-        moment: Moment,
-        late: Mapping[str, Spans],
-        count: int,
-        watermark: int,
-        events: Mapping[str, pa.Table | None],
-        known: int,
-    ) -> Corrected | None:
-        return None
-
-    def added_by(self, moment: Moment, events: Mapping[str, pa.Table]) -> Results | None:
-        return None
-
-    @property
-    def state_bytes(self) -> int:
-        return 0
-
-    def drop_state(self) -> None:  # noqa: B027 - some keep nothing
-        """Drop the state kept between steps."""
-
-    def closed(self, watermark: int) -> int:
-        return watermark
-
-    def begin(self, moment: Moment, watermark: int) -> int:
-        """Least time of a result that was not closed at a watermark."""
-        return self.closed(watermark) + 1
-
-    @abstractmethod
-    def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
-        """Ranges of result times that events in ranges of ticks may have changed."""
-
-    @abstractmethod
-    def explain(self) -> list[tuple[str, str]]:
-        """Class, reach, closing rule and the like, for EXPLAIN."""
-
-
-class OneStream(Combined):
-    """A form with its stream."""
-
-    def __init__(self, form: Form, stream: str) -> None:
-        self.form = form
-        self.stream = stream
-        self.streams = (stream,)
-        self.columns = form.columns
-        self.appends = form.appends
-        self.rebuilds = form.rebuilds
-        self.emits_changes = form.emits_changes
-        self.corrects = form.corrects
-        self.incremental = not form.appends
-        self.in_order = form.in_order
-        self.region_events = form.region_events
-        self.by_event = form.by_event
-
-    def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
-        return self.form.results(moment[self.stream], low, high, known)
-
-    @property
-    def hits(self) -> int | None:
-        return self.form.hits
-
-    def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
-        return self.form.advanced(moment[self.stream], since, known)
-
-    def corrected(
-        self,
-        old: Moment,
-        moment: Moment,
-        late: Mapping[str, Spans],
-        count: int,
-        watermark: int,
-        events: Mapping[str, pa.Table | None],
-        known: int,
-    ) -> Corrected | None:
-        one = self.stream
-        return self.form.corrected(
-            old[one], moment[one], late[one], count, watermark, events[one], known
-        )
-
-    def added_by(self, moment: Moment, events: Mapping[str, pa.Table]) -> Results | None:
-        return self.form.added_by(moment[self.stream], events[self.stream])
-
-    @property
-    def state_bytes(self) -> int:
-        return self.form.state_bytes
-
-    def drop_state(self) -> None:
-        self.form.drop_state()
-
-    def closed(self, watermark: int) -> int:
-        return self.form.closed(watermark)
-
-    def begin(self, moment: Moment, watermark: int) -> int:
-        return self.form.begin(moment[self.stream], watermark)
-
-    def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
-        spans = late.get(self.stream, ())
-        return self.form.changed(moment[self.stream], spans, watermark) if spans else ()
-
-    def explain(self) -> list[tuple[str, str]]:
-        return self.form.explain()

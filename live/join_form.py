@@ -33,8 +33,8 @@ from ..schema import StreamSchema
 from ..store.tap import Spans, united
 from .changes import Removals, Results
 from .forms import (
-    Combined,
     Evaluator,
+    Form,
     Moment,
     chosen,
     engine_with,
@@ -217,7 +217,7 @@ class Asked:
         return self.evaluator.over(snapshot_of([batch], self.schema)).arrow()
 
 
-class JoinForm(Combined):
+class JoinForm(Form):
     kind = "join"
     incremental = True
     rebuilds = True

@@ -28,7 +28,7 @@ from ..store.aggregates import LightweightAggregates
 from ..store.snapshot import Snapshot, StreamState
 from ..store.tap import Spans, united
 from .changes import Results
-from .forms import Combined, Form, Moment, snapshot_of
+from .forms import Form, Moment, StreamForm, snapshot_of
 
 ID = "#id"
 """Column with the identity of the inner result."""
@@ -37,7 +37,7 @@ ID = "#id"
 class Relation:
     """Results of a query as rows, ``offset`` ticks after the result's time."""
 
-    def __init__(self, name: str, inner: Combined, schema: StreamSchema, offset: int) -> None:
+    def __init__(self, name: str, inner: Form, schema: StreamSchema, offset: int) -> None:
         self.name = name
         self.inner = inner
         self.schema = schema
@@ -117,16 +117,16 @@ class Derived(Snapshot):
         return self._between(start, end).scan(start, end, *given, **options)
 
 
-class NestedForm(Combined):
+class NestedForm(Form):
     """A class of queries over the results of a query."""
 
-    def __init__(self, form: Form, relation: Relation) -> None:
+    def __init__(self, form: StreamForm, relation: Relation) -> None:
         self.form = form
         self.relation = relation
         self.columns = form.columns
         self.streams = relation.inner.streams
         self.appends = form.appends and relation.inner.appends
-        self.incremental = not form.appends
+        self.incremental = form.incremental
         self.rebuilds = form.rebuilds
         self.in_order = False
 
@@ -139,11 +139,11 @@ class NestedForm(Combined):
         rows = self.relation.at(moment, known)
         if rows.time_range is not None:
             low = max(low, moved(rows.time_range[0], 1))
-        return self.form.results(rows, low, high, self._known(known))
+        return self.form.results({self.form.stream: rows}, low, high, self._known(known))
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
         rows = self.relation.at(moment, known)
-        return self.form.advanced(rows, self._known(since), self._known(known))
+        return self.form.advanced({self.form.stream: rows}, self._known(since), self._known(known))
 
     @property
     def state_bytes(self) -> int:
@@ -157,7 +157,8 @@ class NestedForm(Combined):
         return self.form.closed(self._known(watermark))
 
     def begin(self, moment: Moment, watermark: int) -> int:
-        return self.form.begin(self.relation.at(moment, watermark), self._known(watermark))
+        rows = self.relation.at(moment, watermark)
+        return self.form.begin({self.form.stream: rows}, self._known(watermark))
 
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
         inner, offset = self.relation.inner, self.relation.offset
@@ -170,17 +171,18 @@ class NestedForm(Combined):
         rows = self.relation.at(moment, watermark)
         if not spans or rows.time_range is None:
             return ()
-        return self.form.changed(rows, spans, self._known(watermark))
+        name = self.form.stream
+        return self.form.changed({name: rows}, {name: spans}, self._known(watermark))
 
     def explain(self) -> list[tuple[str, str]]:
         told = list(self.form.explain())
         return told + [(f"of {name}", value) for name, value in self.relation.inner.explain()]
 
 
-class UnionForm(Combined):
+class UnionForm(Form):
     kind = "union"
 
-    def __init__(self, parts: Sequence[Combined], columns: tuple[str, ...]) -> None:
+    def __init__(self, parts: Sequence[Form], columns: tuple[str, ...]) -> None:
         self.parts = tuple(parts)
         self.columns = columns
         self.streams = tuple(dict.fromkeys(name for part in parts for name in part.streams))

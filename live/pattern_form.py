@@ -18,7 +18,7 @@ one set of events up to it (``PatternState.holds``), and is rebuilt from the str
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +46,7 @@ from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, tick_ranges, united
 from .changes import Corrected, Results, beyond
-from .forms import Evaluator, Form, Ticks, chosen, fewer, half_open, ticks_of
+from .forms import Evaluator, Moment, StreamForm, Ticks, chosen, fewer, half_open, ticks_of
 from .row_form import TIME
 
 STATE_BYTES_MAX = 256 << 20
@@ -370,9 +370,10 @@ BACKLOG_EVENTS = 1 << 16
 """With more events to process and no state, a step evaluates a region."""
 
 
-class PatternForm(Form):
+class PatternForm(StreamForm):
     kind = "patterns"
     appends = False
+    incremental = True
     region_events = 1 << 15  # includes the search for cuts
 
     def __init__(
@@ -388,7 +389,8 @@ class PatternForm(Form):
         self._state = PatternState() if keeps_state(compiled) else None
         self._none: Results | None = None
 
-    def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
+    def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
+        snapshot = moment[self.stream]
 
         def part(at: Snapshot, compiled: CompiledMatch) -> KnownPart:
             reach = Reach(at, compiled)
@@ -429,8 +431,8 @@ class PatternForm(Form):
             names = pa.concat_arrays(names.chunks)
         return Results(ticks, names, chosen(table, self.columns))
 
-    def advanced(self, snapshot: Snapshot, since: int, known: int) -> Results | None:
-        state = self._state
+    def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
+        state, snapshot = self._state, moment[self.stream]
         if state is None or snapshot.time_range is None:
             return None
         if known <= since and state.watermark == since:  # nothing new is decided
@@ -454,29 +456,32 @@ class PatternForm(Form):
 
     def corrected(
         self,
-        old: Snapshot,
-        snapshot: Snapshot,
-        spans: Spans,
+        old: Moment,
+        moment: Moment,
+        late: Mapping[str, Spans],
         count: int,
         watermark: int,
-        events: pa.Table | None,
+        events: Mapping[str, pa.Table | None],
         known: int,
     ) -> Corrected | None:
         """By searching only the partitions of late events, if these are few."""
         state, compiled = self._state, self._compiled
+        before, snapshot, new_events = old[self.stream], moment[self.stream], events[self.stream]
         if state is None or compiled.within is None or compiled.clause.mode is not None:
             return None  # under a match mode, matches depend on each other
-        if old.time_range is None or old.state.rewritten != snapshot.state.rewritten:
+        if before.time_range is None or before.state.rewritten != snapshot.state.rewritten:
             return None
-        if old.state.dropped != snapshot.state.dropped or not state.pays(old, watermark, count):
+        if before.state.dropped != snapshot.state.dropped:
             return None
-        if events is None:
-            late = late_between(old, snapshot, spans)
+        if not state.pays(before, watermark, count):
+            return None
+        if new_events is None:
+            added = late_between(before, snapshot, late[self.stream])
         else:
-            late = late_among(snapshot, ticks_of(events, snapshot.schema.time))
-        if late is None or not len(late.tick):
+            added = late_among(snapshot, ticks_of(new_events, snapshot.schema.time))
+        if added is None or not len(added.tick):
             return None
-        correction = Correction(state, old, late, watermark)
+        correction = Correction(state, before, added, watermark)
         try:
             found = self._part(snapshot, correction)
             if correction.gone is None:
@@ -522,16 +527,20 @@ class PatternForm(Form):
         table, ticks = self._table(result, low, high, lambda table: ticks_of(table, TIME))
         return table, ticks
 
-    def begin(self, snapshot: Snapshot, watermark: int) -> int:
+    def begin(self, moment: Moment, watermark: int) -> int:
         """Matches open at a watermark began within their reach before it (or end behind it)."""
+        snapshot = moment[self.stream]
         if snapshot.time_range is None or self._at_once:
             return watermark + 1
         if watermark == INT64_MAX:  # nothing is open
             return INT64_MAX + 1
         return Reach(snapshot, self._compiled).back(watermark + 1)
 
-    def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
+    def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
         """From a match's reach before an event to where the searches agree again."""
+        snapshot, spans = moment[self.stream], late.get(self.stream, ())
+        if not spans:
+            return ()
         if snapshot.time_range is None:  # the stream was truncated
             return ((INT64_MIN, watermark),)
         reach = Reach(snapshot, self._compiled)

@@ -58,7 +58,7 @@ from .bank.pattern_bank import PatternBank
 from .bank.symbols import Card
 from .changes import Changes, Removals, Results, Said, difference, newly
 from .definition import LiveDefinition
-from .forms import OneStream, fewer, half_open, ticks_of
+from .forms import fewer, half_open, ticks_of
 from .pattern_form import PatternForm, late_among, late_between
 from .query import LiveQuery
 from .sink import Mark, Sink, leave_marks, put_together
@@ -183,9 +183,8 @@ class LateHistory:
 
 
 def form_of_member(query: LiveQuery) -> PatternForm:
-    assert isinstance(query.form, OneStream)
-    assert isinstance(query.form.form, PatternForm)
-    return query.form.form
+    assert isinstance(query.form, PatternForm)
+    return query.form
 
 
 @kernel

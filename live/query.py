@@ -45,7 +45,7 @@ from ..store.tap import Spans, united
 from .bank.symbols import Card
 from .changes import Changes, Corrected, Results, Said, beyond, difference, newly
 from .definition import LiveDefinition
-from .forms import Combined, Moment, OneStream, fewer
+from .forms import Form, Moment, fewer
 from .sink import Mark, Sink, SinkReader, leave_marks
 from .sources import Sources
 from .spent import Spent, figures
@@ -60,7 +60,7 @@ class Reconciliation:
     """A live query between its last step (``before``, ``told``) and a moment."""
 
     definition: LiveDefinition
-    form: Combined
+    form: Form
     sources: Sources
     sink: SinkReader
     spent: Spent
@@ -213,7 +213,7 @@ class LiveQuery:
     def __init__(
         self,
         definition: LiveDefinition,
-        form: Combined,
+        form: Form,
         sources: Sources,
         sink: Sink,
         card: Card | None = None,
@@ -350,8 +350,7 @@ class LiveQuery:
                 form.drop_state()  # it lacks the late events
         parts: list[Changes] = []
         windows = before.windows
-        counted = form.form if isinstance(form, OneStream) else None
-        if isinstance(counted, CountForm):
+        if isinstance(form, CountForm):
             if self._whole:
                 raise InvalidArgument(
                     "it is not known which windows were put out, after a repair of the sink for "
@@ -359,7 +358,7 @@ class LiveQuery:
                 )
             regions = ()
             (snapshot,) = moment.values()
-            found, windows = counted.following(snapshot, windows, upto)
+            found, windows = form.following(snapshot, windows, upto)
             parts.append(Changes.added(found.where(found.time >= start)))
         elif self._whole:
             regions = ((over.floor(known), INT64_MAX),)

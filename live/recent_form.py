@@ -41,7 +41,7 @@ from ..query.recent.regions import Regions
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
 from .changes import Removals, Results
-from .forms import Combined, Moment, OneStream, chosen, half_open
+from .forms import Form, Moment, StreamForm, chosen, half_open
 from .join_form import ROW, Asked
 from .window_join import Pairs
 
@@ -55,7 +55,7 @@ class Side:
     result's time and starts at column ``start``, null for a match without events.
     """
 
-    form: Combined
+    form: Form
     columns: Mapping[str, str]
     start: str
     lead: int
@@ -200,7 +200,7 @@ class Recency:
         return self.kind in ("semi", "anti")
 
 
-class RecentForm(Combined):
+class RecentForm(Form):
     kind = "recency join"
     appends = False
     incremental = True
@@ -246,7 +246,7 @@ class RecentForm(Combined):
             return INT64_MAX
         form = self.archive.form
         begin = form.begin(moment, known)
-        if isinstance(form, OneStream) and begin <= known:  # nothing is open without events
+        if isinstance(form, StreamForm) and begin <= known:  # nothing is open without events
             snapshot = moment[form.stream]
             first = snapshot.scan(*half_open(begin, known), [snapshot.schema.time], limit=1)
             ticks = [ticks_of_column(batch.column(0)) for batch in first if batch.num_rows]
@@ -415,7 +415,7 @@ class RecentForm(Combined):
         gone = {name: Removals.of(moment[name].state) for name in self.streams}
         return RecentState(since, codes, live, archive, met, settled, gone)
 
-    def _new(self, form: Combined, moment: Moment, since: int, known: int) -> Results:
+    def _new(self, form: Form, moment: Moment, since: int, known: int) -> Results:
         """Results of a side that are closed at ``known`` but were not at ``since``."""
         found = form.advanced(moment, since, known) if form.incremental else None
         if found is None:

@@ -30,7 +30,6 @@ from ..store import EventStream, Store
 from ..store.floor import Hold
 from .analysis import Analysed, refused
 from .definition import LiveDefinition
-from .forms import OneStream
 from .query import LiveQuery
 from .viewed import kept, put_in
 from .window_form import WindowForm
@@ -40,7 +39,7 @@ NOTHING_SEEN = Hold(INT64_MIN, INT64_MIN)
 
 def checked(engine: QueryEngine, found: Analysed, tree: Any, text: str) -> dict[str, int]:
     """Size and origin of a roll-up's windows in ticks; SqlError if it cannot be one."""
-    form = found.form.form if isinstance(found.form, OneStream) else None
+    form = found.form
     item = tree.args["from_"].this if tree.args.get("from_") is not None else tree
     call = item.this if isinstance(item, exp.Table) else None
     if not isinstance(form, WindowForm) or form.windows.size != form.windows.slide:

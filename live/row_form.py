@@ -13,7 +13,7 @@ Only plain columns may be selected; rows, order and types are the executor's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans
 from .changes import Results
-from .forms import Evaluator, Form, Ticks, chosen, half_open, ticks_of
+from .forms import Evaluator, Moment, StreamForm, Ticks, chosen, half_open, ticks_of
 
 EVENTS_MAX = 1 << 20
 """Larger regions use the SELECT's plan."""
@@ -187,7 +187,7 @@ PLAIN_REGION_EVENTS = 1 << 16
 TICKS_FEW = 64
 
 
-class RowForm(Form):
+class RowForm(StreamForm):
     """Rows of one stream, identified by tick and rank within it, which never change."""
 
     kind = "rows"
@@ -211,9 +211,9 @@ class RowForm(Form):
         if plain is not None:
             self.region_events = PLAIN_REGION_EVENTS
 
-    def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
+    def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         start, end = half_open(low, min(high, known))
-        table = self._rows(snapshot, start, end)
+        table = self._rows(moment[self.stream], start, end)
         if self._none is not None and not table.num_rows:
             return self._none
         ticks = ticks_of(table, TIME)
@@ -230,15 +230,15 @@ class RowForm(Form):
             self._none = found
         return found
 
-    def added_by(self, snapshot: Snapshot, events: pa.Table) -> Results | None:
+    def added_by(self, moment: Moment, events: Mapping[str, pa.Table]) -> Results | None:
         """Rows of the events that pass, ranked behind the earlier rows of their ticks."""
-        plain = self._plain
+        plain, snapshot, new_events = self._plain, moment[self.stream], events[self.stream]
         if plain is None:
             return None
-        table = plain.rows_of(events, TIME)
+        table = plain.rows_of(new_events, TIME)
         ticks = ticks_of(table, TIME)
         distinct, first, new = np.unique(ticks, return_index=True, return_counts=True)
-        come = ticks_of(events, snapshot.schema.time)
+        come = ticks_of(new_events, snapshot.schema.time)
         had = self._had(snapshot, plain, distinct, new, come)
         if had is None:
             return None
@@ -267,8 +267,8 @@ class RowForm(Form):
             return plain.over(snapshot, start, end, TIME)
         return self.evaluator.over(snapshot, start, end).arrow()
 
-    def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
-        return spans
+    def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
+        return late.get(self.stream, ())
 
     def explain(self) -> list[tuple[str, str]]:
         how = "the executor" if self._plain is None else "row tests, where events are few"

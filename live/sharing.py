@@ -19,7 +19,7 @@ from ..query.pattern.compiled import CompiledMatch
 from ..store import EventStream
 from .bank.symbols import Card, card_of, why_alone
 from .definition import LiveDefinition
-from .forms import Combined, Moment, OneStream
+from .forms import Form, Moment
 from .pattern_form import PatternForm
 from .pattern_group import GroupKey, Member, PatternGroup
 from .query import LiveQuery, told
@@ -34,11 +34,11 @@ BARRED_SECONDS = 60.0
 """Time before a failed group is made again."""
 
 
-def why_apart(definition: LiveDefinition, form: Combined) -> str:
+def why_apart(definition: LiveDefinition, form: Form) -> str:
     """Why a live query runs alone; empty if it can share."""
-    if not isinstance(form, OneStream) or not isinstance(form.form, PatternForm):
+    if not isinstance(form, PatternForm):
         return "only patterns of one stream are searched together"
-    compiled: CompiledMatch = form.form.compiled
+    compiled: CompiledMatch = form.compiled
     if compiled.within is None:
         return "it has no WITHIN"
     if definition.correct_for is not None:
@@ -51,13 +51,12 @@ def why_apart(definition: LiveDefinition, form: Combined) -> str:
     return why_alone(compiled)
 
 
-def card_of_query(definition: LiveDefinition, form: Combined) -> Card | None:
+def card_of_query(definition: LiveDefinition, form: Form) -> Card | None:
     """The card of a live query; None if it cannot share."""
     if why_apart(definition, form):
         return None
-    assert isinstance(form, OneStream)
-    assert isinstance(form.form, PatternForm)
-    return card_of(form.form.compiled)
+    assert isinstance(form, PatternForm)
+    return card_of(form.compiled)
 
 
 class Sharing:
@@ -354,7 +353,7 @@ class Sharing:
     # -- for people -------------------------------------------------------------------------------
 
     def explain(self, name: str, query: LiveQuery) -> list[tuple[str, str]]:
-        if not isinstance(query.form, OneStream) or not isinstance(query.form.form, PatternForm):
+        if not isinstance(query.form, PatternForm):
             return []
         why = why_apart(query.definition, query.form)
         if why:

@@ -25,7 +25,7 @@ Valid for one watermark and one set of events up to it; rebuilt within the reach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -48,7 +48,7 @@ from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
 from .changes import Removals, Results
-from .forms import Evaluator, Form, chosen, half_open, ticks_of
+from .forms import Evaluator, Moment, StreamForm, chosen, half_open, ticks_of
 from .pattern_form import MATCH, STATE_BYTES_MAX
 from .row_form import TIME
 
@@ -173,9 +173,10 @@ ROWS_FIRST = 1 << 12
 ROWS_MAX = 1 << 20
 
 
-class SituationForm(Form):
+class SituationForm(StreamForm):
     kind = "situations"
     appends = False
+    incremental = True
     rebuilds = True
 
     def __init__(
@@ -188,7 +189,8 @@ class SituationForm(Form):
         self._reach = reach
         self._state: SituationState | None = SituationState()
 
-    def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
+    def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
+        snapshot = moment[self.stream]
         high, span = min(high, known), snapshot.time_range
         if span is None or low > high:
             return self._named(self.evaluator.over(snapshot, 0, 0), 1, 0)
@@ -200,8 +202,8 @@ class SituationForm(Form):
 
         return self._named(self.evaluator.over(snapshot, situations=part), low, high)
 
-    def advanced(self, snapshot: Snapshot, since: int, known: int) -> Results | None:
-        state = self._state
+    def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
+        state, snapshot = self._state, moment[self.stream]
         if state is None or snapshot.time_range is None:
             return None
         step = SituationStep(state, since, known)
@@ -235,9 +237,9 @@ class SituationForm(Form):
 
     # -- late events -------------------------------------------------------------------------
 
-    def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
-        compiled, found = self._compiled, []
-        for first, last in spans:
+    def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
+        snapshot, compiled, found = moment[self.stream], self._compiled, []
+        for first, last in late.get(self.stream, ()):
             if compiled.gap is not None and not compiled.history:
                 found.append((first, moved(moved(last, compiled.gap), self._reach)))
                 continue

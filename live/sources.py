@@ -40,7 +40,7 @@ from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot, StreamState
 from ..store.tap import Spans, united
 from .definition import LiveDefinition
-from .forms import Combined, Moment, half_open, ticks_of
+from .forms import Form, Moment, half_open, ticks_of
 from .sink import Mark
 
 AHEAD_SECONDS = 3600.0
@@ -336,7 +336,7 @@ class Sources:
         return mark.watermark is not None and truncated_at(jobs) > mark.positions.get(name, 0)
 
     def frozen(
-        self, moment: Moment, form: Combined, watermark: int, *, held: bool = False
+        self, moment: Moment, form: Form, watermark: int, *, held: bool = False
     ) -> int | None:
         """Greatest time of results of events that retention may have dropped; None without any."""
         found: list[int] = []

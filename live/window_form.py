@@ -16,7 +16,7 @@ shifts all later windows, so emitted results stay, and only later windows count 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, tick_ranges, united
 from .changes import Corrected, Results
-from .forms import Evaluator, Form, Ticks, chosen, half_open, snapshot_of, ticks_of
+from .forms import Evaluator, Moment, StreamForm, Ticks, chosen, half_open, snapshot_of, ticks_of
 
 START, END = "#start", "#end"
 KEPT_EVENTS_MAX = 1 << 20
@@ -48,7 +48,7 @@ CLOSING_VALUES_MAX = 1 << 18
 """Limit of values (events times columns) aggregated together with late events."""
 
 
-class WindowForm(Form):
+class WindowForm(StreamForm):
     """Aggregates of time windows; ``chooses``: groups may have no result (HAVING)."""
 
     kind = "windows"
@@ -78,8 +78,8 @@ class WindowForm(Form):
         self._ahead: tuple[int, int, Results] | None = None
         """Two watermarks, and the results of ``advanced`` between them."""
 
-    def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
-        return self._results(snapshot, low, min(high, known), None)
+    def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
+        return self._results(moment[self.stream], low, min(high, known), None)
 
     def _results(self, snapshot: Snapshot, low: int, high: int, hook: GroupHook | None) -> Results:
         first, last = self._starts(low, high)
@@ -136,7 +136,8 @@ class WindowForm(Form):
 
     # -- what is kept -----------------------------------------------------------------------------
 
-    def advanced(self, snapshot: Snapshot, since: int, known: int) -> Results | None:
+    def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
+        snapshot = moment[self.stream]
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead[:2] == (since, known):
             self._watermark = known
@@ -153,19 +154,20 @@ class WindowForm(Form):
 
     def corrected(
         self,
-        old: Snapshot,
-        snapshot: Snapshot,
-        spans: Spans,
+        old: Moment,
+        moment: Moment,
+        late: Mapping[str, Spans],
         count: int,
         watermark: int,
-        events: pa.Table | None,
+        events: Mapping[str, pa.Table | None],
         known: int,
     ) -> Corrected | None:
         """Merge late events into cached groups, in one pass with closing windows if possible."""
-        if not self._able or events is None or len(events) != count:
+        snapshot, new_events = moment[self.stream], events[self.stream]
+        if not self._able or new_events is None or len(new_events) != count:
             return None
         self._late_steps += 1
-        ticks = ticks_of(events, snapshot.schema.time)
+        ticks = ticks_of(new_events, snapshot.schema.time)
         kept = self._kept if self._watermark == watermark else None
         kept = kept if kept is not None and kept.able else None
         if kept is None or int(ticks[0]) < kept.first:
@@ -179,12 +181,12 @@ class WindowForm(Form):
         schema = snapshot.schema
         if self._of_rows is None or self._of_rows[0] != schema:
             self._of_rows = schema, self.evaluator.of_rows(schema)
-        begin, until, batches = kept.first, watermark, events.to_batches()
+        begin, until, batches = kept.first, watermark, new_events.to_batches()
         merging = Merging(kept, begin, watermark)
-        closing = self._closing(snapshot, events.schema, ticks, watermark, known)
+        closing = self._closing(snapshot, new_events.schema, ticks, watermark, known)
         if closing is not None:
             merging = MergingAndKeeping(kept, begin, watermark, known)
-            batches, until = [*events.slice(0, closing[0]).to_batches(), *closing[1]], known
+            batches, until = [*new_events.slice(0, closing[0]).to_batches(), *closing[1]], known
         rows = snapshot_of(batches, schema)
         found = self._read(self._of_rows[1], rows, None, None, begin, until, merging)
         if closing is None:
@@ -197,7 +199,7 @@ class WindowForm(Form):
             bounds = self.windows.bounds(merging.numbers)
             ids, time = self._names(*bounds, kept.named(merging.codes)), self._last(*bounds)
         before = ticks[ticks < begin]
-        rest = self.changed(snapshot, tick_ranges(before), watermark)
+        rest = self.changed(moment, {self.stream: tick_ranges(before)}, watermark)
         rest = tuple((low, min(high, begin - 1)) for low, high in rest)
         return Corrected(ids, time, found, rest)
 
@@ -242,7 +244,8 @@ class WindowForm(Form):
     def drop_state(self) -> None:
         self._kept = self._watermark = self._ahead = None
 
-    def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
+    def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
+        spans = late.get(self.stream, ())
         return united(tuple((first, moved(last, self.windows.size - 1)) for first, last in spans))
 
     def explain(self) -> list[tuple[str, str]]:
@@ -267,7 +270,7 @@ def _is_plain(type_: pa.DataType) -> bool:
 KEPT = "#kept"
 
 
-class SessionForm(Form):
+class SessionForm(StreamForm):
     """Sessions with a gap in ticks; the evaluator does not apply HAVING (``KEPT``), as sessions
     that fail it still separate others.
     """
@@ -293,7 +296,8 @@ class SessionForm(Form):
         """A neighbour at exactly a gap still joins: the tick after a session must be past."""
         return watermark if watermark == INT64_MAX else moved(watermark, -1)
 
-    def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
+    def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
+        snapshot = moment[self.stream]
         if known < INT64_MAX:
             high = min(high, self.closed(known))
         stop = min(known, moved(high, 1))
@@ -319,12 +323,13 @@ class SessionForm(Form):
             return found
         return found.where(np.array(table.column(KEPT).fill_null(False).to_numpy(), np.bool_))
 
-    def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
+    def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
         """From the tick before an event to the end of its session."""
+        snapshot = moment[self.stream]
         return united(
             tuple(
                 (moved(first, -1), max(last, self._end(snapshot, first, last, watermark)))
-                for first, last in spans
+                for first, last in late.get(self.stream, ())
             )
         )
 
@@ -352,7 +357,7 @@ class SessionForm(Form):
 NUMBER, LAST = "#number", "#end"
 
 
-class CountForm(Form):
+class CountForm(StreamForm):
     """The evaluator gives ``NUMBER``, ``LAST`` and keys; ``numbers`` select the window's number."""
 
     kind = "counted windows"
@@ -407,11 +412,11 @@ class CountForm(Form):
                 low = middle + 1
         return low
 
-    def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
+    def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         """Always empty: only ``following`` gives windows."""
-        return self.following(snapshot, 0, -1)[0]
+        return self.following(moment[self.stream], 0, -1)[0]
 
-    def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
+    def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
         return ()
 
     def explain(self) -> list[tuple[str, str]]:

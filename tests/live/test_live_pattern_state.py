@@ -19,7 +19,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from chronicle.api.database import Database
 from chronicle.errors import ResourceLimit
 from chronicle.live import pattern_form
-from chronicle.live.forms import OneStream
 from chronicle.live.pattern_form import PatternForm
 from chronicle.query.pattern.advancing import AdvancingMatch
 from chronicle.store import Store
@@ -70,9 +69,7 @@ values = st.lists(
 
 
 def form_of(db: Database, name: str) -> PatternForm:
-    combined = db.live_statements.query(name).form
-    assert isinstance(combined, OneStream)
-    form = combined.form
+    form = db.live_statements.query(name).form
     assert isinstance(form, PatternForm)
     return form
 

@@ -16,7 +16,6 @@ import pytest
 from chronicle.api.database import Database
 from chronicle.errors import SqlError
 from chronicle.live import situation_form
-from chronicle.live.forms import OneStream
 from chronicle.live.situation_form import SituationForm
 from chronicle.store import Store
 from chronicle.store.memory_files import MemoryFiles
@@ -72,9 +71,8 @@ def opened(memory: MemoryFiles) -> Database:
 
 def form_of(db: Database, name: str) -> SituationForm:
     found = db.live_statements.query(name).form
-    assert isinstance(found, OneStream)
-    assert isinstance(found.form, SituationForm)
-    return found.form
+    assert isinstance(found, SituationForm)
+    return found
 
 
 class Run:

@@ -12,7 +12,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import SqlError
-from chronicle.live.forms import OneStream
+from chronicle.live.forms import StreamForm
 
 SCHEMA = pa.schema(
     [
@@ -152,7 +152,7 @@ def test_views_that_only_filter_are_conditions_of_the_stream(db: Any) -> None:
     for name, sql in (("a", "SELECT t, k FROM both"), ("b", "SELECT t, x FROM high WHERE x < 8")):
         live = db.create_live(name, sql, idle="never")
         form = db.live_statements.query(name).form
-        assert isinstance(form, OneStream)
+        assert isinstance(form, StreamForm)
         assert live.status()["sources"] == ["s"]
 
 
