@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ResourceLimit
+from ..query.contract.operator import MatchLimits
 from ..query.pattern.compiled import InputColumns
-from ..query.pattern.matcher import MatchLimits
 from ..query.situations.compiled import CompiledSituations, compile_situations
 from ..query.situations.network import NAMES
 from ..query.situations.stream import SituationStream

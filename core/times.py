@@ -53,6 +53,13 @@ def moved(ticks: Ticks, by: int) -> Ticks:
     return np.where(ticks < INT64_MIN - by, INT64_MIN, ticks + by)
 
 
+def half_open(low: int, high: int) -> tuple[int | None, int | None]:
+    """A range of ticks with both ends as one without its end, None where unbounded."""
+    if low > high:
+        return 0, 0
+    return None if low <= INT64_MIN else low, None if high >= INT64_MAX else high + 1
+
+
 FOUR_DIGIT_YEARS = (-62_167_219_200, 253_402_300_800)
 """Seconds from the epoch to the beginnings of the years 0 and 10000."""
 _BEYOND_MICROSECONDS = re.compile(r"(.*[.,]\d{6})(\d+)(.*)")

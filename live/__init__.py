@@ -17,7 +17,8 @@ Reading order:
 
 * *results*: ``definition`` (stored definitions), ``changes`` (differences), ``sink`` (changelog);
 * *classes over one stream*: ``forms`` (interface), ``row_form``, ``window_form`` (also sessions and
-  counts), ``pattern_form``, ``situation_form``, ``analysis`` (from a SELECT to its class);
+  counts), ``states`` (searches that go on), ``pattern_form``, ``instant_form`` (situations and the
+  like), ``analysis`` (from a SELECT to its class);
 * *over several*: ``window_join`` (kernels), ``join_binding``, ``join_form``, ``recent_form`` and
   ``recent_analysis`` (recency joins), ``nested_form`` (subqueries, UNION ALL), ``composition`` (any
   SELECT), ``viewed`` (views);

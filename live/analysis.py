@@ -30,9 +30,9 @@ from ..query.binding.window_binding import NAMES, BoundWindows
 from ..query.conditions.constants import Folder
 from ..query.contract.cancellation import QueryControl
 from ..query.engine import QueryEngine
+from ..query.event_operator import BoundEvents
 from ..query.plan.prepared import PreparedQuery
 from ..query.region import Region
-from ..query.replay.situation_ticks import furthest
 from ..query.split.parts import Reach
 from ..query.sql.canonical import canonical
 from ..query.sql.dialect import error_at, parse_statement, position_of, to_text
@@ -41,9 +41,9 @@ from ..query.sql.statement_nodes import MatchRelation, SituationRelation
 from ..query.windows.spec import CalendarWindows, CountWindows, SessionWindows, TimeWindows
 from ..store.snapshot import Snapshot
 from .forms import Evaluator, Form, StreamForm
+from .instant_form import InstantForm
 from .pattern_form import EVENT, MATCH, PatternForm
 from .row_form import TIME, RowForm, plain_rows
-from .situation_form import SituationForm
 from .window_form import END, KEPT, LAST, NUMBER, START, CountForm, SessionForm, WindowForm
 
 _CLAUSES = {
@@ -159,6 +159,8 @@ def form_of(
         form = _situations(source, columns)
     elif isinstance(item, MatchRelation):
         form = _pattern(source, columns)
+    elif isinstance(plain.bound.sites[0].operator, BoundEvents):
+        form = _events(source, columns)
     elif isinstance(item, exp.Table) and isinstance(item.this, exp.Anonymous):
         form = _windows(source, columns)
     else:
@@ -419,6 +421,21 @@ def _pattern(source: _Source, columns: tuple[str, ...]) -> StreamForm:
     return PatternForm(_measuring(source, columns, functions), columns, compiled)
 
 
+def _events(source: _Source, columns: tuple[str, ...]) -> StreamForm:
+    item = _row_for_each(source)
+    bound = source.plain.bound.sites[0].operator
+    assert isinstance(bound, BoundEvents)
+    if bound.operator.reach is None:
+        raise source.refuse("its results depend on events of any age: give it a bound", item)
+    alias = item.alias or item.this.name
+    evaluator = source.evaluator(columns, {TIME: _column(bound.instant, alias)})
+    words = (
+        ("class", f"{item.this.name.lower()} (instants)"),
+        ("closed", "when the watermark passes the instant"),
+    )
+    return InstantForm(evaluator, columns, bound.operator, words, source.seed)
+
+
 def _measuring(
     source: _Source, columns: tuple[str, ...], functions: dict[str, str], measures: Any = None
 ) -> Evaluator:
@@ -462,7 +479,7 @@ def _situations(source: _Source, columns: tuple[str, ...]) -> StreamForm:
     if bound.stream is None:
         raise source.refuse("live situations are those of a stream; put conditions into DEFINE",
                             relation)  # fmt: skip
-    if furthest(compiled) is None:
+    if compiled.reach is None:
         raise source.refuse(
             "a match may take any time, and all of the past would have to be kept: add WITHIN, or "
             "upper bounds of durations (LASTING AT MOST)",
@@ -479,4 +496,9 @@ def _situations(source: _Source, columns: tuple[str, ...]) -> StreamForm:
             )
             for name, word in names
         ]  # fmt: skip
-    return SituationForm(_measuring(source, columns, functions, measures), columns, compiled)
+    when = "detection" if compiled.early else "completion"
+    words = (
+        ("class", f"situations (on {when})"), ("closed", f"when the watermark passes the {when}"),
+    )  # fmt: skip
+    evaluator = _measuring(source, columns, functions, measures)
+    return InstantForm(evaluator, columns, compiled, words, MATCH)

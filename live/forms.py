@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..core.times import INT64_MAX, INT64_MIN, moved
+from ..core.times import moved
 from ..indexes.stream_indexes import StreamIndexes
 from ..query.contract.access import VisibleStreams
 from ..query.contract.cancellation import QueryControl
@@ -100,13 +100,6 @@ EVENTS_BETWEEN = 4096
 """Fixed cost of evaluating a region, in events read."""
 
 
-def half_open(low: int, high: int) -> tuple[int | None, int | None]:
-    """A range of ticks with both ends as one without its end; from behind the last tick: empty."""
-    if low > INT64_MAX:
-        return INT64_MAX, INT64_MAX
-    return (None if low <= INT64_MIN else low), (None if high >= INT64_MAX else high + 1)
-
-
 class Evaluator:
     """A SELECT, with internal columns added, over regions of one stream."""
 
@@ -127,7 +120,6 @@ class Evaluator:
         low: int | None = None,
         high: int | None = None,
         part: Any = None,
-        situations: Any = None,
         hook: GroupHook | None = None,
     ) -> Result:
         """Evaluate over events with ``low <= t < high``, or over a part of the matches."""
@@ -136,7 +128,7 @@ class Evaluator:
             self._prepared = engine.prepared(self._tree.copy(), self._text)
             self._schema = snapshot.schema
         bounds = {} if low is None and high is None else {self.stream: (low, high)}
-        region = Region({self.stream: snapshot}, bounds, part, situations, hook)
+        region = Region({self.stream: snapshot}, bounds, part, hook)
         return engine.over(self._prepared, region, self.control)
 
     def of_rows(self, schema: StreamSchema) -> Evaluator:

@@ -26,7 +26,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ..core.identity import digests
-from ..core.times import moved
+from ..core.times import half_open, moved
 from ..query.engine import QueryEngine
 from ..query.pattern.columns import KeyCodes
 from ..schema import StreamSchema
@@ -38,7 +38,6 @@ from .forms import (
     Moment,
     chosen,
     engine_with,
-    half_open,
     snapshot_of,
     ticks_of,
 )

@@ -18,9 +18,7 @@ one set of events up to it (``PatternState.holds``), and is rebuilt from the str
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -29,32 +27,28 @@ import pyarrow.compute as pc
 
 from ..core.identity import digests
 from ..core.sorting import firsts
-from ..core.times import INT64_MAX, INT64_MIN, moved
-from ..errors import ChronicleError, ResourceLimit
+from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
+from ..query.contract.operator import Part, PartRun
 from ..query.contract.result import Result
 from ..query.pattern.advancing import AdvancingMatch, Positions, known_with_last_event, marks_ends
 from ..query.pattern.columns import KeyCodes
 from ..query.pattern.compiled import CompiledMatch
 from ..query.pattern.late_region import KnownMatches, Late, independent, late_events, late_matches
-from ..query.pattern.matcher import MatchLimits
 from ..query.replay.applicability import demands
 from ..query.split.cuts import KnownPart, find_cut, known_part, told_at_once
 from ..query.split.parts import Cut, Reach
 from ..schema import StreamSchema
-from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, tick_ranges, united
 from .changes import Corrected, Results, beyond
-from .forms import Evaluator, Moment, StreamForm, Ticks, chosen, fewer, half_open, ticks_of
+from .forms import Evaluator, Moment, Ticks, chosen, fewer, ticks_of
 from .row_form import TIME
+from .states import SearchState, StatefulForm, Step, bounded
 
-STATE_BYTES_MAX = 256 << 20
-"""Limit per live query; beyond it steps evaluate regions."""
 CHUNK_ROWS = 1 << 16
 LATE_FEW = 16
 """Up to this many late events, correcting pays even if the state must be rebuilt."""
-Check = Callable[[], None] | None
 
 
 def keeps_state(compiled: CompiledMatch) -> bool:
@@ -74,12 +68,11 @@ def keeps_state(compiled: CompiledMatch) -> bool:
     )
 
 
-class PatternState:
-    """Searches at ``watermark``, None after a failure; ``hits``: events that can match."""
+class PatternState(SearchState):
+    """``hits``: events that can match."""
 
     def __init__(self) -> None:
-        self.watermark: int | None = None
-        self.nbytes = 0
+        super().__init__()
         self.hits = 0
         self._stream: AdvancingMatch | None = None
         self._schema: StreamSchema | None = None
@@ -105,130 +98,73 @@ class PatternState:
         return late <= max(LATE_FEW, known // 4)
 
     def drop(self) -> None:
-        self.watermark, self._stream, self._schema, self.nbytes = None, None, None, 0
+        super().drop()
+        self._stream = self._schema = None
 
-    def advance(
-        self,
-        snapshot: Snapshot,
-        compiled: CompiledMatch,
-        since: int,
-        known: int,
-        metrics: ScanMetrics,
-        check: Check,
-        limits: MatchLimits,
-    ) -> list[pa.Table]:
-        if not self.holds(snapshot, since):
+    def advance(self, run: PartRun, since: int, known: int) -> list[pa.RecordBatch]:
+        if not self.holds(run.snapshot, since):
             self.drop()
-            self._stream = self._rebuilt(snapshot, compiled, since, metrics, check, limits)
+            self._stream = self._rebuilt(run, since)
         stream = self._stream
         assert stream is not None
         self.watermark = None  # None if the step fails
         hits = stream.hits
-        found = []
-        new = _scan(snapshot, compiled, since + 1, known, metrics, check)
-        for table, watermark in _chunks(new, snapshot.schema.time, known):
-            decided = stream.advance(table, watermark)
-            if decided.rows.num_rows:
-                found.append(decided.rows)
-        self.watermark, self.nbytes = known, stream.nbytes
+        found: list[pa.RecordBatch] = []
+        new = run.scan_between(since + 1, known)
+        for table, watermark in _chunks(new, run.snapshot.schema.time, known):
+            found += stream.advance(table, watermark).rows.to_batches()
         self.hits += stream.hits - hits
-        self._schema, self._dropped = snapshot.schema, snapshot.state.dropped
-        self._rewritten = snapshot.state.rewritten
+        self._settle(run.snapshot, known)
         return found
 
+    def _settle(self, snapshot: Snapshot, watermark: int) -> None:
+        assert self._stream is not None
+        self.watermark, self.nbytes = watermark, self._stream.nbytes
+        self._schema, self._dropped = snapshot.schema, snapshot.state.dropped
+        self._rewritten = snapshot.state.rewritten
+
     def correct(
-        self,
-        old: Snapshot,
-        snapshot: Snapshot,
-        compiled: CompiledMatch,
-        late: Late,
-        since: int,
-        metrics: ScanMetrics,
-        check: Check,
-        limits: MatchLimits,
+        self, old: Snapshot, run: PartRun, late: Late, since: int
     ) -> tuple[pa.Table, pa.Table] | None:
         """Apply late events, which ``old`` lacks; rows of matches removed or changed, and of new
         ones.  None where evaluating regions is cheaper.
         """
         if not self.holds(old, since):
             self.drop()
-            self._stream = self._rebuilt(old, compiled, since, metrics, check, limits)
+            self._stream = self._rebuilt(run._replace(snapshot=old), since)
         stream, self.watermark = self._stream, None  # None if the step fails
         assert stream is not None
-        fields = [snapshot.schema.arrow.field(name) for name in compiled.input_columns]
+        snapshot = run.snapshot
+        fields = [snapshot.schema.arrow.field(name) for name in run.compiled.input_columns]
 
         def scan(low: int, high: int) -> pa.Table:
-            batches = _scan(snapshot, compiled, low, high, metrics, check)
-            return pa.Table.from_batches(batches, pa.schema(fields))
+            return pa.Table.from_batches(run.scan_between(low, high), pa.schema(fields))
 
         assert snapshot.time_range is not None
         changed = late_matches(stream, scan, late, snapshot.time_range[0])
         if changed is not None:
-            self.watermark, self.nbytes = since, stream.nbytes
-            self._schema, self._dropped = snapshot.schema, snapshot.state.dropped
+            self._settle(snapshot, since)
         return changed
 
-    def _rebuilt(
-        self,
-        snapshot: Snapshot,
-        compiled: CompiledMatch,
-        since: int,
-        metrics: ScanMetrics,
-        check: Check,
-        limits: MatchLimits,
-    ) -> AdvancingMatch:
-        bounded = replace(limits, memory_bytes=min(limits.memory_bytes, STATE_BYTES_MAX))
-        stream = AdvancingMatch(compiled, bounded, check, in_turn=True)
+    def _rebuilt(self, run: PartRun, since: int) -> AdvancingMatch:
+        run = bounded(run)
+        snapshot, compiled = run.snapshot, run.compiled
+        stream = AdvancingMatch(compiled, run.limits, run.check, in_turn=True)
         reach, cut = Reach(snapshot, compiled), None
         if not demands(compiled).neighbours:
             begin = reach.back(min(moved(since, 1), reach.last))
-            cut = known_part(snapshot, compiled, begin, since, check).low
+            cut = known_part(snapshot, compiled, begin, since, run.check).low
         low = reach.first if cut is None else cut.tick
         if cut is not None and len(cut.carried):
-            rows = pa.Table.from_batches(_scan(snapshot, compiled, low, cut.last, metrics, check))
+            rows = pa.Table.from_batches(run.scan_between(low, cut.last))
             stream.restore(_positions(compiled, cut, rows), low - 1)
-        old = _scan(snapshot, compiled, low, since, metrics, check)
-        for table, watermark in _chunks(old, snapshot.schema.time, since):
+        for table, watermark in _chunks(run.scan_between(low, since), snapshot.schema.time, since):
             stream.replay(table, watermark)
         return stream
 
 
-class Step:
-    """Query part with the matches decided by a step; running it advances the state."""
-
-    def __init__(self, state: PatternState, since: int, known: int) -> None:
-        self._state = state
-        self._since, self._known = since, known
-        self._found: list[pa.Table] | None = None
-
-    @property
-    def ticks(self) -> tuple[int | None, int | None]:
-        """Half-open range of ticks that it reads, where the state is kept."""
-        return half_open(self._since + 1, self._known)
-
-    def run(
-        self,
-        snapshot: Snapshot,
-        compiled: CompiledMatch,
-        metrics: ScanMetrics,
-        *,
-        check: Check = None,
-        limits: MatchLimits | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        if self._found is None:  # a part may be run repeatedly
-            self._found = self._state.advance(
-                snapshot, compiled, self._since, self._known, metrics, check,
-                limits or MatchLimits(),
-            )  # fmt: skip
-        for table in self._found:
-            yield from table.to_batches()
-
-    def describe(self) -> str:
-        return f"what is decided by time ({self._since}, {self._known}]"
-
-
-class Correction:
-    """Query part with matches that late events change; ``gone``: removed ones, or None."""
+class Correction(Part):
+    """The matches that late events change; ``gone``: removed ones, or None."""
 
     def __init__(self, state: PatternState, old: Snapshot, late: Late, since: int) -> None:
         self._state, self._old, self._late, self._since = state, old, late, since
@@ -237,24 +173,12 @@ class Correction:
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
-        """Half-open range of ticks that it reads, or more."""
         return half_open(INT64_MIN, self._since)
 
-    def run(
-        self,
-        snapshot: Snapshot,
-        compiled: CompiledMatch,
-        metrics: ScanMetrics,
-        *,
-        check: Check = None,
-        limits: MatchLimits | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
         if self._found is None:  # a part may be run repeatedly
-            changed = self._state.correct(
-                self._old, snapshot, compiled, self._late, self._since, metrics, check,
-                limits or MatchLimits(),
-            )  # fmt: skip
-            nothing = compiled.output_schema.empty_table()
+            changed = self._state.correct(self._old, run, self._late, self._since)
+            nothing = run.compiled.output_schema.empty_table()
             self._found = nothing if changed is None else changed[1]
             self.gone = None if changed is None else changed[0]
         yield from self._found.to_batches()
@@ -263,27 +187,19 @@ class Correction:
         return f"what late events change up to {self._since}"
 
 
-class Known:
-    """Query part with given rows of matches."""
+class Known(Part):
+    """Given rows of matches."""
 
-    ticks: tuple[int | None, int | None] = (0, 0)
+    ticks = (0, 0)
 
     def __init__(self, rows: pa.Table | None = None) -> None:
         self._rows = rows
 
-    def run(self, *_: object, **__: object) -> Iterator[pa.RecordBatch]:
+    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
         yield from () if self._rows is None else self._rows.to_batches()
 
     def describe(self) -> str:
         return "nothing"
-
-
-def _scan(
-    snapshot: Snapshot, compiled: CompiledMatch, low: int, high: int, metrics: ScanMetrics,
-    check: Check,
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    start, end = half_open(low, high)
-    return snapshot.scan(start, end, compiled.input_columns, metrics=metrics, check=check)
 
 
 def _chunks(
@@ -370,10 +286,8 @@ BACKLOG_EVENTS = 1 << 16
 """With more events to process and no state, a step evaluates a region."""
 
 
-class PatternForm(StreamForm):
+class PatternForm(StatefulForm):
     kind = "patterns"
-    appends = False
-    incremental = True
     region_events = 1 << 15  # includes the search for cuts
 
     def __init__(
@@ -386,7 +300,7 @@ class PatternForm(StreamForm):
         self._from_first = asks.neighbours and bool(asks.partition_by)
         """Whether the row before a match, anywhere in its partition, matters."""
         self._at_once = told_at_once(compiled) and known_with_last_event(compiled)
-        self._state = PatternState() if keeps_state(compiled) else None
+        self._state: PatternState | None = PatternState() if keeps_state(compiled) else None
         self._none: Results | None = None
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
@@ -441,18 +355,7 @@ class PatternForm(StreamForm):
             snapshot.aggregate((), *half_open(moved(since, 1), known)).count > BACKLOG_EVENTS
         ):  # fmt: skip
             return None
-        step = Step(state, since, known)
-        try:
-            return self._part(snapshot, step)
-        except ResourceLimit:  # a rebuilt state would be too large again
-            self._state = None
-            return None
-        except ChronicleError:  # the region reports the error, or avoids it
-            self.drop_state()
-            return None
-        except BaseException:
-            self.drop_state()
-            raise
+        return self._from_state(snapshot, Step(state, since, known))
 
     def corrected(
         self,
@@ -482,23 +385,16 @@ class PatternForm(StreamForm):
         if added is None or not len(added.tick):
             return None
         correction = Correction(state, before, added, watermark)
-        try:
-            found = self._part(snapshot, correction)
-            if correction.gone is None:
-                return None
-            gone = self._nothing(snapshot)
-            if correction.gone.num_rows:
-                gone = self._part(snapshot, Known(correction.gone))
-            over, more = beyond(gone, found), beyond(found, gone)
-            return Corrected(over.id, over.time, more)
-        except ChronicleError:  # the region reports the error, or avoids it
-            self.drop_state()
+        found = self._from_state(snapshot, correction)
+        if found is None or correction.gone is None:
             return None
-        except BaseException:
-            self.drop_state()
-            raise
+        gone = self._nothing(snapshot)
+        if correction.gone.num_rows:
+            gone = self._part(snapshot, Known(correction.gone))
+        over, more = beyond(gone, found), beyond(found, gone)
+        return Corrected(over.id, over.time, more)
 
-    def _part(self, snapshot: Snapshot, part: Any) -> Results:
+    def _part(self, snapshot: Snapshot, part: Part) -> Results:
         found = self.evaluator.over(snapshot, part=lambda *_: part)
         return self._named(*self._ended(found, INT64_MIN, INT64_MAX))
 
@@ -514,14 +410,6 @@ class PatternForm(StreamForm):
     def hits(self) -> int | None:  # type: ignore[override]
         """Events that may match a variable, where a state is kept."""
         return None if self._state is None else self._state.hits
-
-    @property
-    def state_bytes(self) -> int:
-        return 0 if self._state is None else self._state.nbytes
-
-    def drop_state(self) -> None:
-        if self._state is not None:
-            self._state.drop()
 
     def _ended(self, result: Result, low: int, high: int) -> tuple[pa.Table, Ticks]:
         table, ticks = self._table(result, low, high, lambda table: ticks_of(table, TIME))

@@ -40,11 +40,11 @@ import pyarrow as pa
 
 from ..core.identity import digests
 from ..core.native import kernel
-from ..core.times import INT64_MAX, INT64_MIN, moved
+from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
 from ..errors import ChronicleError
+from ..query.contract.operator import MatchLimits
 from ..query.pattern.columns import take_ranges
 from ..query.pattern.late_region import Late
-from ..query.pattern.matcher import MatchLimits
 from ..query.pattern.results import RANK
 from ..schema import StreamSchema
 from ..store import EventStream
@@ -58,7 +58,7 @@ from .bank.pattern_bank import PatternBank
 from .bank.symbols import Card
 from .changes import Changes, Removals, Results, Said, difference, newly
 from .definition import LiveDefinition
-from .forms import fewer, half_open, ticks_of
+from .forms import fewer, ticks_of
 from .pattern_form import PatternForm, late_among, late_between
 from .query import LiveQuery
 from .sink import Mark, Sink, leave_marks, put_together

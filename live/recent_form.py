@@ -34,14 +34,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.identity import digests
-from ..core.times import INT64_MAX, moved
+from ..core.times import INT64_MAX, half_open, moved
 from ..query.pattern.columns import KeyCodes
 from ..query.recent.pairs import Events, Pairing, back
 from ..query.recent.regions import Regions
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
 from .changes import Removals, Results
-from .forms import Form, Moment, StreamForm, chosen, half_open
+from .forms import Form, Moment, StreamForm, chosen
 from .join_form import ROW, Asked
 from .window_join import Pairs
 

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from ..core.identity import digests
+from ..core.times import half_open
 from ..errors import AttributeNotFound, SqlError
 from ..query.pattern.binding import Binder, special
 from ..query.pattern.buffers import row_words
@@ -34,7 +35,7 @@ from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans
 from .changes import Results
-from .forms import Evaluator, Moment, StreamForm, Ticks, chosen, half_open, ticks_of
+from .forms import Evaluator, Moment, StreamForm, Ticks, chosen, ticks_of
 
 EVENTS_MAX = 1 << 20
 """Larger regions use the SELECT's plan."""

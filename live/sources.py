@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..core.times import INT64_MAX, INT64_MIN, moved
+from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
 from ..store import EventStream
 from ..store.aggregates import LightweightAggregates
 from ..store.catalog import truncated_at
@@ -40,7 +40,7 @@ from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot, StreamState
 from ..store.tap import Spans, united
 from .definition import LiveDefinition
-from .forms import Form, Moment, half_open, ticks_of
+from .forms import Form, Moment, ticks_of
 from .sink import Mark
 
 AHEAD_SECONDS = 3600.0
@@ -244,8 +244,8 @@ class Sources:
         low = None if before is None else moved(before, 1)
 
         def events(upto: int) -> int:
-            each = (s.aggregate((), low, half_open(0, upto)[1]).count for s in moment.values())
-            return sum(int(count) for count in each)
+            end = half_open(INT64_MIN, upto)[1]
+            return sum(int(s.aggregate((), low, end).count) for s in moment.values())
 
         if events(known) <= EVENTS_PER_STEP:
             return known

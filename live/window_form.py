@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.identity import digests
-from ..core.times import INT64_MAX, INT64_MIN, moved
+from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
 from ..query.windows.kept_groups import (
     GroupHook,
     Keeping,
@@ -37,7 +37,7 @@ from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, tick_ranges, united
 from .changes import Corrected, Results
-from .forms import Evaluator, Moment, StreamForm, Ticks, chosen, half_open, snapshot_of, ticks_of
+from .forms import Evaluator, Moment, StreamForm, Ticks, chosen, snapshot_of, ticks_of
 
 START, END = "#start", "#end"
 KEPT_EVENTS_MAX = 1 << 20

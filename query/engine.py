@@ -305,7 +305,6 @@ class QueryEngine:
             planning.snapshots.update(region.snapshots)
             planning.bounds.update(region.bounds)
             planning.part = region.part
-            planning.situations = region.situations
             planning.hook = region.hook
         return plan_query(prepared, planning), planning.snapshot
 

@@ -24,7 +24,7 @@ from sqlglot import exp
 
 from ..core.json_text import REASONS, is_json, read_json
 from ..core.threads import Check, Done, in_order, processors
-from ..core.times import INT64_MAX, INT64_MIN, time_text
+from ..core.times import INT64_MAX, INT64_MIN, half_open, time_text
 from ..errors import AttributeNotFound, InvalidData, SchemaMismatch, SqlError
 from ..schema import StreamSchema
 from ..store.deleting import Change, Choice
@@ -34,7 +34,6 @@ from ..store.recent import BatchSnapshot
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of
 from .conditions.exact_filters import columns_of, has_row_truths, row_truths
-from .conditions.ranges import half_open
 from .contract.cancellation import QueryControl
 from .insertion import SHOWN_CHARACTERS, Insertion
 from .plan.nodes import PassThrough, Relational, Scan

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
@@ -17,6 +17,7 @@ from ..core.ownership import LOADING
 from .binding.from_operator import Binders, BoundOperator, OperatorSite
 from .contract.frames import Frame
 from .plan.nodes import (
+    EventRows,
     FilledWindows,
     FrameRows,
     Leaf,
@@ -32,6 +33,9 @@ from .plan.nodes import (
 from .plan.planner import Planners, Planning
 from .run.context import Openers, Relation, RunContext
 from .sql.statement_nodes import MatchRelation, RecentRelation, SituationRelation
+
+if TYPE_CHECKING:
+    from .event_operator import BoundEvents
 
 Plan = Callable[[Any, Planning], Leaf]
 
@@ -82,6 +86,17 @@ class _Planners(dict[type, Plan]):
             if one.parts.bound is bound:
                 return one.parts.plan
         raise KeyError(bound)
+
+
+def event_operator(name: str, bind: Callable[[OperatorSite], BoundEvents]) -> FromOperator:
+    """The line of a table function of which only an ``EventOperator`` is written."""
+
+    def load() -> Parts:
+        from .event_operator import BoundEvents, EventsOperator, plan_events
+
+        return Parts(bind, BoundEvents, plan_events, {EventRows: EventsOperator})
+
+    return FromOperator((name,), (EventRows,), load)
 
 
 def _windows() -> Parts:

@@ -21,9 +21,9 @@ import pyarrow as pa
 from ...core.sorting import numbered
 from ...core.times import INT64_MAX, INT64_MIN
 from ...errors import ResourceLimit, SqlError
+from ...query.contract.operator import MatchLimits
 from ...query.pattern import search
 from ...query.pattern.attempts import NOTHING
-from ...query.pattern.matcher import MatchLimits
 from ...query.pattern.search import MatchTable
 from .matches import BankMatches
 from .postings import Postings

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ...core.times import INT64_MIN
 from ...errors import InvalidArgument, ResourceLimit
-from ...query.pattern.matcher import MatchLimits
+from ...query.contract.operator import MatchLimits
 from .arranged import Partitions
 from .layer import Layer, Room
 from .matches import BankMatches

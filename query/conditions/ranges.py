@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...core.times import INT64_MAX, INT64_MIN, NS_PER_TICK, time_text
+from ...core.times import INT64_MAX, INT64_MIN, NS_PER_TICK, half_open, time_text
 from ...schema import StreamSchema
 from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range, Remainder
 from ...store.snapshot import Snapshot
@@ -98,13 +98,6 @@ def shown_time(ticks: int, type_: pa.DataType) -> str:
         return str(raw.cast(type_))
     except (pa.ArrowInvalid, ValueError, OverflowError):
         return str(ticks)
-
-
-def half_open(low: int, high: int) -> tuple[int | None, int | None]:
-    """Inclusive ticks as ``[start, end)``, None where unbounded."""
-    if low > high:
-        return 0, 0
-    return None if low == TICK_MIN else low, None if high == TICK_MAX else high + 1
 
 
 def range_text(low: int, high: int, schema: StreamSchema) -> str | None:

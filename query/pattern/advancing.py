@@ -36,12 +36,13 @@ import pyarrow as pa
 from ...core.sorting import distinct
 from ...core.times import INT64_MAX, INT64_MIN, moved, python_values, value_text
 from ...errors import InvalidArgument, ResourceLimit
+from ..contract.operator import MatchLimits
 from .any_choice import Selecting
 from .attempts import OpenAttempts
 from .automaton import ACCEPT, ANCHOR_END
 from .binding import NUMBER, MatchAggregate, MatchNumber
 from .compiled import CompiledMatch
-from .matcher import Matcher, MatchLimits
+from .matcher import Matcher
 from .matches import Matches
 from .results import RANK as RANKS
 from .results import Decided, Results

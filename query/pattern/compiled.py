@@ -14,7 +14,7 @@ time attribute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from ...core.suggestion import did_you_mean
 from ...core.times import INT64_MAX, NS_PER_TICK
 from ...errors import AttributeNotFound, InvalidArgument, SqlError
 from ...schema import StreamSchema
+from ..contract.operator import Check, Clause, MatchLimits
 from ..relational.evaluation import evaluate
 from ..sql.dialect import to_text
 from ..sql.match_clause import MatchClause, MatchRecognize, match_clause
@@ -48,7 +49,6 @@ from .binding import (
 )
 from .conditions import ConditionPlan, number_of, plan_conditions
 from .match_stream import MatchStream
-from .matcher import MatchLimits
 from .results import Naming, check_identities, naming_of
 from .scalar import column_types
 from .typed import leaf_index, substitute
@@ -339,7 +339,7 @@ class InputColumns:
 
 
 @dataclass
-class CompiledMatch:
+class CompiledMatch(Clause):
     """A clause that is ready to run.
     ``within``: in ticks, inclusive.  ``order_by``: (column, descending, nulls first).  ``history``,
     ``lookahead``: rows read before and after a match.  ``seed``: identifies the pattern and its
@@ -399,18 +399,8 @@ class CompiledMatch:
                 needed |= _columns_of(leaf)
         return [name for name in self.columns.arrow.names if name in needed]
 
-    def run(
-        self,
-        batches: Iterable[pa.RecordBatch],
-        *,
-        check: Callable[[], None] | None = None,
-        limits: MatchLimits | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Match over batches in time order; ``check`` may raise to cancel."""
-        stream = MatchStream(self, limits or MatchLimits(), check)
-        for batch in batches:
-            yield from stream.feed(batch)
-        yield from stream.finish()
+    def begin(self, limits: MatchLimits, check: Check) -> MatchStream:
+        return MatchStream(self, limits, check)
 
     def details(self) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
         clause = self.clause

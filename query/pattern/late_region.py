@@ -40,12 +40,13 @@ import pyarrow as pa
 
 from ...core.native import kernel
 from ...core.times import INT64_MAX, INT64_MIN, moved
+from ..contract.operator import MatchLimits, Part, PartRun
 from ..sql.match_clause import Skip
 from .advancing import AdvancingMatch
 from .columns import KeyCodes, flat, group_rows, numbers, take_ranges
 from .compiled import CompiledMatch
 from .match_stream import MatchStream, condition_columns
-from .matcher import Groups, MatchLimits
+from .matcher import Groups
 from .matches import Matches
 from .results import Decided
 from .search import horizon
@@ -330,8 +331,8 @@ def _rejoined(
     return bool(np.array_equal(mine, theirs) and passed.all())
 
 
-class KnownMatches:
-    """Result rows of known matches, as a source in a query plan.  Events of match ``i`` are
+class KnownMatches(Part):
+    """Result rows of known matches.  Events of match ``i`` are
     ``offsets[i] .. offsets[i + 1]``, with the clause's input columns and ``@rank``.
     """
 
@@ -342,20 +343,11 @@ class KnownMatches:
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
-        """Half-open range of ticks to read: none, the events are here."""
-        return 0, 0
+        return 0, 0  # the events are here
 
-    def run(
-        self,
-        snapshot: object,
-        compiled: CompiledMatch,
-        metrics: object,
-        *,
-        check: Callable[[], None] | None = None,
-        limits: MatchLimits | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
         if self._found is None:  # cached
-            stream = _Stream(compiled, limits or MatchLimits(), check)
+            stream = _Stream(run.compiled, run.limits, run.check)
             self._found = list(stream.matching(self._events, self._offsets))
         yield from self._found
 

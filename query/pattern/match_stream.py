@@ -23,10 +23,11 @@ import pyarrow.compute as pc
 
 from ...core.times import INT64_MAX, python_values, value_text
 from ...errors import ResourceLimit
+from ..contract.operator import MatchLimits, Search
 from .binding import Navigation
 from .bytecode import Column
 from .columns import KeyCodes, flat, group_rows, numbers, take_ranges
-from .matcher import NOT_TAKEN, Groups, Matcher, MatchLimits, reads_every_event
+from .matcher import NOT_TAKEN, Groups, Matcher, reads_every_event
 from .matches import Matches
 from .results import RANK, EventRanks, Results
 from .typed import leaf_index
@@ -43,7 +44,7 @@ ROWS_PER_GROUP = 8
 ENDLESS = INT64_MAX
 
 
-class MatchStream:
+class MatchStream(Search):
     """One run of a compiled clause.  ``mask``: given ascending input row numbers, says which rows
     may be part of a match; the others only serve navigation.
     """
@@ -132,7 +133,7 @@ class MatchStream:
         yield from self._search(final=False)
         yield from self._put_out(ENDLESS)
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
+    def finish(self, last: int | None = None) -> Iterator[pa.RecordBatch]:
         yield from self._search(final=True)
 
     def empty(self) -> pa.Table:

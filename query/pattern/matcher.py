@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ChronicleError, ResourceLimit, SqlError
+from ..contract.operator import MatchLimits
 from ..sql.pattern_tree import describe
 from . import buffers as rt
 from . import search as m
@@ -42,17 +43,6 @@ SLICE_STEPS = 20_000_000
 STEPS_A_ROW = 10_000
 """Average number of states that a query may try per row; few queries need ten."""
 NOT_TAKEN = np.zeros(0, np.bool_)
-
-
-@dataclass(frozen=True)
-class MatchLimits:
-    """Budgets of a query: states per first event; states in all, besides ``STEPS_A_ROW`` per row;
-    bytes of rows, partial matches and matches not yet output.
-    """
-
-    steps_max: int = 200_000_000
-    query_steps_max: int = 1_000_000_000
-    memory_bytes: int = 2 << 30
 
 
 @dataclass

@@ -10,13 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...core.times import half_open
 from ...store.snapshot import Snapshot
-from ..conditions.ranges import half_open
 from ..replay.replay_plan import ReplayIntervals, ReplayPlan
+from ..split.instants import split_instants
 from ..split.planning import interval_parts, split_match
 from ..split.situation_parts import SituationSpans, split_situations
 from ..windows.spec import CalendarWindows, TimeWindows
 from .nodes import (
+    EventRows,
     Leaf,
     Match,
     PassThrough,
@@ -61,16 +63,14 @@ def divide(
     """Divide a plan; ``wanted`` gives the number of parts from the bytes to read."""
     leaf = _only_leaf(plan)
     if leaf is None:
-        return _whole(plan, plan.reason)
+        return _whole(plan, plan.reason or "its source is not divided")
     stream = _stream(leaf)
     at_hand = snapshot(stream)
     size = sum(view.length for view in (*at_hand.state.segments, *at_hand.state.runs))
     if isinstance(leaf, RecentJoin):
         return _recent(plan, leaf, at_hand, wanted(size))
-    if isinstance(leaf, Match):
-        return _matches(plan, leaf, at_hand, lambda share: wanted(int(size * share)))
-    if isinstance(leaf, SituationMatch):
-        return _situations(plan, leaf, at_hand, lambda share: wanted(int(size * share)))
+    if isinstance(leaf, Match | SituationMatch | EventRows):
+        return _clause(plan, leaf, at_hand, lambda share: wanted(int(size * share)))
     if isinstance(leaf, WindowAggregate | WindowedEvents) and isinstance(
         leaf.windows, CalendarWindows
     ):
@@ -103,12 +103,10 @@ def _portable(plan: QueryPlan) -> QueryPlan:
 def _portable_leaf(leaf: Leaf) -> Leaf:
     if isinstance(leaf, WindowAggregate | WindowedEvents) and isinstance(leaf.events, QueryPlan):
         return replace(leaf, events=_portable(leaf.events))
-    if isinstance(leaf, SituationMatch):
-        return _portable_situations(leaf)
     if isinstance(leaf, RecentJoin):
         live, archive = _portable_side(leaf.live), _portable_side(leaf.archive)
         return replace(leaf, live=live, archive=archive)
-    if not isinstance(leaf, Match):
+    if not isinstance(leaf, Match | SituationMatch):
         return leaf
     if leaf.input is not None:
         return replace(leaf, input=_portable(leaf.input), replay=None)
@@ -116,7 +114,8 @@ def _portable_leaf(leaf: Leaf) -> Leaf:
         return replace(leaf, replay=None)
     found = interval_parts(leaf.replay, 1)
     if found:
-        return replace(leaf, replay=None, part=found[0])
+        part = SituationSpans(found[0]) if isinstance(leaf, SituationMatch) else found[0]
+        return replace(leaf, replay=None, part=part)
     nowhere = ReplayPlan(leaf.replay.strategy, intervals=ReplayIntervals(leaf.replay.spans))
     return replace(leaf, replay=nowhere)
 
@@ -129,19 +128,7 @@ def _portable_side(side: RecentSide) -> RecentSide:
     return replace(side, input=portable)
 
 
-def _portable_situations(leaf: SituationMatch) -> SituationMatch:
-    if leaf.input is not None:
-        return replace(leaf, input=_portable(leaf.input), replay=None)
-    if leaf.replay is None or leaf.replay.spans is None:
-        return replace(leaf, replay=None)
-    found = interval_parts(leaf.replay, 1)
-    if found:
-        return replace(leaf, replay=None, part=SituationSpans(found[0]))
-    nowhere = ReplayPlan(leaf.replay.strategy, intervals=ReplayIntervals(leaf.replay.spans))
-    return replace(leaf, replay=nowhere)
-
-
-_Divided = Scan | WindowAggregate | WindowedEvents | Match | SituationMatch | RecentJoin
+_Divided = Scan | WindowAggregate | WindowedEvents | Match | SituationMatch | EventRows | RecentJoin
 
 
 def _only_leaf(plan: QueryPlan) -> _Divided | None:
@@ -216,41 +203,34 @@ def _narrowed(scan: Scan, low: int | None, high: int | None) -> Scan:
     return replace(scan, low=least, high=scan.high if high is None else min(scan.high, high - 1))
 
 
-def _matches(
-    plan: QueryPlan, leaf: Match, snapshot: Snapshot, wanted: Callable[[float], int]
-) -> Division:
-    assert leaf.replay is not None
-    split = split_match(snapshot, leaf.compiled, leaf.replay, wanted)
-    return _of_split(plan, leaf, leaf.replay, split.parts, split.reason)
-
-
-def _of_split(
+def _clause(
     plan: QueryPlan,
-    leaf: Match | SituationMatch,
-    replay: ReplayPlan,
-    found: tuple[Any, ...],
-    reason: str,
+    leaf: Match | SituationMatch | EventRows,
+    snapshot: Snapshot,
+    wanted: Callable[[float], int],
 ) -> Division:
-    if replay.reason:
-        reason = f"{reason}; the whole stream is replayed: {replay.reason}"
-    if found == (None,):
+    reason = ""
+    if isinstance(leaf, EventRows):
+        split = split_instants(snapshot, leaf.compiled, wanted(1.0))
+    elif leaf.replay is None:
+        return _whole(plan, "few events are read")
+    else:
+        if leaf.replay.reason:
+            reason = f"; the whole stream is replayed: {leaf.replay.reason}"
+        if isinstance(leaf, Match):
+            split = split_match(snapshot, leaf.compiled, leaf.replay, wanted)
+        else:
+            split = split_situations(snapshot, leaf.compiled, leaf.replay, wanted)
+        leaf = replace(leaf, replay=None)
+    reason = split.reason + reason
+    if split.parts == (None,):
         return _whole(plan, reason)
     parts = tuple(
-        Part(_with_leaf(plan, replace(leaf, replay=None, part=part)), part.ticks, part.describe())
-        for part in found
+        Part(_with_leaf(plan, replace(leaf, part=part)), part.ticks, part.describe())
+        for part in split.parts
         if part is not None
     )
     return Division("match" if parts else "none", parts, reason)
-
-
-def _situations(
-    plan: QueryPlan, leaf: SituationMatch, snapshot: Snapshot, wanted: Callable[[float], int]
-) -> Division:
-    if leaf.tree is not None or leaf.part is not None:
-        return _whole(plan, "few events are read")
-    assert leaf.replay is not None
-    split = split_situations(snapshot, leaf.compiled, leaf.replay, wanted)
-    return _of_split(plan, leaf, leaf.replay, split.parts, split.reason)
 
 
 def _recent(plan: QueryPlan, leaf: RecentJoin, snapshot: Snapshot, count: int) -> Division:

@@ -12,6 +12,7 @@
              | FilledWindows    one of these, plus windows without events
              | Match            matches of a row pattern
              | SituationMatch   matches of a pattern of situations
+             | EventRows        results of an operator of the contract
              | NetRows          the results of a live query that hold
              | FrameRows        rows of a registered table
              | RecentJoin       pairs of two of these, by recency
@@ -34,13 +35,12 @@ if TYPE_CHECKING:
     from ...store.prune import Prune
     from ..binding.tree_aggregates import Call
     from ..contract.frames import Frame
+    from ..contract.operator import EventOperator, Part
     from ..pattern.compiled import CompiledMatch
     from ..replay.cost import Weights
     from ..replay.replay_plan import ReplayPlan
     from ..replay.tree_runs import TreeRuns
     from ..situations.compiled import CompiledSituations
-    from ..split.parts import MatchPart
-    from ..split.situation_parts import SituationPart
     from ..windows.cost import Costs
     from ..windows.fields import Aggregate
     from ..windows.filling import Fill
@@ -181,7 +181,7 @@ class Match:
     stream: str | None
     input: QueryPlan | None = None
     replay: ReplayPlan | None = None
-    part: MatchPart | None = None
+    part: Part | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -197,7 +197,20 @@ class SituationMatch:
     input: QueryPlan | None = None
     replay: ReplayPlan | None = None
     tree: TreeRuns | None = None
-    part: SituationPart | None = None
+    part: Part | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.compiled.output_schema
+
+
+@dataclass(frozen=True)
+class EventRows:
+    """The results of an operator over a stream, or those of a ``part``."""
+
+    compiled: EventOperator
+    stream: str
+    part: Part | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -275,6 +288,7 @@ Leaf = (
     | FilledWindows
     | Match
     | SituationMatch
+    | EventRows
     | NetRows
     | FrameRows
     | RecentJoin

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ...core.ownership import LOADING
+from ...core.times import half_open
 from ...errors import SqlError
 from ...schema import Storage, StreamSchema
 from ...store.layout import ZONE_EVENTS
@@ -34,7 +35,7 @@ from ..binding.scope import Condition, Names, Site
 from ..conditions.constants import Folder, Kind
 from ..conditions.exact_filters import has_exact_filter
 from ..conditions.predicates import Compiled, PredicateCompiler, all_of
-from ..conditions.ranges import half_open, only_time, tail_start, time_bounds
+from ..conditions.ranges import only_time, tail_start, time_bounds
 from ..contract.cancellation import QueryControl
 from ..contract.catalog import Catalog
 from ..relational.interface import RelationalExecutor, RelationalQuery
@@ -44,10 +45,7 @@ from .nodes import Leaf, PassThrough, QueryPlan, Relational, Root, Scan, TreeAgg
 from .prepared import PreparedQuery, RowLimit, Written, prepare
 
 if TYPE_CHECKING:
-    from ..pattern.compiled import CompiledMatch
-    from ..situations.compiled import CompiledSituations
-    from ..split.parts import MatchPart
-    from ..split.situation_parts import SituationPart
+    from ..contract.operator import Part
     from ..windows.kept_groups import GroupHook
 
 
@@ -177,7 +175,7 @@ Planners = Mapping[type, Callable[[Any, "Planning"], Leaf]]
 @dataclass
 class Planning:
     """Context of planning; ``executor`` only folds constants and names columns; ``bounds`` are
-    half-open ticks by stream; ``part`` and ``situations`` restrict matches; ``hook`` transforms
+    half-open ticks by stream; ``part`` makes a share of a clause's results; ``hook`` transforms
     groups of windows.
     """
 
@@ -191,8 +189,7 @@ class Planning:
     folder: Folder = field(init=False)
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
     bounds: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
-    part: Callable[[Snapshot, CompiledMatch], MatchPart] | None = None
-    situations: Callable[[Snapshot, CompiledSituations], SituationPart] | None = None
+    part: Callable[[Snapshot, Any], Part] | None = None
     hook: GroupHook | None = None
     rollups: bool = True
 

@@ -12,8 +12,8 @@ a cut         query                                                 a part
                                                                     borders
 ``windows``   aggregation over TUMBLE or HOP in time, grouped by    windows that start in a
               ``window_start`` or ``window_end``                    time range
-``match``     MATCH_RECOGNIZE or MATCH_SITUATIONS over a stream     replay intervals, a time
-                                                                    range, or partitions
+``match``     MATCH_RECOGNIZE, MATCH_SITUATIONS or another          replay intervals, a time
+              operator of the contract over a stream                range, or partitions
                                                                     (``query.split``)
 ``recent``    RECENT JOIN whose live side is                        live rows that end in a
               MATCH_RECOGNIZE with WITHIN over a stream             range of time
@@ -54,6 +54,8 @@ from .pass_through import Picked, picked_columns
 
 _CLAUSES = ("limit", "offset", "order", "distinct", "qualify", "sort", "with_", "joins", "laterals")
 _WHOLE = ("whole", "its rows depend on each other")
+_NOT_OF_INSTANTS = ("tumble", "hop", "tumble_rows", "hop_rows", "session", "net")
+"""Table functions that are no ``EventOperator``."""
 
 
 def cut_of(tree: Any) -> tuple[str, str]:
@@ -70,7 +72,9 @@ def cut_of(tree: Any) -> tuple[str, str]:
     if not isinstance(source, exp.Table) or source.args.get("joins"):
         return _WHOLE
     if isinstance(source.this, exp.Anonymous):
-        return _windows(tree, source.this)
+        if source.this.name.lower() in _NOT_OF_INSTANTS:
+            return _windows(tree, source.this)
+        return ("match", "") if _row_wise(tree) else _WHOLE
     return ("rows", "") if source.name and _row_wise(tree) else _WHOLE
 
 

@@ -22,7 +22,7 @@ from ..replay.situation_intervals import plan_situations_replay
 from ..replay.tree_runs import plan_tree_runs
 from ..situations.compiled import CompiledSituations
 from ..situations.network import LIMIT
-from ..split.situation_parts import SituationRange
+from ..split.instants import NOTHING, InstantRange
 from .nodes import SituationMatch
 from .planner import Planning
 
@@ -37,8 +37,8 @@ def instants_asked_for(
         if point is None:
             continue
         least, most = _bounds(column, conditions, compiled, folder)
-        ahead, back = int(compiled.reach[point, -1]), int(compiled.reach[-1, point])
-        if compiled.early and len(compiled.names) <= point < len(compiled.reach) - 1:
+        ahead, back = int(compiled.distances[point, -1]), int(compiled.distances[-1, point])
+        if compiled.early and len(compiled.names) <= point < len(compiled.distances) - 1:
             back = min(back, 0)  # a known end is at or before the instant
         if least > INT64_MIN and back < LIMIT // 2:
             low = max(low, least - back)
@@ -74,11 +74,11 @@ def plan_situations(bound: BoundSituations, planning: Planning) -> SituationMatc
     if bound.stream is None:
         return SituationMatch(compiled, None, planning.query(bound.query))
     snapshot = planning.snapshot(bound.stream)
-    if planning.situations is not None:
-        return SituationMatch(compiled, bound.stream, part=planning.situations(snapshot, compiled))
+    if planning.part is not None:
+        return SituationMatch(compiled, bound.stream, part=planning.part(snapshot, compiled))
     low, high = planning.bounds.get(bound.stream, (None, None))
     if low is not None and high is not None and low >= high:
-        return SituationMatch(compiled, bound.stream, part=SituationRange(1, 0, 0, None))
+        return SituationMatch(compiled, bound.stream, part=NOTHING)
     part, events = None, snapshot.count
     if bound.strategy == "auto":
         part = _asked(bound, compiled, planning, snapshot)
@@ -100,7 +100,7 @@ def plan_situations(bound: BoundSituations, planning: Planning) -> SituationMatc
 
 def _asked(
     bound: BoundSituations, compiled: CompiledSituations, planning: Planning, snapshot: Snapshot
-) -> SituationRange | None:
+) -> InstantRange | None:
     """The time range that the SELECT restricts matches to; None for all."""
     span = snapshot.time_range
     asked = instants_asked_for(bound, compiled, planning.folder)
@@ -109,4 +109,4 @@ def _asked(
     low, high = max(asked[0], INT64_MIN), min(asked[1], span[1])
     if low <= span[0] and high >= span[1]:
         return None
-    return SituationRange.of(snapshot, compiled, low, high)
+    return InstantRange.of(snapshot, compiled, low, high)

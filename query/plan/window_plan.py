@@ -32,6 +32,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.times import half_open
 from ...store.options import retention_limits
 from ...store.snapshot import Snapshot
 from ..binding.window_binding import (
@@ -43,7 +44,7 @@ from ..binding.window_binding import (
     names_in,
 )
 from ..conditions.predicates import PredicateCompiler, all_of
-from ..conditions.ranges import TICK_MAX, TICK_MIN, half_open, only_time, shown_time, time_bounds
+from ..conditions.ranges import TICK_MAX, TICK_MIN, only_time, shown_time, time_bounds
 from ..contract.catalog import Rollup
 from ..sql.dialect import error_at, position_of
 from ..sql.nesting import all_true

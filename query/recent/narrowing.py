@@ -28,7 +28,7 @@ stay open for long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -37,16 +37,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.native import kernel
-from ...core.times import INT64_MAX, INT64_MIN
+from ...core.times import INT64_MAX, INT64_MIN, half_open
 from ...indexes.stream_indexes import StreamIndexes
 from ...store.snapshot import Snapshot
-from ..conditions.ranges import half_open, tail_start
+from ..conditions.ranges import tail_start
+from ..contract.operator import Check, MatchLimits, Part, PartRun
 from ..pattern.automaton import ACCEPT
 from ..pattern.columns import KeyCodes, flat, group_rows
 from ..pattern.compiled import CompiledMatch
 from ..pattern.late_region import independent
 from ..pattern.match_stream import condition_columns
-from ..pattern.matcher import Groups, MatchLimits
+from ..pattern.matcher import Groups
 from ..replay.applicability import demands, not_applicable
 from ..replay.cost import READ_GAP, Weights
 from ..replay.planning import KeyedRanges, Near, plan_match
@@ -54,11 +55,10 @@ from ..replay.replay_plan import ReplayPlan
 from ..replay.run_plan import IntervalStream
 from ..replay.timeline import Timeline
 from ..split.cuts import find_cut
-from ..split.parts import MatchPart, PartRun, Reach
+from ..split.parts import Reach
 from .regions import Regions
 
 Ints = npt.NDArray[np.int64]
-Check = Callable[[], None] | None
 
 AHEAD_ROWS = 256
 """Rows read at first beyond a range; doubled each time."""
@@ -67,7 +67,7 @@ BACK_ROWS = (64, 1024, 1 << 14)
 
 
 @dataclass(frozen=True, eq=False)
-class OpenEndedPart(MatchPart):
+class OpenEndedPart(Part):
     """The matches near disjoint, ascending, inclusive tick ranges.  Reading starts at ``begin``
     (``low`` or before); ``column``: the time that must lie in a range, start or end of a match;
     ``keys``: other values of these columns are dropped.
@@ -83,7 +83,7 @@ class OpenEndedPart(MatchPart):
     def ticks(self) -> tuple[int | None, int | None]:
         return None, None
 
-    def _rows(self, run: PartRun) -> Iterator[pa.RecordBatch]:
+    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
         timeline = Timeline(run.snapshot)
         history = max(1, run.compiled.history)
         for low, high, begin in zip(self.low, self.high, self.begin, strict=True):
@@ -116,9 +116,7 @@ class OpenEndedPart(MatchPart):
     def _scan(self, run: PartRun, low: int, high: int) -> Iterator[pa.RecordBatch]:
         if low > high:
             return
-        start, end = half_open(low, high)
-        columns = run.compiled.input_columns
-        for batch in run.snapshot.scan(start, end, columns, metrics=run.metrics, check=run.check):
+        for batch in run.scan_between(low, high):
             yield _of_keys(batch, self.keys)
 
     def describe(self) -> str:

@@ -25,9 +25,9 @@ from ...core.native import kernel
 from ...core.times import INT64_MAX
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
+from ..contract.operator import MatchLimits
 from ..pattern.compiled import CompiledMatch
 from ..pattern.match_stream import MatchStream
-from ..pattern.matcher import MatchLimits
 from .partitions import PartitionSpans, RowFlags
 from .reading import Piece, read_spans
 from .replay_plan import ReplayIntervals, ReplayPlan

@@ -40,12 +40,13 @@ from ...schema import StreamSchema
 from ...store.prune import AnyOf, IsNull, Never, Prune
 from ...store.snapshot import Snapshot
 from ..conditions.constants import Folder
+from ..contract.operator import MatchLimits, PartRun
 from ..pattern.binding import Bound, Navigation
 from ..pattern.buffers import row_words
-from ..pattern.matcher import MatchLimits
 from ..situations.compiled import CompiledSituations
 from ..situations.deriving import SPAN, Stretches
 from ..situations.stream import Before, Certifier, SituationStream
+from ..split.instants import InstantRange
 from .applicability import Demands
 from .coarse import CoarseMap, coarse_map
 from .context import PlanContext
@@ -56,7 +57,6 @@ from .planning import plan_intervals, retrying
 from .pricing import ROWS, MatcherCosts
 from .replay_plan import ReplayPlan
 from .run_plan import ReplayRun, read_numbered
-from .situation_ticks import furthest, run_ticks
 from .spans import Spans
 from .symbols import Block, Outline, Symbol, condition_prune
 from .terms import index_terms
@@ -103,7 +103,7 @@ def _tells(compiled: CompiledSituations, name: int) -> bool:
     """Whether a match has a row that ends the situation of a name, no later than its instant."""
     leaves = compiled.conditions[name].leaves
     shifted = any(leaf.shift for leaf in leaves if isinstance(leaf, Navigation))
-    by_then = int(compiled.reach[-1, len(compiled.names) + name]) <= 0
+    by_then = int(compiled.distances[-1, len(compiled.names) + name]) <= 0
     return compiled.gap is None and not shifted and by_then
 
 
@@ -115,7 +115,7 @@ def _chain(compiled: CompiledSituations, through: int) -> tuple[int, ...]:
         best: tuple[int, ...] = ()
         for other in names:
             first, second = (name, other) if forward else (other, name)
-            if other != name and compiled.reach[second, first] < 0:
+            if other != name and compiled.distances[second, first] < 0:
                 tail = longest(other, forward)
                 best = max(best, (other, *tail), key=len)
         return best
@@ -231,7 +231,7 @@ def instants_of(
 ) -> list[tuple[int, int]]:
     """Disjoint, inclusive tick ranges in which the matches of a plan become known."""
     intervals, timeline, span = plan.intervals, plan.timeline, snapshot.time_range
-    reach = furthest(compiled)
+    reach = compiled.reach
     assert intervals is not None
     assert reach is not None
     if timeline is None or span is None:
@@ -253,7 +253,7 @@ def instants_of(
 def _by_time_pays(snapshot: Snapshot, compiled: CompiledSituations, plan: ReplayPlan) -> ReplayPlan:
     if plan.intervals is None or not by_time(snapshot, compiled):
         return plan
-    reach = furthest(compiled)
+    reach = compiled.reach
     assert reach is not None
     events = sum(
         snapshot.aggregate((), max(INT64_MIN, low - reach), min(high, INT64_MAX - 1) + 1).count
@@ -298,7 +298,9 @@ def run_replayed(
         return
     if by_time(snapshot, compiled):
         for instants in instants_of(snapshot, compiled, plan):
-            yield from run_ticks(snapshot, compiled, instants, run.metrics, check, limits)
+            yield from InstantRange.of(snapshot, compiled, *instants).run(
+                PartRun(snapshot, compiled, run.metrics, check, limits)
+            )
         run.ended = True
         return
     pieces = _Pieces.of(compiled, plan)

@@ -23,8 +23,8 @@ from ...core.sorting import order_of
 from ...store.prune import Prune
 from ...store.snapshot import Snapshot
 from ..conditions.constants import Folder
+from ..contract.operator import MatchLimits
 from ..pattern.buffers import row_words
-from ..pattern.matcher import MatchLimits
 from ..situations.compiled import CompiledSituations
 from ..situations.stream import SituationStream
 from .buckets import Buckets

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..contract.explanation import Operator
-from ..pattern.matcher import MatchLimits
+from ..contract.operator import MatchLimits
 from ..plan.nodes import Match, SituationMatch
 from ..replay.regions import regions_of
 from ..replay.replay_plan import ReplayPlan

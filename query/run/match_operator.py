@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ..contract.explanation import Operator
+from ..contract.operator import PartRun
 from ..plan.nodes import Match
 from ..replay.replay_plan import ReplayPlan
 from ..replay.run_plan import ReplayRun, run_match
@@ -29,7 +30,7 @@ class MatchOperator(ClauseOperator[Match, ReplayRun]):
             return compiled.run(self._input(), check=check, limits=LIMITS)
         snapshot = self._run.snapshot(node.stream)
         if node.part is not None:
-            return node.part.run(snapshot, compiled, self._done.metrics, check=check, limits=LIMITS)
+            return node.part.run(PartRun(snapshot, compiled, self._done.metrics, check, LIMITS))
         plan = node.replay or ReplayPlan("replay", "planned elsewhere")
         self._expect(snapshot, plan, [self._done.metrics])
         return run_match(snapshot, compiled, plan, run=self._done, check=check, limits=LIMITS)

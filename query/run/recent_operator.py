@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.sorting import firsts, numbered
-from ...core.times import INT64_MAX, INT64_MIN
+from ...core.times import INT64_MAX, INT64_MIN, half_open
 from ...errors import ResourceLimit, SqlError
 from ...store.segment import ScanMetrics
 from ..conditions.constants import comparable
-from ..conditions.ranges import half_open, range_text
+from ..conditions.ranges import range_text
 from ..contract.explanation import Operator
 from ..plan.nodes import Match, QueryPlan, RecentJoin, RecentSide, Scan
 from ..recent.choice import worthwhile

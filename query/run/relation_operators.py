@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.times import half_open
 from ...store.tail import ticks_of_column
 from ..binding.relation_binding import DIFFERENCE
-from ..conditions.ranges import half_open, range_text
+from ..conditions.ranges import range_text
 from ..contract.explanation import Operator
 from ..plan.nodes import FrameRows, NetRows, SystemRows
 from .context import RunContext

@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.ownership import LOADING
+from ...core.times import half_open
 from ...store.aggregates import LightweightAggregates
 from ...store.prune import AllOf, Prune
 from ...store.segment import ScanMetrics
 from ..binding.tree_aggregates import one_row, one_row_schema, result_table
 from ..conditions.exact_filters import exact_filter
 from ..conditions.pushed_filters import Split, split_filter
-from ..conditions.ranges import TICK_MAX, TICK_MIN, describe, half_open, range_text
+from ..conditions.ranges import TICK_MAX, TICK_MIN, describe, range_text
 from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator, Regions
 from ..plan.nodes import Scan, TreeAggregate

@@ -10,13 +10,14 @@ from ...core.threads import Check, Done, Task, in_order, processors
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..contract.explanation import Operator
+from ..contract.operator import PartRun
 from ..plan.nodes import SituationMatch
 from ..replay.replay_plan import ReplayPlan
 from ..replay.situation_intervals import SituationRun, run_replayed
 from ..replay.tree_runs import run_tree_runs
 from ..situations.matching import details
 from ..situations.stream import SituationStream
-from ..split.situation_parts import SituationRange, situation_ranges
+from ..split.instants import InstantRange, instant_ranges
 from .clause_operator import LIMITS, ClauseOperator
 from .context import RunContext
 
@@ -32,7 +33,7 @@ class SituationOperator(ClauseOperator[SituationMatch, SituationRun]):
         node, check = self._node, self._run.control.check
         if node.stream is not None and node.part is not None:
             snapshot, metrics = self._run.snapshot(node.stream), self._done.metrics
-            yield from node.part.run(snapshot, node.compiled, metrics, check=check, limits=LIMITS)
+            yield from node.part.run(PartRun(snapshot, node.compiled, metrics, check, LIMITS))
             return
         if node.stream is not None and node.tree is not None:
             snapshot = self._run.snapshot(node.stream)
@@ -55,7 +56,7 @@ class SituationOperator(ClauseOperator[SituationMatch, SituationRun]):
         self._done.figures = stream.figures()
 
     def _in_threads(
-        self, snapshot: Snapshot, ranges: Sequence[SituationRange]
+        self, snapshot: Snapshot, ranges: Sequence[InstantRange]
     ) -> Iterator[pa.RecordBatch]:
         """Time ranges in parallel; matches are ordered by their instants, hence by range."""
         compiled, metrics = self._node.compiled, [ScanMetrics() for _ in ranges]
@@ -65,7 +66,7 @@ class SituationOperator(ClauseOperator[SituationMatch, SituationRun]):
             part, own = ranges[number], metrics[number]
 
             def run(check: Check) -> Done[pa.RecordBatch]:
-                return Done([*part.run(snapshot, compiled, own, check=check, limits=LIMITS)])
+                return Done([*part.run(PartRun(snapshot, compiled, own, check, LIMITS))])
 
             return run
 
@@ -88,7 +89,7 @@ class SituationOperator(ClauseOperator[SituationMatch, SituationRun]):
         return Operator("MatchSituations", details(node.compiled), figures, (source,))
 
 
-def _ranges(node: SituationMatch, snapshot: Snapshot) -> tuple[SituationRange, ...]:
+def _ranges(node: SituationMatch, snapshot: Snapshot) -> tuple[InstantRange, ...]:
     if processors() < 2 or snapshot.count < 2 * RANGE_EVENTS:
         return ()
-    return situation_ranges(snapshot, node.compiled, snapshot.count // RANGE_EVENTS)
+    return instant_ranges(snapshot, node.compiled, snapshot.count // RANGE_EVENTS)

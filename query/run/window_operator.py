@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.times import half_open
 from ...errors import InvalidArgument, ResourceLimit
 from ...schema import StreamSchema
 from ...store.segment import ScanMetrics
-from ..conditions.ranges import TICK_MAX, TICK_MIN, half_open, shown_time
+from ..conditions.ranges import TICK_MAX, TICK_MIN, shown_time
 from ..contract.explanation import Operator, Regions
 from ..plan.nodes import (
     FilledWindows,

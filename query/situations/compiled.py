@@ -20,11 +20,11 @@ MATCH_ID()       the same for every run that finds the match                    
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...core.caches import lazy
+from ...core.times import INT64_MIN
 from ...errors import AttributeNotFound, SqlError
+from ..conditions.ranges import tail_start
+from ..contract.operator import Check, EventOperator, MatchLimits, PartRun
 from ..pattern.binding import (
     IDENTITIES,
     PSEUDO,
@@ -55,7 +58,6 @@ from ..pattern.compiled import (
     unfit_key,
 )
 from ..pattern.conditions import RowTests, row_tests
-from ..pattern.matcher import MatchLimits
 from ..pattern.scalar import function_name
 from ..sql.pattern_tree import position_error
 from ..sql.rendering.forms import AGGREGATES
@@ -79,6 +81,12 @@ from .network import (
     union,
     unrestricted,
 )
+
+if TYPE_CHECKING:
+    from ...store.snapshot import Snapshot
+    from ...store.tap import Spans
+    from .stream import SituationStream
+    from .ticks import FromTick
 
 IntArray = npt.NDArray[np.int64]
 
@@ -252,11 +260,11 @@ NAMES_MAX = 16
 
 
 @dataclass(frozen=True)
-class CompiledSituations:
+class CompiledSituations(EventOperator):
     """A clause that is ready to run.
     ``tests``: one bit per name, in the order of DEFINE.  ``history``: rows that conditions read
     before a row.  ``allowed``, ``implied``: relations as written, and as implied.  ``gap``: in
-    ticks.  ``reach``: see ``network.distances``.  ``notes``: warnings.
+    ticks.  ``distances``: see ``network.distances``.  ``notes``: warnings.
     """
 
     clause: SituationClause
@@ -269,7 +277,7 @@ class CompiledSituations:
     implied: Masks
     durations: Durations
     gap: int | None
-    reach: npt.NDArray[np.int64]
+    distances: npt.NDArray[np.int64]
     partition_by: tuple[str, ...]
     measures: tuple[Bound, ...]
     outputs: tuple[str, ...]
@@ -320,7 +328,7 @@ class CompiledSituations:
         if not self.early:
             return tuple(
                 not any(
-                    self.reach[count + q, count + p] <= (0 if q < p else -1)
+                    self.distances[count + q, count + p] <= (0 if q < p else -1)
                     for q in range(count)
                     if q != p
                 )
@@ -345,22 +353,38 @@ class CompiledSituations:
 
     def kept(self, name: int) -> int | None:
         """Ticks after its start in which a situation can join a new match; None: unbounded."""
-        reach = int(self.reach[name, 2 * len(self.names)])
+        reach = int(self.distances[name, 2 * len(self.names)])
         return None if reach >= LIMIT // 2 else reach
 
-    def run(
-        self,
-        batches: Iterable[pa.RecordBatch],
-        *,
-        check: Callable[[], None] | None = None,
-        limits: MatchLimits | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    @property
+    def reach(self) -> int | None:
+        reach = [self.kept(i) for i in range(len(self.names))]
+        known = [ticks for ticks in reach if ticks is not None]
+        return max(known) if len(known) == len(reach) else None
+
+    def begin(self, limits: MatchLimits, check: Check) -> SituationStream:
         from .stream import SituationStream
 
-        stream = SituationStream(self, limits or MatchLimits(), check)
-        for batch in batches:
-            yield from stream.feed(batch)
-        yield from stream.finish()
+        return SituationStream(self, limits, check)
+
+    def begin_at(self, run: PartRun, low: int) -> FromTick:
+        from .ticks import FromTick
+
+        begin = INT64_MIN if self.reach is None else max(INT64_MIN, low - self.reach)
+        return FromTick(run, self, begin, low)
+
+    def lowest(self, snapshot: Snapshot, begin: int) -> int | None:
+        if not self.partition_by:
+            assert snapshot.time_range is not None
+            return tail_start(snapshot, snapshot.time_range[0], begin - 1, self.history + 1)
+        if self.gap is not None and not self.history:
+            return max(INT64_MIN, begin - self.gap)
+        return None
+
+    def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
+        from .ticks import changed_instants
+
+        return changed_instants(self, snapshot, spans, watermark)
 
 
 def _columns_of(bound: Bound) -> list[str]:

@@ -25,9 +25,9 @@ import numpy.typing as npt
 from ...core.native import kernel
 from ...core.times import INT64_MAX, INT64_MIN
 from ...errors import ResourceLimit
+from ..contract.operator import MatchLimits
 from ..pattern.columns import group_rows
 from ..pattern.compiled import readable_condition
-from ..pattern.matcher import MatchLimits
 from .compiled import CompiledSituations
 from .deriving import COLUMNS, CUT, FIRST, GROUP, LAST, NAME, OPEN, START, UNTIL, Derived, Deriver
 from .join_kernels import (

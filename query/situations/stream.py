@@ -35,9 +35,9 @@ import pyarrow as pa
 from ...core.native import kernel
 from ...core.times import INT64_MIN
 from ...errors import ResourceLimit, SqlError
+from ..contract.operator import MatchLimits, Search
 from ..pattern.binding import Given
 from ..pattern.columns import flat, group_rows, numbers
-from ..pattern.matcher import MatchLimits
 from ..pattern.matches import Matches
 from ..pattern.measures import Context, OutputRows, measure_columns
 from .compiled import CompiledSituations, FoundMatches, match_values
@@ -211,7 +211,7 @@ ROWS_MAX = 1 << 20
 ROWS_PER_GROUP = 8
 
 
-class SituationStream:
+class SituationStream(Search):
     """One run of a compiled clause.  ``stretches``: rows belong to stretches, given by column
     ``@span``.  ``certified``: filters matches to those whose situations begin where they seem to.
     ``since``: matches known before this tick are skipped, but their situations are stored.

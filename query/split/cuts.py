@@ -35,13 +35,13 @@ import pyarrow as pa
 from ...core.sorting import distinct, order_of
 from ...core.times import INT64_MAX
 from ...errors import ResourceLimit, SqlError
-from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
+from ..contract.operator import Check, MatchLimits, Part, PartRun
 from ..pattern.advancing import AdvancingMatch
 from ..pattern.compiled import CompiledMatch
 from ..pattern.late_region import independent
-from ..pattern.matcher import Groups, MatchLimits
+from ..pattern.matcher import Groups
 from ..pattern.matches import Matches
 from ..pattern.results import Decided
 from ..replay.run_plan import IntervalStream
@@ -193,11 +193,8 @@ def _meet(places: set[int], leads: Ints, ticks: Ints, until: int) -> int | None:
     return waiting[0]
 
 
-Check = Callable[[], None] | None
-
-
 @dataclass(frozen=True, eq=False)
-class KnownPart:
+class KnownPart(Part):
     """Decided matches that begin behind ``low`` (None: the stream begins).  ``before``: tick from
     which on context rows are read; ``known``: greatest tick that counts.
     """
@@ -208,7 +205,6 @@ class KnownPart:
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
-        """Half-open range of ticks that it reads."""
         return (None if self.low is None else self.before), self._end
 
     @property
@@ -216,32 +212,18 @@ class KnownPart:
         """The tick after the last that counts; None where there is none."""
         return None if self.known == INT64_MAX else self.known + 1
 
-    def run(
-        self,
-        snapshot: Snapshot,
-        compiled: CompiledMatch,
-        metrics: ScanMetrics,
-        *,
-        check: Check = None,
-        limits: MatchLimits | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        columns = compiled.input_columns
-
-        def scan(low: int | None, high: int | None) -> Iterator[pa.RecordBatch]:
-            return snapshot.scan(low, high, columns, metrics=metrics, check=check)
-
+    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
+        compiled, low = run.compiled, None if self.low is None else self.low.tick
         if told_at_once(compiled):
-            advancing = AdvancingMatch(compiled, limits or MatchLimits(), check)
-            low = None if self.low is None else self.before
-            yield from self._told(advancing, scan(low, self._end), snapshot.schema.time)
+            advancing = AdvancingMatch(compiled, run.limits, run.check)
+            events = run.scan(None if low is None else self.before, self._end)
+            yield from self._told(advancing, events, run.snapshot.schema.time)
             return
-        stream = RangeStream(compiled, limits or MatchLimits(), check)
-        if self.low is None:
-            yield from stream.matching(scan(None, self._end))
-        else:
-            yield from stream.surrounding(scan(self.before, self.low.tick))
+        stream = RangeStream(compiled, run.limits, run.check)
+        if self.low is not None:
+            yield from stream.surrounding(run.scan(self.before, low))
             stream.begin(self.low.carried)
-            yield from stream.matching(scan(self.low.tick, self._end))
+        yield from stream.matching(run.scan(low, self._end))
         if self._end is None:  # no event can follow
             yield from stream.finish()
         else:

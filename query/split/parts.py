@@ -29,10 +29,8 @@ alike: nulls, zeros of both signs, all NaNs.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,14 +38,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.native import kernel
-from ...core.times import INT64_MAX, INT64_MIN
+from ...core.times import INT64_MAX, INT64_MIN, half_open
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
 from ..conditions.ranges import tail_start
+from ..contract.operator import Check, MatchLimits, Part, PartRun
 from ..pattern.compiled import CompiledMatch
-from ..pattern.match_stream import MatchStream
-from ..pattern.matcher import Groups, MatchLimits
+from ..pattern.matcher import Groups
 from ..pattern.matches import Matches
 from ..replay.applicability import demands, not_applicable
 from ..replay.replay_plan import ReplayIntervals
@@ -254,48 +252,11 @@ def of_share(
 
 
 Ints = npt.NDArray[np.int64]
-Check = Callable[[], None] | None
 ENDLESS = 2**62
 
 
-class PartRun(NamedTuple):
-    snapshot: Snapshot
-    compiled: CompiledMatch
-    metrics: ScanMetrics
-    check: Check
-    limits: MatchLimits
-
-
-class MatchPart(ABC):
-    """A share of the matches of one clause over one snapshot."""
-
-    @property
-    @abstractmethod
-    def ticks(self) -> tuple[int | None, int | None]:
-        """Half-open range of ticks that it reads; None where open."""
-
-    def run(
-        self,
-        snapshot: Snapshot,
-        compiled: CompiledMatch,
-        metrics: ScanMetrics,
-        *,
-        check: Check = None,
-        limits: MatchLimits | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """The result rows."""
-        return self._rows(PartRun(snapshot, compiled, metrics, check, limits or MatchLimits()))
-
-    @abstractmethod
-    def _rows(self, run: PartRun) -> Iterator[pa.RecordBatch]: ...
-
-    @abstractmethod
-    def describe(self) -> str:
-        """What it reads, for EXPLAIN."""
-
-
 @dataclass(frozen=True, eq=False)
-class SpanPart(MatchPart):
+class SpanPart(Part):
     """Some of the intervals of a replay plan, in positions of the whole stream and inclusive ticks.
     ``segment``: one that it reads (None: the tail), and ``start``, the position of its first event,
     because a snapshot of fewer segments counts from another origin.
@@ -309,7 +270,7 @@ class SpanPart(MatchPart):
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
-        return _half_open(self.low, self.high)
+        return half_open(self.low, self.high)
 
     def placed(self, snapshot: Snapshot) -> tuple[ReplayIntervals, Timeline]:
         timeline = Timeline(snapshot)
@@ -327,7 +288,7 @@ class SpanPart(MatchPart):
         spans = _moved(self.intervals.spans, shift)
         return replace(self.intervals, spans=spans, partitions=own), timeline
 
-    def _rows(self, run: PartRun) -> Iterator[pa.RecordBatch]:
+    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
         intervals, timeline = self.placed(run.snapshot)
         done = ReplayRun(run.metrics)
         return run_intervals(
@@ -352,7 +313,7 @@ class Cut:
 
 
 @dataclass(frozen=True, eq=False)
-class RangePart(MatchPart):
+class RangePart(Part):
     """A range of time between two cuts (None: the ends of the stream).  ``before``: tick from which
     on context rows are read; ``reach``: greatest tick of an event in one of its matches; ``after``:
     greatest tick read as context.
@@ -366,19 +327,14 @@ class RangePart(MatchPart):
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
-        low, high = _half_open(self.before, self.after)
+        low, high = half_open(self.before, self.after)
         return (None if self.low is None else low), (None if self.high is None else high)
 
-    def _rows(self, run: PartRun) -> Iterator[pa.RecordBatch]:
+    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
         return self.fed(run, RangeStream(run.compiled, run.limits, run.check))
 
     def fed(self, run: PartRun, stream: RangeStream) -> Iterator[pa.RecordBatch]:
-        columns = run.compiled.input_columns
-
-        def scan(low: int | None, high: int | None) -> Iterator[pa.RecordBatch]:
-            return run.snapshot.scan(low, high, columns, metrics=run.metrics, check=run.check)
-
-        low, high = self.low, self.high
+        low, high, scan = self.low, self.high, run.scan
         if low is not None:
             yield from stream.surrounding(scan(self.before, low.tick))
             stream.begin(low.carried)
@@ -391,7 +347,7 @@ class RangePart(MatchPart):
             beyond = None if reach >= MOST else reach + 1
             yield from stream.matching(scan(high.tick, beyond))
             if beyond is not None:
-                _, until = _half_open(0, self.after)
+                _, until = half_open(LEAST, self.after)
                 yield from stream.surrounding(scan(beyond, until))
         yield from stream.finish()
 
@@ -403,24 +359,27 @@ class RangePart(MatchPart):
 
 
 @dataclass(frozen=True)
-class SharePart(MatchPart):
+class SharePart(Part):
+    """The partitions whose keys hash to a number; ``last``: the last tick of the whole stream."""
+
     share: int
     shares: int
+    last: int
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
         return None, None
 
-    def _rows(self, run: PartRun) -> Iterator[pa.RecordBatch]:
+    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
         compiled = run.compiled
-        stream = MatchStream(compiled, run.limits, run.check)
+        stream = compiled.begin(run.limits, run.check)
         batches = of_share(
             run.snapshot, compiled.input_columns, compiled.partition_by, self.share, self.shares,
             run.metrics, run.check,
         )  # fmt: skip
         for batch in batches:
             yield from stream.feed(batch)
-        yield from stream.finish()
+        yield from stream.finish(last=self.last)
 
     def describe(self) -> str:
         return f"partitions of share {self.share} of {self.shares}"
@@ -478,7 +437,3 @@ class RangeStream(IntervalStream):
 
 def _moved(spans: Spans, shift: int) -> Spans:
     return Spans(spans.starts + shift, spans.ends + shift)
-
-
-def _half_open(low: int, high: int) -> tuple[int | None, int | None]:
-    return low, None if high >= MOST else high + 1

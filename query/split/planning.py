@@ -45,13 +45,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.sorting import order_of
+from ...core.times import INT64_MAX
 from ...errors import ResourceLimit, SqlError
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
+from ..contract.operator import Check, MatchLimits, Part, PartRun, Split
 from ..pattern.any_choice import Selecting, choose
 from ..pattern.compiled import CompiledMatch
 from ..pattern.late_region import independent
-from ..pattern.matcher import Groups, MatchLimits
+from ..pattern.matcher import Groups
 from ..pattern.matches import Matches
 from ..replay.partitions import PartitionSpans
 from ..replay.replay_plan import ReplayIntervals, ReplayPlan
@@ -62,8 +64,6 @@ from .parts import (
     MOST,
     Budget,
     Cut,
-    MatchPart,
-    PartRun,
     RangePart,
     RangeStream,
     Reach,
@@ -113,7 +113,7 @@ def weigh(part: RangePart, run: PartRun) -> tuple[Ints, Ints]:
 
 
 @dataclass(frozen=True)
-class IndexPart(MatchPart):
+class IndexPart(Part):
     """Share ``share`` of ``shares`` of the matches that begin in a range, by match number.  The
     clause must find its matches independently of each other.
     """
@@ -126,7 +126,7 @@ class IndexPart(MatchPart):
     def ticks(self) -> tuple[int | None, int | None]:
         return self.range.ticks
 
-    def _rows(self, run: PartRun) -> Iterator[pa.RecordBatch]:
+    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
         total = int(weigh(self.range, run)[1].sum())
         low = total * self.share // self.shares
         left = total * (self.share + 1) // self.shares - low
@@ -144,8 +144,6 @@ class IndexPart(MatchPart):
     def describe(self) -> str:
         return f"matches {self.share + 1} of {self.shares} shares of {self.range.describe()}"
 
-
-Check = Callable[[], None] | None
 
 STRETCHES = 256
 SAMPLES_LEAST = 16
@@ -352,12 +350,12 @@ def whole_ranges(
 
 def weighted_ranges(
     compiled: CompiledMatch, work: Work, wanted: int
-) -> tuple[tuple[MatchPart, ...], str]:
+) -> tuple[tuple[Part, ...], str]:
     """About ``wanted`` ranges with balanced work, for independent matches, and a description."""
     stretches, reach = work.ranges(wanted), work.reach
     bounds = [stretches[0].low, *(stretch.high for stretch in stretches)]
     cuts = [None if tick is None else Cut(tick, last=tick - 1) for tick in bounds]
-    parts: list[MatchPart] = []
+    parts: list[Part] = []
     shared = 0
     for part, stretch in zip(between(cuts, compiled, reach), stretches, strict=True):
         shares = stretch.shares if compiled.clause.rows == "one" else 1
@@ -444,8 +442,8 @@ SPAN_EVENTS = 2048
 
 
 def interval_parts(
-    plan: ReplayPlan, wanted: int, divided: Mapping[int, Sequence[MatchPart]] | None = None
-) -> tuple[MatchPart, ...]:
+    plan: ReplayPlan, wanted: int, divided: Mapping[int, Sequence[Part]] | None = None
+) -> tuple[Part, ...]:
     """Divide a plan's intervals into about ``wanted`` parts; ``divided``: existing parts, by
     number.
     """
@@ -458,7 +456,7 @@ def interval_parts(
     if intervals.partitions is not None:
         return _of_partitions(intervals, timeline, intervals.partitions, wanted)
     pieces = divided or {}
-    found: list[MatchPart] = [part for parts in pieces.values() for part in parts]
+    found: list[Part] = [part for parts in pieces.values() for part in parts]
     rest = np.delete(np.arange(len(spans)), list(pieces))
     if not len(rest):
         return tuple(found)
@@ -480,7 +478,7 @@ def _groups(events: Ints, wanted: int) -> list[tuple[int, int]]:
 
 def _of_partitions(
     intervals: ReplayIntervals, timeline: Timeline, partitions: PartitionSpans, wanted: int
-) -> tuple[MatchPart, ...]:
+) -> tuple[Part, ...]:
     """Ranges read by time stay whole, with all intervals that reach into them."""
     spans = intervals.spans
     inside, stride = partitions.inside, partitions.stride
@@ -501,7 +499,7 @@ def _of_partitions(
     weight = np.bincount(clump, weights, clumps).astype(np.int64)
     size = np.concatenate([(ends - starts)[rows], weight])
     order = order_of(at)
-    found: list[MatchPart] = []
+    found: list[Part] = []
     for begin, end in _groups(size[order], wanted):
         units = order[begin:end]
         mine = np.zeros(len(inside), np.bool_)
@@ -584,29 +582,19 @@ SHARES_MAX = 32
 """Most groups of partitions, because each reads the keys of the whole stream."""
 
 
-@dataclass(frozen=True)
-class MatchSplit:
-    """Parts of a query, and the reason for EXPLAIN.  ``parts``: empty if there is nothing to find;
-    a single None: the query as it is.
-    """
-
-    parts: tuple[MatchPart | None, ...]
-    reason: str
-
-
 def split_match(
     snapshot: Snapshot,
     compiled: CompiledMatch,
     plan: ReplayPlan,
     parts: Callable[[float], int],
     check: Callable[[], None] | None = None,
-) -> MatchSplit:
+) -> Split:
     """Divide a query; ``parts(share of the stream read)``: parts to aim for."""
     numbered = compiled.numbered
     if numbered and not compiled.partition_by:
         if plan.spans is not None:
-            return MatchSplit(interval_parts(plan, 1), "MATCH_NUMBER counts over the whole stream")
-        return MatchSplit((None,), "MATCH_NUMBER counts over the whole stream")
+            return Split(interval_parts(plan, 1), "MATCH_NUMBER counts over the whole stream")
+        return Split((None,), "MATCH_NUMBER counts over the whole stream")
     why = ""
     if plan.spans is not None:
         wanted = 1 if numbered else max(1, parts(plan.replayed()))
@@ -619,21 +607,22 @@ def split_match(
             told = f"{count} ranges of time in {len(pieces)} long replay intervals"
             if intervals > len(pieces):
                 told += f", {intervals - len(pieces)} others in {len(found) - count} groups"
-        return MatchSplit(found, told)
+        return Split(found, told)
     work = None if numbered else expected_work(snapshot, compiled, check)
     if work is not None and (wanted := parts(work.share)) > 1:
-        return MatchSplit(*weighted_ranges(compiled, work, wanted))
+        return Split(*weighted_ranges(compiled, work, wanted))
     wanted = parts(1.0)
     if wanted <= 1:
-        return MatchSplit((None,), "one part was asked for, or the stream is small")
+        return Split((None,), "one part was asked for, or the stream is small")
     if numbered:
         why = "MATCH_NUMBER counts over a whole partition"
     else:
         ranges, why = whole_ranges(snapshot, compiled, wanted, check)
         if len(ranges) > 1:
-            return MatchSplit(ranges, why)
+            return Split(ranges, why)
     if compiled.partition_by:
         count = min(wanted, SHARES_MAX)
-        shares = tuple(SharePart(share, count) for share in range(count))
-        return MatchSplit(shares, f"{count} groups of partitions, because {why}")
-    return MatchSplit((None,), f"one part, because {why}")
+        last = INT64_MAX if snapshot.time_range is None else snapshot.time_range[1]
+        shares = tuple(SharePart(share, count, last) for share in range(count))
+        return Split(shares, f"{count} groups of partitions, because {why}")
+    return Split((None,), f"one part, because {why}")

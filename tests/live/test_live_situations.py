@@ -15,8 +15,8 @@ import pytest
 
 from chronicle.api.database import Database
 from chronicle.errors import SqlError
-from chronicle.live import situation_form
-from chronicle.live.situation_form import SituationForm
+from chronicle.live import instant_form, states
+from chronicle.live.instant_form import InstantForm
 from chronicle.store import Store
 from chronicle.store.memory_files import MemoryFiles
 
@@ -69,9 +69,9 @@ def opened(memory: MemoryFiles) -> Database:
     return Database(Store.open("mem", files=memory))
 
 
-def form_of(db: Database, name: str) -> SituationForm:
+def form_of(db: Database, name: str) -> InstantForm:
     found = db.live_statements.query(name).form
-    assert isinstance(found, SituationForm)
+    assert isinstance(found, InstantForm)
     return found
 
 
@@ -292,9 +292,9 @@ def test_a_late_event_is_known_between_events(db: Database) -> None:
 
 def test_a_step_reads_its_own_events(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    rebuilt = situation_form.SituationState._rebuilt
+    rebuilt = instant_form.InstantState._rebuilt
     monkeypatch.setattr(
-        situation_form.SituationState, "_rebuilt",
+        instant_form.InstantState, "_rebuilt",
         lambda self, *given: made.append(1) or rebuilt(self, *given),
     )  # fmt: skip
     live = db.create_live("q", query("overlap"), idle="never")
@@ -334,7 +334,7 @@ def test_an_interrupted_step_is_done_again(db: Database, monkeypatch: pytest.Mon
 def test_a_state_that_is_too_large_is_done_without(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(situation_form, "STATE_BYTES_MAX", 10)
+    monkeypatch.setattr(states, "STATE_BYTES_MAX", 10)
     live = db.create_live("q", query("overlap"), idle="never")
     for t in range(0, 200, 4):
         put(db, overlapping(t))
@@ -347,14 +347,14 @@ def test_a_state_that_is_too_large_is_done_without(
 def test_partitions_that_are_silent_are_forgotten(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(situation_form, "PARTITIONS_LEAST", 20)
+    monkeypatch.setattr(instant_form, "PARTITIONS_LEAST", 20)
     live = db.create_live("q", query("overlap"), idle="never")
     for t in range(0, 900, 3):
         put(db, (t, f"k{t // 12}", 9 * (t // 3 % 4 < 2), 9 * (0 < t // 3 % 4 < 3)))
     state = form_of(db, "q")._state
-    assert state is not None
-    assert state._rows is not None
-    assert state._rows.stream.deriver.groups <= 41
+    assert isinstance(state, instant_form.InstantState)
+    assert state._search is not None
+    assert state._search.partitions <= 41
     assert live.verify() == 0
     assert live.net().num_rows > 5
 

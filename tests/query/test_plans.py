@@ -102,7 +102,7 @@ def test_a_query_takes_the_way_that_the_page_describes(tmp_path: Path) -> None:
 
 def test_every_leaf_has_an_operator_and_every_node_is_frozen() -> None:
     leaves = set(get_args(nodes.Leaf))
-    assert leaves == {nodes.Scan, nodes.TreeAggregate, *operators.OPENERS}
+    assert leaves == {nodes.Scan, nodes.TreeAggregate, nodes.EventRows, *operators.OPENERS}
     for node in leaves | set(get_args(nodes.Root)) | {nodes.QueryPlan}:
         assert node.__dataclass_params__.frozen, node
     for one in operators.OPERATORS:

@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from chronicle.query.contract.operator import MatchLimits, Part, PartRun, Split
 from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.split import parts, planning
-from chronicle.query.split.parts import MatchPart, RangePart
-from chronicle.query.split.planning import IndexPart, MatchSplit, split_match
+from chronicle.query.split.parts import RangePart
+from chronicle.query.split.planning import IndexPart, split_match
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
@@ -29,6 +30,7 @@ SCHEMA = StreamSchema(
     "t",
 )
 COUNT = 6000
+LIMITS = MatchLimits()
 HOT = range(2000, 2060)
 """Rows of a window in which every event is a candidate; elsewhere one of forty is."""
 
@@ -69,7 +71,7 @@ def counted(batches: Any) -> Counter[str]:
     return Counter(repr(row) for batch in batches for row in batch.to_pylist())
 
 
-def divided(text: str, stored: Any, wanted: int) -> tuple[MatchSplit, list[Counter[str]], Any]:
+def divided(text: str, stored: Any, wanted: int) -> tuple[Split, list[Counter[str]], Any]:
     store, snapshot, pin = stored
     compiled = compile_match(clause_of_text(text), SCHEMA)
     split = split_match(
@@ -77,9 +79,9 @@ def divided(text: str, stored: Any, wanted: int) -> tuple[MatchSplit, list[Count
     )
     found = []
     for part in pickle.loads(pickle.dumps(split.parts)):
-        assert isinstance(part, MatchPart)
+        assert isinstance(part, Part)
         alone = open_pinned(store.files, pin, *part.ticks)
-        found.append(counted(part.run(alone, compiled, ScanMetrics())))
+        found.append(counted(part.run(PartRun(alone, compiled, ScanMetrics(), None, LIMITS))))
     return split, found, counted(compiled.run(snapshot.scan()))
 
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from chronicle.errors import ResourceLimit, SqlError
 from chronicle.indexes import stream_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
-from chronicle.query.pattern.compiled import MatchLimits, compile_match
+from chronicle.query.contract.operator import MatchLimits, PartRun
+from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.split import planning
 from chronicle.query.split.parts import RangePart, SharePart, SpanPart, shares_of
@@ -193,7 +194,7 @@ def compared_parts(seed: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> Co
             if isinstance(part, RangePart) and part.high is not None:
                 told["carried"] += len(part.high.carried)
             alone = open_pinned(store.files, pin, *part.ticks)
-            found += counted(part.run(alone, compiled, ScanMetrics(), limits=LIMITS))
+            found += counted(part.run(PartRun(alone, compiled, ScanMetrics(), None, LIMITS)))
         assert found == expected, f"seed {seed}, {wanted} parts ({split.reason}): {text}"
 
     try:
@@ -249,7 +250,9 @@ def test_a_match_over_a_cut_is_carried_to_one_part(tmp_path: Path) -> None:
         assert any(len(part.high.carried) for part in ranges if part.high is not None), partition
         found: Counter[str] = Counter()
         for part in ranges:
-            found += counted(part.run(snapshot, compiled, ScanMetrics()))
+            found += counted(
+                part.run(PartRun(snapshot, compiled, ScanMetrics(), None, MatchLimits()))
+            )
         assert found == counted(compiled.run(snapshot.scan()))
         assert sum(found.values()) > 100
     store.close()
@@ -300,7 +303,9 @@ def test_a_long_interval_is_divided_inside(
             found: Counter[str] = Counter()
             for part in pickle.loads(pickle.dumps(split.parts)):
                 alone = open_pinned(store.files, pin, *part.ticks)
-                found += counted(part.run(alone, compiled, ScanMetrics()))
+                found += counted(
+                    part.run(PartRun(alone, compiled, ScanMetrics(), None, MatchLimits()))
+                )
             assert found == counted(compiled.run(snapshot.scan()))
             assert sum(found.values()) > 100
     finally:

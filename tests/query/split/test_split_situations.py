@@ -14,13 +14,15 @@ import pytest
 import chronicle
 from chronicle.errors import SqlError
 from chronicle.query.conditions.constants import Folder
-from chronicle.query.pattern.compiled import InputColumns, MatchLimits
+from chronicle.query.contract.operator import MatchLimits, PartRun
+from chronicle.query.pattern.compiled import InputColumns
 from chronicle.query.replay.cost import load_weights
 from chronicle.query.replay.situation_intervals import plan_situations_replay
 from chronicle.query.run import situation_operator
 from chronicle.query.situations.compiled import CompiledSituations, compile_situations
-from chronicle.query.split import situation_parts
-from chronicle.query.split.situation_parts import SituationRange, split_situations
+from chronicle.query.split import instants
+from chronicle.query.split.instants import InstantRange
+from chronicle.query.split.situation_parts import split_situations
 from chronicle.query.sql.dialect import parse_statement
 from chronicle.query.sql.situation_clause import situation_clause
 from chronicle.query.sql.statement_nodes import SituationRelation
@@ -32,6 +34,7 @@ from ..situations.test_situations_differential import random_case
 from ..situations.test_situations_replay import SCHEMA, stream
 
 FOLDER = Folder({}, dt.datetime.now(dt.timezone.utc))
+LIMITS = MatchLimits()
 CASES = rounds(3, 16, 200)
 
 
@@ -67,7 +70,7 @@ def seen() -> Counter[str]:
 def test_parts_have_every_match_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, seen: Counter[str]
 ) -> None:
-    monkeypatch.setattr(situation_parts, "READ_TWICE", 2.0)
+    monkeypatch.setattr(instants, "READ_TWICE", 2.0)
     rng = random.Random(seed)
     with chronicle.open(tmp_path) as db:
         s = db.create_stream(
@@ -105,9 +108,9 @@ def test_parts_have_every_match_once(
             for part in parts:
                 seen[type(part).__name__] += 1
                 alone = open_pinned(store.files, pin, *part.ticks)
-                for batch in part.run(alone, compiled, ScanMetrics(), limits=MatchLimits()):
+                for batch in part.run(PartRun(alone, compiled, ScanMetrics(), None, LIMITS)):
                     found += batch.to_pylist()
-            if not parts or isinstance(parts[0], SituationRange):
+            if not parts or isinstance(parts[0], InstantRange):
                 assert found == wanted, (number, split.reason, text)
             assert Counter(map(repr, found)) == Counter(map(repr, wanted)), (number, text)
             seen["rows"] += len(wanted)
@@ -116,7 +119,8 @@ def test_parts_have_every_match_once(
 def test_the_comparisons_show_something(seen: Counter[str]) -> None:
     if seen["cases"] >= 4 * CASES:  # elsewhere than here, the parts of this file ran apart
         assert seen["rows"] > 200, seen
-        assert min(seen[f"Situation{kind}"] for kind in ("Range", "Share", "Spans")) > 4, seen
+        kinds = ("InstantRange", "SharePart", "SituationSpans")
+        assert min(seen[kind] for kind in kinds) > 4, seen
 
 
 @pytest.mark.parametrize("seed", range(3) if LONG else (1,))

@@ -1,4 +1,4 @@
-"""Situations over a time range, with late events in their places.
+"""Situations over a time range, with late events in their places, and what late rows change.
 
 A match begins at most its reach before its instant.  Rows before that are read only where a match
 depends on them, because a run may have begun earlier; with PREV, for every partition of the range.
@@ -17,16 +17,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.native import kernel
-from ...core.times import INT64_MAX, INT64_MIN
+from ...core.sorting import distinct
+from ...core.times import INT64_MAX, INT64_MIN, half_open, moved
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
+from ...store.tail import ticks_of_column
+from ...store.tap import Spans, united
 from ..conditions.ranges import tail_start
+from ..contract.operator import InstantSearch, PartRun
 from ..pattern.buffers import row_words
 from ..pattern.columns import KeyCodes, flat, numbers
-from ..pattern.matcher import MatchLimits
-from ..situations.compiled import CompiledSituations
-from ..situations.deriving import Partitions
-from ..situations.stream import Before, Certifier, SituationStream
+from .compiled import CompiledSituations
+from .deriving import Partitions
+from .stream import Before, Certifier, SituationStream
 
 Ints = npt.NDArray[np.int64]
 ROWS_FIRST = 1 << 12
@@ -120,56 +123,15 @@ class RowsBefore:
         return pa.Table.from_batches(list(batches) if low < high else [], fields)
 
 
-Check = Callable[[], None] | None
-
-
-def furthest(compiled: CompiledSituations) -> int | None:
-    """Ticks before the instant of a match within which all of it began; None if unbounded."""
-    reach = [compiled.kept(i) for i in range(len(compiled.names))]
-    known = [ticks for ticks in reach if ticks is not None]
-    return max(known) if len(known) == len(reach) else None
-
-
-def run_ticks(
-    snapshot: Snapshot,
-    compiled: CompiledSituations,
-    instants: tuple[int, int],
-    metrics: ScanMetrics,
-    check: Check = None,
-    limits: MatchLimits | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Rows of the matches that become known in a range of inclusive ticks."""
-    low, high = instants
-    span = snapshot.time_range
-    if span is None or low > high:
-        return
-    reach = furthest(compiled)
-    begin = INT64_MIN if reach is None else max(INT64_MIN, low - reach)
-    rows = FromTick(snapshot, compiled, begin, low, metrics, check, limits)
-    columns, stop = compiled.input_columns, None if high >= INT64_MAX else high + 1
-    begin = max(begin, span[0])
-    for batch in snapshot.scan(begin, stop, columns, metrics=metrics, check=check):
-        yield from rows.feed(batch)
-    yield from rows.stream.finish(last=min(high, span[1]))
-
-
-class FromTick:
+class FromTick(InstantSearch):
     """A run over the rows from a tick on, which reads earlier rows where needed.  No relevant match
     begins before ``begin``; matches known before ``since`` are not reported.
     """
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        compiled: CompiledSituations,
-        begin: int,
-        since: int,
-        metrics: ScanMetrics,
-        check: Check,
-        limits: MatchLimits | None,
-    ) -> None:
+    def __init__(self, run: PartRun, compiled: CompiledSituations, begin: int, since: int) -> None:
+        snapshot = run.snapshot
         self.compiled = compiled
-        self.stream = SituationStream(compiled, limits or MatchLimits(), check, since=since)
+        self.stream = SituationStream(compiled, run.limits, run.check, since=since)
         self._keys = self.stream.deriver.keys
         self._before: RowsBefore | None = None
         span = snapshot.time_range
@@ -184,16 +146,24 @@ class FromTick:
                 lowest = begin - gap
         columns = [name for name in compiled.columns.arrow.names if name in wanted]
         keys = compiled.partition_by
-        self._before = RowsBefore(snapshot, columns, keys, begin, lowest, metrics, check)
+        self._before = RowsBefore(snapshot, columns, keys, begin, lowest, run.metrics, run.check)
         if not compiled.history:
             self.stream.certified = BordersOfTime(compiled, self._keys, self._before).certified
         elif not compiled.partition_by:
             self._prepare(np.zeros(1, np.int64))
 
-    def on(self, snapshot: Snapshot, metrics: ScanMetrics, check: Check) -> None:
-        self.stream.check = check or (lambda: None)
+    def go_on(self, run: PartRun) -> None:
+        self.stream.check = run.check or (lambda: None)
         if self._before is not None:
-            self._before.on(snapshot, metrics, check)
+            self._before.on(run.snapshot, run.metrics, run.check)
+
+    @property
+    def nbytes(self) -> int:
+        return self.stream.nbytes
+
+    @property
+    def partitions(self) -> int:
+        return self.stream.deriver.groups
 
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if self._before is not None and self.compiled.history and self.compiled.partition_by:
@@ -202,6 +172,9 @@ class FromTick:
             if self._keys.count > known:
                 self._prepare(np.arange(known, self._keys.count))
         return self.stream.feed(batch)
+
+    def finish(self, last: int | None = None) -> Iterator[pa.RecordBatch]:
+        return self.stream.finish(last)
 
     def _prepare(self, groups: Ints) -> None:
         """Give conditions with PREV the earlier rows of newly seen partitions."""
@@ -226,3 +199,79 @@ class BordersOfTime(Certifier):
         for i, word, tick in zip(of.tolist(), words.tolist(), ticks.tolist(), strict=True):
             told[i] = (int(word), int(tick))
         return told
+
+
+def changed_instants(
+    compiled: CompiledSituations, snapshot: Snapshot, spans: Spans, watermark: int
+) -> Spans:
+    """Instants up to a watermark of matches that late rows in ranges of ticks may have changed.
+
+    A late row in a partition changes the runs that contain it, end or begin at it, or, if it splits
+    or joins two of them, begin at the next row (with PREV also behind rows that look back at it;
+    with GAP no further).  A match of such a run becomes known no earlier than the event, and at
+    most its reach after the run's start::
+
+                 t           next row of p
+          -------x-----------x--------------------
+                 [--------- reach ---)             runs that begin up to t
+                             [--------- reach ---) runs that begin at the next row
+    """
+    reach, found = compiled.reach, []
+    assert reach is not None
+    for first, last in spans:
+        if compiled.gap is not None and not compiled.history:
+            found.append((first, moved(moved(last, compiled.gap), reach)))
+            continue
+        found.append((first, moved(last, reach)))
+        behind = _next_rows(compiled, snapshot, first, last, watermark)
+        found += [(tick, moved(tick, reach)) for tick in behind]
+    return united(tuple((low, min(watermark, high)) for low, high in found))
+
+
+def _next_rows(
+    compiled: CompiledSituations, snapshot: Snapshot, first: int, last: int, watermark: int
+) -> list[int]:
+    """Times of rows behind a range that look back at a row in it, in any partition."""
+    names = list(compiled.partition_by)
+    codes = KeyCodes(max(1, len(names)))
+
+    def rows(low: int, high: int) -> tuple[Ints, Ints]:
+        time = snapshot.schema.time
+        read = snapshot.scan(*half_open(low, high), list(dict.fromkeys([*names, time])))
+        ticks, found = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for batch in read:
+            table = pa.Table.from_batches([batch])
+            ticks.append(ticks_of_column(batch.column(time)).astype(np.int64))
+            keys = [table.column(name) for name in names]
+            found.append(codes.encode(keys) if names else np.zeros(len(ticks[-1]), np.int64))
+        return np.concatenate(ticks), np.concatenate(found)
+
+    _, touched = rows(first, last)
+    left = np.zeros(max(codes.count, 1), np.int64)
+    left[touched] = compiled.history + 1
+    told: list[int] = []
+    low, step = last + 1, max(1, last - first + 1)
+    while left.any() and low <= watermark:
+        high = min(watermark, low + step)
+        ticks, found = rows(low, high)
+        left = np.concatenate([left, np.zeros(max(0, codes.count - len(left)), np.int64)])
+        kept = np.zeros(len(found), np.bool_)
+        _first_of(found, left, kept)
+        told += distinct(ticks[kept]).tolist()
+        low = high + 1
+        step = _wider(step, len(found))
+    return told
+
+
+def _wider(step: int, rows: int) -> int:
+    """Ticks to read next, given the number of rows in the last range."""
+    return step if rows > ROWS_MAX else min(step * (8 if rows < ROWS_FIRST else 2), INT64_MAX // 4)
+
+
+@kernel
+def _first_of(codes, left, kept):  # type: ignore[no-untyped-def]
+    """Mark the first ``left[code]`` rows of each partition."""
+    for i in range(codes.shape[0]):
+        if left[codes[i]] > 0:
+            left[codes[i]] -= 1
+            kept[i] = True

@@ -1,0 +1,158 @@
+"""Live operators whose results become known at instants: situations, and ``EventOperator`` in FROM.
+
+A region reads the events from the operator's reach before it; a late event changes the instants
+that ``EventOperator.changed`` says.  Between steps the search is cached::
+
+           reach                W0              W1
+    ....|---------------------|===============|
+          fed once, without     fed: the results that become known
+          results               between W0 and W1
+
+The cache is valid for one watermark and one set of events up to it, and rebuilt within the reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from ..core.identity import digests
+from ..core.times import INT64_MAX, INT64_MIN, moved
+from ..query.contract.operator import EventOperator, InstantSearch, Part, PartRun
+from ..query.contract.result import Result
+from ..query.split.instants import InstantRange
+from ..schema import StreamSchema
+from ..store.snapshot import Snapshot
+from ..store.tap import Spans, united
+from .changes import Removals, Results
+from .forms import Evaluator, Moment, chosen, ticks_of
+from .row_form import TIME, ranks
+from .states import SearchState, StatefulForm, Step, bounded
+
+PARTITIONS_LEAST = 1 << 16
+
+
+class InstantState(SearchState):
+    def __init__(self) -> None:
+        super().__init__()
+        self._search: InstantSearch | None = None
+        self._schema: StreamSchema | None = None
+        self._gone = Removals(0, 0, 0, 0)
+        self._partitions = 0
+
+    def holds(self, snapshot: Snapshot, operator: EventOperator, watermark: int) -> bool:
+        """Whether it is valid at a watermark for the events of a snapshot."""
+        return (
+            self._search is not None
+            and self.watermark == watermark
+            and self._schema == snapshot.schema
+            and self._spared(snapshot, operator, watermark)
+            and self._search.partitions <= max(PARTITIONS_LEAST, 2 * self._partitions)
+        )
+
+    def _spared(self, snapshot: Snapshot, operator: EventOperator, watermark: int) -> bool:
+        if self._gone == Removals.of(snapshot.state):
+            return True
+        reached = InstantRange.of(snapshot, operator, moved(watermark, 1), watermark)
+        return self._gone.spare(snapshot.state, reached.begin)
+
+    def drop(self) -> None:
+        super().drop()
+        self._search = None
+
+    def advance(self, run: PartRun, since: int, known: int) -> list[pa.RecordBatch]:
+        if not self.holds(run.snapshot, run.compiled, since):
+            self.drop()
+            self._search = self._rebuilt(run, since)
+            self._partitions = self._search.partitions
+        search = self._search
+        assert search is not None
+        self.watermark = None  # None if the step fails
+        search.go_on(run)
+        found = _fed(search, run, since + 1, known)
+        self.watermark, self.nbytes = known, search.nbytes
+        self._schema, self._gone = run.snapshot.schema, Removals.of(run.snapshot.state)
+        return found
+
+    def _rebuilt(self, run: PartRun, since: int) -> InstantSearch:
+        run = bounded(run)
+        begin = InstantRange.of(run.snapshot, run.compiled, moved(since, 1), since).begin
+        search: InstantSearch = run.compiled.begin_at(run, since + 1)
+        _fed(search, run, begin, since)  # no result becomes known here
+        return search
+
+
+def _fed(search: InstantSearch, run: PartRun, low: int, high: int) -> list[pa.RecordBatch]:
+    found: list[pa.RecordBatch] = []
+    for batch in run.scan_between(low, high):
+        found += search.feed(batch)
+    found += search.finish(high)
+    return found
+
+
+class InstantForm(StatefulForm):
+    """``identity``: column with the identity of a result; None: its instant and rank within it."""
+
+    rebuilds = True
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        columns: tuple[str, ...],
+        operator: EventOperator,
+        words: Sequence[tuple[str, str]],
+        identity: str | bytes,
+    ) -> None:
+        super().__init__(evaluator, columns)
+        self._operator = operator
+        self._words = words
+        self._identity = identity
+        self._state: InstantState | None = InstantState()
+
+    def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
+        snapshot = moment[self.stream]
+        high, span = min(high, known), snapshot.time_range
+        if span is None or low > high:
+            return self._named(self.evaluator.over(snapshot, 0, 0), 1, 0)
+        if low <= span[0]:  # all of history, evaluated as an ad-hoc query
+            return self._named(self.evaluator.over(snapshot), low, high)
+
+        def part(at: Snapshot, operator: EventOperator) -> InstantRange:
+            return InstantRange.of(at, operator, low, high)
+
+        return self._named(self.evaluator.over(snapshot, part=part), low, high)
+
+    def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
+        state, snapshot = self._state, moment[self.stream]
+        if state is None or snapshot.time_range is None:
+            return None
+        return self._from_state(snapshot, Step(state, since, known))
+
+    def _part(self, snapshot: Snapshot, part: Part) -> Results:
+        result = self.evaluator.over(snapshot, part=lambda *_: part)
+        return self._named(result, INT64_MIN, INT64_MAX)
+
+    def _named(self, result: Result, low: int, high: int) -> Results:
+        table, ticks = self._table(result, low, high, lambda table: ticks_of(table, TIME))
+        if isinstance(self._identity, bytes):
+            names = digests(self._identity, [pa.array(ticks), pa.array(ranks(ticks))])
+        else:
+            names = table.column(self._identity).combine_chunks()
+        if isinstance(names, pa.ChunkedArray):
+            names = pa.concat_arrays(names.chunks)
+        return Results(ticks, names, chosen(table, self.columns))
+
+    def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
+        spans = late.get(self.stream, ())
+        return united(self._operator.changed(moment[self.stream], spans, watermark))
+
+    def explain(self) -> list[tuple[str, str]]:
+        state = (
+            "incremental: the open search is kept and a step reads its own events; one with late "
+            "events, or after a restart, those of the reach"
+        )
+        if self._state is None:
+            state = "none: events within the reach are read again"
+        reach = ("reach", f"{self._operator.reach} ticks")
+        return [self._words[0], reach, *self._words[1:], ("state", state)]
