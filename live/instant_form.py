@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from ..core.identity import digests
 from ..core.times import INT64_MAX, INT64_MIN, moved
+from ..query.contract.instants import InstantRange
 from ..query.contract.operator import EventOperator, InstantSearch, Part, PartRun
 from ..query.contract.result import Result
-from ..query.split.instants import InstantRange
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united

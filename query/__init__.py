@@ -1,6 +1,6 @@
 """Queries: SQL text to results.  A folder imports only from those above it::
 
-    contract/     interfaces to the database, and values that callers get
+    contract/     what operators, parts and the database promise, and values for callers
     sql/          text to tree: grammar, clauses, gate, parameters; and back to text
     relational/   DuckDB: gate, executor, datasets
     conditions/   predicate pushdown: constants, bounds, predicates
@@ -14,8 +14,8 @@
     plan/         bound query to plan: immutable nodes, explained, pickled
     run/          plan to rows: one operator for each node
 
-Reading order: each folder's own, in this order; then ``operators`` (items of FROM), ``region``,
-``engine`` (text in, result out), ``insertion`` (INSERT), ``modification`` (DELETE, UPDATE),
+Reading order: each folder's own, in this order; then ``operators`` (items of FROM),
+``event_operator`` (items of one class), ``region``, ``engine`` (text in, result out), ``insertion`` (INSERT), ``modification`` (DELETE, UPDATE),
 ``statements`` (others that are not queries), ``matches`` (as data).  docs/architecture.md follows
 one query from text to rows.
 """

@@ -2,5 +2,6 @@
 
 Reading order: ``frames`` (registered tables), ``catalog`` (required of a database, live queries,
 system tables), ``access`` (visibility), ``cancellation`` (and progress), ``constants`` (of cost
-models), ``explanation`` (EXPLAIN), ``result`` (batches, data frames, HTML).
+models), ``operator`` (clauses, searches, parts), ``instants`` (parts by time), ``explanation``
+(EXPLAIN), ``result`` (batches, data frames, HTML).
 """

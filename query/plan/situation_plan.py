@@ -17,12 +17,12 @@ from ..binding.situation_binding import BoundSituations
 from ..conditions.constants import Folder
 from ..conditions.predicates import PredicateCompiler, all_of
 from ..conditions.ranges import time_bounds
+from ..contract.instants import NOTHING, InstantRange
 from ..replay.cost import load_weights
 from ..replay.situation_intervals import plan_situations_replay
 from ..replay.tree_runs import plan_tree_runs
 from ..situations.compiled import CompiledSituations
 from ..situations.network import LIMIT
-from ..split.instants import NOTHING, InstantRange
 from .nodes import SituationMatch
 from .planner import Planning
 

@@ -40,13 +40,13 @@ from ...schema import StreamSchema
 from ...store.prune import AnyOf, IsNull, Never, Prune
 from ...store.snapshot import Snapshot
 from ..conditions.constants import Folder
+from ..contract.instants import InstantRange
 from ..contract.operator import MatchLimits, PartRun
 from ..pattern.binding import Bound, Navigation
 from ..pattern.buffers import row_words
 from ..situations.compiled import CompiledSituations
 from ..situations.deriving import SPAN, Stretches
 from ..situations.stream import Before, Certifier, SituationStream
-from ..split.instants import InstantRange
 from .applicability import Demands
 from .coarse import CoarseMap, coarse_map
 from .context import PlanContext

@@ -10,6 +10,7 @@ from ...core.threads import Check, Done, Task, in_order, processors
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..contract.explanation import Operator
+from ..contract.instants import InstantRange, instant_ranges
 from ..contract.operator import PartRun
 from ..plan.nodes import SituationMatch
 from ..replay.replay_plan import ReplayPlan
@@ -17,7 +18,6 @@ from ..replay.situation_intervals import SituationRun, run_replayed
 from ..replay.tree_runs import run_tree_runs
 from ..situations.matching import details
 from ..situations.stream import SituationStream
-from ..split.instants import InstantRange, instant_ranges
 from .clause_operator import LIMITS, ClauseOperator
 from .context import RunContext
 

@@ -2,5 +2,6 @@
 
 Reading order: ``network`` (Allen's algebra, implied constraints), ``compiled`` (clause bound to its
 input, MEASURES), ``deriving`` (rows to runs), ``join_kernels``, ``matching`` (runs to matches, join
-orders, EXPLAIN), ``stream`` (driver, output rows).
+orders, EXPLAIN), ``stream`` (driver, output rows), ``ticks`` (a range of
+time, late rows).
 """

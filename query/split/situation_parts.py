@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ...store.snapshot import Snapshot
+from ..contract.instants import InstantRange, InstantRanges, instant_ranges
 from ..contract.operator import Part, PartRun, Split
 from ..replay.replay_plan import ReplayPlan
 from ..replay.situation_intervals import SituationRun, by_time, instants_of, run_replayed
 from ..situations.compiled import CompiledSituations
-from .instants import InstantRange, InstantRanges, instant_ranges
 from .parts import SharePart, SpanPart
 from .planning import SHARES_MAX, interval_parts
 

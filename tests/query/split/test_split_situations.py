@@ -14,14 +14,14 @@ import pytest
 import chronicle
 from chronicle.errors import SqlError
 from chronicle.query.conditions.constants import Folder
+from chronicle.query.contract import instants
+from chronicle.query.contract.instants import InstantRange
 from chronicle.query.contract.operator import MatchLimits, PartRun
 from chronicle.query.pattern.compiled import InputColumns
 from chronicle.query.replay.cost import load_weights
 from chronicle.query.replay.situation_intervals import plan_situations_replay
 from chronicle.query.run import situation_operator
 from chronicle.query.situations.compiled import CompiledSituations, compile_situations
-from chronicle.query.split import instants
-from chronicle.query.split.instants import InstantRange
 from chronicle.query.split.situation_parts import split_situations
 from chronicle.query.sql.dialect import parse_statement
 from chronicle.query.sql.situation_clause import situation_clause

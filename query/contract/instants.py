@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ...core.times import INT64_MAX, INT64_MIN
 from ...store.snapshot import Snapshot
-from ..contract.operator import EventOperator, Part, PartRun, Split
+from .operator import EventOperator, Part, PartRun, Split
 
 READ_TWICE = 0.5
 """Maximum fraction of a range that the next one reads again."""
