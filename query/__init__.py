@@ -15,7 +15,7 @@
     run/          plan to rows: one operator for each node
 
 Reading order: each folder's own, in this order; then ``operators`` (items of FROM),
-``event_operator`` (items of one class), ``region``, ``engine`` (text in, result out), ``insertion`` (INSERT), ``modification`` (DELETE, UPDATE),
-``statements`` (others that are not queries), ``matches`` (as data).  docs/architecture.md follows
-one query from text to rows.
+``event_operator`` (items of one class), ``region``, ``engine`` (text in, result out),
+``insertion`` (INSERT), ``modification`` (DELETE, UPDATE), ``statements`` (others that are not
+queries), ``matches`` (as data).  docs/architecture.md follows one query from text to rows.
 """
