@@ -202,7 +202,8 @@ class _Source:
         if len(made.expressions) == 1 and type(made.expressions[0]) is exp.Star:
             plain = not any(made.expressions[0].args.get(key) for key in _STAR)
             made.set(
-                "expressions", [_column(name) for name in columns] if plain else made.expressions
+                "expressions",
+                [column_node(name) for name in columns] if plain else made.expressions,
             )
         for name, node in added.items():
             made.append("expressions", exp.alias_(node, name, quoted=True, copy=False))
@@ -215,11 +216,43 @@ class _Source:
 _STAR = ("except_", "replace", "rename")
 
 
-def _column(name: str, table: str | None = None) -> Any:
+def column_node(name: str, table: str | None = None) -> Any:
     quoted = exp.to_identifier(name, quoted=True)
     return exp.column(
         quoted, table=None if table is None else exp.to_identifier(table, quoted=True)
     )
+
+
+def folder_of(engine: QueryEngine, text: str) -> Folder:
+    """Constants of a live query are evaluated once, when it is created or opened."""
+
+    def evaluate(node: Any) -> pa.Scalar | None:
+        return engine.executor.constant(to_text(node, text), {}, QueryControl())
+
+    return Folder({}, dt.datetime.now(dt.timezone.utc), evaluate)
+
+
+def result_columns(
+    nodes: Sequence[Any], fields: Sequence[pa.Field], frozen: Sequence[str], text: str
+) -> tuple[list[Any], tuple[pa.Field, ...]]:
+    """Projections, each with its name, and their fields, of the columns that ``*`` meant at
+    creation (``frozen``; empty: all); SqlError for two columns of one name.
+    """
+    pairs = [
+        (node, field)
+        for node, field in zip(nodes, fields, strict=True)
+        if not frozen or field.name in frozen
+    ]
+    names = [field.name for _, field in pairs]
+    for node, each in pairs:
+        if names.count(each.name) > 1:
+            raise refused(
+                text, node, f"two columns of the results would be called {each.name!r}; give one "
+                "an alias"
+            )  # fmt: skip
+    projections = [exp.alias_(node.unalias(), name, quoted=True) for (node, _), name in
+                   zip(pairs, names, strict=True)]  # fmt: skip
+    return projections, tuple(field.with_nullable(True) for _, field in pairs)
 
 
 # -- rows -------------------------------------------------------------------------------------
@@ -241,9 +274,9 @@ def _rows(
             "a live query of events gives one row for each: unnest where it is read"
         )
     item = tree.args["from_"].this
-    added = {TIME: _column(source.time, item.alias_or_name)}
+    added = {TIME: column_node(source.time, item.alias_or_name)}
     if name is not None:
-        added[f"#{name}"] = _column(name, item.alias_or_name)
+        added[f"#{name}"] = column_node(name, item.alias_or_name)
     evaluator = source.evaluator(columns, added)
     if name is not None:
         return RowForm(evaluator, columns, source.seed, name=f"#{name}")
@@ -262,7 +295,7 @@ def _windows(source: _Source, columns: tuple[str, ...]) -> StreamForm:
         raise source.refuse(f"{name.upper()} is no stream: a live query reads one", call)
     bound = source.plain.bound.sites[0].operator
     assert isinstance(bound, BoundWindows)
-    windows = bound.call.windows(_folder(source))
+    windows = bound.call.windows(folder_of(source.engine(), source.text))
     if bound.call.fill is not None:
         raise source.refuse("results are of windows with events: fill gaps where they are read",
                             call)  # fmt: skip
@@ -279,7 +312,7 @@ def _windows(source: _Source, columns: tuple[str, ...]) -> StreamForm:
         if not (isinstance(node, exp.Column) and node.name.lower() in _WINDOW)
     }
     alias = tree.args["from_"].this.alias or None
-    start, end = (_column(column, alias) for column in ("window_start", "window_end"))
+    start, end = (column_node(each, alias) for each in ("window_start", "window_end"))
     if isinstance(windows, SessionWindows):
         if not {"window_start", "window_end"} <= own and not group.args.get("all"):
             raise source.refuse("sessions are grouped by window_start and window_end", group)
@@ -342,20 +375,11 @@ def _counted(
     if not group.args.get("all") and not any(
         isinstance(node, exp.Column) and node.name.lower() == "window_end" for node in nodes
     ):
-        made.args["group"].append("expressions", _column("window_end"))
+        made.args["group"].append("expressions", column_node("window_end"))
     made.set("hint", parse_statement("SELECT /*+ strategy(replay) */ 1").args["hint"])
-    added = {NUMBER: _column("window_id"), LAST: _column("window_end"), **keys}
+    added = {NUMBER: column_node("window_id"), LAST: column_node("window_end"), **keys}
     evaluator = source.evaluator(columns, added, made)
     return CountForm(evaluator, columns, source.seed, windows, tuple(keys), tuple(numbers))
-
-
-def _folder(source: _Source) -> Folder:
-    executor = source.engine().executor
-
-    def evaluate(node: Any) -> pa.Scalar | None:
-        return executor.constant(to_text(node, source.text), {}, QueryControl())
-
-    return Folder({}, dt.datetime.now(dt.timezone.utc), evaluate)
 
 
 _WINDOW = ("window_start", "window_end")
@@ -428,7 +452,7 @@ def _events(source: _Source, columns: tuple[str, ...]) -> StreamForm:
     if bound.operator.reach is None:
         raise source.refuse("its results depend on events of any age: give it a bound", item)
     alias = item.alias or item.this.name
-    evaluator = source.evaluator(columns, {TIME: _column(bound.instant, alias)})
+    evaluator = source.evaluator(columns, {TIME: column_node(bound.instant, alias)})
     words = (
         ("class", f"{item.this.name.lower()} (instants)"),
         ("closed", "when the watermark passes the instant"),
@@ -446,7 +470,7 @@ def _measuring(
         for function in functions.values()
     ]
     node.set("measures", [*(node.args.get("measures") or measures or ()), *own])
-    added = {name: _column(f"@{function}") for name, function in functions.items()}
+    added = {name: column_node(f"@{function}") for name, function in functions.items()}
     return source.evaluator(columns, added, made)
 
 
@@ -491,7 +515,7 @@ def _situations(source: _Source, columns: tuple[str, ...]) -> StreamForm:
         names = [(name, word) for name in compiled.names for word in ("started", "ended")]
         measures = [
             exp.alias_(
-                exp.Anonymous(this=word.upper(), expressions=[_column(name)]),
+                exp.Anonymous(this=word.upper(), expressions=[column_node(name)]),
                 f"{name}_{word}".lower(), quoted=True,
             )
             for name, word in names

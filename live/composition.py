@@ -11,7 +11,6 @@ Names and types of the columns are those of the SELECT when it is run ad hoc.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,18 +21,25 @@ from sqlglot import exp
 from ..core.identity import seed_of
 from ..errors import ChronicleError, SqlError
 from ..query.binding.scope import is_plain
-from ..query.conditions.constants import Folder
-from ..query.contract.cancellation import QueryControl
 from ..query.engine import QueryEngine
 from ..query.pattern.binding import with_members
 from ..query.region import Region
 from ..query.sql.canonical import canonical
-from ..query.sql.dialect import error_at, to_text
+from ..query.sql.dialect import error_at
 from ..query.sql.statement_nodes import MatchRelation, RecentRelation
 from ..query.sql.stream_names import StreamNames
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
-from .analysis import Analysed, aggregate_in, check_live, form_of, refused
+from .analysis import (
+    Analysed,
+    aggregate_in,
+    check_live,
+    column_node,
+    folder_of,
+    form_of,
+    refused,
+    result_columns,
+)
 from .forms import StreamForm, engine_with, snapshot_of
 from .join_binding import BoundJoin, JoinedStream, bind_join, over_streams
 from .join_form import JoinForm
@@ -199,28 +205,18 @@ class _Parts:
             )  # fmt: skip
         fields = fields or self._fields(tree)
         tree = self._members_taken(tree)
-        bound = bind_join(tree, text, self._schema_of, self._folder())
+        bound = bind_join(tree, text, self._schema_of, folder_of(self._engine(), text))
         if not is_plain(tree):
             raise refused(text, tree, "a live join gives one row for each pair: unnest elsewhere")
         named = tree.copy()
         shown = list(_expanded(named, bound, text))
-        made = []
-        for node, field in zip(shown, fields, strict=True):
-            if not frozen or field.name in frozen:
-                made.append((exp.alias_(node.unalias(), field.name, quoted=True), field))
-        doubled = [f.name for _, f in made if [g.name for _, g in made].count(f.name) > 1]
-        if doubled:
-            raise refused(
-                text, tree.expressions[0],
-                f"two columns of the results would be called {doubled[0]!r}; give one an alias",
-            )  # fmt: skip
-        named.set("expressions", [node for node, _ in made])
-        chosen = tuple(field.with_nullable(True) for _, field in made)
-        names = tuple(field.name for field in chosen)
+        made, kept = result_columns(shown, fields, frozen, text)
+        named.set("expressions", made)
+        names = tuple(field.name for field in kept)
         streams = " ".join(side.stream for side in bound.sides)
         seed = seed_of(f"{streams} {canonical(whole)}")
         form = JoinForm(self._engine, named, text, bound, names, seed)
-        return Analysed(form, chosen, bound.left.schema.time_type)
+        return Analysed(form, kept, bound.left.schema.time_type)
 
     def _schema_of(self, table: Any) -> tuple[str, StreamSchema]:
         catalog = self._engine().catalog
@@ -229,14 +225,6 @@ class _Parts:
         if found is None:
             raise names.missing(table, self._text)
         return found, catalog.stream_schema(found)
-
-    def _folder(self) -> Folder:
-        executor = self._engine().executor
-
-        def evaluate(node: Any) -> pa.Scalar | None:
-            return executor.constant(to_text(node, self._text), {}, QueryControl())
-
-        return Folder({}, dt.datetime.now(dt.timezone.utc), evaluate)
 
     def _members_taken(self, tree: Any) -> Any:
         """Replace member accesses by functions, so that each column belongs to one side."""
@@ -298,9 +286,7 @@ def _expanded(tree: Any, bound: BoundJoin, text: str) -> Any:
             sides = [s for s in sides if s.alias.lower() == node.table.lower()]
         for side in sides:
             for name in side.schema.names:
-                yield exp.column(
-                    exp.to_identifier(name, quoted=True), exp.to_identifier(side.alias, quoted=True)
-                )
+                yield column_node(name, side.alias)
 
 
 # -- subqueries ---------------------------------------------------------------------------------
@@ -348,7 +334,7 @@ def _write_stars_out(tree: Any, columns: Sequence[str], text: str) -> None:
                 text, node, "a live query over a subquery names its columns, or takes all with *"
             )
         else:
-            shown += [exp.column(exp.to_identifier(name, quoted=True)) for name in columns]
+            shown += map(column_node, columns)
     tree.set("expressions", shown)
 
 

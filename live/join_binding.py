@@ -40,7 +40,7 @@ from ..query.binding.scope import is_plain
 from ..query.binding.views import path_of
 from ..query.conditions.constants import Folder, Kind
 from ..schema import StreamSchema
-from .analysis import aggregate_in, check_live, refused
+from .analysis import aggregate_in, check_live, column_node, refused
 
 
 @dataclass
@@ -331,7 +331,7 @@ def _side(item: Any, text: str, schema_of: SchemaOf, names_of: NamesOf) -> _Side
     if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
         _, schema = schema_of(item)
         alias = item.alias or item.name
-        columns = {name.lower(): (name, _column(name, alias)) for name in schema.names}
+        columns = {name.lower(): (name, column_node(name, alias)) for name in schema.names}
         return _Side(alias, item.this, columns, None, schema)
     decorated = any(item.args.get(key) for key in ("joins", "sample", "laterals", "pivots"))
     named = item.args.get("alias")
@@ -355,7 +355,7 @@ def _query(query: Any, alias: str, text: str, schema_of: SchemaOf, names_of: Nam
         below = _query(source.this, alias, text, schema_of, names_of)
     elif isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
         _, schema = schema_of(source)
-        columns = {name.lower(): (name, _column(name, alias)) for name in schema.names}
+        columns = {name.lower(): (name, column_node(name, alias)) for name in schema.names}
         below = _Side(alias, source.this, columns, None, schema)
     else:
         raise _no_events(text, source)
@@ -403,7 +403,9 @@ def _over(node: Any, sides: Sequence[_Side], text: str, optional: Sequence[_Side
         else:
             made = exp.paren(found.copy(), copy=False)
             if any(side is each for each in optional):
-                there = exp.Is(this=_column(side.schema.time, side.alias), expression=exp.Null())
+                there = exp.Is(
+                    this=column_node(side.schema.time, side.alias), expression=exp.Null()
+                )
                 made = exp.paren(
                     exp.Case(ifs=[exp.If(this=exp.not_(there), true=made)]), copy=False
                 )
@@ -441,7 +443,7 @@ def _write_stars_out(tree: Any, sides: Sequence[_Side]) -> None:
             continue
         for side in sides:
             if star is node or side.alias.lower() == node.table.lower():
-                shown += [_column(name, side.alias) for name, _ in side.columns.values()]
+                shown += [column_node(name, side.alias) for name, _ in side.columns.values()]
     tree.set("expressions", shown)
 
 
@@ -456,7 +458,3 @@ def _no_events(text: str, node: Any) -> SqlError:
         text, node, "a live join is of two streams, or of queries and views that filter one and "
         "compute columns of its events"
     )  # fmt: skip
-
-
-def _column(name: str, alias: str) -> Any:
-    return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(alias, quoted=True))

@@ -31,6 +31,7 @@ from ..query.engine import QueryEngine
 from ..query.pattern.columns import KeyCodes
 from ..schema import StreamSchema
 from ..store.tap import Spans, united
+from .analysis import column_node
 from .changes import Removals, Results
 from .forms import (
     Evaluator,
@@ -261,9 +262,9 @@ class JoinForm(Form):
 
     def _side(self, engine: Callable[[], QueryEngine], text: str, number: int) -> Evaluator:
         side = self._bound.sides[number]
-        shown = [_named(_column(name, side.alias), name) for name in self._names[number]]
+        shown = [_named(column_node(name, side.alias), name) for name in self._names[number]]
         shown += [_named(node.copy(), f"#key{i}") for i, node in enumerate(side.keys)]
-        shown.append(_named(_column(side.schema.time, side.alias), TIME))
+        shown.append(_named(column_node(side.schema.time, side.alias), TIME))
         table = exp.Table(
             this=exp.to_identifier(side.stream, quoted=True),
             alias=exp.TableAlias(this=exp.to_identifier(side.alias, quoted=True)),
@@ -277,7 +278,7 @@ class JoinForm(Form):
         self, engine: Callable[[], QueryEngine], text: str, tree: Any, conditions: Sequence[Any]
     ) -> Asked:
         bound = self._bound
-        tree.append("expressions", _named(_column(ROW), ROW))
+        tree.append("expressions", _named(column_node(ROW), ROW))
         tree = tree.from_(exp.Table(this=exp.to_identifier(PAIRS, quoted=True)))
         if conditions:
             tree.set("where", exp.Where(this=_all(conditions)))
@@ -472,11 +473,6 @@ def _picked(tree: Any, bound: BoundJoin) -> list[tuple[int, str]] | None:
             return None
         found.append((side, str(bound.sides[side].attribute(column))))
     return found
-
-
-def _column(name: str, table: str | None = None) -> Any:
-    alias = None if table is None else exp.to_identifier(table, quoted=True)
-    return exp.column(exp.to_identifier(name, quoted=True), table=alias)
 
 
 def _named(node: Any, name: str) -> Any:

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -25,16 +24,22 @@ from ..query.binding import recent_binding
 from ..query.binding.match_binding import BoundMatch
 from ..query.binding.recent_binding import BoundRecent, BoundRows, BoundSide, timed
 from ..query.binding.scope import is_plain, unwrapped
-from ..query.conditions.constants import Folder
-from ..query.contract.cancellation import QueryControl
 from ..query.engine import QueryEngine
 from ..query.region import Region
 from ..query.sql.canonical import canonical
-from ..query.sql.dialect import error_at, to_text
+from ..query.sql.dialect import error_at
 from ..query.sql.statement_nodes import RecentRelation
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
-from .analysis import Analysed, aggregate_in, check_live, refused
+from .analysis import (
+    Analysed,
+    aggregate_in,
+    check_live,
+    column_node,
+    folder_of,
+    refused,
+    result_columns,
+)
 from .forms import Evaluator, engine_with
 from .join_form import PAIRS, ROW, Asked
 from .recent_form import Recency, RecentForm, Side
@@ -68,24 +73,12 @@ class RecentAnalysis:
         nothing = Region({s: self._snapshot(s) for s in streams}, dict.fromkeys(streams, (0, 0)))
         schema = self._engine().over(prepared, nothing).arrow().schema
         select = prepared.bound.root.copy()
-        made = []
-        for node, field in zip(select.expressions, schema, strict=True):
-            if not frozen or field.name in frozen:
-                named = exp.alias_(node.unalias(), field.name, quoted=True, copy=False)
-                made.append((named, field.with_nullable(True)))
-        names = [field.name for _, field in made]
-        doubled = [name for name in names if names.count(name) > 1]
-        if doubled:
-            raise refused(
-                text, tree.expressions[0],
-                f"two columns of the results would be called {doubled[0]!r}; give one an alias",
-            )  # fmt: skip
-        select.set("expressions", [node for node, _ in made])
-        fields = tuple(field for _, field in made)
+        made, fields = result_columns(select.expressions, schema, frozen, text)
+        select.set("expressions", made)
         seed = seed_of(f"{' '.join(streams)} {canonical(tree)}")
         form = self._form(bound, item, select, fields, seed)
         times = {}
-        for node, field in made:
+        for node, field in zip(made, fields, strict=True):
             column = node.this
             if isinstance(column, exp.Column) and column.name == bound.end:
                 times[field.name] = form.live.lead
@@ -128,7 +121,7 @@ class RecentAnalysis:
     def _form(
         self, bound: BoundRecent, item: Any, select: Any, fields: tuple[pa.Field, ...], seed: bytes
     ) -> RecentForm:
-        folder = self._folder()
+        folder = folder_of(self._engine(), self._text)
         distance = bound.distance(folder)
         if distance is None:
             raise self._refuse(
@@ -165,14 +158,6 @@ class RecentAnalysis:
         recency = Recency(bound.kind, distance, greatest, on)
         return RecentForm(live, archive, recency, shown, fields, seed)
 
-    def _folder(self) -> Folder:
-        executor = self._engine().executor
-
-        def evaluate(node: Any) -> pa.Scalar | None:
-            return executor.constant(to_text(node, self._text), {}, QueryControl())
-
-        return Folder({}, dt.datetime.now(dt.timezone.utc), evaluate)
-
     def _asked(self, tree: Any, bound: BoundRecent) -> Asked:
         relation = tree.args["from_"].this.alias_or_name
         known = {
@@ -190,8 +175,7 @@ class RecentAnalysis:
                 number, field = known[column.name]
                 columns[column.name] = number, field.name
                 fields.append(field)
-        row = exp.column(exp.to_identifier(ROW, quoted=True))
-        tree.append("expressions", exp.alias_(row, ROW, quoted=True))
+        tree.append("expressions", exp.alias_(column_node(ROW), ROW, quoted=True))
         table = exp.Table(
             this=exp.to_identifier(PAIRS, quoted=True),
             alias=exp.TableAlias(this=exp.to_identifier(relation, quoted=True)),
@@ -219,7 +203,7 @@ class RecentAnalysis:
         elif not isinstance(side.source, BoundRows):
             item = timed(item)
         names = dict.fromkeys((*columns.values(), side.start))
-        shown = [exp.column(exp.to_identifier(name, quoted=True)) for name in names]
+        shown = list(map(column_node, names))
         found = self._understood(exp.select(*shown).from_(item.copy()))
         return Side(found.form, columns, side.start, 0, keys)
 
