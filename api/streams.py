@@ -595,8 +595,10 @@ def _scan_expression(
     with LOADING:
         from ..query.conditions.pushed_filters import split_filter
         from ..query.conditions.ranges import TICK_MAX, TICK_MIN
+        from ..query.conditions.row_filters import ExpressionFilter
 
-    split = split_filter(expression, snapshot.schema)
+    filter = ExpressionFilter.of(expression, snapshot.schema.names)
+    split = split_filter(filter, snapshot.schema)
     first = max(split.low, TICK_MIN if low is None else low)
     last = min(split.high, TICK_MAX if high is None else high - 1)
     if first > last:

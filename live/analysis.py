@@ -280,7 +280,7 @@ def _rows(
     evaluator = source.evaluator(columns, added)
     if name is not None:
         return RowForm(evaluator, columns, source.seed, name=f"#{name}")
-    plain = plain_rows(tree, fields, source.snapshot.schema)
+    plain = plain_rows(source.engine().plan(tree.copy(), source.text), fields)
     return RowForm(evaluator, columns, source.seed, plain)
 
 

@@ -1,37 +1,23 @@
 """Live filters and projections: one result per event, final with the event.
 
-Simple filters are evaluated without the executor, whose planning would take longer than a step
-may::
-
-    WHERE part AND part ...     column op number, column BETWEEN numbers, column op column,
-                                a truth value                            -> row tests
-                                column = | <> text, column [NOT] IN (texts),
-                                column IS [NOT] NULL                     -> Arrow
-
-Only plain columns may be selected; rows, order and types are the executor's.
+A SELECT that picks columns, of events that a predicate decides, is evaluated without the executor,
+whose planning would take longer than a step may; rows, order and types are the executor's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-from sqlglot import exp
 
 from ..core.identity import digests
 from ..core.times import half_open
-from ..errors import AttributeNotFound, SqlError
-from ..query.pattern.binding import Binder, special
-from ..query.pattern.buffers import row_words
-from ..query.pattern.columns import flat
-from ..query.pattern.compiled import RowTypes
-from ..query.pattern.conditions import RowTests
-from ..schema import StreamSchema
+from ..query.conditions.ranges import TICK_MAX, TICK_MIN
+from ..query.conditions.row_filters import PredicateFilter
+from ..query.plan.nodes import PassThrough, QueryPlan, Scan
+from ..store.prune import AllOf, Prune, Range
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans
 from .changes import Results
@@ -40,151 +26,47 @@ from .forms import Evaluator, Moment, StreamForm, Ticks, chosen, ticks_of
 EVENTS_MAX = 1 << 20
 """Larger regions use the SELECT's plan."""
 
-_CLAUSES = {"expressions", "from_", "where"}
-_ONE_ROW = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ, exp.Between, exp.Column)
-
-
-@dataclass(frozen=True)
-class _Among:
-    column: str
-    texts: tuple[str, ...] | None
-    wanted: bool
-
-    def holds(self, column: pa.Array) -> pa.BooleanArray:
-        if self.texts is None:
-            return column.is_null() if self.wanted else column.is_valid()
-        found = pc.is_in(column, value_set=pa.array(self.texts, column.type))
-        return found if self.wanted else pc.and_(pc.invert(found), column.is_valid())
-
 
 @dataclass(frozen=True)
 class PlainRows:
-    """``shown`` are the selected attributes, ``read`` all used, the time first."""
+    """The ``shown`` attributes, called ``names``, of the events that pass; the time is the last."""
 
     names: tuple[str, ...]
     shown: tuple[str, ...]
-    read: tuple[str, ...]
-    tests: RowTests
-    among: tuple[_Among, ...]
+    passing: PredicateFilter
 
     def over(self, snapshot: Snapshot, start: int | None, end: int | None, time: str) -> pa.Table:
-        schema = pa.schema([snapshot.schema.arrow.field(name) for name in self.read])
-        return self.rows_of(
-            pa.Table.from_batches(snapshot.scan(start, end, self.read), schema), time
-        )
+        read = tuple(dict.fromkeys((*self.shown, *self.passing.columns)))
+        schema = pa.schema([snapshot.schema.arrow.field(name) for name in read])
+        return self.rows_of(pa.Table.from_batches(snapshot.scan(start, end, read), schema), time)
 
     def rows_of(self, events: pa.Table, time: str) -> pa.Table:
-        chosen = self._chosen(events)
-        if not chosen.any():
-            events = events.slice(0, 0)
-        elif not chosen.all():
-            events = events.filter(pa.array(chosen))
-        shown = [events.column(name) for name in (*self.shown, self.read[0])]
-        return pa.table(shown, names=[*self.names, time])
-
-    def _chosen(self, events: pa.Table) -> npt.NDArray[np.bool_]:
-        count = events.num_rows
-        words = row_words(self.tests, events, np.array([0, count], np.int64))
-        chosen = words.astype(np.bool_)
-        for each in self.among:
-            holds = each.holds(flat(events.column(each.column)))
-            chosen &= holds.to_numpy(zero_copy_only=False)
-        return chosen
+        batches = [self.passing(batch) for batch in events.to_batches()]
+        rows = pa.Table.from_batches(batches, events.schema)
+        return pa.table([rows.column(name) for name in self.shown], names=[*self.names, time])
 
 
-def plain_rows(tree: Any, fields: Sequence[pa.Field], schema: StreamSchema) -> PlainRows | None:
+def plain_rows(plan: QueryPlan, fields: Sequence[pa.Field]) -> PlainRows | None:
     """The plain form of a live SELECT from one stream; None if it has another form."""
-    item = tree.args["from_"].this
-    named = item.args.get("alias")
-    used = {key for key, value in tree.args.items() if value}
-    inside = {key for key, value in item.args.items() if value}
-    if not used <= _CLAUSES or not inside <= {"this", "alias"} or (named and named.columns):
+    root = plan.root
+    if not isinstance(root, PassThrough) or not isinstance(root.input, Scan):
         return None
-    relation = item.alias_or_name.lower()
-    for column in tree.find_all(exp.Column):
-        if len(column.parts) > 2 or column.table.lower() not in ("", relation):
-            return None  # struct member
-    try:
-        return _compiled(tree, fields, schema)
-    except (AttributeNotFound, SqlError):  # an alias, or a column of the executor
-        return None
-
-
-def _compiled(tree: Any, fields: Sequence[pa.Field], schema: StreamSchema) -> PlainRows | None:
-    nodes = [node.unalias() for node in tree.expressions]
-    if len(nodes) == 1 and type(nodes[0]) is exp.Star and not any(nodes[0].args.values()):
-        shown = [schema.resolve(field.name) for field in fields]
-    elif all(_is_column(node) for node in nodes):
-        shown = [schema.resolve(node.name) for node in nodes]
-    else:
-        return None
+    scan, schema = root.input, root.input.schema
+    columns = {picked.name: picked.column for picked in root.columns}
+    shown = [columns[field.name] for field in fields]
     if [schema.arrow.field(name).type for name in shown] != [field.type for field in fields]:
         return None
-    where = tree.args.get("where")
-    tests, among = RowTests(RowTypes(schema.arrow), initial=1), []
-    binder = Binder(schema, {}, "")
-    for node in _parts(where.this) if where is not None else ():
-        found = _among(node, schema)
-        if found is not None:
-            among.append(found)
-        elif isinstance(node, _ONE_ROW) and not any(special(part) for part in node.walk()):
-            bound = binder.bind(node.transform(_unqualified), 0, define=True)
-            tests.add(1, bound.scalar, bound)
-        else:
-            return None
-    if tests.queries:
-        return None
-    asked = where.find_all(exp.Column) if where is not None else ()
-    read = (schema.time, *shown, *(schema.resolve(column.name) for column in asked))
+    parts: list[Prune] = [] if scan.prune is None else [scan.prune]
+    if scan.low > TICK_MIN or scan.high < TICK_MAX:
+        parts.insert(0, Range(schema.time, scan.low, scan.high))
     names = tuple(field.name for field in fields)
-    return PlainRows(names, tuple(shown), tuple(dict.fromkeys(read)), tests, tuple(among))
-
-
-def _parts(node: Any) -> list[Any]:
-    while isinstance(node, exp.Paren):
-        node = node.this
-    if isinstance(node, exp.And):
-        return [part for side in (node.this, node.expression) for part in _parts(side)]
-    return [node]
-
-
-def _is_column(node: Any) -> bool:
-    return isinstance(node, exp.Column) and isinstance(node.this, exp.Identifier)
-
-
-def _unqualified(node: Any) -> Any:
-    """A column without its table name, as there is only one stream."""
-    return exp.column(node.this.copy()) if _is_column(node) else node
-
-
-def _among(node: Any, schema: StreamSchema) -> _Among | None:
-    wanted = True
-    while isinstance(node, exp.Not | exp.Paren):
-        wanted ^= isinstance(node, exp.Not)
-        node = node.this
-    if not isinstance(node, exp.EQ | exp.NEQ | exp.In | exp.Is) or not _is_column(node.this):
-        return None
-    column = schema.resolve(node.this.name)
-    if isinstance(node, exp.Is):
-        return _Among(column, None, wanted) if isinstance(node.expression, exp.Null) else None
-    if isinstance(node, exp.In):
-        values = node.expressions if not node.args.get("query") else []
-    else:
-        values = [node.expression]
-        wanted ^= isinstance(node, exp.NEQ)
-    texts = [v.this for v in values if isinstance(v, exp.Literal) and v.is_string]
-    if not texts or len(texts) < len(values) or not _is_text(schema, column):
-        return None
-    return _Among(column, tuple(texts), wanted)
-
-
-def _is_text(schema: StreamSchema, column: str) -> bool:
-    return bool(pa.types.is_string(schema.arrow.field(column).type))
+    passing = PredicateFilter(AllOf(tuple(parts)), schema)
+    return PlainRows(names, (*shown, schema.time), passing)
 
 
 TIME = "#time"
 PLAIN_REGION_EVENTS = 1 << 16
-"""See ``Form.region_events``; row tests cost less than the executor."""
+"""See ``Form.region_events``; a predicate costs less than the executor."""
 TICKS_FEW = 64
 
 
@@ -272,7 +154,7 @@ class RowForm(StreamForm):
         return late.get(self.stream, ())
 
     def explain(self) -> list[tuple[str, str]]:
-        how = "the executor" if self._plain is None else "row tests, where events are few"
+        how = "the executor" if self._plain is None else "a predicate, where events are few"
         return [("class", self.kind), ("reach", "none"), ("closed", "with the event"),
                 ("evaluated", f"by {how}"), ("state", "none")]  # fmt: skip
 

@@ -47,11 +47,13 @@ from ..core.sorting import distinct
 from ..core.times import INT64_MAX, INT64_MIN
 from ..errors import ChronicleError, InvalidArgument, InvalidData, ResourceLimit, UnsupportedType
 from ..query.binding.relation_binding import CHANGELOG, DIFFERENCE
+from ..query.conditions.row_filters import PredicateFilter
 from ..query.contract.catalog import LiveRequest
 from ..query.sql.dialect import error_at
 from ..schema import StreamSchema
-from ..store import EventStream, Range, Snapshot, Store, StreamOptions, StreamReader
+from ..store import EventStream, Snapshot, Store, StreamOptions, StreamReader
 from ..store.memory_files import MemoryFiles
+from ..store.prune import AllOf, Prune, Range
 from ..store.tail import ticks_of_column
 from .analysis import Analysed
 from .changes import Changes, Removals, Results, Said
@@ -411,10 +413,11 @@ class SinkReader:
             if found is None or int(found) <= after:
                 return
             upto = min(int(found), after + CHUNK)
-            wanted = (pc.field("_seq") > after) & (pc.field("_seq") <= upto)
+            wanted: Prune = Range("_seq", after + 1, upto)
             if self.shared:
-                wanted &= pc.field(QUERY) == self.query
-            batches = list(snapshot.scan(prune=Range("_seq", after + 1, upto), filter=wanted))
+                wanted = AllOf((wanted, Range(QUERY, self.query, self.query)))
+            passing = PredicateFilter(wanted, snapshot.schema)
+            batches = list(snapshot.scan(prune=wanted, filter=passing))
             table = pa.Table.from_batches(batches, self._source.schema.arrow)
             for batch in table.sort_by("_seq").combine_chunks().to_batches():
                 if batch.num_rows:

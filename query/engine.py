@@ -481,10 +481,9 @@ class QueryEngine:
 def _executor(isolation: str, memory_bytes: int, threads: int) -> RelationalExecutor:
     with LOADING:
         if isolation == "process":
-            from .conditions.pushed_filters import read_filter
             from .relational.isolated import IsolatedExecutor, pool_of_queries
 
-            return IsolatedExecutor(pool_of_queries(memory_bytes, threads), read_filter)
+            return IsolatedExecutor(pool_of_queries(memory_bytes, threads))
         from .relational.executor import Executor
 
         return Executor(memory_bytes, threads)

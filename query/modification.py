@@ -2,7 +2,7 @@
 
 An event is chosen exactly when a SELECT with the same condition would return it.  A condition on
 time alone reads no event; comparisons with constants are evaluated in threads
-(``exact_filters.row_truths``), others by the executor, over the time range that they permit.
+(``row_filters.row_truths``), others by the executor, over the time range that they permit.
 
 Expressions of an UPDATE see the event as it was and are cast as in INSERT; on an error nothing is
 changed.  They are evaluated only over the chosen events, while segments are rewritten.  The time
@@ -33,7 +33,7 @@ from ..store.prune import Prune
 from ..store.recent import BatchSnapshot
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of
-from .conditions.exact_filters import columns_of, has_row_truths, row_truths
+from .conditions.row_filters import columns_of, has_row_truths, row_truths
 from .contract.cancellation import QueryControl
 from .insertion import SHOWN_CHARACTERS, Insertion
 from .plan.nodes import PassThrough, Relational, Scan
@@ -89,7 +89,7 @@ class Deletion:
         bounds = (low, None if high == INT64_MAX else high + 1)
         if scan.exact:
             return self._rewritten(*bounds, None)
-        passing = scan.prune if scan.decided else scan.passing
+        passing = scan.prune if scan.decided else None
         if passing is not None and has_row_truths(passing, self.schema):
             return self._rewritten(*bounds, lambda of: self._satisfying(of, *bounds, passing))
         return self._rewritten(*bounds, lambda of: self._chosen(of, *bounds))

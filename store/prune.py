@@ -9,11 +9,13 @@ first eight bytes, decimals and remainders not at all.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ..schema import StreamSchema
 from .layout import ROW_ATTRIBUTES, ROW_COUNT, ROW_FIRST, ROW_LAST, ROWS_PER_ATTRIBUTE, ValueKind
@@ -74,6 +76,15 @@ class Never:
 
 
 Prune = Range | Remainder | IsNull | NotNull | AllOf | AnyOf | Never
+
+
+class RowFilter(Protocol):
+    """Which rows of a batch pass, exactly; reads ``columns``."""
+
+    @property
+    def columns(self) -> Sequence[str]: ...
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch: ...
 
 
 class Pruner:

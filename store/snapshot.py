@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..schema import StreamSchema
 from .aggregates import LightweightAggregates, merge_children
@@ -31,7 +30,7 @@ from .layout import (
 )
 from .merge import merge_sources
 from .node import find_children
-from .prune import Prune, Pruner
+from .prune import Prune, Pruner, RowFilter
 from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, ScanMetrics, SegmentView
 from .segment_views import RootRun, parts_within, spans_of, within
 from .tail import MemoryLeaf
@@ -164,7 +163,7 @@ class Snapshot:
         columns: Sequence[str] | None = None,
         *,
         prune: Prune | None = None,
-        filter: pc.Expression | None = None,
+        filter: RowFilter | None = None,
         limit: int | None = None,
         dictionary: bool = False,
         metrics: ScanMetrics | None = None,
@@ -178,7 +177,7 @@ class Snapshot:
         wanted = self.schema.select(columns)
         needed = list(wanted)
         if filter is not None:
-            needed += [n for n in self.schema.names if n not in needed and _mentions(filter, n)]
+            needed += [name for name in filter.columns if name not in needed]
         remaining = limit
         if low > high or remaining == 0:
             return
@@ -188,7 +187,7 @@ class Snapshot:
             if check is not None:
                 check()
             if filter is not None:
-                batch = batch.filter(filter)
+                batch = filter(batch)
             if len(needed) != len(wanted):
                 batch = batch.select(wanted)
             if remaining is not None and batch.num_rows >= remaining:
@@ -337,11 +336,6 @@ def _leaf_entries(
 
 def _closed(start: int | None, end: int | None) -> tuple[int, int]:
     return TICK_MIN if start is None else start, TICK_MAX if end is None else end - 1
-
-
-def _mentions(expression: pc.Expression, name: str) -> bool:
-    """Whether an expression may name a column, judging by its text; false positives occur."""
-    return name in str(expression)
 
 
 def _scan_memory(

@@ -1,6 +1,6 @@
 """What a condition on events implies for a scan.
 
 Reading order: ``constants`` (folding, equality of keys), ``ranges`` (time and how it is shown),
-``predicates`` (from SQL), ``pushed_filters`` (from DuckDB's filters), ``exact_filters`` (to Arrow's
-filters, rows that satisfy one).
+``predicates`` (from SQL), ``pushed_filters`` (from DuckDB's filters), ``row_filters`` (which rows
+of a batch satisfy one).  ``store.prune`` has the predicates, and what statistics of nodes say.
 """

@@ -186,6 +186,30 @@ def ordered_bounds(name: str, operator: str, value: str | bool | float, exact: b
     return Compiled(Range(name, None, value, False, operator == "<"), exact)
 
 
+def column_bounds(attribute: Attribute, operator: str, constant: Constant) -> Compiled:
+    """Bounds on a column that is compared with a constant of its own type."""
+    name, kind, value = attribute.name, constant.kind, constant.value
+    if _is_time(attribute):
+        if kind is not Kind.TIME:
+            return NOTHING
+        return exact_bounds(name, operator, Fraction(value, tick_ns(attribute.type)))
+    if attribute.storage in (Storage.SIGNED, Storage.UNSIGNED):
+        if kind is Kind.FLOAT:
+            # whole numbers up to here keep their values where both sides become floats
+            if abs(value) < (2.0**24 if constant.is_single else 2.0**53):
+                return exact_bounds(name, operator, Fraction(value))
+            return widened_bounds(name, operator, value, constant.is_single)
+        return exact_bounds(name, operator, value) if kind is Kind.EXACT else NOTHING
+    if attribute.storage is Storage.FLOAT:
+        numeric = kind in (Kind.EXACT, Kind.FLOAT)
+        return float_bounds(attribute, operator, constant) if numeric else NOTHING
+    if attribute.storage is Storage.STRING and kind is Kind.TEXT:
+        return ordered_bounds(name, operator, value, exact=True)
+    if attribute.storage is Storage.BOOL and kind is Kind.BOOL:
+        return ordered_bounds(name, operator, bool(value), exact=True)
+    return Compiled(NotNull(name))
+
+
 def prefix_range(name: str, prefix: str) -> Prune:
     if not prefix:
         return NotNull(name)
@@ -211,8 +235,8 @@ _TRUNCATED_NS = {
 """Greatest distance between a time and its date_trunc, by unit."""
 
 _NUMBERS, _TEXTS = frozenset((Kind.EXACT, Kind.FLOAT)), frozenset((Kind.TEXT,))
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
-_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
+FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
+NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
 _COMPARISONS: dict[type, str] = {
     exp.LT: "<",
     exp.LTE: "<=",
@@ -225,8 +249,7 @@ _COMPARISONS: dict[type, str] = {
 
 class PredicateCompiler:
     """Compiles conditions over one stream.  ``column_of`` maps a column node to an attribute of
-    this stream or None; ``missing``: an outer join may have nulls in place of an event;
-    ``remainders``: the result may hold a ``prune.Remainder``.
+    this stream or None; ``missing``: an outer join may have nulls in place of an event.
     """
 
     def __init__(
@@ -235,10 +258,8 @@ class PredicateCompiler:
         folder: Folder,
         column_of: Callable[[Any], str | None],
         missing: bool = False,
-        remainders: bool = False,
     ) -> None:
         self._missing = missing
-        self._remainders = remainders
         self._schema = schema
         self._folder = folder
         self._column_of = column_of
@@ -298,16 +319,16 @@ class PredicateCompiler:
         column = self._side(left)
         if column is None:
             other = self._side(right)
-            if other is None and self._remainders:
+            if other is None:
                 return self._remainder(left, operator, right, truth)
-            operator, right, column = _FLIPPED[operator], left, other
+            operator, right, column = FLIPPED[operator], left, other
         return self._compared(column, [(operator, right)], truth)[0]
 
     def _remainder(self, left: Any, operator: str, right: Any, truth: bool) -> Compiled:
         """``column % constant`` compared with a constant, both whole numbers."""
         left, right = left.unnest(), right.unnest()
         if not isinstance(left, exp.Mod):
-            operator, left, right = _FLIPPED[operator], right, left
+            operator, left, right = FLIPPED[operator], right, left
         column = self._side(left.this) if isinstance(left, exp.Mod) else None
         if column is None or column[1] is not None:
             return NOTHING
@@ -320,9 +341,7 @@ class PredicateCompiler:
             return NOTHING
         if not 0 < divisor.value < 1 << attribute.type.bit_width - 1:
             return NOTHING
-        bounds = exact_bounds(
-            attribute.name, operator if truth else _NEGATED[operator], other.value
-        )
+        bounds = exact_bounds(attribute.name, operator if truth else NEGATED[operator], other.value)
         return replace(bounds, prune=_of_remainder(bounds.prune, divisor.value))
 
     def _comparisons(
@@ -338,7 +357,7 @@ class PredicateCompiler:
         attribute, wrapper = self._schema.attribute(column[0]), column[1]
         constants = self._constants(attribute, wrapper, [node for _, node in others])
         return [
-            self._bounds(attribute, wrapper, operator if truth else _NEGATED[operator], constant)
+            self._bounds(attribute, wrapper, operator if truth else NEGATED[operator], constant)
             for (operator, _), constant in zip(others, constants, strict=True)
         ]
 
@@ -391,52 +410,29 @@ class PredicateCompiler:
     def _bounds(
         self, attribute: Attribute, wrapper: Any, operator: str, constant: Constant
     ) -> Compiled:
-        type_ = attribute.type
         if constant.kind is Kind.NULL:
             return NEVER
         if constant.kind is Kind.UNKNOWN:
             return NOTHING
         if wrapper is not None:
             return self._wrapped(attribute, wrapper, operator, constant)
-        if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
-            return self._time(attribute, operator, constant)
-        if attribute.storage in (Storage.SIGNED, Storage.UNSIGNED):
-            if constant.kind is Kind.TEXT:
-                constant = self._folder.cast_text(constant.value, _sql_integer(type_))
-            if constant.kind is Kind.EXACT:
-                return exact_bounds(attribute.name, operator, constant.value)
-            if constant.kind is Kind.FLOAT:
-                # whole numbers up to here keep their values where both sides become floats
-                if abs(constant.value) < (2.0**24 if constant.is_single else 2.0**53):
-                    return exact_bounds(attribute.name, operator, Fraction(constant.value))
-                return widened_bounds(attribute.name, operator, constant.value, constant.is_single)
-            return NOTHING
-        if attribute.storage is Storage.FLOAT:
-            if constant.kind is Kind.TEXT:
-                constant = self._folder.cast_text(constant.value, "DOUBLE")
-            if constant.kind in (Kind.EXACT, Kind.FLOAT):
-                return float_bounds(attribute, operator, constant)
-            return NOTHING
-        if attribute.storage is Storage.STRING and constant.kind is Kind.TEXT:
-            return ordered_bounds(attribute.name, operator, constant.value, exact=True)
-        if attribute.storage is Storage.BOOL and constant.kind is Kind.BOOL:
-            return ordered_bounds(attribute.name, operator, bool(constant.value), exact=True)
-        return Compiled(NotNull(attribute.name))
+        if constant.kind is Kind.TEXT and attribute.storage is not Storage.STRING:
+            constant = self._of_text(attribute, constant)
+        return column_bounds(attribute, operator, constant)
 
-    def _time(self, attribute: Attribute, operator: str, constant: Constant) -> Compiled:
-        ns_per_tick = tick_ns(attribute.type)
-        if constant.kind is Kind.TEXT:
+    def _of_text(self, attribute: Attribute, constant: Constant) -> Constant:
+        """An untyped text as a constant of the column that it is compared with."""
+        if _is_time(attribute):
             nanoseconds = parse_time(constant.value)
-            if nanoseconds is None or nanoseconds % ns_per_tick:
-                # an unusual spelling, or finer than the column: the executor decides what it means
-                constant = self._folder.cast_text(constant.value, _sql_time(attribute.type))
-            else:
-                constant = Constant(Kind.TIME, nanoseconds)
-        if constant.kind is not Kind.TIME:
-            return NOTHING
-        ticks, rest = divmod(constant.value, ns_per_tick)
-        value = Fraction(constant.value, ns_per_tick) if rest else ticks
-        return exact_bounds(attribute.name, operator, value)
+            if nanoseconds is not None and not nanoseconds % tick_ns(attribute.type):
+                return Constant(Kind.TIME, nanoseconds)
+            # an unusual spelling, or finer than the column: the executor decides what it means
+            return self._folder.cast_text(constant.value, _sql_time(attribute.type))
+        if attribute.storage in (Storage.SIGNED, Storage.UNSIGNED):
+            return self._folder.cast_text(constant.value, _sql_integer(attribute.type))
+        if attribute.storage is Storage.FLOAT:
+            return self._folder.cast_text(constant.value, "DOUBLE")
+        return constant
 
     def _wrapped(
         self, attribute: Attribute, wrapper: Any, operator: str, constant: Constant

@@ -57,7 +57,6 @@ class Scan:
 
         prune            further conditions, without the time range
         exact, decided   the time range alone, or with ``prune``, decides which events pass
-        passing          else the deciding condition, if known
         applied          the scan must apply ``prune`` itself, as nothing above does
         limit            events after which it may stop
     """
@@ -71,7 +70,6 @@ class Scan:
     decided: bool = False
     applied: bool = False
     limit: int | None = None
-    passing: Prune | None = None
 
 
 @dataclass(frozen=True)

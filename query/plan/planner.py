@@ -3,8 +3,7 @@
 A plan uses one snapshot per stream and one ``now()``, as does its run.
 
 Conditions imply a scan's time range and pruning; the executor evaluates them again.  A limit is
-pushed only if the time range is the whole condition.  Remainders prune no block; they are in
-``Scan.passing`` for users who need to know which events pass.
+pushed only if the time range is the whole condition.
 
 A server runs queries without a thread if they are estimated to take about a millisecond.  For tree
 aggregates: two zones of 512 events in each tree with a border of the range (at most two base
@@ -27,15 +26,15 @@ from ...core.times import half_open
 from ...errors import SqlError
 from ...schema import Storage, StreamSchema
 from ...store.layout import ZONE_EVENTS
-from ...store.prune import AllOf, AnyOf, IsNull, Prune, Range, Remainder
+from ...store.prune import AllOf, AnyOf, IsNull, Prune, Range
 from ...store.snapshot import Snapshot
 from ..binding.binder import conjuncts
 from ..binding.from_operator import Binders, BoundOperator
 from ..binding.scope import Condition, Names, Site
 from ..conditions.constants import Folder, Kind
-from ..conditions.exact_filters import has_exact_filter
 from ..conditions.predicates import Compiled, PredicateCompiler, all_of
 from ..conditions.ranges import only_time, tail_start, time_bounds
+from ..conditions.row_filters import has_row_truths
 from ..contract.cancellation import QueryControl
 from ..contract.catalog import Catalog
 from ..relational.interface import RelationalExecutor, RelationalQuery
@@ -54,18 +53,12 @@ def plan_scan(site: Site, names: Names, folder: Folder) -> Scan:
     schema = site.schema
     assert schema is not None
     parts = [_compiled(site, condition, schema, names, folder) for condition in site.conditions]
-    whole = all_of(parts)
-    low, high = time_bounds(whole.prune, schema.time)
-    exact = _covers_where(site) and all(
-        part.exact and only_time(part.prune, schema.time) for part in parts
-    )
-    decided = exact or (_covers_where(site) and all(part.exact for part in parts))
-    known = _without_remainders(whole.prune)
-    prune = None if exact else _without_time(known, schema)
-    if known == whole.prune:
-        return Scan(site.name, schema, low, high, prune, exact, decided)
-    passing = whole.prune if decided else None
-    return Scan(site.name, schema, low, high, prune, passing=passing, exact=False)
+    whole = all_of(parts).prune
+    low, high = time_bounds(whole, schema.time)
+    decided = _covers_where(site) and all(part.exact for part in parts)
+    exact = decided and all(only_time(part.prune, schema.time) for part in parts)
+    prune = None if exact else _without_time(whole, schema)
+    return Scan(site.name, schema, low, high, prune, exact, decided)
 
 
 def _compiled(
@@ -81,7 +74,7 @@ def _compiled(
         nullable = nullable or use.nullable
         return str(use.attribute)
 
-    compiled = PredicateCompiler(schema, folder, column_of, remainders=True).compile(condition.node)
+    compiled = PredicateCompiler(schema, folder, column_of).compile(condition.node)
     if nullable and condition.where:
         # an outer join adds NULLs: only conditions that reject them count
         compiled = PredicateCompiler(schema, folder, column_of, missing=True).compile(
@@ -117,20 +110,6 @@ def _covers_where(site: Site) -> bool:
     return site.covered
 
 
-def _without_remainders(prune: Prune | None) -> Prune | None:
-    if isinstance(prune, Remainder):
-        return None
-    if isinstance(prune, AllOf | AnyOf):
-        items = [_without_remainders(item) for item in prune.items]
-        kept = tuple(item for item in items if item is not None)
-        if len(kept) == len(items):
-            return AllOf(kept) if isinstance(prune, AllOf) else AnyOf(kept)
-        if isinstance(prune, AnyOf) or not kept:
-            return None
-        return kept[0] if len(kept) == 1 else AllOf(kept)
-    return prune
-
-
 def _without_time(prune: Prune | None, schema: StreamSchema) -> Prune | None:
     items = prune.items if isinstance(prune, AllOf) else () if prune is None else (prune,)
     kept = tuple(
@@ -143,7 +122,7 @@ def _without_time(prune: Prune | None, schema: StreamSchema) -> Prune | None:
 
 def passing_scan(scan: Scan, rows: RowLimit | None, folder: Folder) -> tuple[Scan, int] | None:
     """A scan whose rows are the result, and the number to skip; None if the executor is needed."""
-    if not scan.decided or not has_exact_filter(scan.prune, scan.schema):
+    if not scan.decided or not has_row_truths(scan.prune, scan.schema):
         return None
     limit, skip = None, 0
     if rows is not None:

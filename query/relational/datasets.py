@@ -17,8 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from ...store.prune import RowFilter
+from ..conditions.pushed_filters import read_filter
+from ..conditions.row_filters import ExpressionFilter
 from ..contract.cancellation import QueryControl
-from .scans import FailureBox, ReadFilter, Scannable, ScanRequest
+from .scans import FailureBox, Scannable, ScanRequest
 
 
 class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]
@@ -38,20 +41,21 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]
         **_: Any,
     ) -> _Scanner:
         """Start a scan; DuckDB calls it each time the query reads the relation."""
-        request = ScanRequest(columns, filter)
-        self.requests.append(request)
         schema = self._relation.schema
+        passing = None if filter is None else ExpressionFilter.of(filter, schema.names)
+        request = ScanRequest(columns, passing)
+        self.requests.append(request)
         if columns is not None:
             schema = pa.schema([schema.field(name) for name in columns])
         return _Scanner(schema, lambda: self._batches(request))
 
     def narrowed(
-        self, columns: list[str], needed: list[str], text: str | None, read: ReadFilter
+        self, columns: list[str], needed: list[str], text: str | None
     ) -> tuple[bool, Iterator[pa.RecordBatch]]:
         """Start a scan with a filter as text.  Returns whether it was applied, and batches: of
         ``columns`` of exactly the passing rows, else of ``needed`` columns and at least these rows.
         """
-        filter, applied = read(text, self._relation.schema)
+        filter, applied = read_filter(text, self._relation.schema)
         request = ScanRequest(columns if applied else needed, filter)
         self.requests.append(request)
         return applied, self._batches(request)
@@ -89,7 +93,7 @@ class _NoRows:
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
 
-    def scan(self, columns: Sequence[str] | None, filter: pc.Expression | None) -> Iterator[Any]:
+    def scan(self, columns: Sequence[str] | None, filter: RowFilter | None) -> Iterator[Any]:
         return iter(())
 
 

@@ -28,7 +28,7 @@ from ...isolation.region import Region
 from ..contract.cancellation import QueryControl
 from .datasets import ScanDataset
 from .interface import Answer, RelationalExecutor, RelationalQuery, translated
-from .scans import SPILL_BYTES, Failure, ReadFilter
+from .scans import SPILL_BYTES, Failure
 
 CREDIT_MAX = 64
 SMALL_ROWS = 4096
@@ -61,14 +61,11 @@ def pool_of_queries(memory_bytes: int, threads: int, leases_max: int = 500) -> P
 
 
 class IsolatedExecutor(RelationalExecutor):
-    """DuckDB for one database, in workers of ``pool``, which is closed with it.  ``read_filter``
-    parses the filters that workers push down as text.
-    """
+    """DuckDB for one database, in workers of ``pool``, which is closed with it."""
 
-    def __init__(self, pool: Pool, read_filter: ReadFilter) -> None:
+    def __init__(self, pool: Pool) -> None:
         super().__init__()
         self.pool = pool
-        self._read_filter = read_filter
         self._habits = Habits()
         self._closed = threading.Event()
 
@@ -139,7 +136,7 @@ class IsolatedExecutor(RelationalExecutor):
         habits: Habits | None = None,
         **more: Any,
     ) -> _WorkerQuery:
-        job = _WorkerQuery(self.pool, self._read_filter, query, habits)
+        job = _WorkerQuery(self.pool, query, habits)
         try:
             job.begin(what, given, **more)
         except BaseException:
@@ -222,12 +219,9 @@ def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class _WorkerQuery:
-    def __init__(
-        self, pool: Pool, read_filter: ReadFilter, query: RelationalQuery, habits: Habits | None
-    ) -> None:
+    def __init__(self, pool: Pool, query: RelationalQuery, habits: Habits | None) -> None:
         self._query = query
         self._relations = cast("Mapping[str, ScanDataset]", query.relations)
-        self._read_filter = read_filter
         self._habits = habits
         self._scans: dict[int, _Scan] = {}
         self._region: Region | None = None
@@ -338,7 +332,7 @@ class _WorkerQuery:
         self._start(number, str(message["relation"]), _Request(columns, needed, text))
 
     def _start(self, number: int, relation: str, asked: _Request) -> None:
-        applied, batches = self._relations[relation].narrowed(*asked, self._read_filter)
+        applied, batches = self._relations[relation].narrowed(*asked)
         self._scans[number] = _Scan(relation, batches, applied)
         self._asked[relation] = asked
 

@@ -5,14 +5,13 @@ Apart from ``datasets``, which imports Arrow's dataset library: many queries nev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-ReadFilter = Callable[[str | None, pa.Schema], tuple[pc.Expression | None, bool]]
-"""Parses a filter's text; returns the part it understands, and whether that is all of it."""
+if TYPE_CHECKING:
+    from ...store.prune import RowFilter
 
 BATCH_ROWS = 65_536
 
@@ -43,7 +42,7 @@ class ScanRequest:
 
     __slots__ = ("columns", "filter", "rows", "seconds")
 
-    def __init__(self, columns: list[str] | None, filter: pc.Expression | None) -> None:
+    def __init__(self, columns: list[str] | None, filter: RowFilter | None) -> None:
         self.columns = columns
         self.filter = filter
         self.rows = 0
@@ -56,9 +55,9 @@ class Scannable(Protocol):
         """All columns."""
 
     def scan(
-        self, columns: Sequence[str] | None, filter: pc.Expression | None
+        self, columns: Sequence[str] | None, filter: RowFilter | None
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of the columns, in this order, of the rows for which the filter is true."""
+        """Batches of the columns, in this order, of the rows that pass the filter."""
 
 
 class Scanned(Protocol):

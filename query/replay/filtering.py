@@ -19,13 +19,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 
 from ...indexes.opened import RunsChanged
 from ...indexes.stream_indexes import StreamIndexes
 from ...schema import StreamSchema
-from ...store.prune import AllOf, Never, Prune
+from ...store.prune import AllOf, Never, Prune, RowFilter
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..conditions.constants import Folder
@@ -62,7 +61,7 @@ class FilterPlan:
         low: int,
         high: int,
         columns: Sequence[str] | None,
-        filter: pc.Expression | None,
+        filter: RowFilter | None,
         limit: int | None,
         metrics: ScanMetrics,
         check: Callable[[], None],
@@ -73,8 +72,8 @@ class FilterPlan:
         assert timeline is not None
         assert intervals is not None
         wanted = schema.select(columns)
-        text = "" if filter is None else str(filter)
-        needed = wanted + [n for n in schema.names if n not in wanted and n in text]
+        read = () if filter is None else filter.columns
+        needed = wanted + [name for name in read if name not in wanted]
         with_time = needed if schema.time in needed else [*needed, schema.time]
         pieces = read_spans(
             self.snapshot, timeline, replace(intervals, before=0, after=0), with_time, metrics,
@@ -84,7 +83,7 @@ class FilterPlan:
         for batch, _ in pieces:
             kept = _within(batch, with_time.index(schema.time), low, high)
             if filter is not None and kept.num_rows:
-                kept = kept.filter(filter)
+                kept = filter(kept)
             if not kept.num_rows:
                 continue
             if remaining is not None:

@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...core.ownership import LOADING
 from ...core.times import half_open
 from ...store.aggregates import LightweightAggregates
-from ...store.prune import AllOf, Prune
+from ...store.prune import AllOf, Prune, RowFilter
 from ...store.segment import ScanMetrics
 from ..binding.tree_aggregates import one_row, one_row_schema, result_table
-from ..conditions.exact_filters import exact_filter
 from ..conditions.pushed_filters import Split, split_filter
 from ..conditions.ranges import TICK_MAX, TICK_MIN, describe, range_text
+from ..conditions.row_filters import PredicateFilter
 from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator, Regions
 from ..plan.nodes import Scan, TreeAggregate
@@ -56,11 +55,11 @@ class StreamRelation:
         return self._snapshot.schema.arrow
 
     def scan(
-        self, columns: Sequence[str] | None, filter: pc.Expression | None
+        self, columns: Sequence[str] | None, filter: RowFilter | None
     ) -> Iterator[pa.RecordBatch]:
         if self._node.applied:
             assert filter is None  # no operator above could push one
-            rest = exact_filter(self._node.prune or AllOf(()), self._snapshot.schema)
+            rest = PredicateFilter(self._node.prune or AllOf(()), self._snapshot.schema)
             split = Split(TICK_MIN, TICK_MAX, None, rest)
         else:
             split = split_filter(filter, self._snapshot.schema)
@@ -165,11 +164,11 @@ class AggregateRelation:
         return self._snapshot.aggregate(self._node.attributes, start, end, metrics=self._metrics)
 
     def scan(
-        self, columns: Sequence[str] | None, filter: pc.Expression | None
+        self, columns: Sequence[str] | None, filter: RowFilter | None
     ) -> Iterator[pa.RecordBatch]:
         batch = one_row(self._node.calls, self._answer(), self._node.scan.schema.time)
         if filter is not None:
-            batch = batch.filter(filter)
+            batch = filter(batch)
         yield batch if columns is None else batch.select(list(columns))
 
     def table(self) -> pa.Table:
@@ -220,18 +219,17 @@ class OperatorRelation:
             return self._relation.schema
 
     def scan(
-        self, columns: Sequence[str] | None, filter: pc.Expression | None
+        self, columns: Sequence[str] | None, filter: RowFilter | None
     ) -> Iterator[pa.RecordBatch]:
         if filter is None:
             yield from self._batches(columns)
             return
         wanted = list(self.schema.names if columns is None else columns)
-        text = str(filter)
-        needed = wanted + [n for n in self.schema.names if n not in wanted and n in text]
+        needed = wanted + [name for name in filter.columns if name not in wanted]
         for batch in self._batches(needed):
-            kept = batch.filter(filter)
-            if kept.num_rows:
-                yield kept.select(wanted)
+            passing = filter(batch)
+            if passing.num_rows:
+                yield passing.select(wanted)
 
     def operator(self, executor: dict[str, Any], figures: bool) -> Operator:
         with evaluated_by(*self._by):

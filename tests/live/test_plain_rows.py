@@ -34,16 +34,18 @@ VALUES: dict[str, list[Any]] = {
 }
 PLAIN = [
     "x < 0.1", "x <= 0.1", "x > 0.1", "x >= 0.1", "x = 0.1", "0.1 < x", "x < -0.0", "x > 1e299",
-    "x = 0", "x BETWEEN 0 AND 0.3", "x < y", "x >= y", "x = y", "x <> y", "n > 1", "n >= 1.5",
+    "x = 0", "x BETWEEN 0 AND 0.3", "n > 1", "n >= 1.5",
     "n < 1.5", "n = 2", "n BETWEEN -1 AND 2", "small < 1 AND n > 0", "flag", "(x < 0.3) AND (flag)",
     "kind = 'a'", "kind <> 'a'", "kind IN ('a', 'it''s')", "kind NOT IN ('a', '')",
     "NOT kind = 'a'", "kind IS NULL", "x IS NOT NULL", "NOT (b IS NULL)", "t IS NULL",
     "s.x < 0.3 AND s.kind = 'a'", "X < 0.3", "x < 1 AND x > -1 AND kind <> 'b' AND n IS NOT NULL",
+    "x < 0.1 OR n = 1", "n <> 1", "kind < 'b'", "at > TIMESTAMP '2001-01-01'", "n = '1'",
+    "(x) < 0.3", "kind IN ('a', NULL)", "NOT (x < 0.1)", "n IN (1, 2)", "n % 2 = 1", "t < 90",
+    "t BETWEEN 20 AND 90 AND (flag OR kind NOT IN ('a', 'b', 'ä'))", "true", "false",
 ]  # fmt: skip
 OTHER = [
-    "x < 0.1 OR n = 1", "n <> 1", "x + 1 < 2", "abs(x) < 1", "kind LIKE 'a%'", "kind < 'b'",
-    "single < 0.1", "at > TIMESTAMP '2001-01-01'", "n = '1'", "(x) < 0.3", "kind IN ('a', n)",
-    "kind IN ('a', NULL)", "NOT (x < 0.1)", "b = 'a'", "x IS NOT DISTINCT FROM y", "n IN (1, 2)",
+    "x < y", "x >= y", "x = y", "x + 1 < 2", "abs(x) < 1", "kind LIKE 'a%'", "single < 0.1",
+    "kind IN ('a', n)", "b = 'a'", "x IS NOT DISTINCT FROM y",
 ]  # fmt: skip
 
 

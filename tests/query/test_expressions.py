@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from chronicle.query.conditions.pushed_filters import split_filter
+from chronicle.query.conditions.pushed_filters import Split, split_filter
 from chronicle.query.conditions.ranges import TICK_MAX, TICK_MIN
+from chronicle.query.conditions.row_filters import ExpressionFilter, PredicateFilter
 from chronicle.schema import StreamSchema
 from chronicle.store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Range
 
@@ -86,6 +87,10 @@ def satisfies(row: dict, prune: object) -> bool:
     )
 
 
+def split(whole: pc.Expression, schema: StreamSchema = SCHEMA) -> Split:
+    return split_filter(ExpressionFilter.of(whole, schema.names), schema)
+
+
 def comparison(pick: random.Random) -> pc.Expression:
     name = pick.choice(ARROW.names)
     value = {
@@ -127,52 +132,52 @@ def expression(pick: random.Random, depth: int = 0) -> pc.Expression:
 @pytest.mark.parametrize("seed", range(300))
 def test_the_parts_say_what_the_whole_said(seed):
     whole = expression(random.Random(seed))
-    split = split_filter(whole, SCHEMA)
+    found = split(whole)
     wanted = BATCH.filter(whole)
     ticks = BATCH.column("t").cast(pa.int64())
     in_range = pc.and_(
-        pc.greater_equal(ticks, pa.scalar(split.low, pa.int64())),
-        pc.less_equal(ticks, pa.scalar(split.high, pa.int64())),
+        pc.greater_equal(ticks, pa.scalar(found.low, pa.int64())),
+        pc.less_equal(ticks, pa.scalar(found.high, pa.int64())),
     )
     got = BATCH.filter(in_range)
-    if split.rest is not None:
-        got = got.filter(split.rest)
+    if found.rest is not None:
+        got = found.rest(got)
     assert repr(got.to_pylist()) == repr(wanted.to_pylist()), str(whole)
-    if split.prune is not None:
-        kept = {i for i, row in enumerate(ROWS_AS_PYTHON) if satisfies(row, split.prune)}
+    if found.prune is not None:
+        kept = {i for i, row in enumerate(ROWS_AS_PYTHON) if satisfies(row, found.prune)}
         marked = BATCH.append_column("row", pa.array(range(ROWS)))
         assert set(marked.filter(whole).column("row").to_pylist()) <= kept, str(whole)
 
 
 def test_most_expressions_are_understood():
-    splits = [split_filter(expression(random.Random(seed)), SCHEMA) for seed in range(300)]
+    splits = [split(expression(random.Random(seed))) for seed in range(300)]
     useful = [s for s in splits if s.prune is not None or (s.low, s.high) != (TICK_MIN, TICK_MAX)]
     assert len(useful) > 150
 
 
 def test_a_range_of_time_leaves_nothing_to_filter():
     low, high = EPOCH, EPOCH + dt.timedelta(seconds=1)
-    split = split_filter((pc.field("t") >= low) & (pc.field("t") < high), SCHEMA)
-    assert (split.low, split.high, split.prune, split.rest) == (0, 999, None, None)
+    found = split((pc.field("t") >= low) & (pc.field("t") < high))
+    assert (found.low, found.high, found.prune, found.rest) == (0, 999, None, None)
 
 
 def test_a_range_of_time_beside_a_condition_leaves_the_condition():
-    split = split_filter((pc.field("t") >= EPOCH) & (pc.field("n") > 5), SCHEMA)
-    assert (split.low, split.high) == (0, TICK_MAX)
-    assert split.prune == Range("n", 6, None)
-    assert str(split.rest) == "(n > 5)"
+    found = split((pc.field("t") >= EPOCH) & (pc.field("n") > 5))
+    assert (found.low, found.high) == (0, TICK_MAX)
+    assert found.prune == Range("n", 6, None)
+    assert found.rest == PredicateFilter(Range("n", 6, None), SCHEMA)
 
 
 def test_lists_of_values_become_ranges():
     listed = pc.field("n").isin([1, 5])
     guarded = pc.if_else(pc.field("n").is_valid(), listed, pc.scalar(pa.scalar(None, pa.bool_())))
     for whole in (listed, guarded):
-        split = split_filter(whole, SCHEMA)
-        assert split.prune == AnyOf((Range("n", 1, 1), Range("n", 5, 5)))
-        assert split.rest is not None
-    assert split_filter(~guarded, SCHEMA).prune is not None
-    assert split_filter(~listed, SCHEMA).prune is None  # it holds for null
-    assert split_filter(pc.field("n").isin([1, None]), SCHEMA).prune is None
+        found = split(whole)
+        assert found.prune == AnyOf((Range("n", 1, 1), Range("n", 5, 5)))
+        assert found.rest is not None
+    assert split(~guarded).prune is not None
+    assert split(~listed).prune is None  # it holds for null
+    assert split(pc.field("n").isin([1, None])).prune is None
 
 
 @pytest.mark.parametrize(
@@ -185,19 +190,28 @@ def test_lists_of_values_become_ranges():
     ],
 )
 def test_what_is_not_understood_stays_whole(whole):
-    split = split_filter(whole, SCHEMA)
-    assert (split.low, split.high, split.prune) == (TICK_MIN, TICK_MAX, None)
-    assert str(split.rest) == str(whole)
+    found = split(whole)
+    assert (found.low, found.high, found.prune) == (TICK_MIN, TICK_MAX, None)
+    assert str(found.rest.expression) == str(whole)
 
 
-@pytest.mark.parametrize("name", ["and", "a b", "true", "n)", "is_valid"])
-def test_names_that_look_like_syntax_leave_everything_whole(name):
+@pytest.mark.parametrize("name", ["a b", "n)", "1a"])
+def test_names_that_are_no_words_leave_everything_whole(name):
     schema = StreamSchema(pa.schema([("t", pa.int64()), (name, pa.int64())]), "t")
     whole = pc.field("t") > 5
-    assert str(split_filter(whole, schema).rest) == str(whole)
+    assert str(split(whole, schema).rest.expression) == str(whole)
+
+
+@pytest.mark.parametrize("name", ["and", "true", "is_valid", "time", "null", "class", "c0", "e"])
+def test_names_that_look_like_syntax_are_columns(name):
+    schema = StreamSchema(pa.schema([("t", pa.int64()), (name, pa.int64())]), "t")
+    found = split((pc.field("t") > 5) & (pc.field(name) == 3), schema)
+    read = (6, Range(name, 3, 3))
+    assert (found.low, found.prune) in (read, (TICK_MIN, None))
+    assert (found.low, found.prune) == read or name == "and"
 
 
 def test_text_that_looks_like_syntax_is_text():
     text = 'x") or (n > 5'
-    split = split_filter(pc.field("s") == text, SCHEMA)
-    assert split.prune == Range("s", text, text)
+    found = split(pc.field("s") == text)
+    assert found.prune == Range("s", text, text)

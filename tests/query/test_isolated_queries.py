@@ -30,7 +30,6 @@ from chronicle.errors import (
 )
 from chronicle.isolation import pool as pools
 from chronicle.isolation.pool import Pool, PoolSpec, WorkerLease, open_pool
-from chronicle.query.conditions.pushed_filters import read_filter
 from chronicle.query.contract.cancellation import Cancellation, QueryControl
 from chronicle.query.relational import evaluation
 from chronicle.query.relational.interface import RelationalQuery
@@ -374,7 +373,7 @@ def strange() -> Iterator[None]:
 )
 def test_a_worker_that_was_taken_over_costs_one_query(strange: None, mode: str) -> None:
     pool = open_pool(PoolSpec("strange_worker", 64 << 20, 128 << 20, options=(("mode", mode),)))
-    executor = IsolatedExecutor(pool, read_filter)
+    executor = IsolatedExecutor(pool)
     try:
         with pytest.raises(WorkerLost):
             list(executor.run(RelationalQuery("SELECT 1", control=QueryControl())).batches)

@@ -17,8 +17,8 @@ import pytest
 import chronicle
 from chronicle.query import modification
 from chronicle.query.conditions.constants import Folder
-from chronicle.query.conditions.exact_filters import columns_of, has_row_truths, row_truths
 from chronicle.query.conditions.predicates import Compiled, PredicateCompiler
+from chronicle.query.conditions.row_filters import columns_of, has_row_truths, row_truths
 from chronicle.query.sql.dialect import parse_predicate, to_text
 from chronicle.schema import StreamSchema
 from chronicle.store.prune import Remainder
@@ -50,7 +50,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looked]:
 
         def look(predicate: str) -> Compiled:
             compiler = PredicateCompiler(
-                schema, folder, lambda c: c.name if c.name in schema else None, remainders=True
+                schema, folder, lambda c: c.name if c.name in schema else None
             )
             return compiler.compile(parse_predicate(predicate))
 
