@@ -19,7 +19,7 @@ from chronicle.live import situation_form
 from chronicle.live.forms import OneStream
 from chronicle.live.situation_form import SituationForm
 from chronicle.store import Store
-from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 
 from ..rounds import rounds
 

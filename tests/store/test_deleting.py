@@ -29,9 +29,9 @@ from chronicle.store.deleting import Choice
 from chronicle.store.deletions import DeletedEvents, KnownDeletion, KnownDeletions, write_deletion
 from chronicle.store.dictionary import DictionaryBuilder
 from chronicle.store.lock import ReaderLease
-from chronicle.store.memory_files import CrashMode, MemoryFiles
 from chronicle.store.pins import Pin, pin_stream
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import CrashMode, MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
 OPTIONS = StreamOptions(

@@ -20,8 +20,8 @@ from chronicle.store.columns import ColumnView
 from chronicle.store.deleting import without_rows
 from chronicle.store.deletions import DeletedEvents
 from chronicle.store.lent_memory import Lender, lending, lent
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.packing import pooled
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 
 TYPES: list[tuple[pa.DataType, Any]] = [

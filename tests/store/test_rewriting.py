@@ -17,9 +17,9 @@ from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Snapshot, Store, StreamOptions, compaction, deleting
 from chronicle.store.compaction import LeafLine
 from chronicle.store.deleting import Choice
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.segment import TICK_MAX, TICK_MIN
 from chronicle.store.segment_writer import BULK_LEAVES, SegmentWriter
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import PATIENCE_S
 from chronicle.tests.rounds import rounds
 
