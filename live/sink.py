@@ -22,7 +22,7 @@ The recent output of a query is cached, by identity, to avoid reading the sink::
 From ``Recollection.since`` on the cache equals the sink; a restart, a failure or any other change
 of the sink invalidates it.  Retracted rows stay until compaction.  Beyond ``ROWS_MAX`` rows the
 earlier half is dropped; the queries of a store share ``BYTES_MAX`` (LRU).  With ``store = false`` a
-sink is in memory.
+sink is in a temporary directory.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from ..query.contract.catalog import LiveRequest
 from ..query.sql.dialect import error_at
 from ..schema import StreamSchema
 from ..store import EventStream, Snapshot, Store, StreamOptions, StreamReader
-from ..store.memory_files import MemoryFiles
+from ..store.files import ScratchFiles
 from ..store.prune import AllOf, Prune, Range
 from ..store.tail import ticks_of_column
 from .analysis import Analysed
@@ -642,7 +642,7 @@ def wrong(request: LiveRequest, what: str) -> ChronicleError:
 class Sinks:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._memory: Store | None = None
+        self._scratch: Store | None = None
         self._budget = RecollectionBudget()
         self._lock = threading.Lock()
 
@@ -669,20 +669,20 @@ class Sinks:
         schema = sink_schema(found.time, found.fields, revokes=definition.revokes, shared=False)
         self.drop_passing(definition.name)
         with self._lock:
-            if self._memory is None:
-                self._memory = Store.open("live", files=MemoryFiles())
-            stream = self._memory.create_stream(definition.name, schema, PASSING, owner=OWNER)
+            if self._scratch is None:
+                self._scratch = Store.open("live", files=ScratchFiles())
+            stream = self._scratch.create_stream(definition.name, schema, PASSING, owner=OWNER)
         return Sink(stream, definition.name, definition.columns)
 
     def drop_passing(self, name: str) -> None:
         with self._lock:
-            if self._memory is not None and name in self._memory.streams():
-                self._memory.drop_stream(name)
+            if self._scratch is not None and name in self._scratch.streams():
+                self._scratch.drop_stream(name)
 
     def close(self) -> None:
         with self._lock:
-            if self._memory is not None:
-                self._memory.close()
+            if self._scratch is not None:
+                self._scratch.close()
 
     def _writer(self, name: str) -> EventStream:
         found = self._store.stream(name)

@@ -28,7 +28,6 @@ from ..core.times import INT64_MAX, INT64_MIN, half_open, time_text
 from ..errors import AttributeNotFound, InvalidData, SchemaMismatch, SqlError
 from ..schema import StreamSchema
 from ..store.deleting import Change, Choice
-from ..store.lent_memory import Lender, lending
 from ..store.prune import Prune
 from ..store.recent import BatchSnapshot
 from ..store.snapshot import Snapshot
@@ -140,17 +139,11 @@ class Deletion:
         schema, time = self.schema, self.schema.time
         columns = list(dict.fromkeys([time, *columns_of(passing)]))
 
-        lender = Lender()
-
         def look(part: tuple[int | None, int | None], check: Check) -> Done[Looked]:
             batches = snapshot.scan(*part, columns, dictionary=True, check=check)
-            with lending(lender):
-                return Done(
-                    [
-                        (ticks_of(each, schema), row_truths(passing, each, schema))
-                        for each in batches
-                    ]
-                )
+            return Done(
+                [(ticks_of(each, schema), row_truths(passing, each, schema)) for each in batches]
+            )
 
         events = snapshot.aggregate((), start, end).count
         parts = snapshot.ranges(1 + events // PART_EVENTS, start, end)

@@ -78,10 +78,10 @@ def replaced_range(options: Options, schema: StreamSchema) -> Over:
 
 def _range_of(predicate: str, schema: StreamSchema) -> Over:
     from ..store import Store
-    from ..store.memory_files import MemoryFiles
+    from ..store.files import ScratchFiles
     from .queries import PinnedCatalog, query_engine
 
-    with Store.open("memory", files=MemoryFiles()) as store:
+    with Store.open("scratch", files=ScratchFiles()) as store:
         store.create_stream("stream", schema)
         with query_engine(PinnedCatalog(store, empty=True)) as engine:
             return engine.time_range("stream", predicate)

@@ -1,12 +1,11 @@
 """The store: event streams in append-only TAB+-trees.  Reading order, bottom up:
 
 *The disk:* ``progress`` (of long operations), ``file_contract`` (interface, atomic replacement),
-``files`` (real; read planning), ``memory_files`` (power cut model), ``object_store`` (S3 or
-directory; O_DIRECT), ``cold_file`` (moved segments).
+``files`` (real; read planning), ``object_store`` (S3 or directory), ``cold_file`` (moved segments).
 
-*One block:* ``layout`` (constants), ``block`` (framing), ``lent_memory`` (buffer pool), ``packing``
-(integers), ``aggregates`` (monoid), ``columns`` (chunks, partial checksums), ``dictionary``
-(strings), ``prune`` (predicate pushdown).
+*One block:* ``layout`` (constants), ``block`` (framing), ``packing`` (integers), ``aggregates``
+(monoid), ``columns`` (chunks, partial checksums), ``dictionary`` (strings), ``prune`` (predicate
+pushdown).
 
 *One tree:* ``leaf``, ``node``, ``segment_writer`` (write-behind), ``evolution`` (of schemas, on
 read), ``segment_list`` (entries), ``segment_file`` (mapping; limit of open files), ``sealed_tree``

@@ -22,40 +22,21 @@ small segments before the horizon is joined with what is being rewritten. ::
 A fold has inputs, outputs and a policy; deletes, updates and range replacements (``deleting``)
 override the policy.
 
-Rewriting (``write_group``) merges adjacent base segments with late events, without removed ones::
-
-    leaves       decoded in threads, in order, a few ahead
-    merged       with late events, if there are any
-    kept         filtered by the fold
-    put          string codes are assigned again, in order
-    threads      encode leaves: zones, packing, compression, checksums
-    writer       writes them in order: positions in the file, nodes
-
-The output equals that of one thread.  Strings stay dictionary-encoded unless late events are merged
-in.  A leaf that loses few events is written as it is: filling it up from the next one would copy
-every event again.  Encoding takes several times as long as writing; its errors are raised by a
-later ``put`` or ``settle``.  At most ``AHEAD`` encoded leaves more than threads, and two decoded
-ones per thread and two more, are in memory, in reused buffers (``lent_memory``).  Groups below
-``SMALL_BYTES`` are rewritten without threads.
+Rewriting (``write_group``) merges adjacent base segments with late events, and filters them by the
+fold.  Strings stay dictionary-encoded unless late events are merged in.  A leaf that loses few
+events is written as it is: filling it up from the next one would copy every event again.
 """
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
-from ..core.threads import Check, Done, Task, in_order
 from ..errors import CorruptStore
 from ..schema import StreamSchema
 from .catalog import StreamManifest
@@ -63,9 +44,6 @@ from .cold_file import ColdFiles
 from .commits import Commits, Edit
 from .deletions import TickRun
 from .draft import seal
-from .layout import ROW_FIRST, ROW_LAST
-from .leaf import EncodedLeaf, LeafReader
-from .lent_memory import Lender, lending
 from .merge import join_late, merge_sources
 from .progress import each
 from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, SegmentView
@@ -89,7 +67,6 @@ class Fold:
     ``cold_bytes``: minimum size of a separate segment for the part before the horizon.
     ``purged``: segments to be rewritten for a dropped, defaulted or widened column.
     ``expires``: drop events before this tick; ``expels``: also rewrite segments for that reason.
-    ``threads``: maximum helper threads; 0 to minimise the load.
     """
 
     schema: StreamSchema
@@ -105,7 +82,6 @@ class Fold:
     expires: int | None = None
     expels: bool = False
     expired: int = 0
-    threads: int = 0
 
     @property
     def keeps_codes(self) -> bool:
@@ -123,40 +99,24 @@ class Fold:
         old = self.expels and self.expires is not None and entry.first < self.expires
         return old or entry.id in self.purged
 
-    @property
-    def in_turn(self) -> bool:
-        """Whether ``left`` must be called batch by batch, in order."""
-        return False
-
     def begun_tick(self, group: Sequence[SegmentEntry]) -> TickRun:
-        """The tick run that precedes a group of base segments, for ``left``."""
+        """The tick run that precedes a group of base segments, for ``rest``."""
         return TickRun()
 
-    def left(
-        self, batch: pa.RecordBatch, before: int, given: bool = False
-    ) -> tuple[pa.RecordBatch, int]:
-        """What is written of base events, and how many are removed or changed.  Thread-safe unless
-        ``in_turn``; ``before`` counts earlier events of the first tick; a ``given`` batch may be
-        reused.
-        """
-        return batch, 0
-
-    def kept(
-        self, batch: pa.RecordBatch, before: int, given: bool = False
-    ) -> tuple[pa.RecordBatch, int, int]:
+    def unexpired(self, batch: pa.RecordBatch, before: int) -> pa.RecordBatch:
+        """What is written of base events; ``before`` counts earlier events of the first tick."""
         old = 0
         if self.expires is not None:
             old = int(ticks_of(batch, self.schema).searchsorted(self.expires))
         if not old:
-            return *self.left(batch, before, given), 0
-        batch = batch.slice(old)  # begins with another tick
-        return *(self.left(batch, 0, given) if batch.num_rows else (batch, 0)), old
-
-    def note(self, gone: int) -> None:
-        """Record events that ``left`` has counted."""
-
-    def note_old(self, old: int) -> None:
+            return self.rest(batch, before)
         self.expired += old
+        batch = batch.slice(old)  # begins with another tick
+        return self.rest(batch, 0) if batch.num_rows else batch
+
+    def rest(self, batch: pa.RecordBatch, before: int) -> pa.RecordBatch:
+        """A batch without removed events, and with changed ones; counts them."""
+        return batch
 
     def ready(self, commits: Commits) -> None:
         """Called before the commit, with the lock held."""
@@ -180,81 +140,28 @@ def events_between(view: SegmentView, first: int, last: int) -> int:
     return int(words[0])
 
 
-AHEAD = 1
-
-
-class LeafLine:
-    """Leaves on their way into a segment; the ``writer`` is used exclusively until ``settle``."""
-
-    def __init__(self, writer: SegmentWriter, pool: Executor | None, threads: int) -> None:
-        self.writer = writer
-        self._pool = pool
-        self._ahead = threads + AHEAD
-        self._waiting: deque[tuple[Future[EncodedLeaf], int]] = deque()
-        self._plain = 0
-        self._row_bytes = plain_row_bytes(writer.schema)
-
-    @property
-    def length(self) -> int:
-        """Bytes of the segment, with plain sizes of leaves that are still being encoded."""
-        return self.writer.length + self._plain
-
-    def put(
-        self, batch: pa.RecordBatch, *, whole_leaves: bool = False, single: bool = False
-    ) -> int:
-        """Append a batch (``single``: as one leaf); returns the events that will be written."""
-        columns = self.writer.columns(batch)
-        rows = batch.num_rows
-        cuts = [0, rows] if single else self.writer.cuts(columns, rows, whole_leaves)
-        for first, end in pairwise(cuts):
-            if self._pool is None:
-                self.writer.place(self.writer.encode(columns, first, end))
-                continue
-            while len(self._waiting) >= self._ahead:
-                self._place()
-            plain = self._row_bytes * (end - first)
-            self._plain += plain
-            run = contextvars.copy_context().run
-            leaf = self._pool.submit(run, self.writer.encode, columns, first, end)
-            self._waiting.append((leaf, plain))
-        return cuts[-1]
-
-    def settle(self) -> None:
-        while self._waiting:
-            self._place()
-
-    def _place(self) -> None:
-        leaf, plain = self._waiting.popleft()
-        self.writer.place(leaf.result())
-        self._plain -= plain
-
-
-SMALL_BYTES = 4 << 20
-
-
 def merge_runs(views: Sequence[SegmentView], writer: SegmentWriter, schema: StreamSchema) -> None:
     sources = [view.scan(schema.names, schema.arrow, TICK_MIN, TICK_MAX) for view in views]
-    line = LeafLine(writer, None, 0)
     carry: list[pa.RecordBatch] = []
     for batch in merge_sources(sources, schema):
-        carry = _write_leaves(line, carry, batch)
-    _write_rest(line, carry)
+        carry = _write_leaves(writer, carry, batch)
+    _write_rest(writer, carry)
 
 
 def _write_leaves(
-    line: LeafLine, carry: list[pa.RecordBatch], batch: pa.RecordBatch
+    writer: SegmentWriter, carry: list[pa.RecordBatch], batch: pa.RecordBatch
 ) -> list[pa.RecordBatch]:
     """Write bulk-sized leaves from carried batches and a new one; returns the rest."""
-    bulk = line.writer.leaf_bytes * BULK_LEAVES
-    step = leaf_events(plain_row_bytes(line.writer.schema), bulk)
+    bulk = writer.leaf_bytes * BULK_LEAVES
+    step = leaf_events(plain_row_bytes(writer.schema), bulk)
     if step <= 2 * batch.num_rows and _fits(batch, step, bulk):
         if carry:
             before = _joined(carry)
             if before.num_rows * BULK_LEAVES < step:  # too small for a separate leaf
                 batch = _joined([before, batch])
             else:
-                line.put(before, single=_fits(before, step, bulk))
-        line.put(batch, single=_fits(batch, step, bulk))
+                writer.write(before, single=_fits(before, step, bulk))
+        writer.write(batch, single=_fits(batch, step, bulk))
         return []
     carry.append(batch)
     rows = sum(piece.num_rows for piece in carry)
@@ -262,14 +169,13 @@ def _write_leaves(
         return carry
     batch = _joined(carry)
     whole = rows // step * step or rows
-    written = line.put(batch.slice(0, whole), whole_leaves=True)
+    written = writer.write(batch.slice(0, whole), whole_leaves=True)
     return [batch.slice(written)] if written < rows else []
 
 
-def _write_rest(line: LeafLine, carry: list[pa.RecordBatch]) -> None:
+def _write_rest(writer: SegmentWriter, carry: list[pa.RecordBatch]) -> None:
     if carry:
-        line.put(_joined(carry))
-    line.settle()
+        writer.write(_joined(carry))
 
 
 def _fits(batch: pa.RecordBatch, step: int, bulk: int) -> bool:
@@ -305,147 +211,67 @@ def write_group(
 ) -> None:
     """Rewrite adjacent base segments (possibly none) with the late events of [first, last]."""
     late = [e for e in fold.runs if e.last >= first and e.first <= last]
-    large = sum(entry.bytes for entry in (*group, *late)) >= SMALL_BYTES
-    threads = fold.threads if large else 0
-
-    kept = _kept(fold, group, late, first, last, threads)
     outputs: list[SegmentEntry] = []
-    line: LeafLine | None = None
+    writer: SegmentWriter | None = None
     carry: list[pa.RecordBatch] = []
-    with ExitStack() as stack:
-        stack.enter_context(lending(Lender()))
-        pool = None
-        stack.callback(kept.close)  # ends its threads
-        if threads:
-            pool = ThreadPoolExecutor(threads, thread_name_prefix="chronicle-leaf")
-            stack.callback(pool.shutdown, wait=True, cancel_futures=True)
-        try:
-            for batch in kept:
-                if stopped():
-                    raise Interrupted
-                if line is None:
-                    line = LeafLine(_new_segment(commits, fold), pool, threads)
-                cold = _before_horizon(fold, line, carry, batch)
-                if cold is not None:
-                    _write_rest(line, [*carry, batch.slice(0, cold)])
-                    carry = []
-                    outputs.append(_seal(commits, fold, line.writer))
-                    line = LeafLine(_new_segment(commits, fold), pool, threads)
-                    batch = batch.slice(cold)
-                carry = _write_leaves(line, carry, batch)
-                if line.length >= commits.options.sealed_bytes:
-                    line.settle()  # usually shorter than estimated
-                    if line.writer.events and line.length >= commits.options.sealed_bytes:
-                        outputs.append(_seal(commits, fold, line.writer))
-                        line = None
-            if carry:
-                line = line or LeafLine(_new_segment(commits, fold), pool, threads)
-            if line is not None:
-                _write_rest(line, carry)
-                outputs.append(_seal(commits, fold, line.writer))
-                line = None
-        finally:
-            if line is not None:
-                line.writer.close()
+    try:
+        for batch in _left(fold, group, late, first, last):
+            if stopped():
+                raise Interrupted
+            if writer is None:
+                writer = _new_segment(commits, fold)
+            cold = _before_horizon(fold, writer, carry, batch)
+            if cold is not None:
+                _write_rest(writer, [*carry, batch.slice(0, cold)])
+                carry = []
+                outputs.append(_seal(commits, fold, writer))
+                writer = _new_segment(commits, fold)
+                batch = batch.slice(cold)
+            carry = _write_leaves(writer, carry, batch)
+            if writer.events and writer.length >= commits.options.sealed_bytes:
+                outputs.append(_seal(commits, fold, writer))
+                writer = None
+        if carry:
+            writer = writer or _new_segment(commits, fold)
+        if writer is not None:
+            _write_rest(writer, carry)
+            outputs.append(_seal(commits, fold, writer))
+            writer = None
+    finally:
+        if writer is not None:
+            writer.close()
     for number, entry in enumerate(group):
         fold.replaced[entry.id] = outputs if number == 0 else []
 
 
-def _kept(
-    fold: Fold,
-    group: Sequence[SegmentEntry],
-    late: Sequence[SegmentEntry],
-    first: int,
-    last: int,
-    threads: int,
-) -> Generator[pa.RecordBatch]:
+def _left(
+    fold: Fold, group: Sequence[SegmentEntry], late: Sequence[SegmentEntry], first: int, last: int
+) -> Iterator[pa.RecordBatch]:
     schema = fold.schema
-    views = [fold.views[entry.id] for entry in group]
-    encoded = fold.keeps_codes and not late  # merging needs plain strings
     run = fold.begun_tick(group)
-    if threads and not late and not fold.in_turn:
-        for batch, gone, old in in_order(_tasks(fold, views, run), threads, None):
-            fold.note(gone)
-            fold.note_old(old)
-            if batch.num_rows:
-                yield batch
-        return
-    base = _decoded(views, schema, encoded, threads)
-    runs = [fold.views[e.id].scan(schema.names, schema.arrow, first, last) for e in late]
-    with closing(base):
-        for batch in merge_sources([base, *runs], schema):
-            batch, gone, old = fold.kept(batch, run.before(ticks_of(batch, schema)))
-            fold.note(gone)
-            fold.note_old(old)
-            if batch.num_rows:
-                yield batch
-
-
-def _decoded(
-    views: Sequence[SegmentView], schema: StreamSchema, encoded: bool, threads: int
-) -> Generator[pa.RecordBatch]:
-    if threads:
-        yield from in_order(
-            (
-                partial(_decode, view, leaf, schema, encoded)
-                for view in views
-                for leaf in _leaves(view, schema)
-            ),
-            threads,
-            None,
+    encoded = fold.keeps_codes and not late  # merging needs plain strings
+    base = (
+        batch
+        for entry in group
+        for batch in fold.views[entry.id].scan(
+            schema.names, schema.arrow, TICK_MIN, TICK_MAX, dictionary=encoded
         )
-        return
-    for view in views:
-        yield from view.scan(schema.names, schema.arrow, TICK_MIN, TICK_MAX, dictionary=encoded)
-
-
-def _leaves(view: SegmentView, schema: StreamSchema) -> Iterator[LeafReader]:
-    for name, pages in view.pages.items():
-        if name in schema and name in view.file.schema:
-            view.file.dictionary(name, pages)
-    return view.leaves(TICK_MIN, TICK_MAX, None, None)
-
-
-def _decode(
-    view: SegmentView, leaf: LeafReader, schema: StreamSchema, encoded: bool, check: Check
-) -> Done[pa.RecordBatch]:
-    check()
-    return Done((view.batch(leaf, 0, leaf.events, schema.names, schema.arrow, encoded),))
-
-
-def _tasks(
-    fold: Fold, views: Sequence[SegmentView], run: TickRun
-) -> Iterator[Task[tuple[pa.RecordBatch, int, int]]]:
-    schema = fold.schema
-
-    def left(
-        view: SegmentView, leaf: LeafReader, before: int, check: Check
-    ) -> Done[tuple[pa.RecordBatch, int, int]]:
-        (batch,) = _decode(view, leaf, schema, fold.keeps_codes, check).found
-        return Done((fold.kept(batch, before, given=True),))
-
-    previous: LeafReader | None = None
-    for view in views:
-        for leaf in _leaves(view, schema):
-            tick = int(leaf.zones[ROW_FIRST, 0])
-            if previous is not None and previous.zones[ROW_LAST, -1] == tick:
-                run.before(previous.ticks())  # rare: a tick that spans leaves
-            elif previous is not None:
-                run = TickRun()
-            yield partial(left, view, leaf, run.so_far(tick))
-            previous = leaf
+    )
+    runs = [fold.views[e.id].scan(schema.names, schema.arrow, first, last) for e in late]
+    for batch in merge_sources([base, *runs], schema):
+        batch = fold.unexpired(batch, run.before(ticks_of(batch, schema)))
+        if batch.num_rows:
+            yield batch
 
 
 def _before_horizon(
-    fold: Fold, line: LeafLine, carry: list[pa.RecordBatch], batch: pa.RecordBatch
+    fold: Fold, writer: SegmentWriter, carry: list[pa.RecordBatch], batch: pa.RecordBatch
 ) -> int | None:
     if fold.horizon is None:
         return None
     ticks = ticks_of(batch, fold.schema)
     if ticks[-1] < fold.horizon:
         return None
-    line.settle()
-    writer = line.writer
     if writer.length < fold.cold_bytes:
         return None
     newest = int(ticks_of(carry[-1], fold.schema)[-1]) if carry else writer.last

@@ -19,18 +19,12 @@ cut where the range begins, so that they fit in between.
 
 Limits: one delete, update or compaction at a time.  Needs free space for the rewritten segments.
 An update cannot change the time of an event.
-
-Rows are removed from a batch by copying the ranges between them, without testing each row: of
-fixed-width columns without nulls and of dictionary codes, in place if ``given`` in lent memory;
-other columns are filtered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from threading import Thread
 from typing import Protocol
 
 import numpy as np
@@ -38,89 +32,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.native import kernel
-from ..core.threads import processors
 from ..errors import ResourceLimit
 from .catalog import StreamManifest
 from .commits import Commits, Edit
 from .compaction import ATTEMPTS, Fold, active_first, events_between, rewritten, show, spill
 from .deletions import DeletedEvents, TickRun, write_deletion
 from .draft import seal
-from .lent_memory import is_lent
-from .packing import pooled
+from .duplicates import without
 from .recent import LargeCommit
 from .segment import TICK_MAX
 from .segment_list import SegmentEntry
 from .snapshot import Snapshot, StreamState
 from .tail import ticks_of
 from .tap import Arrival, Spans, united
-
-_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-
-
-@kernel
-def _copy_between(values, places, out):  # type: ignore[no-untyped-def]
-    """Copy all values except those at ascending places; ``out`` may alias ``values``."""
-    first = 0
-    at = 0
-    for k in range(places.size + 1):
-        end = places[k] if k < places.size else values.size
-        source = values[first:end]
-        target = out[at : at + source.size]
-        for i in range(source.size):
-            target[i] = source[i]
-        at += source.size
-        first = end + 1
-
-
-def without_rows(
-    batch: pa.RecordBatch, places: npt.NDArray[np.int64], *, given: bool = False
-) -> pa.RecordBatch:
-    """A batch without ascending rows; a ``given`` batch's memory may be overwritten."""
-
-    @cache
-    def mask() -> pa.Array:
-        kept = np.ones(batch.num_rows, np.bool_)
-        kept[places] = False
-        return pa.array(kept)
-
-    arrays = [_left(column, places, mask, given) for column in batch.columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
-
-
-def _left(
-    column: pa.Array, places: npt.NDArray[np.int64], mask: Callable[[], pa.Array], given: bool
-) -> pa.Array:
-    if pa.types.is_dictionary(column.type):
-        codes = _left(column.indices, places, mask, given)
-        return pa.DictionaryArray.from_arrays(codes, column.dictionary, safe=False)
-    width = _width(column)
-    if not width:
-        # per column: filtering a whole batch takes three times as long
-        return pc.filter(column, mask())
-    memory = column.buffers()[1]
-    values = np.frombuffer(memory, _WORDS[width], len(column), column.offset * width)
-    if given and is_lent(memory.address):  # a writable buffer may also be a mapped file
-        kept = values[: values.size - places.size]
-    else:
-        kept = pooled(values.size - places.size, _WORDS[width])
-    values.flags.writeable = False
-    _copy_between(values, places, kept)
-    return pa.Array.from_buffers(column.type, kept.size, [None, pa.py_buffer(kept)], 0)
-
-
-def _width(column: pa.Array) -> int:
-    type_ = column.type
-    if column.null_count or isinstance(column, pa.ExtensionArray) or pa.types.is_nested(type_):
-        return 0
-    try:
-        bits = type_.bit_width
-    except ValueError:  # variable width
-        return 0
-    return bits // 8 if bits // 8 in _WORDS and not bits % 8 else 0
-
-
-THREADS_MAX = 4
 
 Choice = Callable[[Snapshot], Iterable[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]]
 """From a snapshot's events, in order and in pieces: their ticks and a mask of those chosen."""
@@ -197,6 +121,7 @@ def _rewrite(
         if deleted is None:
             return 0
         deleted = replace(deleted, changed=change is not None)
+        deleted.prepare()
         removed = _Removed(commits, deleted, change, addition, dropped)
         try:
             if rewritten(commits, removed.begin, stopped):
@@ -264,7 +189,7 @@ class _Removed:
                 commits.schema, runs, manifest.segments, views,
                 expires=commits.expires(exactly=False),
                 deleted=deleted, change=self._change, addition=self._addition, whole=whole,
-                begun=Snapshot(commits.state()), threads=min(THREADS_MAX, processors()),
+                begun=Snapshot(commits.state()),
             )  # fmt: skip
             if self._addition is not None:
                 self._fold.horizon, self._fold.cold_bytes = deleted.first, 0
@@ -310,8 +235,6 @@ class _Delete(Fold):
     def __post_init__(self) -> None:
         for entry in self.whole:
             self._count(entry)
-        self._preparing = Thread(target=self.deleted.prepare, name="chronicle-deleted")
-        self._preparing.start()
 
     def _count(self, entry: SegmentEntry) -> None:
         """Count a segment that goes as a whole: events that retention still shows are deleted."""
@@ -341,10 +264,6 @@ class _Delete(Fold):
     def touches(self, entry: SegmentEntry) -> bool:
         return self.deleted.touches(entry.first, entry.last)
 
-    @property
-    def in_turn(self) -> bool:
-        return self.change is not None
-
     def begun_tick(self, group: Sequence[SegmentEntry]) -> TickRun:
         if not group:
             return TickRun()
@@ -353,18 +272,14 @@ class _Delete(Fold):
         ending = (self.views[entry.id] for entry in before if entry.last == tick)
         return TickRun(tick, sum(events_between(view, tick, tick) for view in ending))
 
-    def left(
-        self, batch: pa.RecordBatch, before: int, given: bool = False
-    ) -> tuple[pa.RecordBatch, int]:
+    def rest(self, batch: pa.RecordBatch, before: int) -> pa.RecordBatch:
         places = self.deleted.places(ticks_of(batch, self.schema), before)
         if not places.size:
-            return batch, 0
+            return batch
+        self.removed += places.size
         if self.change is not None:
-            return _changed(batch, places, self.change), places.size
-        return without_rows(batch, places, given=given), places.size
-
-    def note(self, gone: int) -> None:
-        self.removed += gone
+            return _changed(batch, places, self.change)
+        return without(batch, places)[0]
 
     def ready(self, commits: Commits) -> None:
         if self.addition is not None:
@@ -373,7 +288,6 @@ class _Delete(Fold):
                 spill(commits)
 
     def edit(self, commits: Commits, manifest: StreamManifest) -> Edit:
-        self._preparing.join()
         position = commits.journal.position + 1
         self.before, self.told = commits.state(), self._told(commits)
         noted = write_deletion(commits.files, commits.directory, position, self.told)

@@ -1,8 +1,8 @@
 """The interface through which the store accesses a disk.
 
-``RealFiles`` is the file system; ``MemoryFiles`` models what a power cut leaves; ``FaultyFiles``
-makes the k-th operation fail.  All three pass one contract suite.  Paths are separated by ``/``,
-relative to a root, without ``..``; the empty path is the root itself.
+``RealFiles`` is the file system; of the tests, ``MemoryFiles`` models what a power cut leaves, and
+``FaultyFiles`` makes the k-th operation fail.  All three pass one contract suite.  Paths are
+separated by ``/``, relative to a root, without ``..``; the empty path is the root itself.
 
 Durability:
 

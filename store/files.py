@@ -1,7 +1,7 @@
 """The real file system: ``RealFiles`` implements ``file_contract`` with Linux system calls.
 
 Handles close when nothing refers to them any more.  A lock ends with its process, and a forked
-child does not inherit it.
+child does not inherit it.  ``ScratchFiles`` are for a store that ends with its process.
 
 Read planning: byte ranges become few requests, in order, for disks (hints) and objects::
 
@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from ..core.ownership import Owner
+from ..core.scratch import ScratchDirectory
 from ..errors import InvalidArgument, StorageFailed, StoreClosed
 from .file_contract import (
     check_path,
@@ -258,6 +259,8 @@ os.register_at_fork(after_in_child=_forget_locks)
 class RealFiles:
     """The file system below the directory ``root``, which need not exist yet."""
 
+    _append_file = RealAppendFile
+
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.abspath(root)
 
@@ -272,11 +275,12 @@ class RealFiles:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
         mode = 0o600 if private else 0o666
         with _Telling("create", path):
-            return RealAppendFile(os.open(self._full(path), flags, mode), path)
+            return self._append_file(os.open(self._full(path), flags, mode), path)
 
     def append(self, path: str) -> RealAppendFile:
         with _Telling("open", path):
-            return RealAppendFile(os.open(self._full(path), os.O_WRONLY | os.O_APPEND), path)
+            descriptor = os.open(self._full(path), os.O_WRONLY | os.O_APPEND)
+            return self._append_file(descriptor, path)
 
     def open(self, path: str) -> RealReadFile:
         with _Telling("open", path):
@@ -378,6 +382,24 @@ class RealFiles:
 
     def local_path(self, path: str) -> str | None:
         return self._full(path)
+
+
+class _UnsyncedFile(RealAppendFile):
+    def sync(self) -> None:
+        self._ready()
+
+
+class ScratchFiles(RealFiles):
+    """A temporary directory, removed with this object; nothing in it is ever synced."""
+
+    _append_file = _UnsyncedFile
+
+    def __init__(self) -> None:
+        self._directory = ScratchDirectory("store")
+        super().__init__(self._directory.path)
+
+    def sync_directory(self, path: str) -> None:
+        pass
 
 
 def _open_to_lock(full: str, *, writing: bool) -> int:

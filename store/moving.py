@@ -15,18 +15,10 @@ restore: first its new pages, under names with checksums, then the manifest; the
 removed.
 
 Throttling: it rests while the processors are busy, unless the free disk space is less than what is
-left to move.  Copies to a directory run in a low-priority thread without locks, with direct I/O
-(``object_store``).
+left to move.
 
 Limits: late runs, the active segment and secondary indexes stay on disk.  Rewriting a cold segment
 reads it whole, and its output is on disk until it is moved.
-
-Low priority: ``standing_back`` runs work in its own thread of low priority, and waits.  An
-unprivileged thread could not raise its priority again, so the caller's does not change.  Linux
-only; elsewhere the work runs normally.  The work must not take locks that others wait for (priority
-inversion), nor start threads, which would keep the low priority, as ``pyarrow.fs`` requests to a
-service do.  Under full load it can hold the interpreter's lock, while it waits for a processor, for
-microseconds of computing.
 
 Pace: ``Pace`` is called between two pieces of background work.  While the other threads of the
 process leave less than ``spare`` processors idle, it rests ``REST_FACTOR`` times as long as the
@@ -36,14 +28,10 @@ work has computed: one tenth of a processor is left to the work.  A rest takes a
 
 from __future__ import annotations
 
-import os
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import exp
@@ -52,6 +40,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import xxhash
 
+from ..core.threads import processors
 from ..errors import InvalidArgument, StorageFailed
 from .catalog import StreamManifest
 from .cold_file import DOOMED, MOVING, SUFFIX, ColdFiles, ColdStub, pages_of, purge
@@ -68,45 +57,6 @@ from .segment_list import SegmentEntry
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-STEPS = 10
-"""Increase of the nice value: about one tenth of a normal thread's processor share."""
-
-NICENESS_MAX = 19
-
-_Found = TypeVar("_Found")
-
-
-def _stand_back() -> None:
-    if sys.platform != "linux":  # thread ids are process ids only on Linux
-        return
-    thread = threading.get_native_id()
-    with suppress(OSError):  # not permitted by the system
-        niceness = os.getpriority(os.PRIO_PROCESS, thread) + STEPS
-        os.setpriority(os.PRIO_PROCESS, thread, min(niceness, NICENESS_MAX))
-
-
-def standing_back(work: Callable[[], _Found]) -> _Found:
-    asked: Future[_Found] = Future()
-
-    def done() -> None:
-        _stand_back()
-        if not asked.set_running_or_notify_cancel():
-            return
-        try:
-            asked.set_result(work())
-        except BaseException as error:
-            asked.set_exception(error)
-
-    # a daemon: the interpreter's exit need not wait for it
-    thread = threading.Thread(target=done, name="chronicle-standing-back", daemon=True)
-    try:
-        thread.start()
-        return asked.result()
-    finally:
-        if not asked.cancel():  # interrupted: its resources must stay until it has ended
-            thread.join()
-
 
 REST_FACTOR = 9
 REST_SECONDS_MAX = 0.5
@@ -139,14 +89,8 @@ class Pace:
         others = everybody - self._all - computed
         self._busy += (1 - exp(-passed / BUSY_SECONDS)) * (others / passed - self._busy)
         self._thread, self._wall, self._all, self._own = thread, wall, everybody, own
-        if self._busy > max(_processors() - self._spare, BUSY_MIN) and not overdue():
+        if self._busy > max(processors() - self._spare, BUSY_MIN) and not overdue():
             self._wait(min(REST_FACTOR * computed, REST_SECONDS_MAX))
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 PIECE_BYTES = 1 << 20
@@ -264,11 +208,7 @@ def _move(
         return False
     try:
         if not files.inner.exists(path + SUFFIX):  # else a crash left only the last step
-            copy = partial(_copy, files, store, place, path, entry, _parts(view), wanted)
-            if store.in_this_thread:
-                standing_back(copy)
-            else:  # its requests start threads that others share
-                copy()
+            _copy(files, store, place, path, entry, _parts(view), wanted)
     except _Ended:
         return False
     except FileNotFoundError:

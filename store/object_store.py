@@ -7,123 +7,25 @@ environment (``AWS_ACCESS_KEY_ID`` and so on), never from the address, which is 
 Each call has timeouts and ``ATTEMPTS``; failures are ``StorageFailed`` and name the object.  An
 object whose source failed may exist in part: callers of ``put`` must verify it.
 
-Direct I/O (``O_DIRECT``) serves files that are written once and hardly read again: the page cache
-would evict pages that queries need, and managing its pages is most of the processor time of a
-segment's move.  Without support for it the same bytes go through the cache, as does the unaligned
-rest of a file.  ``contents`` gives what the disk has, not what the cache remembers of a write.
-Linux; each buffer is one synchronous request, without read-ahead.
+Objects in a directory are dropped from the page cache once written or read back: they would evict
+pages that queries need, and ``contents`` gives what the disk has, not what the cache remembers of a
+write.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import mmap
 import os
 import posixpath
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-import numpy as np
 import pyarrow as pa
 
 from ..core.caches import Lru
 from ..core.ownership import ModuleLock
 from ..errors import InvalidArgument, StorageFailed
-from .file_contract import nbytes
-
-BUFFER_BYTES = 1 << 20
-"""A multiple of all disk block sizes; the buffer is mapped, so aligned in memory."""
-
-_DIRECT = getattr(os, "O_DIRECT", 0)
-
-
-def _set_direct(descriptor: int, wanted: bool) -> bool:
-    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-    asked = flags | _DIRECT if wanted else flags & ~_DIRECT
-    with suppress(OSError):  # not supported by the file system
-        fcntl.fcntl(descriptor, fcntl.F_SETFL, asked)
-        return wanted and _DIRECT != 0
-    return False
-
-
-class DirectWriter:
-    def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        self._buffer = mmap.mmap(-1, BUFFER_BYTES)
-        self._bytes = np.frombuffer(self._buffer, np.uint8)
-        self._used = 0
-        self._direct = _set_direct(self._descriptor, True)
-
-    def write(self, data: bytes | memoryview) -> None:
-        if not nbytes(data):  # NumPy rejects empty buffers
-            return
-        left = np.frombuffer(data, np.uint8)
-        while left.size:
-            step = min(left.size, BUFFER_BYTES - self._used)
-            # NumPy releases the interpreter lock, a slice of the mapping would not
-            np.copyto(self._bytes[self._used : self._used + step], left[:step])
-            self._used, left = self._used + step, left[step:]
-            if self._used == BUFFER_BYTES:
-                self._put_out()
-
-    def sync(self) -> None:
-        if self._direct:
-            self._direct = _set_direct(self._descriptor, False)
-        self._put_out()
-        os.fsync(self._descriptor)
-
-    def _put_out(self) -> None:
-        view = memoryview(self._buffer)[: self._used]
-        while view:
-            try:
-                written = os.write(self._descriptor, view)
-            except OSError as error:
-                if not self._direct or error.errno != errno.EINVAL:
-                    raise
-                written = 0  # larger disk blocks, or no direct I/O after all
-            if self._direct and (written % mmap.PAGESIZE or not written):
-                self._direct = _set_direct(self._descriptor, False)
-            view = view[written:]
-        self._used = 0
-
-    def close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def contents(path: str) -> Iterator[memoryview]:
-    """The bytes of a file in order; each view is valid until the next one is requested."""
-    buffer = mmap.mmap(-1, BUFFER_BYTES)
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        direct, offset = _set_direct(descriptor, True), 0
-        while True:
-            try:
-                found = os.preadv(descriptor, [buffer], offset)
-            except OSError as error:
-                if not direct or error.errno != errno.EINVAL:
-                    raise
-                direct = _set_direct(descriptor, False)
-                continue
-            if not found:
-                return
-            yield memoryview(buffer)[:found]
-            offset += found
-            if direct and found % mmap.PAGESIZE:  # the end of the file, or an unaligned rest
-                direct = _set_direct(descriptor, False)
-    finally:
-        os.close(descriptor)
-
 
 ATTEMPTS = 4
 CONNECT_SECONDS = 5.0
@@ -136,7 +38,7 @@ REQUESTS = 128
 
 
 class ObjectStore:
-    """Objects below one address; ``in_this_thread``: no other threads are started."""
+    """Objects below one address."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -163,7 +65,7 @@ class ObjectStore:
             raise InvalidArgument(
                 f"{url!r} has {sorted(unknown)[0]!r}; known are {', '.join(OPTIONS)}"
             )
-        self._local = self.in_this_thread = parts.scheme == "file"
+        self._local = parts.scheme == "file"
         self._root = parts.path if self._local else (parts.netloc + parts.path).strip("/")
 
     def put(self, key: str, parts: Iterable[bytes | memoryview]) -> None:
@@ -180,10 +82,12 @@ class ObjectStore:
                     stream.write(part)
             return
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        with DirectWriter(f"{target}.tmp") as writing:
+        with open(f"{target}.tmp", "wb") as file:
             for part in parts:
-                writing.write(part)
-            writing.sync()
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+            _uncache(file.fileno())
         os.replace(f"{target}.tmp", target)
         directory = os.open(os.path.dirname(target), os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -207,14 +111,16 @@ class ObjectStore:
             )
         return found
 
-    def contents(self, key: str, length: int) -> Iterator[memoryview | bytes]:
+    def contents(self, key: str, length: int) -> Iterator[bytes]:
         """The bytes of an object in order, past caches; one that has grown may give more."""
         if not self._local:
             for offset in range(0, length, PIECE_BYTES):
                 yield self.read(key, offset, min(PIECE_BYTES, length - offset))
             return
-        with _Telling("read", self, key):
-            yield from contents(self._path(key))
+        with _Telling("read", self, key), open(self._path(key), "rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                yield piece
+            _uncache(file.fileno())
 
     def size(self, key: str) -> int | None:
         """Length of an object in bytes; None when there is none."""
@@ -275,6 +181,10 @@ class ObjectStore:
             request_timeout=ANSWER_SECONDS,
             retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
         )
+
+
+def _uncache(descriptor: int) -> None:
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class _Telling:

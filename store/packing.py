@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from ..core.native import kernel, machine_operation
 from .layout import ZONE_EVENTS, Encoding
-from .lent_memory import lent
 
 
 @kernel
@@ -191,12 +190,9 @@ def fill_nulls(values, validity, bit_offset, out):  # type: ignore[no-untyped-de
 
 
 def pooled(count: int, dtype: Any) -> npt.NDArray[Any]:
-    """An array in reused memory: fresh pages would dominate the decoding of a large leaf."""
+    """An array in Arrow's memory pool: fresh pages would dominate the decoding of a large leaf."""
     dtype = np.dtype(dtype)
-    found = lent(count, dtype)
-    if found is None:
-        found = np.frombuffer(pa.allocate_buffer(count * dtype.itemsize), dtype)
-    return found
+    return np.frombuffer(pa.allocate_buffer(count * dtype.itemsize), dtype)
 
 
 class Packing:

@@ -312,10 +312,15 @@ class SegmentWriter:
             views.append(ColumnView(attribute, array, codes))
         return views
 
-    def write(self, batch: pa.RecordBatch, *, whole_leaves: bool = False) -> int:
-        """Append a batch in time order, perhaps only whole leaves; returns events written."""
+    def write(
+        self, batch: pa.RecordBatch, *, whole_leaves: bool = False, single: bool = False
+    ) -> int:
+        """Append a batch in time order, perhaps only whole leaves, or all of it as a ``single``
+        one; returns events written.
+        """
         columns = self.columns(batch)
-        cuts = self.cuts(columns, batch.num_rows, whole_leaves)
+        rows = batch.num_rows
+        cuts = [0, rows] if single else self.cuts(columns, rows, whole_leaves)
         for first, end in pairwise(cuts):
             self.place(self.encode(columns, first, end))
         return cuts[-1]

@@ -48,7 +48,7 @@ from chronicle.store.file_contract import (
     poisoned,
     storage_error,
 )
-from chronicle.store.memory_files import SECTOR_BYTES, MemoryAppendFile
+from chronicle.tests.memory_files import SECTOR_BYTES, MemoryAppendFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

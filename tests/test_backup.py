@@ -26,7 +26,7 @@ from chronicle.store import Store
 from chronicle.store.backup import MOMENT, list_backups
 from chronicle.store.files import RealFiles
 from chronicle.store.manifest import read_manifest, write_manifest
-from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.crash

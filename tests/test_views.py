@@ -25,9 +25,9 @@ from chronicle.errors import (
     StreamOwned,
 )
 from chronicle.store import Store
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.views import Views
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import MemoryFiles
 
 from .rounds import rounds
 

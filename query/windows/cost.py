@@ -36,6 +36,7 @@ import pyarrow as pa
 from ...core.caches import lazy
 from ...schema import StreamSchema
 from ...store import Store, StreamOptions
+from ...store.files import ScratchFiles
 from ...store.layout import (
     NODE_FANOUT,
     PAGE_EVENTS,
@@ -45,7 +46,6 @@ from ...store.layout import (
     ZONE_EVENTS,
     Codec,
 )
-from ...store.memory_files import MemoryFiles
 from ...store.segment import SegmentView
 from ...store.snapshot import Snapshot
 from ..contract.constants import ConstantsFile
@@ -257,7 +257,7 @@ class _Measurement:
 def calibrate(events: int = EVENTS, check: Callable[[], None] = lambda: None) -> Calibrated:
     measured: list[_Measurement] = []
     for codec, round_values in (("none", False), ("lz4", True)):
-        with Store.open("calibration", "rw", files=MemoryFiles()) as store:
+        with Store.open("calibration", "rw", files=ScratchFiles()) as store:
             snapshot = _stream(store, codec, round_values, events)
             measured += _measure(snapshot, events, check)
     return _fitted(measured)

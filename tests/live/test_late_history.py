@@ -13,7 +13,7 @@ from chronicle.api.database import Database
 from chronicle.live import pattern_group
 from chronicle.live.pattern_group import LateHistory
 from chronicle.store import Store
-from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = pa.schema(
     [pa.field("t", pa.int64(), False), ("k", pa.string()), ("x", pa.int64()), ("s", pa.string()),

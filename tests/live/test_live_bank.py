@@ -17,8 +17,8 @@ from chronicle.errors import InvalidArgument
 from chronicle.live import pattern_group, sharing
 from chronicle.live.engine import LiveQueries
 from chronicle.store import Store, staging
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import PATIENCE_S
 
 from ..rounds import LONG, rounds

@@ -10,7 +10,7 @@ import pytest
 
 from chronicle.api.database import Database
 from chronicle.store import Store
-from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 
 from .. import borders
 from .. import oracles_live as oracles

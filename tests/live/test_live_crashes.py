@@ -11,8 +11,8 @@ import pytest
 
 from chronicle.api.database import Database
 from chronicle.store import Store
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import MemoryFiles
 
 from .. import oracles_live as oracles
 

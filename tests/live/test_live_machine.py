@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from chronicle.api.database import Database
 from chronicle.store import Store
-from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 
 from .. import oracles_live as oracles
 from ..rounds import rounds

@@ -22,7 +22,7 @@ from chronicle.live import pattern_form, states
 from chronicle.live.pattern_form import PatternForm
 from chronicle.query.pattern.advancing import AdvancingMatch
 from chronicle.store import Store
-from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 
 from ..rounds import rounds
 

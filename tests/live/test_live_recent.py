@@ -19,7 +19,7 @@ from chronicle.errors import SqlError
 from chronicle.live import recent_form
 from chronicle.live.recent_form import RecentForm
 from chronicle.store import Store
-from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 
 from ..rounds import rounds
 

@@ -18,7 +18,7 @@ from chronicle.errors import SqlError
 from chronicle.live import instant_form, states
 from chronicle.live.instant_form import InstantForm
 from chronicle.store import Store
-from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 
 from ..rounds import rounds
 

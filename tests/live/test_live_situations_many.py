@@ -20,7 +20,7 @@ import pytest
 from chronicle.api.database import Database
 from chronicle.errors import SqlError
 from chronicle.store import Store
-from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 
 from .. import oracles_situations as oracle
 from ..query.situations.random_world import SCHEMA, STRETCHES, World, asked

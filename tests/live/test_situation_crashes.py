@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from chronicle.api.database import Database
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import MemoryFiles
 
 from ..rounds import LONG
 from .test_live_situations import SCHEMA, changes, known, opened, query

@@ -21,8 +21,8 @@ from chronicle.store import EventStream
 from chronicle.store import Store as EventStore
 from chronicle.store.files import RealFiles
 from chronicle.store.log import read_log
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import MemoryFiles
 
 ANSWER = {"appended": 3, "late": 0, "count": 3}
 

@@ -9,7 +9,7 @@ import pytest
 
 from chronicle.schema import StreamSchema
 from chronicle.store import Snapshot, Store
-from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
 

@@ -16,8 +16,8 @@ from chronicle.errors import InvalidData, StorageFailed
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Store
 from chronicle.store.append_queue import JOBS_MAX, AppendQueue, QueuedAppend
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 

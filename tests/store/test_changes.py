@@ -17,8 +17,8 @@ from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Snapshot, Store, StreamOptions, staging
 from chronicle.store.changes import changed_spans, new_events, new_ranges
 from chronicle.store.deleting import Choice
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pins import Pin, pin_stream
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("v", pa.int64())]), "t")

@@ -25,8 +25,8 @@ from chronicle.store.layout import (
     LEAF_HEADER,
     BlockKind,
 )
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(
     pa.schema(

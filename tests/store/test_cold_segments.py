@@ -20,10 +20,10 @@ from chronicle.store.cold_file import PAGE, ColdFiles, ColdMapping, ColdStub, ca
 from chronicle.store.files import RealFiles
 from chronicle.store.layout import ROW_OFFSET
 from chronicle.store.leaf_map import LeafMap
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.object_backup import restore_store
 from chronicle.store.object_store import ObjectStore, object_store
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import PATIENCE_S
 
 from .conftest import SCHEMA, batch_of, numbers

@@ -18,8 +18,8 @@ import pytest
 
 from chronicle.errors import ChronicleError, StorageFailed, StorageFull
 from chronicle.store import EventStream, Store, StreamOptions
-from chronicle.store.memory_files import CrashMode, MemoryFiles
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import CrashMode, MemoryFiles
 
 from .conftest import SCHEMA
 

@@ -22,16 +22,16 @@ from chronicle.errors import (
     StreamOwned,
 )
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions, compaction, deletions
+from chronicle.store import EventStream, Snapshot, Store, StreamOptions, deletions
 from chronicle.store.changes import new_events, new_ranges
 from chronicle.store.compaction import spill
 from chronicle.store.deleting import Choice
 from chronicle.store.deletions import DeletedEvents, KnownDeletion, KnownDeletions, write_deletion
 from chronicle.store.dictionary import DictionaryBuilder
 from chronicle.store.lock import ReaderLease
-from chronicle.store.memory_files import CrashMode, MemoryFiles
 from chronicle.store.pins import Pin, pin_stream
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import CrashMode, MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
 OPTIONS = StreamOptions(
@@ -429,17 +429,13 @@ def settled(memory: MemoryFiles, events: list[tuple[int, int]]) -> bool:
 @pytest.mark.crash
 @pytest.mark.parametrize("mode", ["lose", "keep", "tear"])
 @pytest.mark.parametrize("fault", ["crash_before", "crash_halfway", "crash_after"])
-def test_power_cut_at_every_operation_of_a_delete(
-    fault: Fault, mode: CrashMode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every other one with threads that decode and encode."""
+def test_power_cut_at_every_operation_of_a_delete(fault: Fault, mode: CrashMode) -> None:
     outcomes = set()
     for number in itertools.count(1, 1 if LONG else 3 if mode == "tear" else 7):
         memory = MemoryFiles()
         files = FaultyFiles(memory)
         filled = Filled(files)
         files.plan = FaultPlan(fault, files.operations + number, sectors=number % 3)
-        monkeypatch.setattr(compaction, "SMALL_BYTES", number % 2 << 60)
         done = False
         with suppress(SimulatedCrash):
             filled.stream.delete(choose=of(PERSON))
@@ -455,9 +451,7 @@ def test_power_cut_at_every_operation_of_a_delete(
 
 @pytest.mark.crash
 @pytest.mark.parametrize("kind", ["fsync", "eio", "enospc"])
-def test_disk_that_fails_at_every_operation_of_a_delete(
-    kind: Fault, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disk_that_fails_at_every_operation_of_a_delete(kind: Fault) -> None:
     """What raises has deleted nothing that anybody sees; a full disk is over when space returns."""
     only = {"sync", "sync_directory"} if kind == "fsync" else None
     for number in itertools.count(1, 1 if LONG or only else 3):
@@ -467,7 +461,6 @@ def test_disk_that_fails_at_every_operation_of_a_delete(
         files.plan = FaultPlan(
             kind, files.operations + number, length=1000, sectors=number % 3, only=only
         )
-        monkeypatch.setattr(compaction, "SMALL_BYTES", number % 2 << 60)
         refused = False
         try:
             filled.stream.delete(choose=of(PERSON))

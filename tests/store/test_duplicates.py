@@ -27,11 +27,11 @@ from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Snapshot, Store, StreamOptions, duplicates
 from chronicle.store.catalog import BulkCommit
 from chronicle.store.manifest import MANIFEST_VERSION, read_manifest, write_manifest
-from chronicle.store.memory_files import CrashMode, MemoryFiles
 from chronicle.store.schema_change import drop_attribute, rename_attribute, set_options
 from chronicle.store.segment import TICK_MAX, TICK_MIN
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import CrashMode, MemoryFiles
 from chronicle.tests.patience import PATIENCE_S
 
 SCHEMA = StreamSchema(

@@ -17,8 +17,8 @@ from chronicle.store import EventStream, Store, StreamOptions
 from chronicle.store.commits import Commits
 from chronicle.store.compaction import spill
 from chronicle.store.draft import Draft, seal
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles
+from chronicle.tests.memory_files import MemoryFiles
 
 ROOT = Path(chronicle.__file__).parent
 STATE = {"manifest", "journal", "views", "log", "active"}

@@ -9,8 +9,8 @@ import pytest
 
 from chronicle.errors import StorageFailed, StorageFull
 from chronicle.store.file_contract import Files
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import MemoryFiles
 
 
 def scenario(files: Files) -> None:

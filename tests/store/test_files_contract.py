@@ -6,6 +6,7 @@ What only the disk does follows: system calls that accept part of the data, fail
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import subprocess
 import sys
@@ -24,9 +25,9 @@ from chronicle.errors import (
 )
 from chronicle.store import files as files_module
 from chronicle.store.file_contract import Files
-from chronicle.store.files import RealFiles
-from chronicle.store.memory_files import MemoryFiles
+from chronicle.store.files import RealFiles, ScratchFiles
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import wait_until
 
 
@@ -425,3 +426,19 @@ class TestRealFiles:
                 file.map()
         held = (os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd"))
         assert not [path for path in held if path.startswith(str(tmp_path))]
+
+
+def test_scratch_files_end_with_their_last_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fdatasync", lambda _: pytest.fail("synced"))
+    monkeypatch.setattr(os, "fsync", lambda _: pytest.fail("synced"))
+    files = ScratchFiles()
+    place = Path(files.root)
+    write(files, "a", b"1")
+    with files.append("a") as file:
+        file.write(b"2")
+        file.sync()
+    files.sync_directory("")
+    assert (place / "a").read_bytes() == b"12"
+    del files
+    gc.collect()
+    assert not place.exists()

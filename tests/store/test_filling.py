@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from chronicle.errors import InvalidData, StorageFailed, StorageFull, StreamExists, StreamNotFound
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Store, StreamOptions, filling
-from chronicle.store.memory_files import CrashMode, MemoryFiles
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import CrashMode, MemoryFiles
 from chronicle.tests.rounds import rounds
 
 from .test_deleting import LONG, OPTIONS, SCHEMA, batch_of, numbers

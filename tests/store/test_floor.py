@@ -18,12 +18,12 @@ from chronicle.store import EventStream, Store, StreamOptions
 from chronicle.store.floor import Hold
 from chronicle.store.layout import ROW_OFFSET
 from chronicle.store.leaf_map import leaf_map
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pins import open_pinned, pin_stream
 from chronicle.store.schema_change import set_options
 from chronicle.store.segment import TICK_MAX
 from chronicle.store.snapshot import Snapshot
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("x", pa.int64())]), "t")

@@ -20,7 +20,7 @@ from chronicle.store import (
     moving,
 )
 from chronicle.store.catalog import StreamManifest
-from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 
 from .conftest import SCHEMA
 

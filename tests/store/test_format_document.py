@@ -12,8 +12,8 @@ import pytest
 from chronicle.schema import StreamSchema
 from chronicle.store import layout
 from chronicle.store.inspect import describe_segment
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.segment_writer import SegmentWriter
+from chronicle.tests.memory_files import MemoryFiles
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "format.md"
 STRUCTURES = [

@@ -40,9 +40,8 @@ CHANGER = """
 import os, sys
 sys.path.insert(0, {folder!r})
 from test_kill_changes import change
-from chronicle.store import Store, compaction
+from chronicle.store import Store
 
-compaction.SMALL_BYTES = 0  # in threads
 
 stream = Store.open(sys.argv[1]).stream("s")
 number = int(sys.argv[2])

@@ -15,9 +15,9 @@ from chronicle.store import EventStream, Snapshot, Store, StreamOptions, backgro
 from chronicle.store.commits import Edit
 from chronicle.store.layout import ROW_OFFSET
 from chronicle.store.leaf_map import leaf_map
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.schema_change import set_options
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import wait_until
 
 from .conftest import SCHEMA, batch_of, numbers

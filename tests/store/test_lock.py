@@ -20,8 +20,8 @@ from chronicle.errors import StorageFailed, StorageFull, StoreLocked
 from chronicle.store.file_contract import Files
 from chronicle.store.files import RealFiles
 from chronicle.store.lock import ReaderLease, WriterLock, live_leases
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import PATIENCE_S
 
 Start = Callable[[str], "subprocess.Popen[str]"]

@@ -25,8 +25,8 @@ from chronicle.store import log as log_module
 from chronicle.store.file_contract import Files
 from chronicle.store.files import RealFiles
 from chronicle.store.log import LogWriter, read_log
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 
 HEADER = 32

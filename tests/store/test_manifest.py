@@ -18,8 +18,8 @@ from chronicle.errors import (
     UnsupportedFormat,
 )
 from chronicle.store.manifest import read_manifest, write_manifest
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 
 OLD: dict[str, Any] = {"version": 1, "segments": [{"id": n, "bytes": n * 1000} for n in range(40)]}

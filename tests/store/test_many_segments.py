@@ -28,7 +28,6 @@ from chronicle.store.backup import backup_store
 from chronicle.store.files import RealFiles
 from chronicle.store.manifest import read_manifest
 from chronicle.store.manifest_pages import read_pages, read_roots, write_pages
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pins import open_pinned, pin_stream
 from chronicle.store.recovery import load
 from chronicle.store.sealed_tree import Root
@@ -37,6 +36,7 @@ from chronicle.store.segment_list import SegmentEntry, SegmentList
 from chronicle.store.segment_views import RootRun, SegmentViews, open_entry
 from chronicle.store.snapshot import StreamState
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("x", pa.float64())]), "t")

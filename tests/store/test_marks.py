@@ -12,8 +12,8 @@ import pytest
 from chronicle.errors import StreamOwned
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.staging import commit_staged, new_job
+from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("x", pa.float64())]), "t")
 

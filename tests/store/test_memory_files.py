@@ -8,7 +8,7 @@ import pytest
 
 from chronicle.errors import InvalidArgument, StorageFailed, StorageFull
 from chronicle.store.file_contract import Files
-from chronicle.store.memory_files import SECTOR_BYTES, MemoryFiles
+from chronicle.tests.memory_files import SECTOR_BYTES, MemoryFiles
 
 MODES = ("lose", "keep", "tear")
 

@@ -16,10 +16,10 @@ from chronicle.store.changes import new_ranges
 from chronicle.store.files import RealFiles
 from chronicle.store.manifest import manifest_content
 from chronicle.store.manifest_pages import known_roots
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.object_backup import restore_store
 from chronicle.store.object_store import ObjectStore
 from chronicle.store.pins import catalog_of, open_pinned, pin_stream
+from chronicle.tests.memory_files import MemoryFiles
 
 from .test_many_segments import EVENTS, batch, expected, filled, numbers, pages_in
 

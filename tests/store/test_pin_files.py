@@ -9,8 +9,8 @@ from chronicle.errors import SnapshotExpired
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Store, StreamOptions, pin_files
 from chronicle.store.lock import ReaderLease, live_leases
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pins import open_pinned
+from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64())]), "t")
 DIRECTORY = "streams/s"

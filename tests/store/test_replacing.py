@@ -13,7 +13,6 @@ import pytest
 from chronicle.errors import InvalidArgument, StorageFailed, StorageFull, StreamOwned
 from chronicle.store import EventStream, Store
 from chronicle.store.catalog import BulkCommit
-from chronicle.store.memory_files import CrashMode, MemoryFiles
 from chronicle.store.pins import pin_stream
 from chronicle.store.segment import TICK_MAX, TICK_MIN
 from chronicle.store.staging import (
@@ -26,6 +25,7 @@ from chronicle.store.staging import (
     staged_jobs,
 )
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import CrashMode, MemoryFiles
 
 from .test_deleting import LONG, OPTIONS, SCHEMA, Filled, batch_of, numbers, told
 

@@ -8,7 +8,7 @@ import pytest
 
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Store, StreamOptions
-from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("x", pa.int64())]), "t")
 

@@ -1,26 +1,22 @@
-"""Rewriting: in threads and without, what stays of leaves, and encoding that fails."""
+"""Rewriting: against a list, what stays of leaves, and encoding that fails."""
 
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions, compaction, deleting
-from chronicle.store.compaction import LeafLine
+from chronicle.store import EventStream, Snapshot, Store, StreamOptions
 from chronicle.store.deleting import Choice
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.segment import TICK_MAX, TICK_MIN
 from chronicle.store.segment_writer import BULK_LEAVES, SegmentWriter
-from chronicle.tests.patience import PATIENCE_S
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 
 SCHEMA = StreamSchema(
@@ -93,40 +89,9 @@ def leaves(stream: EventStream) -> list[tuple[int, bytes]]:
     ]
 
 
-@pytest.fixture
-def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "SMALL_BYTES", 0)
-    monkeypatch.setattr(deleting, "processors", lambda: 3)
-
-
-@pytest.mark.usefixtures("in_threads")
-def test_threads_write_what_one_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also across segments, of which each has its own codes and ends where it did."""
-    rows = rows_of(60_000)
-    gone = set(np.random.default_rng(1).choice(60_000, 600, replace=False).tolist())
-    written = []
-    for threads in (True, False):
-        if not threads:
-            monkeypatch.setattr(compaction, "SMALL_BYTES", 1 << 60)
-        store, stream = begun(rows)
-        borders = np.cumsum([events for events, _ in leaves(stream)])[:-1].tolist()
-        assert any(n % 5 for n in borders)  # there a leaf begins within a tick
-        gone.update(borders)
-        assert stream.delete(choose=chosen(gone)) == len(gone)
-        assert stored(stream) == [row for row in rows if row[1] not in gone]
-        assert store.check().ok
-        entries = stream.commits.manifest.segments
-        assert len(entries) > 1
-        written.append((leaves(stream), [(e.events, e.first, e.last) for e in entries]))
-        store.close()
-    assert written[0] == written[1]
-
-
-@pytest.mark.usefixtures("in_threads")
 @settings(
     max_examples=rounds(5, 25),
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.data())
 def test_deletes_and_updates_against_a_list(data: st.DataObject) -> None:
@@ -185,69 +150,22 @@ def test_leaves_stay_as_they_are_cut_until_half_of_one_is_gone() -> None:
     store.close()
 
 
-@pytest.mark.usefixtures("in_threads")
 def test_an_encoding_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of(20_000)
     store, stream = begun(rows)
     files = set(stream.files.list(stream.directory))
-    kept, calls, number = SegmentWriter.encode, [], itertools.count()
+    kept, number = SegmentWriter.encode, itertools.count()
 
     def failing(*arguments: object) -> object:
-        calls.append(threading.current_thread().name)
         if next(number) == 3:
             raise MemoryError("no more")
         return kept(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SegmentWriter, "encode", failing)
-    before = set(threading.enumerate())
     with pytest.raises(MemoryError, match="no more"):
         stream.delete(choose=chosen({5, 19_000}))
-    assert all(name.startswith("chronicle-leaf") for name in calls)
     monkeypatch.undo()
-    workers, left = ("chronicle-leaf", "chronicle-part"), set(threading.enumerate()) - before
-    assert not [thread for thread in left if thread.name.startswith(workers)]
     assert set(stream.files.list(stream.directory)) == files
     assert stored(stream) == rows
     assert stream.delete(choose=chosen({5, 19_000})) == 2
-    store.close()
-
-
-def test_what_waits_is_bounded() -> None:
-    """A line has no more leaves in memory than it says, however slow their encoding is."""
-    from concurrent.futures import Future, ThreadPoolExecutor
-
-    from chronicle.store import compaction
-
-    class Slow(ThreadPoolExecutor):
-        def submit(self, *work: Any, **named: Any) -> Future[Any]:  # type: ignore[override]
-            gates.append(gate := threading.Event())
-
-            def run() -> Any:
-                assert gate.wait(PATIENCE_S), "nobody waits for the leaf before it"
-                return work[0](*work[1:], **named)
-
-            return super().submit(run)
-
-    store, stream = begun(rows_of(10))
-    with stream.commits.lock:
-        writer = stream.commits.new_segment(SCHEMA).writer
-    most, gates = [], list[threading.Event]()
-    batch = pa.Table.from_pylist(
-        [dict(zip(SCHEMA.names, row, strict=True)) for row in rows_of(600)], schema=SCHEMA.arrow
-    ).to_batches()[0]
-    allowed = 2 + compaction.AHEAD
-    with Slow(2) as pool:
-        line = LeafLine(writer, pool, 2)
-        for number in range(20):
-            if number >= allowed:
-                gates[number - allowed].set()
-            line.put(batch, single=True)
-            most.append(len(line._waiting))
-        for gate in gates:
-            gate.set()
-        line.settle()
-    assert max(most) == allowed
-    assert line.length == writer.length
-    assert writer.events == 20 * 600
-    writer.close()
     store.close()

@@ -19,9 +19,9 @@ from chronicle.store.files import joined, requests
 from chronicle.store.layout import SECTION_BYTES, Codec, Encoding
 from chronicle.store.leaf import LeafReader, head_limit
 from chronicle.store.leaf_map import leaf_map
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.segment import SegmentView
 from chronicle.store.segment_writer import SegmentWriter
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 
 EVENTS = 40_000

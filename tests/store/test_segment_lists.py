@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from chronicle.store import manifest_pages
 from chronicle.store.manifest_pages import read_pages, read_roots, write_pages
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.sealed_tree import Root
 from chronicle.store.segment_list import SegmentEntry, SegmentList, pages_to_json
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 
 ENTRIES = st.lists(st.integers(1, 60), unique=True, max_size=40)

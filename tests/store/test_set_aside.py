@@ -12,7 +12,7 @@ import chronicle
 from chronicle.errors import ChronicleError, CorruptStore, NotAStore, StorageFull, StreamNotFound
 from chronicle.schema import StreamSchema
 from chronicle.store import Store
-from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.float64()), ("k", pa.string())])
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from chronicle.errors import InvalidArgument, SchemaMismatch, SnapshotExpired, StorageFailed
 from chronicle.store import EventStream, Store, StreamOptions, staging
 from chronicle.store.catalog import BulkCommit
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pins import open_pinned, pin_stream
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 
 from .conftest import SCHEMA, batch_of

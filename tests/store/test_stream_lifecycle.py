@@ -27,8 +27,8 @@ from chronicle.errors import (
 from chronicle.store import EventStream, Store, StreamOptions, recovery
 from chronicle.store.commits import Commits
 from chronicle.store.lock import ReaderLease
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import wait_until
 
 from .conftest import SCHEMA, batch_of, numbers

@@ -38,9 +38,9 @@ from chronicle.store import (
     segment_views,
 )
 from chronicle.store.deleting import Choice
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.segment_file import open_files
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(
     pa.schema(

@@ -15,8 +15,8 @@ from chronicle.store import Store, StreamOptions
 from chronicle.store.catalog import StreamManifest
 from chronicle.store.log import read_log
 from chronicle.store.manifest import read_manifest, write_manifest
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pins import open_pinned, pin_stream
+from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.int64())])
 

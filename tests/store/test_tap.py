@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from chronicle.schema import StreamSchema
 from chronicle.store import Store
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.tap import (
     ARRIVALS_MAX,
     EVENTS_MAX,
@@ -22,6 +21,7 @@ from chronicle.store.tap import (
     tick_ranges,
     united,
 )
+from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64())]), "t")
 

@@ -12,9 +12,9 @@ import pytest
 
 from chronicle.errors import InvalidData, StorageFailed, StorageFull, StreamOwned
 from chronicle.store import EventStream, Snapshot, Store
-from chronicle.store.memory_files import CrashMode, MemoryFiles
 from chronicle.store.pins import pin_stream
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.memory_files import CrashMode, MemoryFiles
 
 from .test_deleting import LONG, OPTIONS, PERSON, SCHEMA, Filled, batch_of, holding, of, told
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from chronicle.errors import StorageFailed
-from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.segment_writer import PIECE_BYTES, WriteBehind
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import PATIENCE_S
 
 FORKED = """

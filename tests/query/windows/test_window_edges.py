@@ -17,7 +17,7 @@ from chronicle.query.windows.fields import Aggregate
 from chronicle.query.windows.spec import CountWindows, TimeWindows
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
-from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 
 from . import oracles_windows as oracle
 

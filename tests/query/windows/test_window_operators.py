@@ -22,7 +22,7 @@ from chronicle.query.windows.slide import Slider
 from chronicle.query.windows.spec import CountWindows, SessionWindows, TimeWindows
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
-from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 
 from . import oracles_windows as oracle

@@ -1,4 +1,4 @@
-"""In-memory files that model a power cut or a kill at any moment, for tests and stores in memory.
+"""In-memory files that model a power cut or a kill at any moment.
 
 Guarantee: the contract of ``RealFiles``.  ``crash`` leaves only what a Linux disk could leave, and
 over random choices everything that ``file_contract`` permits:
@@ -30,8 +30,8 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
-from ..errors import InvalidArgument, StoreClosed
-from .file_contract import check_path, nbytes, poisoned, short_read, storage_error
+from chronicle.errors import InvalidArgument, StoreClosed
+from chronicle.store.file_contract import check_path, nbytes, poisoned, short_read, storage_error
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
