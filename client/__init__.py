@@ -5,6 +5,7 @@ Reading order, bottom up::
     requests      calls (routes as values)
     answers       answers (JSON to objects)
     blocking      transport (retries, errors, Arrow streams)  outgoing (users' data, checked)
+                  steps (methods of both clients)
                   stream  live (live queries, feeds, jobs)  database
     asynchronous  async_transport  async_database
 """

@@ -9,20 +9,20 @@ one thread at a time.
 from __future__ import annotations
 
 import datetime as dt
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..errors import InvalidArgument, QueryTimeout, StreamNotFound, no_rollup
+from ..errors import InvalidArgument, StreamNotFound, no_rollup
 from ..query.sql.first_word import only_reads
 from ..schema import StreamSchema, stream_schema, stream_settings
 from . import calls
 from .answers import damage_of, names_of, plan_of
 from .calls import Expiry, Parameters, StreamCalls
-from .live import RemoteJob, RemoteLive
+from .live import RemoteJob, RemoteLive, caught_up
 from .outgoing import altered, dropped_with_views
+from .steps import Download, Steps, blocking
 from .stream import RemoteStream
 from .transport import Transport
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from ..query.contract.result import Result
 
 
-CATCH_UP_S = 10.0
+def _rollups() -> Steps[list[str]]:
+    return names_of([each for each in (yield calls.list_live())["live"] if each["rollup"]])
 
 
 class RemoteDatabase:
@@ -44,8 +45,18 @@ class RemoteDatabase:
     def url(self) -> str:
         return self._transport.where
 
+    def _stream(self, name: str, told: Any) -> RemoteStream:
+        return RemoteStream(self._transport, name, told)
+
+    def _live(self, name: str, told: Any) -> RemoteLive:
+        return RemoteLive(self._transport, name, told)
+
+    def _job(self, told: Any) -> RemoteJob:
+        return RemoteJob(self._transport, told)
+
     # ------------------------------------------------------------------ streams
 
+    @blocking
     def create_stream(
         self,
         name: str,
@@ -58,43 +69,48 @@ class RemoteDatabase:
         within: str | int | None = None,
         if_not_exists: bool = False,
         options: Mapping[str, Any] | None = None,
-    ) -> RemoteStream:
+    ) -> Steps[RemoteStream]:
         """As ``Database.create_stream``."""
         made = stream_schema(name, schema, time)
         call = StreamCalls(name).create(
             made, codec, retention, stream_settings(options, unique, within), if_not_exists
         )
-        return RemoteStream(self._transport, name, self._transport.json(call))
+        return self._stream(name, (yield call))
 
-    def stream(self, name: str) -> RemoteStream:
+    @blocking
+    def stream(self, name: str) -> Steps[RemoteStream]:
         """The stream of that name; raises ``StreamNotFound`` with the nearest names."""
-        return RemoteStream(
-            self._transport, name, self._transport.json(StreamCalls(name).describe())
-        )
+        return self._stream(name, (yield StreamCalls(name).describe()))
 
-    def streams(self) -> list[str]:
+    @blocking
+    def streams(self) -> Steps[list[str]]:
         """Names of all streams within the token's reach, sorted."""
-        return names_of(self._transport.json(calls.list_streams())["streams"])
+        return names_of((yield calls.list_streams())["streams"])
 
-    def damaged(self) -> dict[str, str]:
+    @blocking
+    def damaged(self) -> Steps[dict[str, str]]:
         """Streams that cannot be opened, and why."""
-        return damage_of(self._transport.json(calls.list_streams())["streams"])
+        return damage_of((yield calls.list_streams())["streams"])
 
-    def drop_stream(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
+    @blocking
+    def drop_stream(
+        self, name: str, *, if_exists: bool = False, cascade: bool = False
+    ) -> Steps[None]:
         """Remove a stream, and with ``cascade`` views that read it; raises ``StreamNotFound``."""
         try:
             if cascade:
-                self._transport.json(StreamCalls(name).describe())  # it is there
-                self._transport.batches(calls.query(dropped_with_views(name))).read_all()
+                yield StreamCalls(name).describe()  # it is there
+                yield Download(calls.query(dropped_with_views(name)))
                 return
-            self._transport.json(StreamCalls(name).drop())
+            yield StreamCalls(name).drop()
         except StreamNotFound:
             if not if_exists:
                 raise
 
-    def rename_stream(self, name: str, to: str) -> None:
+    @blocking
+    def rename_stream(self, name: str, to: str) -> Steps[None]:
         """Rename a stream; existing handles become invalid."""
-        self._transport.batches(calls.query(altered(name, "RENAME", "", to))).read_all()
+        yield Download(calls.query(altered(name, "RENAME", "", to)))
 
     # -------------------------------------------------------------------- query
 
@@ -122,18 +138,20 @@ class RemoteDatabase:
 
         return Result(rows.schema, rows, plan, rows.close)
 
+    @blocking
     def explain(
         self,
         text: str,
         analyze: bool = False,
         params: Parameters | None = None,
         timeout: float | None = None,
-    ) -> Plan:
+    ) -> Steps[Plan]:
         """Plan a query; with ``analyze`` also run it and report what it read."""
-        return plan_of(self._transport.json(calls.explain(text, analyze, params, timeout)))
+        return plan_of((yield calls.explain(text, analyze, params, timeout)))
 
     # ------------------------------------------------------------- live queries
 
+    @blocking
     def create_live(
         self,
         name: str,
@@ -147,7 +165,7 @@ class RemoteDatabase:
         emit: object = "close",
         options: Mapping[str, Any] | None = None,
         if_not_exists: bool = False,
-    ) -> RemoteLive:
+    ) -> Steps[RemoteLive]:
         """As ``Database.create_live``."""
         call = calls.create_live(
             name,
@@ -161,12 +179,14 @@ class RemoteDatabase:
             options=options,
             if_not_exists=if_not_exists,
         )
-        return self._live(name, self._transport.json(call))
+        return self._live(name, (yield call))
 
-    def live(self, name: str) -> RemoteLive:
+    @blocking
+    def live(self, name: str) -> Steps[RemoteLive]:
         """The live query of that name; raises ``StreamNotFound`` with the existing names."""
-        return self._live(name, self._transport.json(calls.live(name)))
+        return self._live(name, (yield calls.live(name)))
 
+    @blocking
     def create_rollup(
         self,
         name: str,
@@ -176,7 +196,7 @@ class RemoteDatabase:
         idle: object = None,
         options: Mapping[str, Any] | None = None,
         if_not_exists: bool = False,
-    ) -> RemoteLive:
+    ) -> Steps[RemoteLive]:
         """As ``Database.create_rollup``."""
         call = calls.create_live(
             name,
@@ -187,70 +207,67 @@ class RemoteDatabase:
             if_not_exists=if_not_exists,
             rollup=True,
         )
-        return self._live(name, self._transport.json(call))
+        return self._live(name, (yield call))
 
-    def rollup(self, name: str) -> RemoteLive:
+    @blocking
+    def rollup(self, name: str) -> Steps[RemoteLive]:
         """The roll-up of that name; raises ``StreamNotFound`` with the existing names."""
-        names = self.rollups()
+        names = yield from _rollups()
         if name not in names:
             raise no_rollup(name, names)
-        return self.live(name)
+        return self._live(name, (yield calls.live(name)))
 
-    def rollups(self) -> list[str]:
+    @blocking
+    def rollups(self) -> Steps[list[str]]:
         """Names of all roll-ups within the token's reach, sorted."""
-        told = self._transport.json(calls.list_live())["live"]
-        return names_of([each for each in told if each["rollup"]])
+        return (yield from _rollups())
 
-    def _live(self, name: str, told: Any) -> RemoteLive:
-        return RemoteLive(self._transport, name, self.run_live, told)
-
-    def live_queries(self) -> list[str]:
+    @blocking
+    def live_queries(self) -> Steps[list[str]]:
         """Names of all live queries within the token's reach, sorted."""
-        return names_of(self._transport.json(calls.list_live())["live"])
+        return names_of((yield calls.list_live())["live"])
 
-    def run_live(self, until: str = "caught up", timeout: float | None = None) -> None:
+    @blocking
+    def run_live(self, until: str = "caught up", timeout: float | None = None) -> Steps[None]:
         """Wait until every live query has processed all present commits (``QueryTimeout``)."""
         if until != "caught up":
             raise InvalidArgument(f"until is 'caught up', found {until!r}")
-        ends = None if timeout is None else time.monotonic() + timeout
-        while True:
-            left = CATCH_UP_S if ends is None else min(CATCH_UP_S, ends - time.monotonic())
-            try:
-                self._transport.json(calls.caught_up(max(0.001, left)))
-                return
-            except QueryTimeout:
-                if ends is not None and time.monotonic() >= ends:
-                    raise
+        yield from caught_up(timeout)
 
     # --------------------------------------------------------- the server itself
 
-    def start_job(self, kind: str, **asked: Any) -> RemoteJob:
+    @blocking
+    def start_job(self, /, kind: str, **asked: Any) -> Steps[RemoteJob]:
         """Start long work on the server, independent of this connection.
 
         ``kind`` is ``backup``, ``check``, ``compact`` or another of ``docs/server.md``, which lists
         each kind's parameters (``asked``).
         """
-        return RemoteJob(self._transport, self._transport.json(calls.begin_job(kind, asked)))
+        return self._job((yield calls.begin_job(kind, asked)))
 
-    def job(self, job_id: str) -> RemoteJob:
+    @blocking
+    def job(self, job_id: str) -> Steps[RemoteJob]:
         """The job of that id; raises ``InvalidArgument``."""
-        return RemoteJob(self._transport, self._transport.json(calls.job(job_id)))
+        return self._job((yield calls.job(job_id)))
 
-    def jobs(self) -> list[dict[str, Any]]:
+    @blocking
+    def jobs(self) -> Steps[list[dict[str, Any]]]:
         """The status of all waiting, running and ended jobs, oldest first."""
-        return list(self._transport.json(calls.list_jobs())["jobs"])
+        return list((yield calls.list_jobs())["jobs"])
 
-    def backups(self) -> list[dict[str, Any]]:
+    @blocking
+    def backups(self) -> Steps[list[dict[str, Any]]]:
         """Backups by jobs: name, ``made_at`` (earlier deletes are not in it), ``state``, events."""
-        return list(self._transport.json(calls.list_backups())["backups"])
+        return list((yield calls.list_backups())["backups"])
 
+    @blocking
     def create_token(
         self,
         name: str,
         scopes: Iterable[str] = ("read",),
         streams: Iterable[str] = ("*",),
         expires: Expiry = None,
-    ) -> dict[str, Any]:
+    ) -> Steps[dict[str, Any]]:
         """Create a token: as in ``tokens``, with its ``secret``, which is shown only once.
 
         Parameters
@@ -263,26 +280,30 @@ class RemoteDatabase:
             A time (UTC unless it has an offset), or a span from now such as ``"90d"``.
         """
         call = calls.make_token(name, scopes, streams, expires)
-        return dict(self._transport.json(call))
+        return dict((yield call))
 
-    def tokens(self) -> list[dict[str, Any]]:
+    @blocking
+    def tokens(self) -> Steps[list[dict[str, Any]]]:
         """The server's tokens, expired ones too: ``token_id``, name, scopes, streams, times."""
-        return list(self._transport.json(calls.list_tokens())["tokens"])
+        return list((yield calls.list_tokens())["tokens"])
 
+    @blocking
     def rotate_token(
         self, token_id: str, overlap: str | dt.timedelta = "1h", expires: Expiry = None
-    ) -> dict[str, Any]:
+    ) -> Steps[dict[str, Any]]:
         """Replace a token; the old one stays valid for ``overlap``."""
         call = calls.rotate_token(token_id, overlap, expires)
-        return dict(self._transport.json(call))
+        return dict((yield call))
 
-    def revoke_token(self, token_id: str) -> None:
+    @blocking
+    def revoke_token(self, token_id: str) -> Steps[None]:
         """Revoke a token, from the next request on."""
-        self._transport.json(calls.revoke_token(token_id))
+        yield calls.revoke_token(token_id)
 
-    def revoke_all_tokens(self) -> list[str]:
+    @blocking
+    def revoke_all_tokens(self) -> Steps[list[str]]:
         """Revoke every token except this connection's; returns their ids."""
-        return list(self._transport.json(calls.revoke_all_tokens())["revoked"])
+        return list((yield calls.revoke_all_tokens())["revoked"])
 
     # --------------------------------------------------------------- life cycle
 

@@ -21,8 +21,10 @@ from ..schema import StreamSchema
 from . import calls
 from .answers import schema_of, status_of
 from .calls import Call, StreamCalls
+from .steps import Download, Pause, Steps, blocking
 from .transport import Feed, Refusal, Told, Transport
 
+CATCH_UP_S = 10.0
 PATIENCE_S = 60.0
 PAUSE_S = 0.2
 PAUSE_S_MAX = 5.0
@@ -129,22 +131,49 @@ class RemoteFeed:
         self.close()
 
 
-class RemoteLive:
-    """A live query, made by ``RemoteDatabase.live``."""
+def caught_up(timeout: float | None = None) -> Steps[None]:
+    """Wait until every live query has processed all present commits (``QueryTimeout``)."""
+    ends = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = CATCH_UP_S if ends is None else min(CATCH_UP_S, ends - time.monotonic())
+        try:
+            yield calls.caught_up(max(0.001, left))
+            return
+        except QueryTimeout:
+            if ends is not None and time.monotonic() >= ends:
+                raise
 
-    def __init__(
-        self, transport: Transport, name: str, caught_up: Callable[[], None], told: Any
-    ) -> None:
-        self._transport = transport
-        self._caught_up = caught_up
+
+class KnownLive:
+    """Base of the blocking and the asynchronous live query."""
+
+    def __init__(self, name: str, told: Any, where: str) -> None:
+        self._where = where
         self._times: StreamSchema | None = None
         self.name = name
         self.sql: str = told["sql"]
         self.sink: str = told["sink"]
 
-    def status(self) -> dict[str, Any]:
+    def _schema(self) -> Steps[StreamSchema]:
+        if self._times is None:
+            self._times = schema_of((yield StreamCalls(self.sink).describe()), self._where)
+        return self._times
+
+    def __repr__(self) -> str:
+        return f"<chronicle.LiveQuery {self.name!r} of {self._where}>"
+
+
+class RemoteLive(KnownLive):
+    """A live query, made by ``RemoteDatabase.live``."""
+
+    def __init__(self, transport: Transport, name: str, told: Any) -> None:
+        super().__init__(name, told, transport.where)
+        self._transport = transport
+
+    @blocking
+    def status(self) -> Steps[dict[str, Any]]:
         """As ``LiveHandle.status``."""
-        return status_of(self._ask("GET"), self._schema())
+        return status_of((yield calls.live(self.name)), (yield from self._schema()))
 
     def rows(self, after: int = 0, follow: bool = False) -> RemoteFeed:
         """Results and retractions after the ``_seq`` ``after``, in order; with ``follow``, wait for
@@ -152,62 +181,72 @@ class RemoteLive:
         """
         return RemoteFeed(self._transport, calls.live_rows(self.name, after, follow))
 
-    def net(self, start: object = None, end: object = None) -> pa.Table:
+    @blocking
+    def net(self, start: object = None, end: object = None) -> Steps[pa.Table]:
         """The current results, as ``NET(name)``; with times in ``[start, end)``."""
-        schema = self._schema() if (start, end) != (None, None) else None
-        return self._transport.batches(calls.net(self.name, schema, start, end)).read_all()
+        ranged = (start, end) != (None, None)
+        schema = (yield from self._schema()) if ranged else None
+        rows: pa.Table = yield Download(calls.net(self.name, schema, start, end))
+        return rows
 
-    def pause(self) -> None:
+    @blocking
+    def pause(self) -> Steps[None]:
         """Stop until ``resume``, also across restarts."""
-        self._ask("POST", "pause")
+        yield calls.live(self.name, "pause", "POST")
 
-    def resume(self) -> None:
+    @blocking
+    def resume(self) -> Steps[None]:
         """Continue where it stopped, also after a failure."""
-        self._ask("POST", "resume")
+        yield calls.live(self.name, "resume", "POST")
 
-    def refresh(self, start: object = None, end: object = None) -> None:
+    @blocking
+    def refresh(self, start: object = None, end: object = None) -> Steps[None]:
         """Compare results with times in ``[start, end)`` with the query, and correct them."""
-        self._ask("POST", "refresh", **calls.bounds(self._schema(), start, end))
+        bounds = calls.bounds((yield from self._schema()), start, end)
+        yield calls.live(self.name, "refresh", "POST", **bounds)
 
-    def verify(self) -> int:
+    @blocking
+    def verify(self) -> Steps[int]:
         """Number of missing or wrong results after all commits so far."""
-        self._caught_up()
-        return int(self._ask("POST", "verify")["differences"])
+        yield from caught_up()
+        return int((yield calls.live(self.name, "verify", "POST"))["differences"])
 
-    def drop(self, keep_results: bool = False) -> None:
+    @blocking
+    def drop(self, keep_results: bool = False) -> Steps[None]:
         """Remove it, and its results unless they are kept."""
-        self._ask("DELETE", keep_results=str(keep_results).lower())
-
-    def _ask(self, method: str, what: str = "", **query: object | None) -> Any:
-        return self._transport.json(calls.live(self.name, what, method, **query))
-
-    def _schema(self) -> StreamSchema:
-        if self._times is None:
-            told = self._transport.json(StreamCalls(self.sink).describe())
-            self._times = schema_of(told, self._transport.where)
-        return self._times
-
-    def __repr__(self) -> str:
-        return f"<chronicle.LiveQuery {self.name!r} of {self._transport.where}>"
+        yield calls.live(self.name, "", "DELETE", keep_results=str(keep_results).lower())
 
 
 FIRST_LOOK_S, LOOK_S_MAX = 0.05, 1.0
 Tell = Callable[[dict[str, Any]], None]
 
 
-class RemoteJob:
-    """A job, made by ``RemoteDatabase.start_job`` and ``job``."""
+class KnownJob:
+    """Base of the blocking and the asynchronous job."""
 
-    def __init__(self, transport: Transport, told: Any) -> None:
-        self._transport = transport
+    def __init__(self, told: Any, where: str) -> None:
+        self._where = where
         self.id: str = told["job_id"]
         self.kind: str = told["kind"]
 
-    def status(self) -> dict[str, Any]:
-        """Request, ``state``, ``progress`` from 0 to 1, times, ``result`` or ``error``."""
-        return dict(self._transport.json(calls.job(self.id)))
+    def __repr__(self) -> str:
+        return f"<chronicle.Job {self.id!r} ({self.kind}) of {self._where}>"
 
-    def wait(self, timeout: float | None = None, tell: Tell | None = None) -> dict[str, Any]:
+
+class RemoteJob(KnownJob):
+    """A job, made by ``RemoteDatabase.start_job`` and ``job``."""
+
+    def __init__(self, transport: Transport, told: Any) -> None:
+        super().__init__(told, transport.where)
+        self._transport = transport
+
+    @blocking
+    def status(self) -> Steps[dict[str, Any]]:
+        """Request, ``state``, ``progress`` from 0 to 1, times, ``result`` or ``error``."""
+        return dict((yield calls.job(self.id)))
+
+    @blocking
+    def wait(self, timeout: float | None = None, tell: Tell | None = None) -> Steps[dict[str, Any]]:
         """Wait for the job and return its result; the server may restart meanwhile.
 
         Parameters
@@ -225,20 +264,18 @@ class RemoteJob:
         waiting = Waiting(self.id, timeout, tell)
         while True:
             try:
-                status = self.status()
+                status = yield calls.job(self.id)
             except ConnectionFailed as error:
                 waiting.broken(error)
             else:
                 if waiting.heard(status):
                     return waiting.result
-            time.sleep(waiting.pause())
+            yield Pause(waiting.pause())
 
-    def cancel(self) -> None:
+    @blocking
+    def cancel(self) -> Steps[None]:
         """End it before its next step; an ended job is unchanged."""
-        self._transport.json(calls.job(self.id, "DELETE"))
-
-    def __repr__(self) -> str:
-        return f"<chronicle.Job {self.id!r} ({self.kind}) of {self._transport.where}>"
+        yield calls.job(self.id, "DELETE")
 
 
 class Waiting:

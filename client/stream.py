@@ -41,6 +41,7 @@ from .outgoing import (
     predicate_of,
     settings_changed,
 )
+from .steps import Download, Read, Steps, Upload, Work, blocking
 from .transport import Transport
 
 
@@ -74,6 +75,25 @@ class KnownStream:
     def time(self) -> str:
         return self._schema.time
 
+    def _describe(self) -> Steps[Any]:
+        return self._told((yield self._calls.describe()))
+
+    def _tables(self, data: Any) -> Steps[Iterator[pa.Table]]:
+        known = self._schema
+        try:
+            tables: Iterator[pa.Table] = yield Work(lambda: begun(data, known))
+        except SchemaMismatch:
+            yield from self._describe()  # another client may have added a column
+            present = self._schema
+            if not may_fit(data, known, present):
+                raise
+            tables = yield Work(lambda: begun(data, present))
+        return tables
+
+    def _alter(self, statement: str) -> Steps[None]:
+        yield Download(calls.query(statement))
+        yield from self._describe()
+
     def __repr__(self) -> str:
         return f"<chronicle.Stream {self.name!r} of {self._where}>"
 
@@ -87,28 +107,35 @@ class RemoteStream(KnownStream):
 
     # ------------------------------------------------------------------ what it is
 
+    @blocking
+    def _count(self) -> Steps[int]:
+        return int((yield from self._describe())["count"])
+
+    @blocking
+    def _time_range(self) -> Steps[tuple[Any, Any] | None]:
+        return time_range_of((yield from self._describe()), self._schema)
+
     @property
     def count(self) -> int:
         """Number of stored events; a request."""
-        return int(self._describe()["count"])
+        return self._count()
 
     @property
     def time_range(self) -> tuple[Any, Any] | None:
         """Times of the first and the last event, inclusive; a request."""
-        return time_range_of(self._describe(), self._schema)
+        return self._time_range()
 
-    def stats(self) -> dict[str, Any]:
+    @blocking
+    def stats(self) -> Steps[dict[str, Any]]:
         """Statistics: events, bytes, segments, late events."""
-        return dict(self._describe()["stats"])
-
-    def _describe(self) -> Any:
-        return self._told(self._transport.json(self._calls.describe()))
+        return dict((yield from self._describe())["stats"])
 
     # --------------------------------------------------------------------- writing
 
+    @blocking
     def append(
         self, data: Any, durability: str | None = None, *, idempotency_key: str | None = None
-    ) -> AppendResult:
+    ) -> Steps[AppendResult]:
         """Append events.
 
         Parameters
@@ -124,12 +151,13 @@ class RemoteStream(KnownStream):
         ConnectionFailed
             Without a key also when it is unknown whether the events were stored.
         """
-        appended = late = duplicates = 0
+        appended = late = duplicates = number = 0
         done = None
-        for number, table in enumerate(self._tables(data)):
+        tables = yield from self._tables(data)
+        while (table := (yield Work(lambda: next(tables, None)))) is not None:
             call = self._calls.append(durability, key_of_part(idempotency_key, number))
             try:
-                answer = self._transport.send(call, table.schema, table.to_batches(PIECE_ROWS))
+                answer = yield Upload(call, table.schema, table.to_batches(PIECE_ROWS))
             except ConnectionFailed as error:
                 if idempotency_key is None:
                     error.add_note(SENT_ONCE)
@@ -138,80 +166,78 @@ class RemoteStream(KnownStream):
             appended += done.appended
             late += done.late
             duplicates += done.duplicates
+            number += 1
         assert done is not None  # even empty data gives one table
         return AppendResult(appended, late, done.count, done.version, duplicates=duplicates)
 
-    def _tables(self, data: Any) -> Iterator[pa.Table]:
-        known = self._schema
-        try:
-            return begun(data, known)
-        except SchemaMismatch:
-            self._describe()  # another client may have added a column
-            if not may_fit(data, known, self._schema):
-                raise
-            return begun(data, self._schema)
-
-    def delete(self, where: str | None, start: object = None, end: object = None) -> int:
+    @blocking
+    def delete(self, where: str | None, start: object = None, end: object = None) -> Steps[int]:
         """As ``Stream.delete``; ``ConnectionFailed`` if the outcome is unknown: repeating is
         harmless.
         """
         call = self._calls.delete(where, **calls.bounds(self._schema, start, end))
-        return int(self._transport.json(call)["deleted"])
+        return int((yield call)["deleted"])
 
+    @blocking
     def update(
         self,
         values: Mapping[str, str],
         where: str | None,
         start: object = None,
         end: object = None,
-    ) -> int:
+    ) -> Steps[int]:
         """As ``Stream.update``; ``ConnectionFailed`` if the outcome is unknown."""
         call = self._calls.update(values, where, **calls.bounds(self._schema, start, end))
-        return int(self._transport.json(call)["updated"])
+        return int((yield call)["updated"])
 
+    @blocking
     def add_column(
         self, name: str, type_: pa.DataType, *, nullable: bool = True, default: Any = None
-    ) -> None:
+    ) -> Steps[None]:
         """As ``Stream.add_column``."""
-        self._alter(column_added(self.name, name, type_, nullable, default))
+        yield from self._alter(column_added(self.name, name, type_, nullable, default))
 
-    def widen_column(self, name: str, type_: pa.DataType) -> None:
+    @blocking
+    def widen_column(self, name: str, type_: pa.DataType) -> Steps[None]:
         """Change an attribute to a type that holds all its values."""
-        self._alter(column_widened(self.name, name, type_))
+        yield from self._alter(column_widened(self.name, name, type_))
 
-    def drop_column(self, name: str) -> None:
+    @blocking
+    def drop_column(self, name: str) -> Steps[None]:
         """Drop an attribute other than the time, with its index."""
-        self._alter(altered(self.name, "DROP COLUMN", name))
+        yield from self._alter(altered(self.name, "DROP COLUMN", name))
 
-    def rename_column(self, name: str, to: str) -> None:
+    @blocking
+    def rename_column(self, name: str, to: str) -> Steps[None]:
         """Rename an attribute; its index follows."""
-        self._alter(altered(self.name, "RENAME COLUMN", name, to))
+        yield from self._alter(altered(self.name, "RENAME COLUMN", name, to))
 
-    def set_options(self, **options: Any) -> None:
+    @blocking
+    def set_options(self, /, **options: Any) -> Steps[None]:
         """As ``Stream.set_options``."""
-        self._alter(settings_changed(self.name, options))
+        yield from self._alter(settings_changed(self.name, options))
 
-    def _alter(self, statement: str) -> None:
-        self._transport.batches(calls.query(statement)).read_all()
-        self._describe()
-
+    @blocking
     def create_index(
         self, attribute: str, *, wait: bool = True, lag_events_max: int | None = None
-    ) -> None:
+    ) -> Steps[None]:
         """Index an attribute; in the background unless ``wait``."""
         call = self._calls.create_index(attribute, wait=wait, lag_events_max=lag_events_max)
-        self._transport.json(call)
+        yield call
 
-    def drop_index(self, attribute: str) -> None:
+    @blocking
+    def drop_index(self, attribute: str) -> Steps[None]:
         """Remove an attribute's index; raises ``IndexNotFound``."""
-        self._transport.json(self._calls.drop_index(attribute))
+        yield self._calls.drop_index(attribute)
 
-    def indexes(self) -> list[dict[str, Any]]:
+    @blocking
+    def indexes(self) -> Steps[list[dict[str, Any]]]:
         """The secondary indexes: attribute, state and covered fraction."""
-        return list(self._transport.json(self._calls.indexes())["indexes"])
+        return list((yield self._calls.indexes())["indexes"])
 
     # --------------------------------------------------------------------- reading
 
+    @blocking
     def scan(
         self,
         start: object = None,
@@ -220,11 +246,11 @@ class RemoteStream(KnownStream):
         filter: str | None = None,
         *,
         limit: int | None = None,
-    ) -> pa.RecordBatchReader:
+    ) -> Steps[pa.RecordBatchReader]:
         """As ``Stream.scan``; ``filter`` is a SQL predicate such as ``"altitude > 10000"``."""
         bounds = calls.bounds(self._schema, start, end)
         call = self._calls.events(columns, predicate_of(filter), limit, **bounds)
-        return self._transport.batches(call)
+        return (yield Read(call))
 
     def tail(
         self,
@@ -237,35 +263,39 @@ class RemoteStream(KnownStream):
         """Follow commits; as ``Stream.tail``."""
         return RemoteFeed(self._transport, self._calls.tail(after, follow, where, columns))
 
+    @blocking
     def aggregate(
         self,
         functions: Mapping[str, str | Iterable[str]],
         start: object = None,
         end: object = None,
-    ) -> dict[str, dict[str, Any]]:
+    ) -> Steps[dict[str, dict[str, Any]]]:
         """As ``Stream.aggregate``; attributes with equal functions share one snapshot."""
         bounds = calls.bounds(self._schema, start, end)
         found: dict[str, dict[str, Any]] = {}
         for wanted, names in grouped_by_functions(functions, self._schema):
-            answer = self._transport.json(self._calls.aggregate(names, wanted, **bounds))
+            answer = yield self._calls.aggregate(names, wanted, **bounds)
             found |= {name: values_of(answer, name, wanted, self._schema) for name in names}
         return {name: found.get(name, {}) for name in functions}
 
     # ------------------------------------------------------------------- positions
 
-    def keep_position(self, at: int | None = None, after: str | None = None) -> str | None:
+    @blocking
+    def keep_position(self, at: int | None = None, after: str | None = None) -> Steps[str | None]:
         """Keep a commit ``at`` a version (default: the last), to read later events relative to it.
 
         With ``after``, a position that is renewed, only if something was committed after it.
         Returns the position's name, or None if nothing is new (``docs/rest.md``).
         """
-        name = self._transport.json(self._calls.keep_position(at=at, after=after))["position"]
+        name = (yield self._calls.keep_position(at=at, after=after))["position"]
         return None if name is None else str(name)
 
-    def drop_position(self, position: str) -> None:
+    @blocking
+    def drop_position(self, position: str) -> Steps[None]:
         """Drop a position."""
-        self._transport.json(self._calls.drop_position(position))
+        yield self._calls.drop_position(position)
 
+    @blocking
     def changes(
         self,
         after: str | None,
@@ -274,13 +304,13 @@ class RemoteStream(KnownStream):
         *,
         start: object = None,
         end: object = None,
-    ) -> pa.RecordBatchReader:
+    ) -> Steps[pa.RecordBatchReader]:
         """Events committed after one position (None: the beginning) and up to another.
 
         Each occurs once, in time order; repeating the call returns the same.
         """
         bounds = calls.bounds(self._schema, start, end)
-        return self._transport.batches(self._calls.new_events(after, until, columns, **bounds))
+        return (yield Read(self._calls.new_events(after, until, columns, **bounds)))
 
     def __len__(self) -> int:
         return self.count

@@ -15,6 +15,7 @@ import pytest
 
 import chronicle
 from chronicle.client import RemoteDatabase, live
+from chronicle.client.calls import Call
 from chronicle.tests.patience import PATIENCE_S
 
 from .test_transport import OK, Serve, serve  # noqa: F401
@@ -102,15 +103,15 @@ def test_a_server_that_begins_anew_is_waited_for(
     remote: RemoteDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = remote.start_job("check")
-    ask, looked = job.status, []
+    ask, looked = job._transport.json, []
 
-    def away_twice() -> dict[str, Any]:
-        looked.append(1)
+    def away_twice(call: Call) -> Any:
+        looked.append(call)
         if len(looked) < 3:
             raise chronicle.ConnectionFailed("away")
-        return ask()
+        return ask(call)
 
-    monkeypatch.setattr(job, "status", away_twice)
+    monkeypatch.setattr(job._transport, "json", away_twice)
     assert job.wait(PATIENCE_S)["ok"]
     assert len(looked) >= 3
 
