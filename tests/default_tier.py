@@ -216,24 +216,12 @@ CASES: dict[str, dict[str, int]] = {
     "server/test_values.py": {
         "test_values_pass_every_way": 9,
     },
+    "store/test_change_faults.py": {
+        "test_power_cut_at_every_operation": 11,
+        "test_disk_that_fails_at_every_operation": 4,
+    },
     "store/test_cold_segments.py": {
         "test_a_damaged_stub_is_told": 1,
-    },
-    "store/test_deleting.py": {
-        "test_power_cut_at_every_operation_of_a_delete": 3,
-        "test_disk_that_fails_at_every_operation_of_a_delete": 1,
-    },
-    "store/test_filling.py": {
-        "test_power_cut_at_every_operation_of_a_creation": 3,
-        "test_disk_that_fails_at_every_operation_of_a_creation": 1,
-    },
-    "store/test_replacing.py": {
-        "test_power_cut_at_every_operation_of_a_replacement": 3,
-        "test_disk_that_fails_at_every_operation_of_a_replacement": 1,
-    },
-    "store/test_updating.py": {
-        "test_power_cut_at_every_operation_of_an_update": 2,
-        "test_disk_that_fails_at_every_operation_of_an_update": 1,
     },
     "test_alter.py": {
         "test_power_cut_at_every_operation_of_an_alteration": 4,

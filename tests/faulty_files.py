@@ -2,14 +2,10 @@
 
 Prove guarantees by running a scenario with the fault at operation 1, 2, and so on::
 
-    for number in itertools.count(1):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory, FaultPlan("crash_halfway", number))
+    for number, memory, files, db in strikes("crash_halfway", opened):
         with contextlib.suppress(SimulatedCrash):
-            scenario(files)
-        check(memory.crash(random, "tear"))
-        if not files.struck:
-            break
+            scenario(db)
+        check(memory.crash(random.Random(number), "tear"))
 
 Every changing operation counts, from 1: ``create``, ``write`` (a ``writev`` counts once), ``sync``,
 ``truncate``, ``make_directory`` and ``remove`` (each directory and file), ``replace``, ``link``,
@@ -31,13 +27,14 @@ fault               what operation k does
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import posixpath
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, NoReturn, Self, TypeVar
 
 from chronicle.store.file_contract import (
     AppendFile,
@@ -48,7 +45,7 @@ from chronicle.store.file_contract import (
     poisoned,
     storage_error,
 )
-from chronicle.tests.memory_files import SECTOR_BYTES, MemoryAppendFile
+from chronicle.tests.memory_files import SECTOR_BYTES, MemoryAppendFile, MemoryFiles
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -59,6 +56,7 @@ Fault = Literal["eio", "enospc", "fsync", "crash_before", "crash_halfway", "cras
 NEEDS_SPACE = frozenset({"create", "write", "make_directory", "link", "export", "lock", "replace"})
 
 Result = TypeVar("Result")
+Made = TypeVar("Made")
 
 
 class SimulatedCrash(BaseException):
@@ -326,3 +324,38 @@ def _is_directory(files: Files, path: str) -> bool:
     except NotADirectoryError:
         return False
     return True
+
+
+class Strike(NamedTuple, Generic[Made]):
+    """One run of a scenario whose operation ``number`` fails."""
+
+    number: int
+    memory: MemoryFiles
+    files: FaultyFiles
+    made: Made
+
+
+def strikes(
+    fault: Fault,
+    make: Callable[[FaultyFiles], Made],
+    *,
+    begun: MemoryFiles | None = None,
+    first: int = 1,
+    step: int = 1,
+    length: int | None = 1,
+    sectors: int | None = None,
+    only: Collection[str] | None = None,
+) -> Iterator[Strike[Made]]:
+    """Runs on new files, or on those of ``begun``, with the fault at the ``first`` operation after
+    ``make``, then ``step`` operations later, and so on; the last is the first without the fault.
+    Without ``sectors``, 0 to 2 in turn.
+    """
+    for number in itertools.count(first, step):
+        memory = MemoryFiles() if begun is None else begun.kill()
+        files = FaultyFiles(memory)
+        made = make(files)
+        cut = number % 3 if sectors is None else sectors
+        files.plan = FaultPlan(fault, files.operations + number, length, cut, only)
+        yield Strike(number, memory, files, made)
+        if not files.struck:
+            return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import random
 from collections.abc import Iterator
 from contextlib import suppress
@@ -29,7 +28,7 @@ from chronicle.errors import (
     StreamOwned,
 )
 from chronicle.store import Store
-from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.faulty_files import Fault, FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import MemoryFiles
 
 from .rounds import rounds
@@ -253,12 +252,8 @@ def filled(files: MemoryFiles | FaultyFiles) -> Database:
 def test_power_cut_at_every_operation_of_an_alteration(text: str, fault: Fault) -> None:
     name, names = ALTERATIONS[text]
     outcomes = set()
-    for number in itertools.count(1):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory)
-        db = filled(files)
+    for number, memory, _, db in strikes(fault, filled):
         rows = db.stream("s").scan().read_all()
-        files.plan = FaultPlan(fault, files.operations + number, sectors=number % 3)
         done = False
         with suppress(SimulatedCrash):
             db.sql(f"ALTER STREAM s {text}")
@@ -290,8 +285,6 @@ def test_power_cut_at_every_operation_of_an_alteration(text: str, fault: Fault) 
                 assert stream.aggregate({"b": ["sum"]})["b"]["sum"] == 4 * sum(range(40)) + 1
             assert left.check().ok
         outcomes.add(altered)
-        if not files.struck:
-            break
     assert outcomes == {True, False}
 
 

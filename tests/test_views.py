@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterator
 from contextlib import suppress
@@ -26,7 +25,7 @@ from chronicle.errors import (
 )
 from chronicle.store import Store
 from chronicle.store.views import Views
-from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.faulty_files import Fault, FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import MemoryFiles
 
 from .rounds import rounds
@@ -336,17 +335,18 @@ CHANGES = {
 }
 
 
+def of_one_view(files: FaultyFiles) -> Database:
+    db = filled(Store.open("memory", files=files))
+    db.sql("CREATE VIEW w AS SELECT * FROM s")
+    return db
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize("text", CHANGES)
 @pytest.mark.parametrize("fault", ["crash_before", "crash_halfway", "crash_after"])
 def test_power_cut_at_every_operation(text: str, fault: Fault) -> None:
     before, after = CHANGES[text]
-    for number in itertools.count(1):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory)
-        db = filled(Store.open("memory", files=files))
-        db.sql("CREATE VIEW w AS SELECT * FROM s")
-        files.plan = FaultPlan(fault, files.operations + number, sectors=number % 3)
+    for number, memory, _, db in strikes(fault, of_one_view):
         done = False
         with suppress(SimulatedCrash):
             db.sql(text)
@@ -359,19 +359,11 @@ def test_power_cut_at_every_operation(text: str, fault: Fault) -> None:
             assert names == after or not done
             if "w" in names:
                 assert left.sql("SELECT count(*) FROM w").fetchall() == [(3000,)]
-        if not files.struck:
-            break
 
 
 def test_what_could_not_be_written_did_not_happen() -> None:
-    for number in itertools.count(1):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory)
-        with filled(Store.open("memory", files=files)) as db:
-            db.sql("CREATE VIEW w AS SELECT * FROM s")
-            files.plan = FaultPlan("no_space", files.operations + number)
-            with suppress(chronicle.ChronicleError):
-                db.sql("CREATE VIEW v AS SELECT * FROM s")
-            assert dict(db.views()) == Views(memory, "r").all()
-            if not files.struck:
-                break
+    for _, memory, _, db in strikes("enospc", of_one_view):
+        with suppress(chronicle.ChronicleError):
+            db.sql("CREATE VIEW v AS SELECT * FROM s")
+        assert dict(db.views()) == Views(memory, "r").all()
+        db.close()

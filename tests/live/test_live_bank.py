@@ -17,7 +17,7 @@ from chronicle.errors import InvalidArgument
 from chronicle.live import pattern_group, sharing
 from chronicle.live.engine import LiveQueries
 from chronicle.store import Store, staging
-from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.faulty_files import Fault, FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import PATIENCE_S
 
@@ -262,19 +262,21 @@ def test_a_crash_at_any_write_of_a_step_of_many(fault: Fault, mode: Any) -> None
     db.run_live()
     db.run_live()
     assert len(shared(db)) == 5
-    for number in range(1, 60, 1 if LONG else 8):
-        memory = start.kill()
-        files = FaultyFiles(memory, None)
+
+    def resumed(files: FaultyFiles) -> tuple[Database, Stream]:
         db = opened(files)
         db.run_live()
         assert len(shared(db)) == 5
         again = Stream.__new__(Stream)
         again.random, again.t = random.Random(2), stream.t
         again.append(db, 40, late=0.2)
-        files.plan = FaultPlan(fault, files.operations + number)
+        return db, again
+
+    for number, memory, _, (db, again) in strikes(
+        fault, resumed, begun=start, step=1 if LONG else 8
+    ):
         with contextlib.suppress(SimulatedCrash):
             db.run_live()
-        struck = files.struck
         after = opened(memory.crash(random.Random(number), mode))
         after.run_live()
         check(after)
@@ -282,10 +284,7 @@ def test_a_crash_at_any_write_of_a_step_of_many(fault: Fault, mode: Any) -> None
         again.append(after, 30)
         after.run_live()
         check(after)
-        if not struck:
-            assert number > 3
-            return
-    raise AssertionError("no step without a fault")
+    assert number > 3
 
 
 def test_who_leaves_while_its_sink_fails_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from chronicle.api.database import Database
 from chronicle.store import Store
-from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.faulty_files import Fault, FaultPlan, SimulatedCrash, strikes
 from chronicle.tests.memory_files import MemoryFiles
 
 from .. import oracles_live as oracles
@@ -63,21 +63,11 @@ def check(db: Database) -> None:
     [("crash_before", "lose"), ("crash_halfway", "tear"), ("crash_after", "keep")],
 )
 def test_a_crash_in_a_step(fault: Fault, mode: Any) -> None:
-    start = prepared()
-    for number in range(1, 100):
-        memory = start.kill()
-        files = FaultyFiles(memory, None)
-        db = opened(files)
-        files.plan = FaultPlan(fault, files.operations + number)
+    for number, memory, _, db in strikes(fault, opened, begun=prepared()):
         with contextlib.suppress(SimulatedCrash):
             db.run_live()
-        struck = files.struck
-        after = memory.crash(random.Random(number), mode)
-        check(opened(after))
-        if not struck:
-            assert number > 1
-            return
-    raise AssertionError("no step without a fault")
+        check(opened(memory.crash(random.Random(number), mode)))
+    assert number > 1
 
 
 JOINED = ("alone", "mixed")
@@ -122,36 +112,22 @@ def check_both(db: Database) -> None:
 )
 def test_a_crash_in_a_step_of_two_sources(fault: Fault, mode: Any) -> None:
     """With late events of both, and of commits that no tap has heard of."""
-    start = of_two_sources()
-    for number in range(1, 100):
-        memory = start.kill()
-        files = FaultyFiles(memory, None)
-        db = opened(files)
-        files.plan = FaultPlan(fault, files.operations + number)
+    for number, memory, _, db in strikes(fault, opened, begun=of_two_sources()):
         with contextlib.suppress(SimulatedCrash):
             db.run_live()
-        struck = files.struck
         check_both(opened(memory.crash(random.Random(number), mode)))
-        if not struck:
-            assert number > 1
-            return
-    raise AssertionError("no step without a fault")
+    assert number > 1
 
 
 @pytest.mark.parametrize("fault", ["crash_before", "crash_after"])
 def test_a_crash_while_one_is_made_or_dropped(fault: Fault) -> None:
-    start = prepared()
     # after one operation is before the next: every point is met by one of the two
-    for number in range(1 + (fault == "crash_after"), 200, 2):
-        memory = start.kill()
-        files = FaultyFiles(memory, None)
-        db = opened(files)
-        files.plan = FaultPlan(fault, files.operations + number)
+    first = 1 + (fault == "crash_after")
+    for number, memory, _, db in strikes(fault, opened, begun=prepared(), first=first, step=2):
         with contextlib.suppress(SimulatedCrash):
             db.create_live("r", "SELECT t, x FROM s WHERE x > 5")
             db.run_live()
             db.live("w").drop()
-        struck = files.struck
         found = opened(memory.crash(random.Random(number), "lose"))
         for name in found.live_queries():
             found.run_live()
@@ -163,26 +139,14 @@ def test_a_crash_while_one_is_made_or_dropped(fault: Fault) -> None:
             assert name == "w"  # dropped, results not yet: nobody's now
             found.drop_stream(name)
         assert found.check().ok
-        if not struck:
-            return
-    raise AssertionError("no run without a fault")
 
 
 @pytest.mark.parametrize("fault", ["eio", "enospc", "fsync"])
 def test_a_disk_that_fails_stops_the_query_alone(fault: Fault) -> None:
-    start = prepared()
-    for number in range(1, 60):
-        memory = start.kill()
-        files = FaultyFiles(memory, None)
-        db = opened(files)
-        files.plan = FaultPlan(fault, files.operations + number)
+    for _, memory, files, db in strikes(fault, opened, begun=prepared()):
         with contextlib.suppress(Exception):
             db.run_live()
-        struck = files.struck
-        files.plan = None
+        files.plan = FaultPlan()
         with contextlib.suppress(Exception):
             db.close()
         check(opened(memory.kill()))
-        if not struck:
-            return
-    raise AssertionError("no step without a fault")

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.api.database import Database
-from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import MemoryFiles
 
 from ..rounds import LONG
@@ -102,24 +102,17 @@ def prepared() -> tuple[MemoryFiles, Rows, Rows]:
 )
 def test_a_crash_in_a_step(fault: Fault, mode: Any, first: int) -> None:
     start, wanted, later = prepared()
-    for number in range(first, 200, 1 if LONG else 4):  # together they meet most of the writes
-        memory = start.kill()
-        files = FaultyFiles(memory, None)
-        db = opened(files)
-        files.plan = FaultPlan(fault, files.operations + number)
+    step = 1 if LONG else 4  # together they meet most of the writes
+    for number, memory, _, db in strikes(fault, opened, begun=start, first=first, step=step):
         with contextlib.suppress(SimulatedCrash):
             db.run_live()
-        struck = files.struck
         after = opened(memory.crash(random.Random(number), mode))
         after.run_live()
         assert net(after) == wanted, number
         assert stepped(after, THIRD) == later, number
         assert after.check().ok
         after.close()
-        if not struck:
-            assert number > 2 * len(NAMES)
-            return
-    raise AssertionError("no step without a fault")
+    assert number > 2 * len(NAMES)
 
 
 @pytest.mark.parametrize("seed", range(6 if LONG else 1))

@@ -102,7 +102,7 @@ def test_a_backup_is_written_while_the_server_serves(
         ({"kind": "delete", "stream": "a"}, 400),
         ({"kind": "delete", "stream": "a", "where": "x >"}, 400),
         ({"kind": "delete", "stream": "a", "start": "soon"}, 400),
-        ({"kind": "delete", "stream": "a", "end": 10**40}, 422),
+        ({"kind": "delete", "stream": "a", "end": 10**40}, 400),
         ({"kind": "delete", "stream": "nothing", "where": "true"}, 404),
         ({"kind": "update", "stream": "a", "where": "true"}, 422),
         ({"kind": "update", "stream": "a", "set": {"x": "1 +"}, "where": "true"}, 400),

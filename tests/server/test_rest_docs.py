@@ -95,7 +95,7 @@ def test_every_error_is_in_the_table_with_its_status() -> None:
     for shown in OUTSIDE.values():
         assert listed[shown.slug] == str(shown.status), shown.slug
     source = "".join(
-        path.read_text() for path in (Path(chronicle.__file__).parent / "server").glob("*.py")
+        path.read_text() for path in (Path(chronicle.__file__).parent / "server").rglob("*.py")
     )
     for code, status in re.findall(r'Problem\(\s*"([a-z-]+)",\s*(\d{3})', source):
         assert listed[code] == status, code
@@ -115,7 +115,7 @@ def test_every_setting_is_in_the_table_with_its_default() -> None:
 
 def test_settings_that_other_pages_name_exist() -> None:
     known = {f"CHRONICLE_{name.upper()}" for name in Settings.model_fields}
-    for path in (Path(chronicle.__file__).parent / "server").glob("*.py"):
+    for path in (Path(chronicle.__file__).parent / "server").rglob("*.py"):
         for name in re.findall(r"CHRONICLE_[A-Z_]+[A-Z]", path.read_text()):
             assert name in known, f"{path.name} speaks of {name}"
 

@@ -6,7 +6,6 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,7 @@ from chronicle.store.layout import (
     LEAF_HEADER,
     BlockKind,
 )
-from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.faulty_files import FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(
@@ -375,19 +374,18 @@ def test_a_sound_store_is_not_touched_by_a_repair() -> None:
         assert stream.stats()["manifest_version"] == version
 
 
+def opened(files: FaultyFiles) -> Store:
+    return Store.open("memory", files=files)
+
+
 def test_a_power_cut_during_a_repair_leaves_the_stream_repairable() -> None:
     files = make(late=True)
     broken = flip(files, SEGMENT, chunks(files, SEGMENT)[9][0])
-    for number in count(1, 3):
-        files = broken.kill()
-        faulty = FaultyFiles(files)
-        with suppress(SimulatedCrash), Store.open("memory", files=faulty) as store:
-            faulty.plan = FaultPlan("crash_halfway", faulty.operations + number, sectors=1)
+    for number, files, _, store in strikes("crash_halfway", opened, begun=broken, step=3):
+        with suppress(SimulatedCrash), store:
             store.check(repair=True)
         left = files.crash(random.Random(number), "tear")
         with Store.open("memory", files=left) as store:
             report = store.check(repair=True)
             assert report.ok, report.problems
             assert store.stream("s").snapshot().count >= 663 - 100
-        if not faulty.struck:
-            break

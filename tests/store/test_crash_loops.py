@@ -7,10 +7,9 @@ append, no half of another, and pass ``check``.
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ import pytest
 
 from chronicle.errors import ChronicleError, StorageFailed, StorageFull
 from chronicle.store import EventStream, Store, StreamOptions
-from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import CrashMode, MemoryFiles
 
 from .conftest import SCHEMA
@@ -132,38 +131,32 @@ class Workload:
         assert self.rows(stream) == self.expected(count)
 
 
-def strikes(fault: Fault, sectors: int = 0, *, stride: int = 1) -> Iterator[FaultPlan]:
-    """Plans that strike at one operation after the other, without end."""
-    for number in itertools.count(1, stride):
-        yield FaultPlan(fault, number, sectors=sectors)
+def fresh(_: FaultyFiles) -> Workload:
+    return Workload()
+
+
+def created(files: FaultyFiles) -> tuple[Store, EventStream]:
+    store = Store.open("memory", files=files)
+    return store, store.create_stream("s", SCHEMA, OPTIONS)
 
 
 @pytest.mark.parametrize("mode", ["lose", "keep", "tear"])
 @pytest.mark.parametrize("fault", ["crash_before", "crash_halfway", "crash_after"])
 def test_power_cut_at_every_operation(fault: Fault, mode: CrashMode) -> None:
-    stride = 1 if LONG else {"lose": 7, "keep": 7, "tear": 2}[mode]
-    for plan in strikes(fault, sectors=1, stride=stride):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory, plan)
-        workload = Workload()
+    step = 1 if LONG else {"lose": 7, "keep": 7, "tear": 2}[mode]
+    for number, memory, files, workload in strikes(fault, fresh, step=step, sectors=1):
         with suppress(SimulatedCrash):
             workload.run(files)
-        workload.check(memory.crash(random.Random(plan.operation), mode))
-        if not files.struck:
-            break
+        workload.check(memory.crash(random.Random(number), mode))
 
 
 @pytest.mark.parametrize("sectors", [0, 1, 2, 5, 16] if LONG else [0, 2])
 def test_kill_with_the_last_write_cut_at_any_sector(sectors: int) -> None:
-    for plan in strikes("crash_halfway", sectors, stride=1 if LONG else 5):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory, plan)
-        workload = Workload()
+    step = 1 if LONG else 5
+    for _, memory, files, workload in strikes("crash_halfway", fresh, step=step, sectors=sectors):
         with suppress(SimulatedCrash):
             workload.run(files)
         workload.check(memory.kill())
-        if not files.struck:
-            break
 
 
 def test_crash_while_recovering() -> None:
@@ -173,14 +166,10 @@ def test_crash_while_recovering() -> None:
     with suppress(SimulatedCrash):
         first.run(FaultyFiles(memory, FaultPlan("crash_after", 60)))
     broken = memory.crash(random.Random(1), "tear")
-    for number in itertools.count(1):
-        again = broken.kill()
-        files = FaultyFiles(again, FaultPlan("crash_halfway", number, sectors=1))
+    for number, again, files, _ in strikes("crash_halfway", fresh, begun=broken, sectors=1):
         with suppress(SimulatedCrash), Store.open("memory", files=files) as store:
             store.stream("s")
         first.check(again.crash(random.Random(number), "tear"))
-        if not files.struck:
-            break
     assert number > 5
 
 
@@ -192,10 +181,8 @@ def test_failing_disk_at_every_operation(kind: Fault) -> None:
     power goes.  Linux has then forgotten the bytes of the failed sync.
     """
     only = {"sync", "sync_directory"} if kind == "fsync" else None
-    for number in itertools.count(1, 1 if LONG else 2 if kind == "fsync" else 5):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory, FaultPlan(kind, number, sectors=1, only=only))
-        workload = Workload()
+    step = 1 if LONG else 2 if kind == "fsync" else 5
+    for number, memory, files, workload in strikes(kind, fresh, step=step, sectors=1, only=only):
         with suppress(StorageFailed):
             workload.run(files)
         if not files.struck:
@@ -210,15 +197,14 @@ def test_failing_disk_at_every_operation(kind: Fault) -> None:
 def test_failed_syncs_refuse_the_append_in_the_same_process(events: int) -> None:
     """A small append and one that fills leaves: no reader sees it, and nothing follows it."""
     refused = 0
-    for number in itertools.count(1):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory)
-        store = Store.open("memory", files=files)
-        stream = store.create_stream("s", SCHEMA, OPTIONS)
-        workload = Workload()
+
+    def begun(files: FaultyFiles) -> tuple[EventStream, Workload]:
+        stream, workload = created(files)[1], Workload()
         workload.append(stream, [1, 2, 3])
-        files.operations = 0
-        files.plan = FaultPlan("fsync", number, only={"sync", "sync_directory"})
+        return stream, workload
+
+    only = {"sync", "sync_directory"}
+    for number, memory, _, (stream, workload) in strikes("fsync", begun, only=only):
         try:
             workload.append(stream, [3 + i for i in range(events)])
         except StorageFailed:
@@ -228,21 +214,14 @@ def test_failed_syncs_refuse_the_append_in_the_same_process(events: int) -> None
                 with pytest.raises(StorageFailed):
                     stream.append(batch_of([9], 900))
         workload.check(memory.crash(random.Random(number), "lose"))
-        if not files.struck:
-            break
     assert refused == (1 if events == 1 else 3)  # the log; a segment, its directory and the log
 
 
 def test_full_disk_at_every_operation() -> None:
     """ENOSPC refuses a change, leaves everything readable, and is over when space returns."""
-    for number in itertools.count(1, 1 if LONG else 2):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory)
-        store = Store.open("memory", files=files)
-        stream = store.create_stream("s", SCHEMA, OPTIONS)
-        workload = Workload()
-        files.plan = FaultPlan("enospc", files.operations + number, length=3, sectors=number % 3)
-        refused = 0
+    step = 1 if LONG else 2
+    for number, memory, _, (store, stream) in strikes("enospc", created, step=step, length=3):
+        workload, refused = Workload(), 0
         for step in workload.steps(stream):
             for _ in range(8):
                 before = len(workload.times)
@@ -265,8 +244,6 @@ def test_full_disk_at_every_operation() -> None:
         store.close()
         workload.safe = len(workload.times)
         workload.check(memory.crash(random.Random(number), "tear"))
-        if not files.struck:
-            break
 
 
 def test_a_store_opens_and_reads_on_a_full_disk() -> None:

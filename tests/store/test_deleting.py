@@ -1,12 +1,9 @@
-"""Deletes: what they cost, what they leave in files, and every disk operation of one failing."""
+"""Deletes: what they cost, what they leave in files, and who may not delete."""
 
 from __future__ import annotations
 
-import itertools
 import os
-import random
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -16,8 +13,6 @@ import pytest
 from chronicle.errors import (
     CorruptBlock,
     SnapshotExpired,
-    StorageFailed,
-    StorageFull,
     StoreClosed,
     StreamOwned,
 )
@@ -30,8 +25,8 @@ from chronicle.store.deletions import DeletedEvents, KnownDeletion, KnownDeletio
 from chronicle.store.dictionary import DictionaryBuilder
 from chronicle.store.lock import ReaderLease
 from chronicle.store.pins import Pin, pin_stream
-from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
-from chronicle.tests.memory_files import CrashMode, MemoryFiles
+from chronicle.tests.faulty_files import FaultyFiles
+from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
 OPTIONS = StreamOptions(
@@ -403,81 +398,3 @@ def test_who_may_not_delete() -> None:
     filled.store.close()
     with pytest.raises(StoreClosed):
         filled.stream.delete()
-
-
-# -------------------------------------------------------------------------------------- faults
-
-
-def settled(memory: MemoryFiles, events: list[tuple[int, int]]) -> bool:
-    """Open what is left: all of the person's events are there, or none; says whether they are."""
-    everything = [n for _, n in sorted(events, key=lambda e: e[0])]
-    with Store.open("memory", files=memory) as store:
-        report = store.check()
-        assert report.ok, report.problems
-        stream = store.stream("s")
-        assert isinstance(stream, EventStream)
-        found = numbers(stream.snapshot())
-        assert found in (everything, [n for n in everything if n % 7])
-        there = found == everything
-        stream.delete(choose=of(PERSON))
-        stream.append(batch_of([500], 1_000_001))
-        assert numbers(stream.snapshot()) == [*(n for n in everything if n % 7), 1_000_001]
-        assert holding(memory) == []
-    return there
-
-
-@pytest.mark.crash
-@pytest.mark.parametrize("mode", ["lose", "keep", "tear"])
-@pytest.mark.parametrize("fault", ["crash_before", "crash_halfway", "crash_after"])
-def test_power_cut_at_every_operation_of_a_delete(fault: Fault, mode: CrashMode) -> None:
-    outcomes = set()
-    for number in itertools.count(1, 1 if LONG else 3 if mode == "tear" else 7):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory)
-        filled = Filled(files)
-        files.plan = FaultPlan(fault, files.operations + number, sectors=number % 3)
-        done = False
-        with suppress(SimulatedCrash):
-            filled.stream.delete(choose=of(PERSON))
-            done = True
-        there = settled(memory.crash(random.Random(number), mode), filled.events)
-        assert not (done and there), "a delete that was acknowledged is gone"
-        outcomes.add(there)
-        if not files.struck:
-            break
-    assert outcomes == {True, False}
-    assert number > 20
-
-
-@pytest.mark.crash
-@pytest.mark.parametrize("kind", ["fsync", "eio", "enospc"])
-def test_disk_that_fails_at_every_operation_of_a_delete(kind: Fault) -> None:
-    """What raises has deleted nothing that anybody sees; a full disk is over when space returns."""
-    only = {"sync", "sync_directory"} if kind == "fsync" else None
-    for number in itertools.count(1, 1 if LONG or only else 3):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory)
-        filled = Filled(files)
-        files.plan = FaultPlan(
-            kind, files.operations + number, length=1000, sectors=number % 3, only=only
-        )
-        refused = False
-        try:
-            filled.stream.delete(choose=of(PERSON))
-        except (StorageFailed, StorageFull):
-            refused = True
-            assert numbers(filled.stream.snapshot()) == filled.all
-        else:
-            assert numbers(filled.stream.snapshot()) == filled.kept
-        if kind == "enospc" and refused:
-            files.plan = FaultPlan()
-            filled.stream.delete(choose=of(PERSON))
-            assert numbers(filled.stream.snapshot()) == filled.kept
-            assert holding(memory) == []
-        elif not refused:
-            assert not settled(memory.crash(random.Random(number), "lose"), filled.events)
-        else:
-            settled(memory.crash(random.Random(number), "tear"), filled.events)
-        if not files.struck:
-            break
-    assert number > 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import threading
@@ -30,7 +29,7 @@ from chronicle.store.manifest import MANIFEST_VERSION, read_manifest, write_mani
 from chronicle.store.schema_change import drop_attribute, rename_attribute, set_options
 from chronicle.store.segment import TICK_MAX, TICK_MIN
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
-from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.tests.faulty_files import Fault, FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import CrashMode, MemoryFiles
 from chronicle.tests.patience import PATIENCE_S
 
@@ -513,27 +512,25 @@ def send_again(memory: MemoryFiles) -> None:
         assert report.ok, report.problems
 
 
+def fresh(_: FaultyFiles) -> Client:
+    return Client()
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize("mode", ["lose", "keep", "tear"])
 def test_what_is_sent_again_after_a_power_cut_is_stored_once(mode: CrashMode) -> None:
-    for number in itertools.count(1, 1 if LONG else 13):
-        memory, client = MemoryFiles(), Client()
-        files = FaultyFiles(memory, FaultPlan("crash_after", number))
+    for number, memory, files, client in strikes("crash_after", fresh, step=1 if LONG else 13):
         with suppress(SimulatedCrash):
             store = Store.open("memory", files=files)
             client.run(store.create_stream("s", SCHEMA, OPTIONS))
             store.close()
         send_again(memory.crash(random.Random(number), mode))
-        if not files.struck:
-            return
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize("fault", ["eio", "enospc", "fsync"])
 def test_what_is_sent_again_after_a_failure_is_stored_once(fault: Fault) -> None:
-    for number in itertools.count(1, 1 if LONG else 13):
-        memory, client = MemoryFiles(), Client()
-        files = FaultyFiles(memory, FaultPlan(fault, number))
+    for number, memory, files, client in strikes(fault, fresh, step=1 if LONG else 13):
         with suppress(ChronicleError):
             store = Store.open("memory", files=files)
             stream = store.create_stream("s", SCHEMA, OPTIONS)
@@ -544,5 +541,3 @@ def test_what_is_sent_again_after_a_failure_is_stored_once(fault: Fault) -> None
                     client.run(stream)
             store.close()
         send_again(memory.crash(random.Random(number), "lose"))
-        if not files.struck:
-            return

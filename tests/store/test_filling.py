@@ -1,25 +1,22 @@
-"""Streams that begin with events: all of them or no stream, with every disk operation failing."""
+"""Streams that begin with events: all of them or no stream."""
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronicle.errors import InvalidData, StorageFailed, StorageFull, StreamExists, StreamNotFound
+from chronicle.errors import InvalidData, StreamExists
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Store, StreamOptions, filling
-from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
-from chronicle.tests.memory_files import CrashMode, MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 
-from .test_deleting import LONG, OPTIONS, SCHEMA, batch_of, numbers
+from .test_deleting import OPTIONS, SCHEMA, batch_of, numbers
 
 TIMES = [(i * 37) % 500 for i in range(1000)]
 EVENTS = pa.Table.from_batches([batch_of(TIMES, 0)])
@@ -161,72 +158,3 @@ def test_events_that_end_with_an_error_leave_nothing() -> None:
             store.create_stream("s", SCHEMA, OPTIONS, events=broken())
         assert store.streams() == []
         assert hidden(memory) == []
-
-
-# -------------------------------------------------------------------------------------- faults
-
-
-def settled(memory: MemoryFiles) -> bool:
-    """Open what is left: the stream is there with all events, or not; says which."""
-    with Store.open("memory", files=memory) as store:
-        assert hidden(memory) == []
-        assert store.damaged() == {}
-        report = store.check()
-        assert report.ok, report.problems
-        there = store.streams() == ["s"]
-        if there:
-            assert numbers(store.stream("s").snapshot()) == WANTED
-        else:
-            with pytest.raises(StreamNotFound):
-                store.stream("s")
-            assert numbers(create(store).snapshot()) == WANTED
-    return there
-
-
-@pytest.mark.crash
-@pytest.mark.parametrize("mode", ["lose", "keep", "tear"])
-@pytest.mark.parametrize("fault", ["crash_before", "crash_halfway", "crash_after"])
-def test_power_cut_at_every_operation_of_a_creation(fault: Fault, mode: CrashMode) -> None:
-    outcomes = set()
-    for number in itertools.count(1, 1 if LONG else 3):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory)
-        store = Store.open("memory", files=files)
-        files.plan = FaultPlan(fault, files.operations + number, sectors=number % 3)
-        acknowledged = False
-        with suppress(SimulatedCrash):
-            create(store)
-            acknowledged = True
-        there = settled(memory.crash(random.Random(number), mode))
-        assert there or not acknowledged, "a stream that was acknowledged is gone"
-        outcomes.add(there)
-        if not files.struck:
-            break
-    assert outcomes == {True, False}
-    assert number > 10
-
-
-@pytest.mark.crash
-@pytest.mark.parametrize("kind", ["fsync", "eio", "enospc"])
-def test_disk_that_fails_at_every_operation_of_a_creation(kind: Fault) -> None:
-    only = {"sync", "sync_directory"} if kind == "fsync" else None
-    for number in itertools.count(1):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory)
-        store = Store.open("memory", files=files)
-        files.plan = FaultPlan(
-            kind, files.operations + number, length=1000, sectors=number % 3, only=only
-        )
-        try:
-            create(store)
-        except (StorageFailed, StorageFull):
-            acknowledged = False
-        else:
-            acknowledged = True
-            assert numbers(store.stream("s").snapshot()) == WANTED
-        struck = files.struck
-        files.plan = FaultPlan()
-        assert settled(memory.crash(random.Random(number), "lose")) or not acknowledged
-        if not struck:
-            break
-    assert number > 3

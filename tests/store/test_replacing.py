@@ -1,16 +1,13 @@
-"""Replacing a range: one commit, what followers are told, and every disk operation failing."""
+"""Replacing a range: one commit, and what followers are told."""
 
 from __future__ import annotations
 
-import itertools
-import random
-from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from chronicle.errors import InvalidArgument, StorageFailed, StorageFull, StreamOwned
+from chronicle.errors import InvalidArgument, StreamOwned
 from chronicle.store import EventStream, Store
 from chronicle.store.catalog import BulkCommit
 from chronicle.store.pins import pin_stream
@@ -24,10 +21,9 @@ from chronicle.store.staging import (
     stage,
     staged_jobs,
 )
-from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
-from chronicle.tests.memory_files import CrashMode, MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 
-from .test_deleting import LONG, OPTIONS, SCHEMA, Filled, batch_of, numbers, told
+from .test_deleting import OPTIONS, SCHEMA, Filled, batch_of, numbers, told
 
 RANGE = (100, 250)
 TIMES = [100 + i // 2 for i in range(240)]
@@ -197,99 +193,6 @@ def test_what_comes_meanwhile_stays_and_stands_before_it() -> None:
     filled.stream.compact()
     assert numbers(filled.stream.snapshot()) == [n for _, n in wanted]
     filled.store.close()
-
-
-# -------------------------------------------------------------------------------------- faults
-
-
-class Prepared(Filled):
-    """A stream, and a job that is staged."""
-
-    def __init__(self, files: MemoryFiles | FaultyFiles) -> None:
-        super().__init__(files)
-        self.job = new_job()
-        self.staged = staged_of(self.stream, self.job, TIMES[:100], TIMES[100:])
-
-    def commit(self) -> None:
-        commit_staged(self.stream, self.job, self.staged, over=RANGE)
-
-
-def settled(memory: MemoryFiles, prepared: Prepared) -> bool:
-    """Open what is left: what was is there, or what came instead; says whether it has come."""
-    everything, instead = prepared.all, replaced(prepared.events)
-    with Store.open("memory", files=memory) as store:
-        report = store.check()
-        assert report.ok, report.problems
-        stream = store.stream("s")
-        assert isinstance(stream, EventStream)
-        found = numbers(stream.snapshot())
-        assert found in (everything, instead)
-        done = found == instead
-        if done:
-            assert commit_staged(stream, prepared.job, prepared.staged, over=RANGE).repeated
-        else:
-            put(stream, TIMES[:100], TIMES[100:])
-        stream.append(batch_of([500], 1_000_001))
-        assert numbers(stream.snapshot()) == [*instead, 1_000_001]
-        stream.compact()
-    named = {entry.file for entry in (*stream.commits.manifest.segments,)}
-    assert {name for name in memory.list("streams/s") if name.endswith(".seg")} == named
-    return done
-
-
-@pytest.mark.crash
-@pytest.mark.parametrize("mode", ["lose", "keep", "tear"])
-@pytest.mark.parametrize("fault", ["crash_before", "crash_halfway", "crash_after"])
-def test_power_cut_at_every_operation_of_a_replacement(fault: Fault, mode: CrashMode) -> None:
-    outcomes = set()
-    for number in itertools.count(1, 1 if LONG else 5 if mode == "tear" else 7):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory)
-        prepared = Prepared(files)
-        files.plan = FaultPlan(fault, files.operations + number, sectors=number % 3)
-        acknowledged = False
-        with suppress(SimulatedCrash):
-            prepared.commit()
-            acknowledged = True
-        done = settled(memory.crash(random.Random(number), mode), prepared)
-        assert done or not acknowledged, "a replacement that was acknowledged is gone"
-        outcomes.add(done)
-        if not files.struck:
-            break
-    assert outcomes == {True, False}
-    assert number > 20
-
-
-@pytest.mark.crash
-@pytest.mark.parametrize("kind", ["fsync", "eio", "enospc"])
-def test_disk_that_fails_at_every_operation_of_a_replacement(kind: Fault) -> None:
-    """What raises has changed nothing that anybody sees; after a full disk it can be repeated."""
-    only = {"sync", "sync_directory"} if kind == "fsync" else None
-    for number in itertools.count(1, 1 if LONG or only else 3):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory)
-        prepared = Prepared(files)
-        files.plan = FaultPlan(
-            kind, files.operations + number, length=1000, sectors=number % 3, only=only
-        )
-        refused = False
-        try:
-            prepared.commit()
-        except (StorageFailed, StorageFull):
-            refused = True
-            assert numbers(prepared.stream.snapshot()) == prepared.all
-        else:
-            assert numbers(prepared.stream.snapshot()) == replaced(prepared.events)
-        if kind == "enospc" and refused:
-            files.plan = FaultPlan()
-            prepared.commit()
-            assert numbers(prepared.stream.snapshot()) == replaced(prepared.events)
-        else:
-            mode: CrashMode = "tear" if refused else "lose"
-            assert settled(memory.crash(random.Random(number), mode), prepared) or refused
-        if not files.struck:
-            break
-    assert number > 3
 
 
 def test_columns_that_changed_meanwhile_are_refused() -> None:

@@ -1,22 +1,17 @@
-"""Updates: what they leave in files, appends meanwhile, and every disk operation of one failing."""
+"""Updates: what they leave in files, and appends meanwhile."""
 
 from __future__ import annotations
-
-import itertools
-import random
-from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from chronicle.errors import InvalidData, StorageFailed, StorageFull, StreamOwned
-from chronicle.store import EventStream, Snapshot, Store
+from chronicle.errors import InvalidData, StreamOwned
+from chronicle.store import EventStream, Snapshot
 from chronicle.store.pins import pin_stream
-from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
-from chronicle.tests.memory_files import CrashMode, MemoryFiles
+from chronicle.tests.memory_files import MemoryFiles
 
-from .test_deleting import LONG, OPTIONS, PERSON, SCHEMA, Filled, batch_of, holding, of, told
+from .test_deleting import OPTIONS, PERSON, SCHEMA, Filled, holding, of, told
 
 OTHER = "nobody"
 
@@ -112,69 +107,3 @@ def test_what_the_new_values_raise_ends_it() -> None:
     with pytest.raises(StreamOwned):
         update(owned)
     filled.store.close()
-
-
-# -------------------------------------------------------------------------------------- faults
-
-
-def settled(memory: MemoryFiles, filled: Filled) -> bool:
-    """Open what is left: all of the person's events are changed, or none; says which."""
-    with Store.open("memory", files=memory) as store:
-        report = store.check()
-        assert report.ok, report.problems
-        stream = store.stream("s")
-        assert isinstance(stream, EventStream)
-        found = names(stream.snapshot())
-        done = found == wanted(filled, OTHER)
-        assert done or found == wanted(filled, PERSON)
-        update(stream)
-        stream.append(batch_of([500], 1_000_001))
-        expected = [*wanted(filled, OTHER), (1_000_001, f"somebody {1_000_001 % 5}")]
-        assert names(stream.snapshot()) == expected
-        assert holding(memory) == []
-    return done
-
-
-@pytest.mark.crash
-@pytest.mark.parametrize("mode", ["lose", "tear"])
-@pytest.mark.parametrize("fault", ["crash_before", "crash_halfway", "crash_after"])
-def test_power_cut_at_every_operation_of_an_update(fault: Fault, mode: CrashMode) -> None:
-    outcomes = set()
-    for number in itertools.count(1, 1 if LONG else 3 if mode == "tear" else 7):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory)
-        filled = Filled(files)
-        files.plan = FaultPlan(fault, files.operations + number, sectors=number % 3)
-        acknowledged = False
-        with suppress(SimulatedCrash):
-            update(filled.stream)
-            acknowledged = True
-        done = settled(memory.crash(random.Random(number), mode), filled)
-        assert done or not acknowledged, "an update that was acknowledged is gone"
-        outcomes.add(done)
-        if not files.struck:
-            break
-    assert outcomes == {True, False}
-
-
-@pytest.mark.crash
-@pytest.mark.parametrize("kind", ["fsync", "enospc"])
-def test_disk_that_fails_at_every_operation_of_an_update(kind: Fault) -> None:
-    only = {"sync", "sync_directory"} if kind == "fsync" else None
-    for number in itertools.count(1, 1 if LONG or only else 3):
-        memory = MemoryFiles()
-        files = FaultyFiles(memory)
-        filled = Filled(files)
-        files.plan = FaultPlan(
-            kind, files.operations + number, length=1000, sectors=number % 3, only=only
-        )
-        try:
-            update(filled.stream)
-        except (StorageFailed, StorageFull):
-            assert names(filled.stream.snapshot()) == wanted(filled, PERSON)
-        else:
-            assert names(filled.stream.snapshot()) == wanted(filled, OTHER)
-        settled(memory.crash(random.Random(number), "lose"), filled)
-        if not files.struck:
-            break
-    assert number > 3
