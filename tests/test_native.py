@@ -15,7 +15,7 @@ import pytest
 
 from chronicle.core import native
 from chronicle.live.bank import predicate_index
-from chronicle.live.bank.postings import _narrowed
+from chronicle.live.bank.predicate_index import _narrowed
 from chronicle.query.situations import join_kernels
 from chronicle.query.situations.deriving import COLUMNS, _room
 from chronicle.store.node import find_children
@@ -130,24 +130,19 @@ def imported_names(tree: ast.Module, module: tuple[str, ...]) -> dict[str, str]:
 
 def test_the_fields_of_a_named_tuple_are_those_that_were_compiled() -> None:
     """Machine code reads them by place; a class that has changed since is told."""
-    arguments = postings_of_nothing()
-    assert _narrowed(*arguments) == 0
+    arguments = symbols_of_nothing()
+    assert _narrowed(*arguments)
     moved = namedtuple("moved", "test first member")
     arguments[7] = moved(arguments[7].first, arguments[7].test, arguments[7].member)
     with pytest.raises(TypeError, match="_narrowed has no form"):
         _narrowed(*arguments)
 
 
-def postings_of_nothing() -> list[Any]:
+def symbols_of_nothing() -> list[Any]:
     words, table = np.zeros(1, np.int64), np.zeros((1, 3), np.int64)
     return [
         *(words[:0], words, words, words, words, np.zeros(1, np.uint32), words),
-        *(
-            predicate_index.Tests(np.zeros(2, np.int64), table, words),
-            table,
-            np.zeros((1, 3), bool),
-            0,
-            words,
-        ),
+        predicate_index.Tests(np.zeros(2, np.int64), table, words),
+        *(table, np.zeros((1, 3), bool), np.zeros(2, np.int64), words),
         np.zeros(1, np.uint32),
     ]

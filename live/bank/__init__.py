@@ -2,14 +2,12 @@
 
 ::
 
-    few events --> predicate index ---> (row, symbol) ---> (query, row, bits) ---> automata
-                   of all conditions                counting sort     |         of all queries
-    many events -> sorted ------------> postings of every condition --+
+    events -> predicate index ---> (query, row, bits) ---> automata
+              of all conditions                            of all queries
 
 A *symbol* is a condition, shared by all pattern variables that use it; a *hit* is an event that
 satisfies one.  Reading order: ``symbols`` (normalised conditions, stored patterns),
-``predicate_index`` (event to symbols), ``postings`` (symbol to events), ``searching`` (kernel),
-``matches``, ``layer`` (patterns built together, flat tables), ``pattern_bank`` (state),
-``arranged`` (recent events by partition), ``corrections`` (late events, start rows, added
-patterns).
+``predicate_index`` (events to hits), ``searching`` (kernel), ``matches``, ``layer`` (patterns built
+together, flat tables), ``pattern_bank`` (state), ``arranged`` (recent events by partition),
+``corrections`` (late events, start rows, added patterns).
 """

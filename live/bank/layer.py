@@ -26,8 +26,7 @@ from ...query.pattern import search
 from ...query.pattern.attempts import NOTHING
 from ...query.pattern.search import MatchTable
 from .matches import BankMatches
-from .postings import Postings
-from .predicate_index import Columns, PredicateIndex, Read, find_hits, use_codes
+from .predicate_index import Columns, PredicateIndex, Read, Uses
 from .searching import (
     BUFFER_FULL,
     KEPT_FULL,
@@ -36,7 +35,6 @@ from .searching import (
     Kept,
     Parts,
     Queries,
-    by_query,
     search_bank,
 )
 from .symbols import Card, Shape, Symbols, keys_of
@@ -158,11 +156,8 @@ class Room:
 @dataclass(frozen=True)
 class _Built:
     index: PredicateIndex
-    postings: Postings
     tables: Tables
     queries: Queries
-    use_query: IntArray
-    use_bits: npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -216,8 +211,6 @@ class Layer:
         gone = self.number.pop(name)
         self.alive[gone] = False
         self.kept = kept_where(self.kept, self.kept.query != gone)
-        if self._built is not None:
-            self._built.use_query[self._built.use_query == gone] = -1
 
     def instead(self, *before: Layer) -> Layer:
         """This layer, with the counters of the layers that it replaces."""
@@ -261,16 +254,12 @@ class Layer:
             if not pa.types.is_string(table.schema.field(name).type):
                 keys, valid = keys_of(some.column(name))
                 sample[name] = np.sort(keys if valid is None else keys[valid])
-        use_first = np.searchsorted(symbol, np.arange(len(symbols.atoms) + 1)).astype(np.int64)
         tables, automaton = automata.tables(), np.array(numbers, np.int64)
         query = np.array([q for _, q, _ in uses], np.int64)
-        strict = (~tables.alone & (tables.gap == 0))[automaton]
-        index = PredicateIndex(symbols.atoms, use_first, use_codes(query, strict), sample)
         bits = np.array([bits for _, _, bits in uses], np.uint64)
-        postings = Postings(index, query, bits, strict)
-        query[~self.alive[query]] = -1
-        queries = Queries(automaton, self.window, 1 << 60)
-        self._built = _Built(index, postings, tables, queries, query, bits)
+        strict = (~tables.alone & (tables.gap == 0))[automaton]
+        index = PredicateIndex(symbols.atoms, Uses(symbol, query, bits), strict, sample)
+        self._built = _Built(index, tables, Queries(automaton, self.window, 1 << 60))
         return self._built
 
     def read(self, columns: Columns) -> Read:
@@ -287,40 +276,14 @@ class Layer:
         """Hits by query, without isolated ones that cannot match (except those in ``followed``)."""
         built = self._built
         assert built is not None
-        index, queries = built.index, len(self.names)
-        edges = np.zeros(len(order), np.int64)
+        edges = np.zeros(len(order), np.bool_)
         if len(order):
             other = np.flatnonzero(np.diff(fresh.partition, prepend=-1))
-            edges[other] |= 1
-            edges[np.append(other[1:], len(order)) - 1] |= 2
-            edges[followed] |= 2
-        if built.postings.pays(len(order)):
-            found = built.postings.hits(read, order, edges > 0, self.alive, room.hits)
-            if found is not None:
-                room.hits = max(room.hits, len(found[1]))
-                return Hits(*found)
-        batch, at = index.batch(read), np.zeros(2, np.int64)
-        last = np.full(queries, -(1 << 40))
-
-        def space() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-            size = room.hits + 2 * len(built.use_query)
-            return np.empty(size, np.int32), np.empty(size, np.int32)
-
-        rows, uses = space()
-        while not find_hits(
-            order, edges, batch, index.lists, index.tests, index.use_first, index.codes, last, at,
-            rows, uses,
-        ):  # fmt: skip
-            room.hits *= 2
-            before, made = (rows, uses), int(at[1])
-            rows, uses = space()
-            rows[:made], uses[:made] = before[0][:made], before[1][:made]
-        total = int(at[1])
-        first = np.zeros(queries + 1, np.int64)
-        row, bits = np.empty(total, np.int32), np.empty(total, np.uint64)
-        by_query(rows[:total], uses[:total], built.use_query, built.use_bits, first, row, bits)
-        some = int(first[-1])
-        return Hits(first, row[:some], bits[:some])
+            edges[other] = edges[np.append(other[1:], len(order)) - 1] = True
+            edges[followed] = True
+        found = Hits(*built.index.hits(read, order, edges, self.alive, room.hits))
+        room.hits = max(room.hits, len(found.row))
+        return found
 
     def search(
         self,

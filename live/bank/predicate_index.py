@@ -1,18 +1,24 @@
-"""Predicate index: which of many conditions an event satisfies, without testing each.
+"""Predicate index: the events of a batch that satisfy each of many conditions.
 
-Each conjunction is found by its *access* atom (the rarest in a sample); the rest is tested.
+The events are sorted by the columns of the conditions, and each condition looks up its range::
+
+    values of a column, sorted    2   3   3   5   8   8   9        one way of the index
+    their rows                    4   0   6   1   2   5   3
+                                      [===========)                span of BETWEEN 3 AND 7
+    spans of the access atoms, by way | one for each symbol with more tests: its rows
+    query -> pieces: a span, and the bits that a row in it may stand for
+
+A conjunction is looked up by its *access* atom (the rarest in a sample); its other atoms are tested
+on the rows of that span.
 
 ==========  ==================================================================================
-ranges      a value falls into one elementary interval (an end, or what lies between two).  A
-            segment tree over these has symbols on the lists of its nodes; nodes without a list
-            are skipped on the path up.  Where ranges are short, each interval has a whole list
-members     a list per constant; constants are looked up in the batch's dictionary, not per row
-null        one list
-residuals   one list per SQL text, all evaluated by one query per batch
+ranges      two binary searches in the sorted keys of the column
+members     constants are looked up in the batch's dictionary, not per row
+null        one key
+residuals   one key per SQL text, all evaluated by one query per batch
 ==========  ==================================================================================
 
-Each is a *way* from a row to a place with a list of symbols, and possibly a parent place.
-Memory is O(K log K) for K ranges; a row costs a binary search per column plus its hits.
+Cost per batch: a sort per column, two binary searches per condition, few instructions per hit.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -20,7 +26,7 @@ Memory is O(K log K) for K ranges; a row costs a binary search per column plus i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -28,8 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.caches import lazy
-from ...core.native import kernel
+from ...core.native import kernel, trailing_zeros
 from ...core.times import INT64_MAX, INT64_MIN
 from ...errors import SqlError
 from ...query.pattern.columns import flat, take_ranges
@@ -37,24 +42,10 @@ from ...query.pattern.scalar import evaluate_all
 from .symbols import Atom, Member, Null, Range, Residual, keys_of
 
 IntArray = npt.NDArray[np.int64]
-Int32 = npt.NDArray[np.int32]
-USE, STRICT = np.int64((1 << 31) - 1), np.int64(1 << 62)
-FLAT_MAX = 1 << 22
-"""Maximum number of entries for which every elementary interval has its own list."""
-
-
-class Lists(NamedTuple):
-    """Way ``w`` begins at place ``base[w]``; ``up[p]`` is the next ancestor with a list, or -1.
-    Place ``p`` has the use codes ``use[plain[p] .. plain[p + 1]]`` without further tests, and the
-    symbols ``symbol[tested[p] .. tested[p + 1]]`` with tests.
-    """
-
-    base: IntArray
-    up: IntArray
-    plain: IntArray
-    use: IntArray
-    tested: IntArray
-    symbol: Int32
+Rows = npt.NDArray[np.uint32]
+Bools = npt.NDArray[np.bool_]
+EDGE, HITS = np.uint8(128), np.uint8(127)
+SORTED_BY_HAND = 24
 
 
 class Tests(NamedTuple):
@@ -65,14 +56,6 @@ class Tests(NamedTuple):
     first: IntArray
     test: IntArray
     member: IntArray
-
-
-class Batch(NamedTuple):
-    """A batch for lookup: ``place[w, row]`` is the place on way ``w``, or -1."""
-
-    place: Int32
-    keys: IntArray
-    valid: npt.NDArray[np.bool_]
 
 
 Column = tuple[IntArray, npt.NDArray[np.bool_] | None]
@@ -112,62 +95,18 @@ def in_order(
     return keys[by_key], by_key
 
 
-@dataclass
+@dataclass(frozen=True)
 class Read:
     """The values that conditions read of a batch: keys per way, and the columns for tests."""
 
     columns: Columns
     access: list[Column]
     keys: IntArray
-    valid: npt.NDArray[np.bool_]
-    placed: Batch | None = field(default=None, repr=False)
+    valid: Bools
 
 
 @kernel
-def _cover(low, high, size, count, first, symbol, fill):
-    """Map intervals of elementary slots to segment tree nodes: count, or fill their lists."""
-    for i in range(low.shape[0]):
-        left = low[i] + size
-        right = high[i] + size + 1
-        while left < right:
-            if left & 1:
-                if fill:
-                    symbol[first[left] + count[left]] = i
-                count[left] += 1
-                left += 1
-            if right & 1:
-                right -= 1
-                if fill:
-                    symbol[first[right] + count[right]] = i
-                count[right] += 1
-            left >>= 1
-            right >>= 1
-
-
-@kernel
-def _note(k, code, edge, last, hit_row, hit_use, n):
-    """Emit a hit, or hold it back in ``last`` until the partition's next event; the hits so far."""
-    u = code & USE
-    if code & STRICT:
-        q = (code >> 31) & USE
-        before = last[q] >> 32
-        kept = (last[q] & 0xFFFFFFFF) - 1
-        if before == k or (before == k - 1 and not edge & 1):
-            if kept >= 0:
-                hit_row[n] = before
-                hit_use[n] = kept
-                n += 1
-        elif not edge:
-            last[q] = (np.int64(k) << 32) | (u + 1)
-            return n
-        last[q] = np.int64(k) << 32
-    hit_row[n] = k
-    hit_use[n] = u
-    return n + 1
-
-
-@kernel
-def holds_all(tests, symbol, row, keys, valid):
+def _holds_all(tests, symbol, row, keys, valid):
     """Whether a symbol's remaining tests hold for a row."""
     for t in range(tests.first[symbol], tests.first[symbol + 1]):
         c = tests.test[t, 0]
@@ -189,59 +128,112 @@ def holds_all(tests, symbol, row, keys, valid):
 
 
 @kernel
-def find_hits(rows, edges, batch, lists, tests, use_first, codes, last, at, hit_row, hit_use):
-    """Pairs (row, use) that hold; *strict* queries lose hits without one in an adjacent row, unless
-    ``edges`` says that the row is first (1) or last (2) of its partition.  ``at``: next row, next
-    hit; False when the output may be too small for a row's hits.
+def _narrowed(symbol, first, span, begin, end, row, order, tests, keys, valid, at, ends, out):
+    """Rows of symbols with remaining tests: the rows of their spans that pass.  False when the
+    output is too small for those of the next symbol; ``at``: next symbol, next row.
     """
-    ways = lists.base.shape[0]
     n = at[1]
-    most = 2 * codes.shape[0]
-    for k in range(at[0], rows.shape[0]):
-        if n + most > hit_row.shape[0]:
-            at[0] = k
+    for i in range(at[0], symbol.shape[0]):
+        candidates = 0
+        for j in range(first[i], first[i + 1]):
+            candidates += end[span[j]] - begin[span[j]]
+        if n + candidates > out.shape[0]:
+            at[0] = i
             at[1] = n
             return False
-        row = rows[k]
-        edge = edges[k]
-        for w in range(ways):
-            slot = batch.place[w, row]
-            if slot < 0:
-                continue
-            p = lists.base[w] + slot
-            while p >= 0:
-                for i in range(lists.plain[p], lists.plain[p + 1]):
-                    code = lists.use[i]
-                    if code & STRICT and not edge:  # most hits: _note, inlined
-                        q = (code >> 31) & USE
-                        if last[q] >> 32 < k - 1:
-                            last[q] = (np.int64(k) << 32) | ((code & USE) + 1)
-                            continue
-                    n = _note(k, code, edge, last, hit_row, hit_use, n)
-                for i in range(lists.tested[p], lists.tested[p + 1]):
-                    s = lists.symbol[i]
-                    if holds_all(tests, s, row, batch.keys, batch.valid):
-                        for u in range(use_first[s], use_first[s + 1]):
-                            n = _note(k, codes[u], edge, last, hit_row, hit_use, n)
-                p = lists.up[p]
-    at[0] = rows.shape[0]
+        for j in range(first[i], first[i + 1]):
+            for h in range(begin[span[j]], end[span[j]]):
+                k = row[h]
+                if _holds_all(tests, symbol[i], order[k - np.uint32(1)], keys, valid):
+                    out[n] = k
+                    n += 1
+        ends[i] = n
+    at[0] = symbol.shape[0]
     at[1] = n
     return True
 
 
-def use_codes(query: IntArray, strict: npt.NDArray[np.bool_]) -> IntArray:
-    """Each use, its query and whether that is strict, packed into one number."""
-    use: IntArray = np.arange(len(query))
-    codes: IntArray = use | (query << 31) | np.where(strict[query], STRICT, 0)
-    return codes
-
-
-def _starts(place: IntArray, places: int) -> IntArray:
-    return np.searchsorted(place, np.arange(places + 1)).astype(np.int64)
+@kernel
+def _collected(
+    first, piece, bits, strict, begin, end, row, at, marks, held, found, words, out_first, out_row,
+    out_bits,
+):  # fmt: skip
+    """Hits by query; False when the output is too small for those of the next query.  ``row``,
+    ``marks`` and ``held`` count from 1 with sentinels; ``marks``: uses that hold, and ``EDGE``;
+    ``held``: their bits; ``at``: next query, next hit.
+    """
+    n = at[1]
+    for q in range(at[0], strict.shape[0]):
+        out_first[q] = n
+        total = 0
+        for p in range(first[q], first[q + 1]):
+            s = piece[p]
+            total += end[s] - begin[s]
+            for h in range(begin[s], end[s]):
+                marks[np.uint64(row[h])] += np.uint8(1)
+        if total == 0:
+            continue
+        m = 0
+        beside = strict[q]
+        for p in range(first[q], first[q + 1]):
+            s = piece[p]
+            mine = bits[p]
+            for h in range(begin[s], end[s]):
+                k = np.uint64(row[h])
+                if beside and marks[k] == 1:  # of one use, and no edge
+                    near = marks[k - np.uint64(1)] | marks[k + np.uint64(1)]
+                    if near & HITS == 0:
+                        continue
+                if held[k] == 0:
+                    found[m] = row[h]
+                    m += 1
+                held[k] |= mine
+        for p in range(first[q], first[q + 1]):
+            s = piece[p]
+            for h in range(begin[s], end[s]):
+                marks[np.uint64(row[h])] &= EDGE
+        if n + m > out_row.shape[0]:
+            for i in range(m):
+                held[np.uint64(found[i])] = 0
+            at[0] = q
+            at[1] = n
+            return False
+        if m <= SORTED_BY_HAND:
+            for i in range(m):
+                k = found[i]
+                j = i - 1
+                while j >= 0 and found[j] > k:
+                    found[j + 1] = found[j]
+                    j -= 1
+                found[j + 1] = k
+        else:
+            for i in range(m):
+                k = np.uint64(found[i])
+                words[k >> np.uint64(6)] |= np.uint64(1) << (k & np.uint64(63))
+            m = 0
+            for w in range(words.shape[0]):
+                word = words[w]
+                if word == 0:
+                    continue
+                words[w] = 0
+                while word != 0:
+                    found[m] = np.uint32((w << 6) + trailing_zeros(word))
+                    m += 1
+                    word &= word - np.uint64(1)
+        for i in range(m):
+            k = np.uint64(found[i])
+            out_row[n] = np.int32(found[i]) - 1
+            out_bits[n] = held[k]
+            held[k] = 0
+            n += 1
+    out_first[strict.shape[0]] = n
+    at[0] = strict.shape[0]
+    at[1] = n
+    return True
 
 
 @dataclass(frozen=True)
-class Way:
+class _Way:
     """Symbol ``owner[i]`` has the keys ``low[i]`` to ``high[i]``; a text's key is its number."""
 
     kind: str
@@ -251,31 +243,34 @@ class Way:
     owner: IntArray
 
 
-@dataclass(frozen=True)
-class _Slots:
-    """Ends of elementary intervals (None: keys are places); ``above``: tree places before them."""
+class Uses(NamedTuple):
+    """Uses of symbols, in their order: a row of ``symbol`` may stand for ``bits`` of ``query``."""
 
-    ends: IntArray | None
-    above: int = 0
+    symbol: IntArray
+    query: IntArray
+    bits: npt.NDArray[np.uint64]
 
 
 class PredicateIndex:
-    """An immutable index of non-empty conjunctions; ``sample`` has sorted keys by column."""
+    """An immutable index of non-empty conjunctions.  ``strict`` queries drop isolated hits;
+    ``sample`` has sorted keys by column.
+    """
 
     def __init__(
         self,
         symbols: Sequence[tuple[Atom, ...]],
-        use_first: IntArray,
-        codes: IntArray,
+        uses: Uses,
+        strict: Bools,
         sample: Mapping[str, IntArray] | None = None,
     ) -> None:
-        self.use_first, self.codes = use_first, codes
+        self._strict = strict
         self._sample = sample or {}
         access = [a[0] if len(a) == 1 else min(a, key=self._share) for a in symbols]
         self._texts: dict[str, dict[str, int]] = {}
         self._key_columns: list[tuple[str, str]] = []  # kind, name
         self._build_tests(symbols, access)
-        self.ways = self._ways(access)
+        self._ways = self._ways_of(access)
+        self._build_pieces(uses, len(symbols))
 
     def _share(self, atom: Atom) -> tuple[float, str]:
         if isinstance(atom, Member):
@@ -327,12 +322,12 @@ class PredicateIndex:
                     column = self._column("sql", atom.sql)
                 tests.append((-1 - column, begin, len(members)))
             first.append(len(tests))
-        self.tests = Tests(
+        self._tests = Tests(
             np.array(first, np.int64), np.array(tests, np.int64).reshape(len(tests), 3),
             np.array(members, np.int64),
         )  # fmt: skip
 
-    def _ways(self, access: Sequence[Atom]) -> list[Way]:
+    def _ways_of(self, access: Sequence[Atom]) -> list[_Way]:
         groups: dict[tuple[str, str], list[int]] = {}
         for s, atom in enumerate(access):
             kind = _KINDS[type(atom)]
@@ -351,46 +346,31 @@ class PredicateIndex:
                 pairs = [(self._text(name, text), s) for s in mine for text in access[s].texts]  # type: ignore[union-attr]
                 low = high = np.array([number for number, _ in pairs], np.int64)
                 owner = np.array([s for _, s in pairs], np.int64)
-            ways.append(Way(kind, name, low, high, owner))
+            by_low = np.argsort(low, kind="stable")  # lookups in this order are faster
+            ways.append(_Way(kind, name, low[by_low], high[by_low], owner[by_low]))
         return ways
 
-    @lazy
-    def lists(self) -> Lists:
-        return self._placed[0]
-
-    @lazy
-    def _placed(self) -> tuple[Lists, list[_Slots]]:
-        base, ups, firsts, listed = [], [], [np.zeros(1, np.int64)], []
-        slots: list[_Slots] = []
-        places = entries = 0
-        for way in self.ways:
-            if way.kind == "range":
-                mine, up, sizes, symbols = _tree(way)
-            else:
-                order = np.argsort(way.low, kind="stable")
-                count = len(self._texts[way.name]) if way.kind == "text" else 1
-                sizes = np.bincount(way.low, minlength=count).astype(np.int64)
-                mine, up, symbols = _Slots(None), np.full(count, -1), way.owner[order]
-            slots.append(mine)
-            base.append(places)
-            ups.append(np.where(up >= 0, up + places, -1))
-            firsts.append(entries + np.cumsum(sizes))
-            listed.append(symbols)
-            places += len(sizes)
-            entries += len(symbols)
-        none = np.zeros(0, np.int64)
-        symbol = np.concatenate([none, *listed])
-        ends = np.concatenate(firsts)
-        place = np.repeat(np.arange(places), ends[1:] - ends[:-1])
-        tested = (np.diff(self.tests.first) > 0)[symbol]
-        begin, end = self.use_first[symbol[~tested]], self.use_first[symbol[~tested] + 1]
-        plain = np.repeat(place[~tested], end - begin)
-        lists = Lists(
-            np.array(base, np.int64), np.concatenate([none, *ups]), _starts(plain, places),
-            self.codes[take_ranges(begin, end)], _starts(place[tested], places),
-            symbol[tested].astype(np.int32),
-        )  # fmt: skip
-        return lists, slots
+    def _build_pieces(self, uses: Uses, symbols: int) -> None:
+        owner = np.concatenate([np.zeros(0, np.int64), *(way.owner for way in self._ways)])
+        self._spans = len(owner)
+        span = np.argsort(owner, kind="stable")
+        first = np.searchsorted(owner[span], np.arange(symbols + 1))
+        tested = np.diff(self._tests.first) > 0
+        self._tested = np.flatnonzero(tested)
+        self._tested_first = np.concatenate(
+            [[0], np.cumsum(first[self._tested + 1] - first[self._tested])]
+        ).astype(np.int64)
+        self._tested_span = span[take_ranges(first[self._tested], first[self._tested + 1])]
+        number = np.cumsum(tested) - 1  # of a symbol among the tested ones
+        every = np.concatenate([span, self._spans + np.arange(len(self._tested))])
+        begin = np.where(tested, self._spans + number, first[:-1])[uses.symbol]
+        end = np.where(tested, self._spans + number + 1, first[1:])[uses.symbol]
+        use = np.repeat(np.arange(len(uses.symbol)), end - begin)
+        by_query = np.argsort(uses.query[use], kind="stable")
+        self._piece = every[take_ranges(begin, end)][by_query]
+        self._bits = uses.bits[use][by_query]
+        queries = np.arange(len(self._strict) + 1)
+        self._first = np.searchsorted(uses.query[use][by_query], queries)
 
     # -- a batch --------------------------------------------------------------------------------
 
@@ -399,7 +379,7 @@ class PredicateIndex:
         table = columns.table
         count, texts = table.num_rows, self._answers(table)
         access: list[Column] = []
-        for way in self.ways:
+        for way in self._ways:
             if way.kind == "range":
                 access.append(columns.keys(way.name))
             else:
@@ -416,24 +396,6 @@ class PredicateIndex:
             else:
                 keys[c] = self._codes(kind, name, table, texts)
         return Read(columns, access, keys, valid_all)
-
-    def batch(self, read: Read) -> Batch:
-        """A batch with the places of its rows."""
-        if read.placed is None:
-            _, slots = self._placed
-            place = np.empty((len(slots), read.keys.shape[1]), np.int32)
-            for w, (way, (keys, valid)) in enumerate(zip(slots, read.access, strict=True)):
-                if way.ends is None:
-                    place[w] = keys
-                    continue
-                at = np.searchsorted(way.ends, keys)
-                exact = np.zeros(len(keys), np.bool_)
-                inside = at < len(way.ends)
-                exact[inside] = way.ends[at[inside]] == keys[inside]
-                slot = 2 * at + exact + way.above
-                place[w] = slot if valid is None else np.where(valid, slot, -1)
-            read.placed = Batch(place, read.keys, read.valid)
-        return read.placed
 
     def _codes(
         self, kind: str, name: str, table: pa.Table, texts: Mapping[str, npt.NDArray[np.bool_]]
@@ -454,7 +416,7 @@ class PredicateIndex:
 
     def _answers(self, table: pa.Table) -> dict[str, npt.NDArray[np.bool_]]:
         """Rows in which each residual condition holds."""
-        wanted = {way.name for way in self.ways if way.kind == "sql"}
+        wanted = {way.name for way in self._ways if way.kind == "sql"}
         wanted |= {name for kind, name in self._key_columns if kind == "sql"}
         listed = sorted(wanted)
         if not listed:
@@ -468,35 +430,75 @@ class PredicateIndex:
             for sql, array in zip(listed, arrays, strict=True)
         }
 
+    def hits(
+        self, read: Read, order: IntArray, edges: Bools, alive: Bools, room: int
+    ) -> tuple[IntArray, npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
+        """Offsets per query, and per hit its position in ``order`` and bits.  ``order`` has rows in
+        neighbour order; ``edges`` may have neighbours outside the batch.
+        """
+        begin, end, row = self._looked_up(read, order)
+        if len(self._tested):
+            at, base = np.zeros(2, np.int64), len(row)
+            passed, ends = np.empty(room + len(order), np.uint32), end[self._spans :]
+            while not _narrowed(
+                self._tested, self._tested_first, self._tested_span, begin, end, row, order,
+                self._tests, read.keys, read.valid, at, ends, passed,
+            ):  # fmt: skip
+                made = int(at[1])
+                passed = np.concatenate([passed[:made], np.empty(made + len(order), np.uint32)])
+            ends += base
+            begin[self._spans :] = np.concatenate([[base], ends[:-1]])
+            row = np.concatenate([row, passed[: int(at[1])]])
+        return self._by_query(begin, end, row, edges, alive, room)
+
+    def _looked_up(self, read: Read, order: IntArray) -> tuple[IntArray, IntArray, Rows]:
+        begin, end = np.zeros((2, self._spans + len(self._tested)), np.int64)
+        rows, at, base = [np.zeros(0, np.uint32)], 0, 0
+        for way, access in zip(self._ways, read.access, strict=True):
+            if way.kind == "range":
+                keys, by_key = read.columns.in_order(way.name, order)
+            else:
+                keys, by_key = in_order(*access, order)
+            own = slice(at, at + len(way.low))
+            begin[own] = base + np.searchsorted(keys, way.low, side="left")
+            end[own] = base + np.searchsorted(keys, way.high, side="right")
+            np.maximum(begin[own], end[own], out=end[own])  # of a range without values
+            rows.append((by_key + 1).astype(np.uint32))
+            at, base = at + len(way.low), base + len(keys)
+        return begin, end, np.concatenate(rows)
+
+    def _by_query(
+        self,
+        begin: IntArray,
+        end: IntArray,
+        row: Rows,
+        edges: Bools,
+        alive: Bools,
+        room: int,
+    ) -> tuple[IntArray, npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
+        count, queries = len(edges), len(self._strict)
+        first, piece, bits = self._first, self._piece, self._bits
+        if not alive.all():
+            lasting = np.repeat(alive, np.diff(first))
+            piece, bits = piece[lasting], bits[lasting]
+            sizes = np.where(alive, np.diff(first), 0)
+            first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        marks, held = np.zeros(count + 2, np.uint8), np.zeros(count + 2, np.uint64)
+        marks[1:-1][edges] = EDGE
+        found = np.empty(count, np.uint32)
+        words = np.zeros((count >> 6) + 1, np.uint64)
+        out_first, at = np.zeros(queries + 1, np.int64), np.zeros(2, np.int64)
+        out_row, out_bits = np.empty(room + count, np.int32), np.empty(room + count, np.uint64)
+        while not _collected(
+            first, piece, bits, self._strict, begin, end, row, at, marks, held, found, words,
+            out_first, out_row, out_bits,
+        ):  # fmt: skip
+            made = int(at[1])
+            more = 2 * made + count
+            out_row = np.concatenate([out_row[:made], np.empty(more, np.int32)])
+            out_bits = np.concatenate([out_bits[:made], np.empty(more, np.uint64)])
+        made = int(at[1])
+        return out_first, out_row[:made], out_bits[:made]
+
 
 _KINDS = {Range: "range", Member: "text", Null: "null", Residual: "sql"}
-
-
-def _tree(way: Way) -> tuple[_Slots, IntArray, IntArray, IntArray]:
-    """The segment tree of a column's ranges."""
-    ends = np.unique(np.concatenate([way.low, way.high]))
-    slots = 2 * len(ends) + 1  # gaps and ends alternate
-    left = 2 * np.searchsorted(ends, way.low) + 1
-    right = 2 * np.searchsorted(ends, way.high) + 1
-    width = right - left + 1
-    if int(width.sum()) <= FLAT_MAX:  # a list per slot: one place per row
-        slot = take_ranges(left, right + 1)
-        order = np.argsort(slot, kind="stable")
-        sizes = np.bincount(slot, minlength=slots).astype(np.int64)
-        owner = np.repeat(way.owner, width)[order]
-        return _Slots(ends), np.full(slots, -1), sizes, owner
-    size = 1 << max(0, slots - 1).bit_length()
-    count = np.zeros(2 * size, np.int64)
-    none = np.zeros(0, np.int64)
-    _cover(left, right, size, count, none, none, False)
-    first = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-    symbol = np.zeros(int(first[-1]), np.int64)
-    filled = np.zeros(2 * size, np.int64)
-    _cover(left, right, size, filled, first, symbol, True)
-    up = np.full(2 * size, -1, np.int64)
-    above = np.arange(2 * size) >> 1
-    for level in range(1, (2 * size).bit_length()):  # from the root down
-        nodes = np.arange(1 << level, min(2 * size, 2 << level))
-        parent = above[nodes]
-        up[nodes] = np.where(count[parent] > 0, parent, up[parent])
-    return _Slots(ends, size), up, count, way.owner[symbol]

@@ -86,30 +86,6 @@ class Parts(NamedTuple):
 
 
 @kernel
-def by_query(hit_row, hit_use, use_query, use_bits, first, row, bits):
-    """Stable counting sort of hits by query, with offsets; uses of query -1 are dropped."""
-    n = hit_row.shape[0]
-    for q in range(first.shape[0]):
-        first[q] = 0
-    for i in range(n):
-        q = use_query[hit_use[i]]
-        if q >= 0:
-            first[q + 1] += 1
-    for q in range(1, first.shape[0]):
-        first[q] += first[q - 1]
-    cursor = first.copy()
-    for i in range(n):
-        u = hit_use[i]
-        q = use_query[u]
-        if q < 0:
-            continue
-        at = cursor[q]
-        row[at] = hit_row[i]
-        bits[at] = use_bits[u]
-        cursor[q] = at + 1
-
-
-@kernel
 def search_bank(
     queries, tables, hits, fresh, kept, now, final, at, frame, visited, known, nothing, state,
     output, parts, kept_out, buffers,

@@ -1,4 +1,4 @@
-"""A bank of patterns against each of them alone; the predicate index against asking everything."""
+"""A bank of patterns against each of them alone."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import json
 import random
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from chronicle.core.times import INT64_MAX, INT64_MIN
 from chronicle.errors import InvalidArgument
-from chronicle.live.bank import postings, predicate_index
 from chronicle.live.bank.pattern_bank import PatternBank
-from chronicle.live.bank.predicate_index import Columns, PredicateIndex, find_hits, use_codes
 from chronicle.live.bank.symbols import (
     Card,
     Member,
@@ -132,17 +129,13 @@ def alone(patterns: dict[int, Any], table: pa.Table) -> set[tuple[int, int, int]
     return found
 
 
-@pytest.mark.parametrize("spans_for_row", [0, postings.SPANS_FOR_ROW, 1 << 40])
 @pytest.mark.parametrize("partitioned", [False, True])
 @pytest.mark.parametrize(("count", "rounds"), [(1, 25), (20, 6), (300, 1)])
 def test_a_bank_finds_what_each_pattern_finds_alone(
     count: int,
     rounds: int,
     partitioned: bool,
-    spans_for_row: int,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(postings, "SPANS_FOR_ROW", spans_for_row)  # never, as it is, always
     r = random.Random(count * 2 + partitioned)
     total = 0
     for _ in range(rounds):
@@ -228,22 +221,7 @@ def test_a_card_comes_back_from_its_document() -> None:
     assert Card.from_json(None) is None
 
 
-# -- the predicate index --------------------------------------------------------------------------
-
-
-def hits(index: PredicateIndex, table: pa.Table, symbols: int) -> set[tuple[int, int]]:
-    batch = index.batch(index.read(Columns(table)))
-    at = np.zeros(2, np.int64)
-    rows, uses = np.empty(1 << 16, np.int32), np.empty(1 << 16, np.int32)
-    last = np.zeros(symbols, np.int64)
-    order, edges = np.arange(table.num_rows), np.zeros(table.num_rows, np.int64)
-    assert find_hits(
-        order, edges, batch, index.lists, index.tests, index.use_first, index.codes, last, at, rows,
-        uses,
-    )  # fmt: skip
-    found = list(zip(rows[: at[1]].tolist(), uses[: at[1]].tolist(), strict=True))
-    assert len(found) == len(set(found))
-    return set(found)
+# -- conditions ----------------------------------------------------------------------------------
 
 
 def holds(atom: Any, row: int, table: pa.Table) -> bool:
@@ -273,37 +251,6 @@ def random_atom(r: random.Random) -> Any:
         ends = keys_of(pa.array([float(5 * e) for e in ends]))[0].tolist()
     low = r.choice([ends[0], ends[0], INT64_MIN])
     return Range(column, low, r.choice([ends[1], ends[1], INT64_MAX]))
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_the_index_finds_what_asking_everything_finds(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if seed % 2:
-        monkeypatch.setattr(predicate_index, "FLAT_MAX", 0)
-    r = random.Random(seed)
-    symbols = [
-        tuple(dict.fromkeys(random_atom(r) for _ in range(r.randint(1, 3))))
-        for _ in range(r.choice([1, 3, 40, 150]))
-    ]
-    if r.random() < 0.2:  # without a text: the dictionary is empty, too
-        symbols = [s for s in symbols if not any(isinstance(a, Member) for a in s)] or [
-            (Null("s"),)
-        ]
-    table = events(r, r.choice([0, 1, 40]), "ab")
-    if r.random() < 0.2:
-        table = table.set_column(4, "s", pa.nulls(table.num_rows, pa.string()))
-    sample = {"x": np.sort(keys_of(table.column("x"))[0])} if r.random() < 0.5 else None
-    wanted = {
-        (row, s)
-        for row in range(table.num_rows)
-        for s, atoms in enumerate(symbols)
-        if all(holds(atom, row, table) for atom in atoms)
-    }
-    every = np.arange(len(symbols) + 1)
-    codes = use_codes(every[:-1], np.zeros(len(symbols), np.bool_))
-    index = PredicateIndex(symbols, every, codes, sample)
-    assert hits(index, table, len(symbols)) == wanted
 
 
 def test_keys_order_as_numbers_do() -> None:
