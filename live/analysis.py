@@ -233,10 +233,10 @@ def folder_of(engine: QueryEngine, text: str) -> Folder:
 
 
 def result_columns(
-    nodes: Sequence[Any], fields: Sequence[pa.Field], frozen: Sequence[str], text: str
+    nodes: Sequence[Any], fields: Sequence[pa.Field], frozen: Sequence[str], text: str, at: Any
 ) -> tuple[list[Any], tuple[pa.Field, ...]]:
     """Projections, each with its name, and their fields, of the columns that ``*`` meant at
-    creation (``frozen``; empty: all); SqlError for two columns of one name.
+    creation (``frozen``; empty: all); SqlError at ``at`` for two columns of one name.
     """
     pairs = [
         (node, field)
@@ -244,10 +244,10 @@ def result_columns(
         if not frozen or field.name in frozen
     ]
     names = [field.name for _, field in pairs]
-    for node, each in pairs:
+    for _, each in pairs:
         if names.count(each.name) > 1:
             raise refused(
-                text, node, f"two columns of the results would be called {each.name!r}; give one "
+                text, at, f"two columns of the results would be called {each.name!r}; give one "
                 "an alias"
             )  # fmt: skip
     projections = [exp.alias_(node.unalias(), name, quoted=True) for (node, _), name in

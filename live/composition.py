@@ -210,7 +210,7 @@ class _Parts:
             raise refused(text, tree, "a live join gives one row for each pair: unnest elsewhere")
         named = tree.copy()
         shown = list(_expanded(named, bound, text))
-        made, kept = result_columns(shown, fields, frozen, text)
+        made, kept = result_columns(shown, fields, frozen, text, tree.expressions[0])
         named.set("expressions", made)
         names = tuple(field.name for field in kept)
         streams = " ".join(side.stream for side in bound.sides)

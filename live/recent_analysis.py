@@ -73,8 +73,8 @@ class RecentAnalysis:
         nothing = Region({s: self._snapshot(s) for s in streams}, dict.fromkeys(streams, (0, 0)))
         schema = self._engine().over(prepared, nothing).arrow().schema
         select = prepared.bound.root.copy()
-        made, fields = result_columns(select.expressions, schema, frozen, text)
-        select.set("expressions", made)
+        made, fields = result_columns(select.expressions, schema, frozen, text, tree.expressions[0])
+        select.set("expressions", list(made))  # more are appended
         seed = seed_of(f"{' '.join(streams)} {canonical(tree)}")
         form = self._form(bound, item, select, fields, seed)
         times = {}
