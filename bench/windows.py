@@ -29,7 +29,6 @@ import pyarrow as pa
 
 import chronicle
 
-from ..query.windows.cost import calibrate, save_calibration
 from .figures import lines, require
 from .harness import Row, Section
 
@@ -197,7 +196,6 @@ def _stream(events: int, attributes: int, peer: bool) -> Iterator[_Stream]:
     try:
         stream = _Stream(directory, events, attributes, peer)
         try:
-            save_calibration(stream.db.path, calibrate().calibration)
             yield stream
         finally:
             stream.close()

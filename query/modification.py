@@ -126,7 +126,7 @@ class Deletion:
             leaf = root.inputs[0][1]
         if isinstance(leaf, Scan):
             return leaf
-        return Scan(self.stream, self.schema, INT64_MIN, INT64_MAX, None, False, False)
+        return Scan(self.stream, self.schema, INT64_MIN, INT64_MAX, decided=False)
 
     def _check_schema(self, snapshot: Snapshot) -> None:
         if snapshot.schema != self.schema:

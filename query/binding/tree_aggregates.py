@@ -34,6 +34,7 @@ _FUNCTIONS = {
     "avg": "avg",
     "mean": "avg",
 }
+_NAMED = ("count", "count_star", "sum", "min", "max", "avg")
 _WIDE = Context(prec=38)
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 
@@ -164,20 +165,23 @@ def _bare(select: Any, places: Sequence[tuple[Any, int]]) -> tuple[tuple[str, in
     for projection in select.expressions:
         node = projection.this if isinstance(projection, exp.Alias) else projection
         position = call_of.get(id(node))
-        name = projection.alias or (position is not None and _natural_name(node))
+        name = projection.alias or (position is not None and natural_name(node))
         if position is None or not name:
             return None
         columns.append((name, position))
     return tuple(columns)
 
 
-def _natural_name(call: Any) -> str | None:
+def natural_name(call: Any) -> str | None:
+    """The executor's name of a column that is just an aggregate of a column with a plain name."""
+    if not isinstance(call, exp.Anonymous) or call.name.lower() not in _NAMED:
+        return None
     if not call.expressions or isinstance(call.expressions[0], exp.Star):
         return "count_star()"
+    if len(call.expressions) > 1 or not isinstance(call.expressions[0], exp.Column):
+        return None
     parts = [part.name for part in call.expressions[0].parts]
     if not all(_PLAIN_NAME.fullmatch(part) for part in parts):
-        return None
-    if call.name.lower() not in ("count", "sum", "min", "max", "avg"):
         return None
     return f"{call.name.lower()}({'.'.join(parts)})"
 

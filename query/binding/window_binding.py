@@ -52,7 +52,6 @@ from ..sql.rendering.forms import AGGREGATES
 from ..sql.sql_types import settled
 from ..windows.aggregation import result_schema, window_fields
 from ..windows.fields import (
-    FUNCTIONS,
     Aggregate,
     FieldPlan,
     aggregate_column,
@@ -71,6 +70,7 @@ from ..windows.spec import (
 )
 from .binder import conjuncts
 from .from_operator import OperatorSite
+from .tree_aggregates import natural_name
 
 _FORMS = {
     "tumble": "TUMBLE(stream, time, size [, origin] [, time_zone => name] [, fill => what])",
@@ -780,7 +780,7 @@ def _described(
         for projection in windowed.select.expressions
     ]
     for i, projection in list(unnamed):
-        natural = _natural_name(projection)
+        natural = natural_name(projection)
         if natural is not None:
             names[i] = natural
             unnamed.remove((i, projection))
@@ -808,19 +808,6 @@ def _described(
 
 def _nulled(node: Any) -> Any:
     return node.copy().transform(lambda n: exp.Null() if isinstance(n, exp.Placeholder) else n)
-
-
-def _natural_name(node: Any) -> str | None:
-    if not isinstance(node, exp.Anonymous) or node.name.lower() not in FUNCTIONS:
-        return None
-    arguments = node.expressions
-    if not arguments or isinstance(arguments[0], exp.Star):
-        return "count_star()"
-    if len(arguments) == 1 and isinstance(arguments[0], exp.Column):
-        parts = [part.name for part in arguments[0].parts]
-        if all(part.isidentifier() and part == part.lower() for part in parts):
-            return f"{node.name.lower()}({'.'.join(parts)})"
-    return None
 
 
 @dataclass(frozen=True)

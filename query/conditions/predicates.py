@@ -5,9 +5,9 @@ the converse holds only if ``exact``.  A condition is compiled for being TRUE or
 NOT, and the parser's ``negate`` mark on NOT LIKE, swap the two, and NULL is neither.  Bounds are
 exact, in the column's unit; where the executor would compare in binary floating point, they are
 wider by units in the last place and not exact.  The executor compares all sides of IN and BETWEEN
-in one type, so one double among integers makes all of them doubles.  Limits: one column against one
-constant; of functions only remainders, casts and ``date_trunc``; decimal and binary columns have no
-bounds in the tree, only null counts.  Everything else compiles to "anything".
+in one type, so constants of several types there have no bounds.  Limits: one column against one
+constant; of functions only remainders, casts of times and ``date_trunc``; decimal and binary
+columns have no bounds in the tree, only null counts.  Everything else compiles to "anything".
 
 Bounds hold for every value for which the comparison is true; if ``Compiled.exact``, only for these.
 """
@@ -234,7 +234,7 @@ _TRUNCATED_NS = {
 }
 """Greatest distance between a time and its date_trunc, by unit."""
 
-_NUMBERS, _TEXTS = frozenset((Kind.EXACT, Kind.FLOAT)), frozenset((Kind.TEXT,))
+_NUMBERS = frozenset((Kind.EXACT, Kind.FLOAT))
 FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
 _COMPARISONS: dict[type, str] = {
@@ -372,22 +372,14 @@ class PredicateCompiler:
             for node, constant in zip(nodes, constants, strict=True)
         ]
         kinds = {constant.kind for constant in known} - {Kind.NULL}
-        if _is_time(attribute):
-            if wrapper is None and len(kinds) > 1:
-                ns_per_tick = tick_ns(attribute.type)
-                return [_whole_time(constant, ns_per_tick) for constant in known]
-            sound = len(kinds) == 1
-        elif _is_number(attribute):
-            sound = kinds <= _NUMBERS or kinds == _TEXTS
-        else:
-            sound = len(kinds) == 1
-        if not sound and kinds:
+        plain = wrapper is None
+        if len(kinds) > 1 and plain and _is_time(attribute):
+            return [_whole_time(constant, tick_ns(attribute.type)) for constant in known]
+        doubles = plain and attribute.storage is Storage.FLOAT and kinds <= _NUMBERS
+        if len(kinds) > 1 and not doubles:
             return [UNKNOWN] * len(known)
-        floats = [constant for constant in known if constant.kind is Kind.FLOAT]
-        if not floats or (attribute.storage is Storage.FLOAT and wrapper is None):
-            return known
-        single = all(constant.is_single for constant in floats)
-        return [_as_floating(constant, single) for constant in known]
+        single = all(constant.is_single for constant in known if constant.kind is Kind.FLOAT)
+        return [replace(constant, is_single=single) for constant in known]
 
     def _side(self, node: Any) -> tuple[str, Any] | None:
         while isinstance(node, exp.Paren):
@@ -439,7 +431,6 @@ class PredicateCompiler:
     ) -> Compiled:
         """Bounds on ``f(column)`` for monotone f that moves a value by a bounded distance."""
         type_ = attribute.type
-        is_timestamp = pa.types.is_timestamp(type_)
         if isinstance(wrapper, exp.Anonymous):
             unit = self._folder.fold(wrapper.expressions[0])
             slack = _TRUNCATED_NS.get(str(unit.value).lower()) if unit.kind is Kind.TEXT else None
@@ -451,8 +442,8 @@ class PredicateCompiler:
         ):  # fmt: skip
             slack = 1_000_000_000
         else:
-            return self._cast_number(attribute, wrapper, operator, constant)
-        if not is_timestamp or slack is None:
+            slack = None
+        if not pa.types.is_timestamp(type_) or slack is None:
             return NOTHING
         if constant.kind is Kind.TEXT:  # a text takes the type of the other side
             cast = wrapper.to.sql("duckdb") if isinstance(wrapper, exp.Cast) else "TIMESTAMP"
@@ -465,31 +456,6 @@ class PredicateCompiler:
         if wrapper is not None and _floors(wrapper):
             low = Fraction(constant.value, per_tick)  # f(t) <= t
         return between(attribute.name, operator, low, high)
-
-    def _cast_number(
-        self, attribute: Attribute, wrapper: Any, operator: str, constant: Constant
-    ) -> Compiled:
-        if not _is_number(attribute) or constant.kind not in (Kind.EXACT, Kind.FLOAT):
-            return NOTHING
-        value = as_float(constant.value)
-        if not math.isfinite(value):
-            return NOTHING
-        single = constant.is_single or pa.types.is_float32(attribute.type)
-        if wrapper.to.is_type("double", "float"):
-            single = single or wrapper.to.is_type("float")
-            return widened_bounds(attribute.name, operator, value, single)
-        if wrapper.to.is_type("decimal"):
-            rounding = Fraction(1, 10 ** _decimal_scale(wrapper.to))
-        elif wrapper.to.is_type(*_INTEGER_TYPES):
-            rounding = Fraction(1)
-        else:
-            return NOTHING
-        low, high = spread(value, single)
-        if not (math.isfinite(low) and math.isfinite(high)):
-            return NOTHING
-        return between(
-            attribute.name, operator, Fraction(low) - rounding, Fraction(high) + rounding
-        )
 
     # --------------------------------------------------------------- other predicates
 
@@ -578,11 +544,6 @@ def _of_remainder(prune: Prune | None, divisor: int) -> Prune | None:
     return Remainder(prune.column, divisor, low, high)
 
 
-_INTEGER_TYPES = (
-    "tinyint", "smallint", "int", "bigint", "utinyint", "usmallint", "uint", "ubigint", "int128",
-)  # fmt: skip
-
-
 def _is_untyped(node: Any) -> bool:
     """Whether a NULL has no type: the literal, or a parameter without a value."""
     while isinstance(node, exp.Paren):
@@ -594,11 +555,6 @@ def _is_time(attribute: Attribute) -> bool:
     return bool(pa.types.is_timestamp(attribute.type) or pa.types.is_date(attribute.type))
 
 
-def _is_number(attribute: Attribute) -> bool:
-    numeric = attribute.storage in (Storage.SIGNED, Storage.UNSIGNED, Storage.FLOAT)
-    return numeric and not _is_time(attribute)
-
-
 def _whole_time(constant: Constant, ns_per_tick: int) -> Constant:
     """A time that is the same in every time type; else UNKNOWN."""
     if constant.kind is Kind.TEXT:
@@ -608,26 +564,9 @@ def _whole_time(constant: Constant, ns_per_tick: int) -> Constant:
     return constant if constant.kind in (Kind.TIME, Kind.NULL) else UNKNOWN
 
 
-def _as_floating(constant: Constant, single: bool) -> Constant:
-    value = constant.value
-    if isinstance(value, Decimal) and value != value.to_integral_value():
-        # the executor may round a fraction otherwise than we do, but small ones stay between the
-        # same whole numbers
-        clear = abs(value) < 2**24 and abs(value - value.to_integral_value()) > Decimal("0.001")
-        return constant if clear and not single else UNKNOWN
-    if constant.kind is Kind.EXACT:
-        return Constant(Kind.FLOAT, as_float(value), is_single=single)
-    return replace(constant, is_single=single)
-
-
 def _floors(wrapper: Any) -> bool:
     """Whether the function rounds down, so that ``f(t) <= t``."""
     return isinstance(wrapper, exp.Anonymous) or bool(wrapper.to.is_type("date"))
-
-
-def _decimal_scale(type_: Any) -> int:
-    parts = type_.expressions
-    return int(parts[1].name) if len(parts) > 1 else 0
 
 
 def _sql_time(type_: pa.DataType) -> str:

@@ -56,7 +56,7 @@ class Scan:
     ::
 
         prune            further conditions, without the time range
-        exact, decided   the time range alone, or with ``prune``, decides which events pass
+        decided          the time range and ``prune`` decide which events pass
         applied          the scan must apply ``prune`` itself, as nothing above does
         limit            events after which it may stop
     """
@@ -66,10 +66,14 @@ class Scan:
     low: int
     high: int
     prune: Prune | None = None
-    exact: bool = True
-    decided: bool = False
+    decided: bool = True
     applied: bool = False
     limit: int | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether the time range alone decides."""
+        return self.decided and self.prune is None
 
 
 @dataclass(frozen=True)

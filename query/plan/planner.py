@@ -56,9 +56,9 @@ def plan_scan(site: Site, names: Names, folder: Folder) -> Scan:
     whole = all_of(parts).prune
     low, high = time_bounds(whole, schema.time)
     decided = _covers_where(site) and all(part.exact for part in parts)
-    exact = decided and all(only_time(part.prune, schema.time) for part in parts)
-    prune = None if exact else _without_time(whole, schema)
-    return Scan(site.name, schema, low, high, prune, exact, decided)
+    timed = decided and all(only_time(part.prune, schema.time) for part in parts)
+    prune = None if timed else _without_time(whole, schema)
+    return Scan(site.name, schema, low, high, prune, decided)
 
 
 def _compiled(

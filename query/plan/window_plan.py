@@ -49,7 +49,7 @@ from ..contract.catalog import Rollup
 from ..sql.dialect import error_at, position_of
 from ..sql.nesting import all_true
 from ..windows.aggregation import SelectedRange, result_schema
-from ..windows.cost import Costs, estimate, load_calibration
+from ..windows.cost import Costs, estimate
 from ..windows.fields import Aggregate, FieldPlan, aggregate_column, in_tree, key_column
 from ..windows.spec import AnyWindows, Calendar, CalendarWindows, SessionWindows, TimeWindows
 from .nodes import (
@@ -101,7 +101,7 @@ def _scan(bound: BoundWindows, planning: Planning) -> Scan:
     compiled = all_of([compiler.compile(condition) for condition in bound.conditions])
     low, high = time_bounds(compiled.prune, schema.time)
     exact = low > high or (compiled.exact and only_time(compiled.prune, schema.time))
-    return Scan(bound.call.stream, schema, low, high, exact=exact)
+    return Scan(bound.call.stream, schema, low, high, decided=exact)
 
 
 def _query(bound: BoundWindows) -> Any:
@@ -138,10 +138,9 @@ def _choice(
     names = dict.fromkeys(a.attribute for a in fused.aggregates if a.attribute is not None)
     names.pop(snapshot.schema.time, None)
     selected = SelectedRange(scan.low, scan.high) if scan.low <= scan.high else SelectedRange(0, 0)
-    calibration = load_calibration(planning.catalog.path)
     if isinstance(windows, CalendarWindows):
         windows = windows.typical(snapshot.schema.ticks_per_second or 1)
-    costs = estimate(snapshot, windows, selected, tuple(names), calibration)
+    costs = estimate(snapshot, windows, selected, tuple(names))
     if bound.strategy in ("replay", "index"):
         return bound.strategy, "hint", costs
     return "index" if costs.index <= costs.replay else "replay", "cheaper", costs

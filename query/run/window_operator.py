@@ -40,10 +40,10 @@ from ..windows.aggregation import (
     WindowAggregation,
     times_array,
 )
-from ..windows.expand import expand_counts, expand_sessions, expand_times
+from ..windows.expand import expand_counts, expand_times
 from ..windows.fields import GrainFold, aggregate_column, key_column
 from ..windows.filling import HELD_BYTES_MAX, Filler, Grid
-from ..windows.keyed import KeyedAggregation, KeyedSessionAggregation, expand_keyed_sessions
+from ..windows.keyed import KeyedAggregation, KeyedSessionAggregation, expand_sessions
 from ..windows.slices import WindowMetrics, ticks_of
 from ..windows.spec import (
     AnyWindows,
@@ -353,9 +353,7 @@ class WindowedEventsOperator:
         ahead = self._events.batches([clock, *keys])
         if isinstance(windows, CountWindows):
             return expand_counts(events, ahead, windows, clock, wanted, check)
-        if keys:
-            return expand_keyed_sessions(events, ahead, windows, clock, keys, wanted, check)
-        return expand_sessions(events, ahead, windows, clock, wanted, check)
+        return expand_sessions(events, ahead, windows, clock, keys, wanted, check)
 
     def explain(self) -> Operator:
         details = (
@@ -384,34 +382,17 @@ class FilledOperator:
         node = self._node
         wanted = list(self.schema.names if columns is None else columns)
         filler = Filler(node.fill, self.schema, node.keys, node.counts)
-        source = (batch for batch in self._input.batches(self.schema.names) if batch.num_rows)
-        for batch in self._by_key(filler, source) if node.keys else self._passing(filler, source):
+        rows = pa.Table.from_batches(self._held(), self.schema)
+        first, upto = self._range()
+        grid = self._grid(rows, first, upto)
+        for batch in filler.batches(grid, rows, first, upto) if grid is not None else ():
             self._run.control.check()
             self._rows += batch.num_rows
             yield batch.select(wanted)
 
-    def _passing(
-        self, filler: Filler, source: Iterator[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
-        first, upto = self._range()
-        last: pa.Table | None = None
-        for batch in source:
-            rows = pa.Table.from_batches([batch])
-            known = rows if last is None else pa.concat_tables([last, rows])
-            grid = self._grid(known, first, None)
-            if grid is not None:
-                yield from filler.passing(grid, rows, last, first, None)
-            last, first = rows.slice(rows.num_rows - 1), None
-        if upto is None or (last is None and first is None):
-            return
-        nothing = self.schema.empty_table()
-        grid = self._grid(nothing if last is None else last, first, upto)
-        if grid is not None:
-            yield from filler.passing(grid, nothing, last, first, upto)
-
-    def _by_key(self, filler: Filler, source: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _held(self) -> list[pa.RecordBatch]:
         held, size = [], 0
-        for batch in source:
+        for batch in self._input.batches(self.schema.names):
             held.append(batch)
             size += batch.nbytes
             if size > HELD_BYTES_MAX:
@@ -419,10 +400,7 @@ class FilledOperator:
                     f"windows of {sum(each.num_rows for each in held):,} keys and times take more "
                     "than 1 GiB, and to fill gaps they are held: narrow the range of time in WHERE"
                 )
-        rows = pa.Table.from_batches(held, self.schema)
-        grid = self._grid(rows, *self._range())
-        if grid is not None:
-            yield from filler.by_key(grid, rows, *self._range())
+        return held
 
     def _range(self) -> tuple[int | None, int | None]:
         """First and last tick of the query's range; None if unbounded."""

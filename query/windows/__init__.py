@@ -4,5 +4,5 @@ Reading order: ``spec`` (windows, slices, calendar), ``kernels`` (partials), ``f
 to fields), ``slices`` (replay, sessions), ``sweep`` (tree), ``slide`` (slices to windows),
 ``aggregation`` (physical operators), ``kept_groups`` (key codes, groups that late events update),
 ``keyed`` (GROUP BY beside windows), ``filling`` (empty windows), ``expand`` (events with their
-windows), ``cost`` (model and calibration).
+windows), ``cost`` (which of replay and tree).
 """

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .slices import session_runs, ticks_of
-from .spec import TICK_MAX, Calendar, CountWindows, SessionWindows, TimeWindows
+from .slices import ticks_of
+from .spec import TICK_MAX, Calendar, CountWindows, TimeWindows
 
 Words = npt.NDArray[np.int64]
 Batches = Iterable[pa.RecordBatch]
@@ -150,59 +150,3 @@ class _Clock:
     def ticks(self, positions: Words) -> Words:
         found: Words = self._known[positions - self._base]
         return found
-
-
-def session_bounds(batches: Batches, gap: int, time: str) -> Iterator[tuple[Words, Words]]:
-    held: tuple[int, int] | None = None
-    for batch in batches:
-        ticks = ticks_of(batch.column(batch.schema.get_field_index(time)))
-        if not ticks.size:
-            continue
-        starts = np.empty(ticks.size + 1, np.int64)
-        runs = session_runs(ticks, gap, starts)
-        first, last = ticks[starts[:runs]], ticks[starts[1 : runs + 1] - 1]
-        if held is not None:
-            if int(first[0]) - held[1] <= gap:
-                first = np.concatenate(([held[0]], first[1:]))
-            else:
-                first = np.concatenate(([held[0]], first))
-                last = np.concatenate(([held[1]], last))
-        held = int(first[-1]), int(last[-1])
-        if first.size > 1:
-            yield first[:-1], last[:-1]
-    if held is not None:
-        yield np.array([held[0]]), np.array([held[1]])
-
-
-def expand_sessions(
-    batches: Batches,
-    ahead: Batches,
-    windows: SessionWindows,
-    time: str,
-    columns: Sequence[str],
-    check: Callable[[], None],
-) -> Iterator[pa.RecordBatch]:
-    """Each event with its session; ``ahead``: the same events, time only."""
-    bounds = session_bounds(ahead, windows.gap, time)
-    first = np.empty(0, np.int64)
-    last = np.empty(0, np.int64)
-    for batch in batches:
-        check()
-        column = batch.column(batch.schema.get_field_index(time))
-        ticks = ticks_of(column)
-        if not ticks.size:
-            continue
-        passed = int(np.searchsorted(last, ticks[0], "left"))
-        firsts, lasts = [first[passed:]], [last[passed:]]
-        newest = int(last[-1]) if last.size else None
-        while newest is None or newest < int(ticks[-1]):
-            more = next(bounds)
-            firsts.append(more[0])
-            lasts.append(more[1])
-            newest = int(more[1][-1])
-        first, last = np.concatenate(firsts), np.concatenate(lasts)
-        place = np.searchsorted(first, ticks, "right") - 1
-        end = last[place]
-        end = np.where(end > TICK_MAX - windows.gap, TICK_MAX, end + windows.gap)
-        rows = np.arange(ticks.size)
-        yield with_bounds(batch, rows, None, first[place], end, columns, column.type)

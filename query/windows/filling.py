@@ -8,7 +8,7 @@
 a number      that number in numeric columns; else NULL
 ============  ================================================================================
 
-Counts are always 0.  With keys all input rows are held, because every key is in every window.
+Counts are always 0.  All input rows are held, because every key is in every window.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ class Filler:
     schema: pa.Schema
     keys: int
     counts: Sequence[bool]
-    _given: int = 0
     _values: list[pa.Scalar | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -71,59 +70,34 @@ class Filler:
                     ) from None
             self._values.append(value)
 
-    # -- without keys -----------------------------------------------------------------------------
-
-    def passing(
-        self, grid: Grid, rows: pa.Table, last: pa.Table | None, first: int | None, upto: int | None
-    ) -> Iterator[pa.RecordBatch]:
-        """Without keys: fill the windows after row ``last``, or from tick ``first``, to the end of
-        ``rows`` or to tick ``upto``.
-        """
-        known = rows if last is None else pa.concat_tables([last, rows])
-        numbers = self._numbers(grid, known)
-        begin = self._number(grid, first) if first is not None else None
-        if begin is None:
-            begin = int(numbers[0]) if last is None else int(numbers[0]) + 1
-        elif last is not None:
-            begin = max(begin, int(numbers[0]) + 1)
-        end = int(numbers[-1]) if len(numbers) else begin - 1
-        if upto is not None:
-            end = max(end, self._number(grid, upto))
-        yield from self._filled(grid, known, numbers, np.empty(0, np.int64), begin, end)
-
-    # -- with keys --------------------------------------------------------------------------------
-
-    def by_key(
+    def batches(
         self, grid: Grid, rows: pa.Table, first: int | None, upto: int | None
     ) -> Iterator[pa.RecordBatch]:
-        if not rows.num_rows:
+        """The rows, and those of windows between them, from tick ``first`` and to tick ``upto``."""
+        if not rows.num_rows and (self.keys or first is None or upto is None):
             return
         numbers = self._numbers(grid, rows)
-        begin, end = int(numbers[0]), int(numbers[-1])
+        begin = int(numbers[0]) if len(numbers) else self._number(grid, first)
+        end = int(numbers[-1]) if len(numbers) else begin
         begin = begin if first is None else min(begin, self._number(grid, first))
         end = end if upto is None else max(end, self._number(grid, upto))
-        codes = _codes([rows.column(2 + i) for i in range(self.keys)])
+        codes = np.zeros(len(numbers), np.int64)
+        if self.keys:
+            codes = _codes([rows.column(2 + i) for i in range(self.keys)])
         yield from self._filled(grid, rows, numbers, codes, begin, end)
-
-    # -- both -------------------------------------------------------------------------------------
 
     def _filled(
         self, grid: Grid, rows: pa.Table, numbers: Ticks, codes: Ticks, begin: int, end: int
     ) -> Iterator[pa.RecordBatch]:
         keys = int(codes.max()) + 1 if len(codes) else 1
-        windows = end - begin + 1
-        self._given += max(0, windows) * keys
-        if self._given > ROWS_MAX:
+        span = end - begin + 1
+        if span * keys > ROWS_MAX:
             each = f" for {keys:,} keys" if self.keys else ""
             raise ResourceLimit(
-                f"filling would give {self._given:,} rows, a window each{each}, and {ROWS_MAX:,} "
+                f"filling would give {span * keys:,} rows, a window each{each}, and {ROWS_MAX:,} "
                 "are the most: narrow the range of time in WHERE, or take longer windows"
             )
-        if not len(codes):
-            codes = np.zeros(len(numbers), np.int64)
-        lowest = min(begin, int(numbers[0])) if len(numbers) else begin
-        span = max(end, int(numbers[-1]) if len(numbers) else end) - lowest + 1
-        places = codes * span + (numbers - lowest)
+        places = codes * span + (numbers - begin)
         order = np.argsort(places, kind="stable")
         places = places[order]
         _, of_key = firsts(codes)
@@ -132,7 +106,7 @@ class Filler:
             high = min(low + step - 1, end)
             window = np.repeat(np.arange(low, high + 1), keys)
             key = np.tile(np.arange(keys), high - low + 1)
-            yield self._chunk(grid, rows, window, key, of_key, places, order, lowest, span)
+            yield self._chunk(grid, rows, window, key, of_key, places, order, begin, span)
 
     def _chunk(
         self,
@@ -143,11 +117,11 @@ class Filler:
         of_key: Ticks,
         places: Ticks,
         order: Ticks,
-        lowest: int,
+        begin: int,
         span: int,
     ) -> pa.RecordBatch:
         """Rows by window and key; ``places[i]`` is the place of row ``order[i]``."""
-        wanted = key * span + (window - lowest)
+        wanted = key * span + (window - begin)
         behind = places.searchsorted(wanted)  # the row itself, or the next
         inside = behind < len(places)
         there = np.zeros(len(wanted), bool)

@@ -625,7 +625,7 @@ def _ends(last: Words, gap: int) -> Words:
     return found
 
 
-def expand_keyed_sessions(
+def expand_sessions(
     batches: Iterable[pa.RecordBatch],
     ahead: Iterable[pa.RecordBatch],
     windows: SessionWindows,
@@ -634,7 +634,7 @@ def expand_keyed_sessions(
     columns: Sequence[str],
     check: Callable[[], None],
 ) -> Iterator[pa.RecordBatch]:
-    """Each event with the session of its key; ``ahead``: the same events."""
+    """Each event with the session of its keys, which may be none; ``ahead``: the same events."""
     first, last, count = _NONE, _NONE, 0
     for pieces, _ in _pieces(ahead, windows.gap, time, keys, check):
         known, count = count, max(count, int(pieces.number.max()) + 1)
@@ -664,8 +664,11 @@ def _pieces(
         check()
         if not batch.num_rows:
             continue
-        columns = [batch.column(batch.schema.get_field_index(name)) for name in keys]
-        if table is None:
-            table = KeyTable([column.type for column in columns])
+        codes = np.zeros(batch.num_rows, np.int64)
+        if keys:
+            columns = [batch.column(batch.schema.get_field_index(name)) for name in keys]
+            if table is None:
+                table = KeyTable([column.type for column in columns])
+            codes = table.codes(columns)
         ticks = ticks_of(batch.column(batch.schema.get_field_index(time)))
-        yield sessions.take(table.codes(columns), ticks), batch
+        yield sessions.take(codes, ticks), batch

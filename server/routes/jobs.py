@@ -385,7 +385,7 @@ class CheckSpec(OfStore):
 
 
 class CalibrateSpec(OfStore):
-    """Measure this machine for the cost models."""
+    """Measure this machine for the cost model of patterns."""
 
     kind: Literal["calibrate"]
 
@@ -395,20 +395,10 @@ class CalibrateSpec(OfStore):
             del job
             from ...query.replay.calibration import calibrate_patterns
             from ...query.replay.cost import save_weights
-            from ...query.windows.cost import calibrate, save_calibration
 
-            path = server.database.path
-            found: dict[str, Any] = {}
-            for what in each(("windows", "patterns")):
-                if what == "windows":
-                    calibration = calibrate().calibration
-                    save_calibration(path, calibration)
-                    found[what] = dataclasses.asdict(calibration)
-                else:
-                    weights = calibrate_patterns()
-                    save_weights(path, weights)
-                    found[what] = dataclasses.asdict(weights)
-            return found
+            weights = calibrate_patterns()
+            save_weights(server.database.path, weights)
+            return {"patterns": dataclasses.asdict(weights)}
 
         return calibrated
 

@@ -427,4 +427,4 @@ def test_calibrate_measures_for_the_next_query(
     api = serve_app(database)
     job = api.post("/v1/jobs", json={"kind": "calibrate"}).json()
     found = ended(api, job)
-    assert (found["state"], set(found["result"])) == ("done", {"windows", "patterns"})
+    assert (found["state"], set(found["result"])) == ("done", {"patterns"})

@@ -1,8 +1,7 @@
-"""Plots of answers, in the terminal and as files, and the calibration of the cost model."""
+"""Plots of answers, in the terminal and as files, and the weights of the cost model."""
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import errno
 import importlib.util
@@ -10,15 +9,13 @@ import math
 import os
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from chronicle.commands.plots import plot_format, series_of, svg_text, terminal_text, write_plot
 from chronicle.errors import ChronicleError, InvalidArgument, MissingDependency
-from chronicle.query.replay.cost import Weights, save_weights
-from chronicle.query.windows.cost import Calibration, calibrate, load_calibration, save_calibration
+from chronicle.query.replay.cost import Weights, load_weights, save_weights
 
 
 @pytest.fixture
@@ -139,31 +136,23 @@ def test_options_of_plots(tmp_path: Path) -> None:
             plot_format(format, plot, output)
 
 
-def test_calibration_is_positive_kept_and_read(tmp_path: Path) -> None:
-    """Constants are above zero, survive the file, and a broken file falls back to the defaults."""
-    found = calibrate(events=20_000)
-    constants = dataclasses.asdict(found.calibration)
-    assert all(value > 0 for value in constants.values())
-    save_calibration(tmp_path, found.calibration)
-    assert load_calibration(tmp_path) == found.calibration
-    path = save_calibration(tmp_path, Calibration(event=7.0))
-    assert load_calibration(tmp_path).event == 7.0
+def test_weights_are_kept_and_read(tmp_path: Path) -> None:
+    """Constants survive the file, and a broken file falls back to the defaults."""
+    path = save_weights(tmp_path, Weights(event=7.0))
+    assert load_weights(tmp_path).event == 7.0
     path.write_text("{}")
-    assert load_calibration(tmp_path) == Calibration()
-    assert load_calibration(tmp_path / "nowhere") == Calibration()
+    assert load_weights(tmp_path) == Weights()
+    assert load_weights(tmp_path / "nowhere") == Weights()
 
 
-@pytest.mark.parametrize("save", [save_calibration, save_weights])
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EACCES])
 def test_constants_that_cannot_be_written_are_an_error_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: Any, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    constants = Calibration() if save is save_calibration else Weights()
-
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(ChronicleError):
-        save(tmp_path, constants)
+        save_weights(tmp_path, Weights())
     assert list(tmp_path.iterdir()) == []
