@@ -1,21 +1,16 @@
-"""Every attack that once worked, against a running server.
-
-``OPEN`` in :mod:`.attacks` names those that work still: they are expected to fail, and are run by
-``make nightly`` only, because each of them costs a server.
-"""
+"""Every attack that once worked, against a running server."""
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from chronicle.tests.fuzz.attacks import BODIES, OPEN, STATEMENTS, Attack
+from chronicle.tests.fuzz.attacks import BODIES, STATEMENTS, Attack
 from chronicle.tests.fuzz.bodies import MEDIA
-from chronicle.tests.fuzz.target import HIDDEN, HOUR_MS, NIGHTLY, Reply, Target
+from chronicle.tests.fuzz.target import HIDDEN, HOUR_MS, Reply, Target
 from chronicle.tests.fuzz.test_fuzz_bodies import SPEC, read_back
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
@@ -24,17 +19,6 @@ from chronicle.tests.patience import PATIENCE_S, wait_until
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     with Target(tmp_path_factory.mktemp("attacks")) as target:
         yield target
-
-
-def open_attack(name: str) -> pytest.MarkDecorator:
-    """The mark of a test for one attack."""
-    return pytest.mark.xfail(name in OPEN, strict=True, run=NIGHTLY, reason="works still")
-
-
-def params(attacks: Iterable[Attack | str]) -> list[object]:
-    """Attacks, or their names, with a mark on those that are open."""
-    names = [(attack, attack if isinstance(attack, str) else attack.name) for attack in attacks]
-    return [pytest.param(attack, id=name, marks=open_attack(name)) for attack, name in names]
 
 
 def harmless(target: Target, name: str, reply: Reply, refused: bool) -> None:
@@ -47,14 +31,14 @@ def harmless(target: Target, name: str, reply: Reply, refused: bool) -> None:
         assert 400 <= reply.status < 500, reply.text[:300]
 
 
-@pytest.mark.parametrize("attack", params(STATEMENTS))
+@pytest.mark.parametrize("attack", STATEMENTS, ids=lambda attack: attack.name)
 def test_a_statement(target: Target, attack: Attack) -> None:
     limit_ms = HOUR_MS if attack.refused else 1000
     reply = target.query(str(attack.make()), timeout_ms=limit_ms)
     harmless(target, attack.name, reply, attack.refused)
 
 
-@pytest.mark.parametrize("attack", params(BODIES))
+@pytest.mark.parametrize("attack", BODIES, ids=lambda attack: attack.name)
 def test_a_body(target: Target, attack: Attack) -> None:
     stream = f"w{BODIES.index(attack)}"
     spec = {**SPEC, "name": stream}
@@ -96,7 +80,7 @@ REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("name", params(REQUESTS))
+@pytest.mark.parametrize("name", REQUESTS)
 def test_a_request(target: Target, name: str) -> None:
     method, path = REQUESTS[name]
     harmless(target, name, target.send(method, path, f"{method} {path}"), refused=False)
@@ -128,7 +112,6 @@ def test_a_query_in_json(target: Target, body: str) -> None:
     harmless(target, body[:60], reply, refused=False)
 
 
-@open_attack("names are told")
 def test_a_name_out_of_reach_is_told_by_no_answer(target: Target) -> None:
     """The answers for a stream of others and for one that is not there are the same."""
     for path in ("/v1/streams/{}", "/v1/streams/{}/events", "/v1/streams/{}/partitions"):
@@ -162,7 +145,7 @@ HEADERS = {
 }
 
 
-@pytest.mark.parametrize("name", params(HEADERS))
+@pytest.mark.parametrize("name", HEADERS)
 def test_headers(target: Target, name: str) -> None:
     headers = HEADERS[name]
     lines = ["GET /v1/streams HTTP/1.1", *headers]
@@ -181,7 +164,6 @@ def test_headers(target: Target, name: str) -> None:
         assert 400 <= status < 500
 
 
-@open_attack("forged log lines")
 def test_log_lines_cannot_be_forged(target: Target) -> None:
     target.send("GET", "/v1/streams/x%0d%0aINFO%20forged%20line/events", "line")
     target.send("GET", "/v1/streams/x%1b%5b2Jcleared/events", "escape")
@@ -190,14 +172,12 @@ def test_log_lines_cannot_be_forged(target: Target) -> None:
     assert not [line for line in target.log if "\x1b" in line]
 
 
-@open_attack("ready tells")
 def test_readiness_tells_a_stranger_nothing_else(target: Target) -> None:
     answer = target.http.get("/readyz")
     assert answer.status_code == 200
     assert not re.search(r"stream|byte|free|disk|version|\d{3}", answer.text), answer.text
 
 
-@open_attack("another's position")
 def test_a_position_of_another_is_not_dropped(target: Target) -> None:
     """A second reader of a stream knows no name of a position; guessing must not be enough."""
     made = target.send("POST", "/v1/streams/s/positions", "position", json={}).json()["position"]
@@ -205,12 +185,3 @@ def test_a_position_of_another_is_not_dropped(target: Target) -> None:
     target.send("DELETE", f"/v1/streams/s/positions/{version}-0000000000000000", "guess")
     after = target.send("GET", f"/v1/streams/s/changes?until={made}", "changes")
     assert after.status == 200, after.text
-
-
-def test_open_attacks_are_known() -> None:
-    source = Path(__file__).read_text(encoding="utf-8")
-    single = set(re.findall(r'^@open_attack\("([^"]+)"\)', source, re.MULTILINE))
-    assert {attack.name for attack in (*STATEMENTS, *BODIES)} | single | {
-        *REQUESTS,
-        *HEADERS,
-    } >= OPEN

@@ -11,12 +11,10 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 import chronicle
-from chronicle.tests.fuzz.attacks import OPEN
 from chronicle.tests.fuzz.bodies import Bodies, Sent
-from chronicle.tests.fuzz.target import CLIENTS, NIGHTLY, Target, pieces
+from chronicle.tests.fuzz.target import CLIENTS, Target, pieces
 
 BETWEEN_READINGS = 100
 SPEC = {
@@ -45,7 +43,6 @@ def read_back(target: Target, shown: str, stream: str = "w") -> int:
     return int(table.num_rows)
 
 
-@pytest.mark.xfail(bool(OPEN), run=NIGHTLY, reason="attacks of the corpus work still")
 def test_a_body_is_stored_whole_or_costs_its_own_answer(tmp_path: Path) -> None:
     """Each piece has a stream of its own, which is read back again and again while it grows."""
     stored: dict[str, int] = {}

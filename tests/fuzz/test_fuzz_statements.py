@@ -12,15 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from chronicle.tests.fuzz.attacks import OPEN
 from chronicle.tests.fuzz.border_streams import TYPES, over
 from chronicle.tests.fuzz.grammar import Grammar
-from chronicle.tests.fuzz.target import CLIENTS, NIGHTLY, Target, pieces
+from chronicle.tests.fuzz.target import CLIENTS, Target, pieces
 
 BETWEEN_CANARIES = 100
 
 
-@pytest.mark.xfail(bool(OPEN), run=NIGHTLY, reason="attacks of the corpus work still")
 def test_a_statement_costs_at_most_its_own_answer(tmp_path: Path) -> None:
     with Target(tmp_path) as target, ThreadPoolExecutor(CLIENTS) as clients:
         asked = answered = 0

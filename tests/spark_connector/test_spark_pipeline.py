@@ -66,12 +66,12 @@ def stored(path: Path) -> pa.Table:
 
 def test_both_engines_store_the_same(spark: Any, tmp_path: Path) -> None:
     files = [
-        csv_file(tmp_path / "a.csv", 300, bad={7: "yesterday,s1,1", 9: "2024-01-01,s2,many"}),
+        csv_file(tmp_path / "a.csv", 300, bad={7: "yesterday,s1,1", 9: "2024-01-01T00Z,s2,many"}),
         csv_file(tmp_path / "b.csv", 300, first=200, bad={210: "2024-01-01,s2", 220: ",s2,3"}),
     ]
     (tmp_path / "c.ndjson").write_text(
         "\n".join(
-            json.dumps({"when": f"2024-01-02 00:00:{n:02d}", "sensor": "ü", "value": n})
+            json.dumps({"when": f"2024-01-02 00:00:{n:02d}Z", "sensor": "ü", "value": n})
             for n in range(60)
         )
         + '\n{"when": "2024-01-03", "sen\n'
