@@ -1,22 +1,10 @@
 """Reading Parquet and Arrow: typed batches as the chunks that text readers give.
 
-Truncated input is an error: an Arrow stream must have its end marker.  Sizes are checked before
-decoding, batches before use (``core/soundness.py``); an invalid batch is an error of the file.
-Memory: some pages per column, or one Arrow batch.
-
-Arrow: a compressed buffer states its decoded size in its first eight bytes, and the library
-allocates that much at once.  Nothing is allocated for a length that the source has no bytes for.
-Flatbuffer fields read (format/Message.fbs and File.fbs of Apache Arrow)::
-
-    Message          1 type of header   2 header   3 body length
-    RecordBatch      0 rows   1 nodes   2 buffers (offset, length)   3 compression
-    DictionaryBatch  0 id     1 RecordBatch
-    Footer           2 dictionaries   3 record batches (offset, metadata length, body length)
-
-Parquet: a page header is a Thrift struct in the compact protocol (parquet.thrift): 1 type, 2
-uncompressed size, 3 compressed size; 5, 7, 8 header of the kind of page.  A field begins with a
-byte: four bits of distance to the previous field id, four bits of type.  Encrypted files are
-refused.
+Truncated input is an error: an Arrow stream must have its end marker.  Nothing is allocated for a
+length that an Arrow stream has no bytes for; what is unpacked is bounded by the memory of the
+process, so that untrusted files belong into a worker (``isolated.py``).  Batches are checked before
+use (``core/soundness.py``); an invalid one is an error of the file.  Memory: some pages per column,
+or one Arrow batch.  Encrypted files are refused.
 
 INT96 times (a day and nanoseconds in it) are read without overflow; Arrow wraps around: nanoseconds
 outside 1678 to 2261, microseconds beyond five-digit years.  Columns are read in several units and
@@ -27,9 +15,8 @@ structs), whose values that do not fit become bad rows.
 from __future__ import annotations
 
 import contextlib
-import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +25,7 @@ import pyarrow as pa
 from ..core.nested_types import is_nested
 from ..core.ownership import LOADING
 from ..core.soundness import require_sound
-from ..errors import InvalidData, UnsupportedType
+from ..errors import InvalidData, ResourceLimit, UnsupportedType
 from ..schema import storage_of
 from .chunks import BadRow, Texts
 from .convert import decoded_bytes, flatten
@@ -46,144 +33,28 @@ from .limits import Limits, Meter
 from .sources import ByteSource
 from .writers import json_bytes
 
-_CONTINUATION = 0xFFFFFFFF
-_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
-_METADATA_BYTES_MAX = 64 << 20
 _READ_BYTES = 8 << 20
-_MAGIC = b"ARROW1"
+_END = bytes(4)
+"""The length of the message at the end of a stream."""
 
 
-class _Table:
-    def __init__(self, data: bytes, at: int) -> None:
-        self._data = data
-        self._at = at
-        self._fields = at - struct.unpack_from("<i", data, at)[0]
-        if self._fields < 0 or at < 0:
-            raise struct.error("a table lies outside of the message")
+class StreamFile:
+    """An Arrow stream as a file that takes no memory for absent bytes; ``ended``: by its marker."""
 
-    @classmethod
-    def root(cls, data: bytes) -> _Table:
-        return cls(data, struct.unpack_from("<I", data)[0])
-
-    def _place(self, field: int) -> int:
-        size = struct.unpack_from("<H", self._data, self._fields)[0]
-        if 4 + 2 * field >= size:
-            return 0
-        offset: int = struct.unpack_from("<H", self._data, self._fields + 4 + 2 * field)[0]
-        return offset and self._at + offset
-
-    def number(self, field: int, code: str) -> int:
-        place = self._place(field)
-        return int(struct.unpack_from(code, self._data, place)[0]) if place else 0
-
-    def table(self, field: int) -> _Table | None:
-        place = self._place(field)
-        if not place:
-            return None
-        return _Table(self._data, place + struct.unpack_from("<I", self._data, place)[0])
-
-    def structs(self, field: int, code: str) -> list[tuple[int, ...]]:
-        place = self._place(field)
-        if not place:
-            return []
-        start = place + struct.unpack_from("<I", self._data, place)[0]
-        count = struct.unpack_from("<I", self._data, start)[0]
-        width = struct.calcsize(code)
-        if start + 4 + count * width > len(self._data):
-            raise struct.error("a vector lies outside of the message")
-        return [struct.unpack_from(code, self._data, start + 4 + i * width) for i in range(count)]
-
-
-def _check_message(metadata: bytes, body: Callable[[int, int], bytes], meter: Meter) -> None:
-    message = _Table.root(metadata)
-    kind = message.number(1, "<B")
-    batch = message.table(2)
-    if kind == _DICTIONARY_BATCH and batch is not None:
-        batch = batch.table(1)
-    if kind not in (_DICTIONARY_BATCH, _RECORD_BATCH) or batch is None:
-        return
-    buffers = batch.structs(2, "<qq")
-    size = 0
-    compressed = batch.table(3) is not None
-    for offset, length in buffers:
-        unpacked = length
-        if compressed and length >= 8:
-            head = body(offset, 8)
-            unpacked = struct.unpack("<q", head)[0] if len(head) == 8 else length
-            if unpacked == -1:  # stored uncompressed
-                unpacked = length - 8
-        size += max(unpacked, 0)
-    what = "a dictionary" if kind == _DICTIONARY_BATCH else "a record batch"
-    meter.piece(size, what)
-    if kind == _DICTIONARY_BATCH:
-        meter.hold(size)  # dictionaries stay in memory until the stream ends
-
-
-class FramedStream:
-    """An IPC stream as a file, each message checked first; ``ended`` after the end marker."""
-
-    def __init__(self, source: ByteSource, meter: Meter) -> None:
+    def __init__(self, source: ByteSource) -> None:
         self._source = source
-        self._meter = meter
-        self._pieces: list[bytes] = []
         self.ended = False
         self.closed = False
 
-    def _exactly(self, size: int) -> bytes:
-        pieces = []
-        while size > 0 and (piece := self._source.read(min(size, _READ_BYTES))):
-            pieces.append(piece)
-            size -= len(piece)
-        return b"".join(pieces)
-
-    def _next_message(self) -> None:
-        head = self._exactly(4)
-        if len(head) < 4:
-            self._pieces = [head] if head else []
-            return
-        length = struct.unpack("<I", head)[0]
-        if length == _CONTINUATION:
-            rest = self._exactly(4)
-            head += rest
-            length = struct.unpack("<I", rest)[0] if len(rest) == 4 else 0
-            if len(rest) < 4:
-                self._pieces = [head]
-                return
-        if length == 0:
-            self.ended = True
-            self._pieces = [head]
-            return
-        if length > _METADATA_BYTES_MAX:
-            raise pa.ArrowInvalid(f"the metadata of a message is said to have {length} bytes")
-        metadata = self._exactly(length)
-        body = b""
-        if len(metadata) == length:
-            try:
-                size = _Table.root(metadata).number(3, "<q")
-                if size > 0:
-                    body = self._exactly(size)
-                _check_message(metadata, lambda at, count: body[at : at + count], self._meter)
-            except struct.error as error:
-                raise pa.ArrowInvalid(f"a message has unreadable metadata: {error}") from None
-        self._pieces = [piece for piece in (head, metadata, body) if piece]
-
     def read(self, size: int = -1) -> bytes:
-        taken: list[bytes] = []
+        pieces = []
         left = size if size >= 0 else 1 << 62
-        while left:
-            if not self._pieces:
-                if self.ended:
-                    break
-                self._next_message()
-                if not self._pieces:
-                    break
-            piece = self._pieces.pop(0)
-            if len(piece) > left:
-                self._pieces.insert(0, piece[left:])
-                piece = piece[:left]
-            taken.append(piece)
+        while left > 0 and (piece := self._source.read(min(left, _READ_BYTES))):
+            pieces.append(piece)
             left -= len(piece)
-        return taken[0] if len(taken) == 1 else b"".join(taken)
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self.ended = data == _END
+        return data
 
     def readable(self) -> bool:
         return True
@@ -196,169 +67,6 @@ class FramedStream:
 
     def close(self) -> None:
         self.closed = True
-
-
-def check_file(file: IO[bytes], meter: Meter) -> None:
-    """Check the sizes of all blocks of an IPC file; raises ResourceLimit or ArrowInvalid."""
-    end = file.seek(0, 2)
-    try:
-        file.seek(max(0, end - 10))
-        tail = file.read(10)
-        size, magic = struct.unpack("<i6s", tail)
-        if magic != _MAGIC or not 0 < size <= end - 10:
-            raise pa.ArrowInvalid("the footer is missing")
-        file.seek(end - 10 - size)
-        footer = _Table.root(file.read(size))
-        for field in (2, 3):
-            for offset, length, _ in footer.structs(field, "<qi4xq"):
-                if not 0 <= offset <= offset + length <= end:
-                    raise pa.ArrowInvalid("a block lies outside of the file")
-                file.seek(offset)
-                message = file.read(length)
-                start = 8 if message[:4] == b"\xff\xff\xff\xff" else 4
-                body = offset + length
-
-                def at(place: int, count: int, body: int = body) -> bytes:
-                    if not 0 <= body + place <= end:
-                        return b""
-                    file.seek(body + place)
-                    return file.read(count)
-
-                _check_message(message[start:], at, meter)
-    except (struct.error, ValueError) as error:
-        raise pa.ArrowInvalid(f"the footer cannot be read: {error}") from None
-    finally:
-        file.seek(0)
-
-
-_HEADER_BYTES = 1 << 12
-_HEADER_BYTES_MAX = 16 << 20
-_NESTING_MAX = 16
-_BOOLEANS, _BYTE, _VARINTS, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCT = (
-    (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 11, 12,
-)  # fmt: skip
-
-
-class _Incomplete(Exception):
-    """The header continues beyond the given bytes."""
-
-
-class _Compact:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.at = 0
-
-    def byte(self) -> int:
-        if self.at >= len(self._data):
-            raise _Incomplete
-        self.at += 1
-        return self._data[self.at - 1]
-
-    def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.byte()
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 63:
-                raise ValueError("a number does not end")
-
-    def skip_bytes(self, count: int) -> None:
-        if self.at + count > len(self._data):
-            raise _Incomplete
-        self.at += count
-
-    def skip(self, kind: int, depth: int = 0, *, element: bool = False) -> None:
-        if depth > _NESTING_MAX:
-            raise ValueError("the header is nested too deeply")
-        if kind in _BOOLEANS:
-            self.skip_bytes(1 if element else 0)
-        elif kind == _BYTE:
-            self.skip_bytes(1)
-        elif kind in _VARINTS:
-            self.varint()
-        elif kind == _DOUBLE:
-            self.skip_bytes(8)
-        elif kind == _BINARY:
-            self.skip_bytes(self.varint())
-        elif kind in _LISTS:
-            head = self.byte()
-            for _ in range(head >> 4 if head >> 4 < 15 else self.varint()):
-                self.skip(head & 15, depth + 1, element=True)
-        elif kind == _MAP:
-            count = self.varint()
-            kinds = self.byte() if count else 0
-            for _ in range(count):
-                self.skip(kinds >> 4, depth + 1, element=True)
-                self.skip(kinds & 15, depth + 1, element=True)
-        elif kind == _STRUCT:
-            while head := self.byte():
-                if not head >> 4:
-                    self.varint()
-                self.skip(head & 15, depth + 1)
-        else:
-            raise ValueError(f"a field has the unknown type {kind}")
-
-    def page(self) -> tuple[int, int]:
-        sizes = {2: -1, 3: -1}
-        field = 0
-        while head := self.byte():
-            field = field + (head >> 4) if head >> 4 else (self.varint() >> 1)
-            if field in sizes and head & 15 == 5:
-                number = self.varint()
-                sizes[field] = (number >> 1) ^ -(number & 1)
-            else:
-                self.skip(head & 15)
-        return sizes[2], sizes[3]
-
-
-def check_pages(file: IO[bytes], metadata: Any, leaves: Iterable[int], meter: Meter) -> int:
-    """Walk the pages of some leaf columns; returns the largest uncompressed size.
-
-    Raises InvalidData for unreadable headers, ResourceLimit; ``file`` is rewound.
-    """
-    largest = 0
-    size = file.seek(0, 2)
-    for group in range(metadata.num_row_groups):
-        for leaf in leaves:
-            column = metadata.row_group(group).column(leaf)
-            if not metadata.row_group(group).num_rows:
-                continue  # offsets are undefined in an empty group
-            starts = [column.data_page_offset]
-            if column.has_dictionary_page and (column.dictionary_page_offset or 0) > 0:
-                starts.append(column.dictionary_page_offset)
-            at = min(starts)
-            end = at + column.total_compressed_size
-            if not 0 < at <= end <= size:
-                raise InvalidData(f"column {column.path_in_schema!r} lies outside of the file")
-            while at < end:
-                header, unpacked, packed = _header(file, at, end)
-                if unpacked < 0 or packed < 0:
-                    raise InvalidData(f"a page of column {column.path_in_schema!r} has no size")
-                meter.piece(unpacked, f"a page of column {column.path_in_schema!r}")
-                largest = max(largest, unpacked)
-                at += header + packed
-    file.seek(0)
-    return largest
-
-
-def _header(file: IO[bytes], at: int, end: int) -> tuple[int, int, int]:
-    size = _HEADER_BYTES
-    while True:
-        file.seek(at)
-        cursor = _Compact(file.read(min(size, end - at)))
-        try:
-            unpacked, packed = cursor.page()
-        except _Incomplete:
-            if size >= min(end - at, _HEADER_BYTES_MAX):
-                raise InvalidData(f"the page header at byte {at} is cut off") from None
-            size *= 8
-        except ValueError as error:
-            raise InvalidData(f"the page header at byte {at} cannot be read: {error}") from None
-        else:
-            return cursor.at, unpacked, packed
 
 
 UNITS = ("ns", "us", "s")
@@ -472,6 +180,10 @@ class BatchChunk:
 def _explained(source: str, what: str) -> Iterator[None]:
     try:
         yield
+    except MemoryError:
+        raise ResourceLimit(
+            f"{source}: its parts take more memory at once than there is; write it in smaller ones"
+        ) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InvalidData(
@@ -517,10 +229,9 @@ class ParquetRecords:
                 )
 
     def _open(self) -> tuple[Any, int]:
-        """The file with its pages checked, and the rows to read at a time.
+        """The file, and the rows to read at a time.
 
-        Dictionaries stay encoded, as any number of rows may refer to one long string; delta-encoded
-        strings may each be as long as their page.
+        Dictionaries stay encoded, as any number of rows may refer to one long string.
         """
         with LOADING:
             import pyarrow.parquet as pq
@@ -534,7 +245,6 @@ class ParquetRecords:
             or metadata.schema.column(at).path in wanted
         ]
         self._meter.expect(max(metadata.num_rows * max(1, len(leaves)), _values(metadata, leaves)))
-        largest = check_pages(self._bytes, metadata, leaves, self._meter)
         rows, dictionaries = _BATCH_ROWS, set()
         for group in range(metadata.num_row_groups):
             for leaf in leaves:
@@ -543,14 +253,8 @@ class ParquetRecords:
                     items = column.num_values // max(1, metadata.row_group(group).num_rows)
                     most = self._meter.limits.piece_bytes // (_ITEM_BYTES * (items + 1))
                     rows = min(rows, max(1, most))
-                if column.physical_type != "BYTE_ARRAY":
-                    continue
-                if column.has_dictionary_page and column.path_in_schema in wanted:
+                elif column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page:
                     dictionaries.add(column.path_in_schema)
-                elif column.has_dictionary_page:  # Arrow decodes it inside lists and structs
-                    rows = min(rows, max(1, self._meter.limits.piece_bytes // max(1, largest)))
-                if "DELTA_BYTE_ARRAY" in column.encodings:
-                    rows = min(rows, max(1, self._meter.limits.piece_bytes // max(1, largest)))
         # Buffered reads: a row group may exceed the memory bound.
         file = pq.ParquetFile(
             self._bytes,
@@ -610,15 +314,13 @@ class ArrowRecords:
         head = source.peek(6)
         if not head:
             raise InvalidData(f"{source.name} is empty; expected an Arrow stream or file")
-        self._stream: FramedStream | None = None
+        self._stream: StreamFile | None = None
         self._reader: Any
         with _explained(source.name, "Arrow stream or file"):
             if head == b"ARROW1":
-                file = source.seekable()
-                check_file(file, self._meter)
-                self._reader = pa.ipc.open_file(file)
+                self._reader = pa.ipc.open_file(source.seekable())
             else:
-                self._stream = FramedStream(source, self._meter)
+                self._stream = StreamFile(source)
                 self._reader = pa.ipc.open_stream(pa.PythonFile(self._stream, "r"))
         self.schema: pa.Schema = self._reader.schema
         self._meter.columns(len(self.schema))

@@ -277,6 +277,8 @@ def _decimals_from_text(texts: pa.Array, target: pa.DataType) -> Converted:
 
 def _cast(values: pa.Array, target: pa.DataType) -> Converted:
     """One cast; if it fails, the distinct values that cause it become null."""
+    if pa.types.is_decimal(target) and pa.types.is_integer(values.type):
+        return _decimals_from_text(values.cast(pa.string()), target)
     try:
         found = values.cast(target)
         if pa.types.is_float32(target) and pa.types.is_float64(values.type):

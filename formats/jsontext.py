@@ -5,7 +5,7 @@ unclosed array is an error.  A broken line costs that line only; after a broken 
 the rest is read while brackets balance.
 
 Arrow parses a chunk; Python parses it record by record if some record does not fit.  Members for
-JSON columns, which may hold anything, are removed first (``jsonmarks.py``) and preserved byte by
+JSON columns, which may hold anything, are removed first (``jsonscan.py``) and preserved byte by
 byte; a form (``flattening.py``) maps the rest to columns.  Duplicate members, numbers beyond
 ``float64`` and nesting beyond ``DEPTH_MAX`` make a record broken; too many keys are an error.  A
 chunk is parsed by known members first and examined only if that fails; one with too many rows times
@@ -33,7 +33,7 @@ from ..core.nested_types import is_list, is_nested
 from ..errors import InvalidData, ResourceLimit
 from .chunks import CHUNK_BYTES, SAMPLE_BYTES, BadRow, LineNumbers, Texts, TooWide, shown
 from .flattening import Form, Path, Plain, members, opened
-from .jsonmarks import (
+from .jsonscan import (
     AFTER_END,
     NO_COMMA,
     NO_RECORD,
@@ -42,7 +42,7 @@ from .jsonmarks import (
     count_keys,
     depths,
     line_spans,
-    taken_out,
+    take_out,
 )
 from .limits import DEPTH_MAX, Meter
 from .sources import ByteSource
@@ -195,13 +195,8 @@ class JsonChunk:
                 self.data.decode()
             except UnicodeDecodeError as error:
                 raise pa.ArrowInvalid(str(error)) from None
-        opening = (text | 32) == ord("{")  # brackets of both kinds
-        count = int(np.count_nonzero(opening))
-        if count > max(DEPTH_MAX, self.rows):
-            at = np.flatnonzero(opening)
-            most = np.diff(np.append(np.searchsorted(at, starts), len(at))).max()
-            if most > DEPTH_MAX and len(self._too_deep):
-                raise pa.ArrowInvalid("some record is nested too deeply")
+        if self._too_deep:
+            raise pa.ArrowInvalid("some record is nested too deeply")
 
     @lazy
     def _too_deep(self) -> frozenset[int]:
@@ -282,7 +277,7 @@ class JsonChunk:
         reading, spans, parent = self.reading, self._spans, self.reading.form.parent
         if not (reading.irregular or reading.has_whole()):
             return Taken(self.data, spans, {})
-        return taken_out(self.data, spans, reading.taken, parent)
+        return take_out(self.data, spans, reading.taken, parent)
 
     def _read(self, types: Types) -> pa.Table:
         reading, data, form = self.reading, self._taken().data, self.reading.form
@@ -577,38 +572,35 @@ class JsonRecords:
             kept = more.rstrip(b"\\")  # a trailing backslash escapes what follows
             held = more[len(kept) :]
             text = bytearray(kept)
-            begun = cutter.depth > 0
+            begun = cutter.in_record
             last, spans, wrong, kind = cutter.cut(text)
-            if last == 0 and wrong < 0:
-                carry += text
-                if len(carry) + len(held) > RECORD_BYTES_MAX:
-                    raise InvalidData(
-                        f"{source.name}: record {row} does not end within {RECORD_BYTES_MAX >> 20} "
-                        "MB; expected an array of records (objects), or one object a line"
-                    )
-                continue
             if len(spans):
                 spans += len(carry)
                 if begun:
                     spans[0, 0] = len(carry) - len(carry.lstrip())
                 yield JsonChunk(self.reading, carry + bytes(text[:last]), row, None, spans)
-            carry = bytes(text[last:])
+            carry = (b"" if last else carry) + bytes(text[last:])
             row += len(spans)
             if wrong >= 0:
                 self._raise(kind, row, kept[wrong : wrong + 40])
-        if cutter.depth or cutter.in_string:
+            if len(carry) + len(held) > RECORD_BYTES_MAX:
+                raise InvalidData(
+                    f"{source.name}: record {row} does not end within {RECORD_BYTES_MAX >> 20} "
+                    "MB; expected an array of records (objects), or one object a line"
+                )
+        if cutter.in_record:
             raise InvalidData(
                 f"{source.name}: the file ends inside record {row}; it is cut off, or a quote or "
                 "bracket is missing there",
                 row=row,
             )
-        if cutter.in_array and not cutter.done:
+        if cutter.in_array:
             raise InvalidData(
                 f"{source.name}: the array is not closed after record {row - 1}; the file is "
                 "cut off",
                 row=row,
             )
-        if not cutter.in_array and row == 1:
+        if not cutter.begun:
             raise InvalidData(f"{source.name} is empty; expected a JSON array of records")
 
     def _raise(self, kind: int, row: int, text: bytes) -> None:

@@ -38,6 +38,8 @@ MEASUREMENTS_MAX = 1000
 
 COMMA, SPACE, EQUALS, QUOTE, BACKSLASH, REMARK = 44, 32, 61, 34, 92, 35
 TAB, NEWLINE, RETURN = 9, 10, 13
+MINUS, PLUS, POINT, ZERO, NINE, LETTER_E, LETTER_I, LETTER_U = 45, 43, 46, 48, 57, 101, 105, 117
+FRACTION = np.frombuffer(b".0", np.uint8)
 _ROOM = 6
 """Most output bytes per input byte: a control character becomes a six-byte escape."""
 
@@ -156,83 +158,66 @@ def name(data, i, out, at, key):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def digits(data, i):  # type: ignore[no-untyped-def]
-    """Position after the digits at ``i``."""
-    while i < len(data) and 48 <= data[i] <= 57:
-        i += 1
-    return i
-
-
-@kernel
-def word(data, i, end, text):  # type: ignore[no-untyped-def]
-    """Whether the bytes are this word."""
-    if end - i != len(text):
-        return False
-    same = True
-    for k in range(len(text)):
-        same &= data[i + k] == text[k]
-    return same
+def is_digit(c):  # type: ignore[no-untyped-def]
+    """Whether a byte is a decimal digit."""
+    return ZERO <= c <= NINE
 
 
 TRUE = np.frombuffer(b"true", np.uint8)
 FALSE = np.frombuffer(b"false", np.uint8)
-_TRUTHS = [np.frombuffer(t, np.uint8) for t in (b"t", b"T", b"true", b"True", b"TRUE")]
-_LIES = [np.frombuffer(t, np.uint8) for t in (b"f", b"F", b"false", b"False", b"FALSE")]
-T0, T1, T2, T3, T4 = _TRUTHS
-F0, F1, F2, F3, F4 = _LIES
 
 
 @kernel
-def number(data, i, end, out, at):  # type: ignore[no-untyped-def]
-    """Write a number as JSON; returns the position in ``out``, -1 if it is no number."""
-    if i < end and data[i] == 45:
-        out[at] = 45
+def is_word(data, i, end, text):  # type: ignore[no-untyped-def]
+    """Whether the bytes are this word or its first letter, in any case."""
+    if end - i != 1 and end - i != len(text):
+        return False
+    same = True
+    for k in range(end - i):
+        same &= data[i + k] | 32 == text[k]
+    return same
+
+
+@kernel
+def number(data, i, end, whole, out, at):  # type: ignore[no-untyped-def]
+    """Write a number as JSON, with a fraction unless ``whole``; the new position, -1 if none."""
+    if i < end and data[i] == MINUS:
+        out[at] = MINUS
         at += 1
         i += 1
-    whole = digits(data, i)
-    if whole > end:
-        whole = end
-    while i + 1 < whole and data[i] == 48:  # JSON has no leading zeros
+    while i + 1 < end and data[i] == ZERO and is_digit(data[i + 1]):  # JSON has no leading zeros
         i += 1
-    if whole == i:
-        out[at] = 48
+    if i < end and data[i] == POINT:
+        out[at] = ZERO
         at += 1
-    for k in range(i, whole):
-        out[at] = data[k]
-        at += 1
-    if whole == end - 1 and (data[whole] == 105 or data[whole] == 117):  # i, u
-        return at if whole > i else -1
-    after = whole
-    fraction = whole
-    if whole < end and data[whole] == 46:
-        fraction = min(digits(data, whole + 1), end)
-        after = fraction
-    if whole == i and fraction <= whole + 1:
-        return -1
-    out[at] = 46
-    at += 1
-    if fraction <= whole + 1:
-        out[at] = 48
-        at += 1
-    for k in range(whole + 1, fraction):
-        out[at] = data[k]
-        at += 1
-    if after < end and (data[after] == 101 or data[after] == 69):
-        out[at] = 101
-        at += 1
-        after += 1
-        if after < end and (data[after] == 45 or data[after] == 43):
-            out[at] = data[after]
-            at += 1
-            after += 1
-        last = min(digits(data, after), end)
-        if last == after:
+    some = point = exponent = False  # some: a digit
+    while i < end:
+        c = data[i]
+        if is_digit(c):
+            some = True
+        elif c == POINT and not (whole or point or exponent):
+            point = True
+            if i + 1 == end or not is_digit(data[i + 1]):
+                out[at] = POINT
+                at += 1
+                c = ZERO
+        elif c | 32 == LETTER_E and some and not (whole or exponent):
+            exponent, some = True, False
+            if not point:
+                at = put_all(out, at, FRACTION)
+            if i + 1 < end and (data[i + 1] == MINUS or data[i + 1] == PLUS):
+                out[at] = c
+                at += 1
+                i += 1
+                c = data[i]
+        else:
             return -1
-        for k in range(after, last):
-            out[at] = data[k]
-            at += 1
-        after = last
-    return at if after == end else -1
+        out[at] = c
+        at += 1
+        i += 1
+    if not some:
+        return -1
+    return at if whole or point or exponent else put_all(out, at, FRACTION)
 
 
 @kernel
@@ -259,13 +244,12 @@ def value(data, i, out, at):  # type: ignore[no-untyped-def]
         if c in (COMMA, SPACE, NEWLINE, RETURN):
             break
         end += 1
-    for text in (T0, T1, T2, T3, T4):
-        if word(data, i, end, text):
-            return end, put_all(out, at, TRUE)
-    for text in (F0, F1, F2, F3, F4):
-        if word(data, i, end, text):
-            return end, put_all(out, at, FALSE)
-    at = number(data, i, end, out, at)
+    if is_word(data, i, end, TRUE):
+        return end, put_all(out, at, TRUE)
+    if is_word(data, i, end, FALSE):
+        return end, put_all(out, at, FALSE)
+    whole = end > i and (data[end - 1] == LETTER_I or data[end - 1] == LETTER_U)
+    at = number(data, i, end - 1 if whole else end, whole, out, at)
     return (-1 if at < 0 else end), at
 
 
@@ -328,17 +312,13 @@ def line(data, i, time_key, now, name_key, out, at):  # type: ignore[no-untyped-
         i += 1
     out[at] = COMMA
     at = put_all(out, at + 1, time_key)
-    if i < len(data) and (data[i] == 45 or 48 <= data[i] <= 57):
-        end = digits(data, i + 1)
-        if data[i] == 45 and end == i + 1:
+    if i < len(data) and (data[i] == MINUS or is_digit(data[i])):
+        end = i + 1
+        while end < len(data) and is_digit(data[end]):
+            end += 1
+        at = number(data, i, end, True, out, at)
+        if at < 0:
             return -1, at
-        if data[i] == 45:
-            out[at] = 45
-            at += 1
-            i += 1
-        while i + 1 < end and data[i] == 48:
-            i += 1
-        at = put_all(out, at, data[i:end])
         i = end
     else:
         at = put_all(out, at, now)

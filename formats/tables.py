@@ -24,6 +24,7 @@ Limits
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections import Counter
@@ -34,12 +35,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.json_text import JSON, REASONS, is_json, read_json
-from ..core.nested_types import is_nested, rebuilt
+from ..core.json_text import is_json
+from ..core.nested_types import is_list
 from ..core.soundness import require_sound
 from ..core.suggestion import did_you_mean
-from ..errors import InvalidData, SchemaMismatch
-from ..schema import Attribute, Storage, StreamSchema, storage_of
+from ..errors import ChronicleError, InvalidData, SchemaMismatch, UnsupportedType
+from ..schema import Attribute, Storage, StreamSchema
+from .convert import convert, flatten
+from .kinds import arrow_name_of_type
+from .time_rules import TimeRule
+from .times import is_text
 
 CHUNK_BYTES = 64 << 20
 """Size at which the batches of a reader are appended together."""
@@ -214,8 +219,8 @@ def _first_odd(values: list[Any], attribute: Attribute) -> int:
         try:
             array = pa.array([value])
             if value is not None:
-                _cast(array, attribute)
-        except (pa.ArrowException, SchemaMismatch, OverflowError, ValueError, TypeError):
+                _converted(array, attribute, 0)
+        except (pa.ArrowException, ChronicleError, OverflowError, ValueError, TypeError):
             return position
     return 0
 
@@ -241,7 +246,7 @@ def conform_table(table: pa.Table, schema: StreamSchema, rows_before: int = 0) -
     ):
         for at, attribute in enumerate(schema.attributes):
             if attribute.storage is Storage.JSON:
-                read = _json_values(table.column(at), attribute, rows_before)
+                read = _converted(table.column(at), attribute, rows_before)
                 table = table.set_column(at, table.field(at), read)
         return table
     _check_names(table.schema.names, schema)
@@ -284,14 +289,9 @@ def _check_names(names: Iterable[str], schema: StreamSchema, row: int | None = N
 
 
 def _column(array: Any, attribute: Attribute, schema: StreamSchema, rows_before: int) -> Any:
-    """Cast one column, Array or ChunkedArray, and check its nulls."""
-    if attribute.storage is Storage.JSON:
-        array = _json_values(array, attribute, rows_before)
-    elif array.type != attribute.type:
-        try:
-            array = _cast(array, attribute)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError) as error:
-            raise _bad_value(array, attribute, schema, rows_before, error) from None
+    """Convert one column, Array or ChunkedArray, and check its nulls."""
+    if array.type != attribute.type or attribute.storage is Storage.JSON:
+        array = _converted(array, attribute, rows_before)
     if not attribute.nullable and array.null_count:
         row = pc.index(pc.is_null(array), True).as_py() + rows_before + 1
         what = "time" if attribute.name == schema.time else "value"
@@ -299,77 +299,52 @@ def _column(array: Any, attribute: Attribute, schema: StreamSchema, rows_before:
     return array
 
 
-def _json_values(array: Any, attribute: Attribute, rows_before: int) -> Any:
-    """Read text, or what claims to be JSON values, as JSON."""
-    type_ = array.type
-    if pa.types.is_dictionary(type_):
-        array = array.cast(type_.value_type)
-        type_ = array.type
-    if pa.types.is_null(type_):
-        array, type_ = array.cast(pa.string()), pa.string()
-    if not (_is_text(type_) or is_json(type_)):
-        raise SchemaMismatch(
-            f"{attribute.name}: expected JSON, as text or as arrow.json, found {type_}"
-        )
-    read = []
-    for piece in array.chunks if isinstance(array, pa.ChunkedArray) else [array]:
-        found = read_json(piece)
-        if found.faults is not None:
-            at = int(found.faults.argmax())
-            row, text = at + rows_before + 1, piece[at].as_py()
-            reason = REASONS[found.faults[at] - 1].format(value=_shown(text))
-            raise InvalidData(f"{attribute.name}: {reason} in row {row}", row)
-        read.append(found.values)
-        rows_before += len(piece)
-    return pa.chunked_array(read, JSON)
-
-
-def _cast(array: Any, attribute: Attribute) -> Any:
-    """Cast without changing values; raises ArrowInvalid for values, SchemaMismatch for types."""
+def _converted(array: Any, attribute: Attribute, rows_before: int) -> Any:
+    """A column in its attribute's type; raises for types first, then for the first value."""
     source, target = array.type, attribute.type
-    if pa.types.is_null(source) or source == target:
-        return array.cast(target)
-    if pa.types.is_dictionary(source):
-        return _cast(array.cast(source.value_type), attribute)
-    if is_nested(target) and is_nested(source):
-        return _nested_cast(array, attribute)
     if not _castable(source, target):
         raise SchemaMismatch(
-            f"{attribute.name}: expected {target}, found {source}{_advice(source, target)}"
+            f"{attribute.name}: expected {arrow_name_of_type(target)}, found {source}"
+            f"{_advice(source, target)}"
         )
-    if _is_text(source) and (pa.types.is_timestamp(target) or pa.types.is_date(target)):
-        return _parse_times(array, target)
-    if pa.types.is_timestamp(target) and not pa.types.is_timestamp(source):
-        return array.cast(pa.timestamp("s")).cast(target)  # a date
-    cast = array.cast(target)
-    if pa.types.is_float32(target) and pa.types.is_floating(source):
-        lost = pc.and_(pc.is_finite(array), pc.is_inf(cast))
-        if pc.any(lost).as_py():
-            raise pa.ArrowInvalid("a value is outside of the range of float32")
-    return cast
-
-
-def _nested_cast(array: Any, attribute: Attribute) -> Any:
-    """A list or struct in another type, its parts cast as columns of their own are."""
-    name = attribute.name
-
-    def part(values: pa.Array, type_: pa.DataType) -> pa.Array:
-        storage = storage_of(type_)
-        assert storage is not None
-        return _cast(values, Attribute(name, type_, True, storage))
-
-    pieces = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
-    try:
-        cast = [rebuilt(piece, attribute.type, part) for piece in pieces]
-    except TypeError as error:
-        raise SchemaMismatch(f"{name}: expected {attribute.type}, found {error}") from None
-    if isinstance(array, pa.ChunkedArray):
-        return pa.chunked_array(cast, attribute.type)
-    return cast[0]
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
+        with contextlib.suppress(pa.ArrowInvalid):
+            return array.cast(target)
+    rule = TimeRule("iso") if pa.types.is_timestamp(target) else None
+    pieces = []
+    for piece in array.chunks if isinstance(array, pa.ChunkedArray) else [array]:
+        try:
+            found = convert(flatten(piece), target, rule=rule)
+        except UnsupportedType as error:
+            raise SchemaMismatch(f"{attribute.name}: {error}") from None
+        if found.codes is not None and found.bad:
+            at = int(found.codes.argmax())
+            row = at + rows_before + 1
+            scalar = piece[at]
+            value = str(scalar) if pa.types.is_timestamp(source) else scalar.as_py()
+            reason = found.reasons[found.codes[at] - 1].format(value=_shown(value))
+            raise InvalidData(f"{attribute.name}: {reason} in row {row}", row)
+        pieces.append(found.values)
+        rows_before += len(piece)
+    return pa.chunked_array(pieces, target) if isinstance(array, pa.ChunkedArray) else pieces[0]
 
 
 def _castable(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether values of a type may go into a column of another; text only as times and JSON."""
     types = pa.types
+    if types.is_dictionary(source):
+        source = source.value_type
+    if types.is_null(source) or source == target:
+        return True
+    if is_json(target):
+        return is_text(source)
+    if is_list(target):
+        return is_list(source) and _castable(source.value_type, target.value_type)
+    if types.is_struct(target):
+        parts = {each.name.lower(): each.type for each in source} if types.is_struct(source) else {}
+        return types.is_struct(source) and all(
+            _castable(parts.get(each.name.lower(), pa.null()), each.type) for each in target
+        )
     if types.is_integer(target):
         return bool(types.is_integer(source) or types.is_floating(source))
     if types.is_floating(target):
@@ -379,74 +354,27 @@ def _castable(source: pa.DataType, target: pa.DataType) -> bool:
     if types.is_decimal(target):
         return bool(types.is_decimal(source) or types.is_integer(source))
     if types.is_timestamp(target):
-        return bool(types.is_timestamp(source) or types.is_date(source) or _is_text(source))
+        return bool(types.is_timestamp(source) or types.is_date(source) or is_text(source))
     if types.is_date(target):
-        return bool(types.is_date(source) or _is_text(source))
-    if _is_text(target):
-        return _is_text(source)
-    if types.is_binary(target) or types.is_large_binary(target):
-        return _is_bytes(source)
-    return False
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_string(type_) or types.is_large_string(type_) or _is_view(type_, "string"))
-
-
-def _is_bytes(type_: pa.DataType) -> bool:
-    types = pa.types
+        return bool(types.is_date(source) or is_text(source))
+    if is_text(target):
+        return is_text(source)
     return bool(
-        types.is_binary(type_)
-        or types.is_large_binary(type_)
-        or types.is_fixed_size_binary(type_)
-        or _is_view(type_, "binary")
-    )
-
-
-def _is_view(type_: pa.DataType, kind: str) -> bool:
-    return str(type_) == f"{kind}_view"
+        types.is_binary(source)
+        or types.is_large_binary(source)
+        or types.is_fixed_size_binary(source)
+        or types.is_binary_view(source)
+    ) and bool(types.is_binary(target) or types.is_large_binary(target))
 
 
 def _advice(source: pa.DataType, target: pa.DataType) -> str:
+    if is_json(target):
+        return "; JSON comes as text or as arrow.json"
     if pa.types.is_timestamp(target) and pa.types.is_integer(source):
         return f"; say the unit first, for example column.cast(pa.timestamp({target.unit!r}))"
     if pa.types.is_timestamp(source) and pa.types.is_integer(target):
         return "; this stream counts plain integers"
     return "; cast the column first"
-
-
-def _parse_times(array: Any, target: pa.DataType) -> Any:
-    """ISO 8601 text to times; text without offset counts as UTC."""
-    text = array.cast(pa.string())
-    if pa.types.is_date(target):
-        return text.cast(target)
-    zoned = pc.match_substring_regex(text, r"(Z|[+-]\d\d:?\d\d)$")
-    zoned = pc.and_(zoned, pc.match_substring(text, ":"))
-    naive_part = pc.if_else(zoned, None, text).cast(pa.timestamp(target.unit))
-    zoned_part = pc.if_else(zoned, text, None).cast(pa.timestamp(target.unit, "UTC"))
-    return pc.coalesce(zoned_part.cast(pa.timestamp(target.unit)), naive_part).cast(target)
-
-
-def _bad_value(
-    array: Any, attribute: Attribute, schema: StreamSchema, rows_before: int, error: Exception
-) -> InvalidData:
-    """Find the first value that cannot be cast, by bisection."""
-    low, high = 0, len(array)  # the cast of array[:low] works, that of array[:high] does not
-    while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            _cast(array.slice(0, middle), attribute)
-            low = middle
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError):
-            high = middle
-    row = high + rows_before
-    value = array[high - 1]
-    shown = _shown(value.as_py() if not pa.types.is_timestamp(value.type) else str(value))
-    what = "a time" if attribute.name == schema.time else str(attribute.type)
-    return InvalidData(
-        f"{attribute.name}: expected {what}, found {shown} in row {row} ({_first_line(error)})", row
-    )
 
 
 def _shown(value: object) -> str:

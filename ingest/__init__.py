@@ -10,7 +10,7 @@
     )
 
 Reading order: ``request`` (options), ``report`` (counters, bad rows), ``external_sort``, ``sink``
-(bulk load protocol) with ``store_sink`` and ``server_sink``, ``target`` (chooses the sink),
+(bulk loads) with ``store_sink`` and ``server_sink``, ``target`` (chooses the sink),
 ``pipeline`` (chooses the engine; read, check, sort, store).
 """
 
@@ -19,8 +19,7 @@ from __future__ import annotations
 from .pipeline import Ingest, SourceReader, choose_engine, ingest
 from .report import BadRows, IngestReport, Progress
 from .request import IngestRequest, InputSource, expand
-from .sink import Sink
-from .target import Target
+from .target import Sink, Target
 
 __all__ = [
     "BadRows",

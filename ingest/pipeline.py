@@ -17,7 +17,7 @@ import importlib
 import importlib.util
 import time
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -36,8 +36,8 @@ from ..schema import StreamSchema
 from .external_sort import ExternalSort, regroup
 from .report import BadRows, IngestReport, Progress, Silent
 from .request import IngestRequest, InputSource, expand
-from .sink import Outcome, Sink, load
-from .target import Target
+from .sink import Outcome
+from .target import Sink, Target
 
 
 class SourceReader(Protocol):
@@ -144,7 +144,18 @@ class Ingest:
             if events.rows <= self._sink.append_rows:
                 self._add(self._sink.append(pa.concat_batches(list(batches))))
             else:
-                self._add(load(self._sink, batches))
+                self._add(self._load(batches))
+
+    def _load(self, batches: Iterator[pa.RecordBatch]) -> Outcome:
+        sink, job = self._sink, self._sink.new_job()
+        try:
+            sink.prepare(job)
+            staged: list[Any] = sink.stage(job, 0, batches)
+            return sink.commit(job.name, staged)
+        except BaseException:
+            with contextlib.suppress(Exception):  # else swept after a day
+                sink.abort(job.name)
+            raise
 
     def _store_as_read(self) -> None:
         schema: pa.Schema | None = None

@@ -14,8 +14,10 @@ from ..errors import InvalidArgument
 from .report import quarantine_path
 from .request import IngestRequest
 from .server_sink import ServerSink
-from .sink import Sink
 from .store_sink import StoreSink
+
+Sink = ServerSink | StoreSink
+"""A stream to load events into; it need not exist yet."""
 
 
 @dataclass(frozen=True)

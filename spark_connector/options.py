@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
 from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument
@@ -28,42 +28,12 @@ class Option(NamedTuple):
     meaning: str
 
 
-OPTIONS: tuple[Option, ...] = (
-    Option("path", "rswx", "text", "", "store directory, shared by all nodes"),
-    Option("url", "rswx", "text", "", "server address, instead of `path`"),
-    Option("token", "rswx", "text", "$CHRONICLE_TOKEN", "token for `url`; never shown"),
-    Option("timeout", "rswx", "seconds", "60", "seconds to wait for server or writer lock"),
-    Option("retries", "rswx", "number", "3", "retries of a server request"),
-    Option("stream", "rswx", "text", "", "stream; in batch reads also a view"),
-    Option("columns", "rs", "names", "all", "comma-separated columns"),
-    Option("startTime", "rw", "time", "first event", "inclusive: ISO 8601 or µs"),
-    Option("endTime", "rw", "time", "last event", "exclusive: ISO 8601 or µs"),
-    Option("filter", "r", "text", "", "SQL predicate, applied in the store"),
-    Option("limit", "r", "limit", "none", "first n events in time order"),
-    Option("query", "r", "text", "", "SQL query, run by the executors"),
-    Option("numPartitions", "rs", "count", "by size", "target number of partitions"),
-    Option("batchSize", "rs", "count", "65536", "rows of an Arrow batch"),
-    Option("asOf", "r", "number", "latest", "commit position (version) to read"),
-    Option("pushFilters", "r", "flag", "false", "use filters pushed by Spark; unsafe, see above"),
-    Option("metricsPath", "r", "text", "", "directory for read metrics of tasks"),
-    Option(
-        "startingPosition", "s", "position", "earliest", "earliest, latest or a commit position"
-    ),
-    Option("maxRowsPerTrigger", "s", "count", "unlimited", "events of a micro-batch, about"),
-    Option("time", "wx", "text", "", "time column; creates the stream if missing"),
-    Option("codec", "wx", "text", "lz4", "codec of a new stream"),
-    Option("retention", "wx", "text", "none", "retention of a new stream"),
-    Option("unique", "wx", "text", "none", "unique key of a new stream"),
-    Option("within", "wx", "text", "none", "time span of `unique`"),
-    Option("truncate", "w", "flag", "false", "overwrite replaces all events"),
-    Option("replaceWhere", "w", "text", "", "overwrite replaces this SQL range of times"),
-    Option(
-        "txnAppId", "wx", "text", "", "writer id for idempotence; in a batch needs `txnVersion`"
-    ),
-    Option("txnVersion", "w", "number", "", "number of the write; not above the last: no effect"),
-)
+def _option(uses: str, kind: str, meaning: str, default: Any = None, shown: str = "") -> Any:
+    """A field; ``shown`` is its default in words."""
+    words = shown or ("" if default is None else str(default).lower())
+    return field(default=default, metadata={"option": (uses, kind, words, meaning)})
 
-_BY_NAME = {option.name.lower(): option for option in OPTIONS}
+
 _OF_SPARK = {"checkpointlocation", "mode", "mergeschema"}
 _USES = {"r": "read", "s": "readStream", "w": "write", "x": "writeStream"}
 _TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
@@ -141,50 +111,66 @@ def _parse(option: Option, text: str) -> object:
 class Options:
     """The typed options of one read or write; picklable.  Times are still text."""
 
-    path: str | None = None
-    url: str | None = None
-    token: str | None = None
-    timeout: float = 60.0
-    retries: int = 3
-    stream: str | None = None
-    columns: tuple[str, ...] | None = None
-    start_time: str | None = None
-    end_time: str | None = None
-    filter: str | None = None
-    limit: int | None = None
-    query: str | None = None
-    num_partitions: int | None = None
-    batch_size: int = 65_536
-    as_of: int | None = None
-    push_filters: bool = False
-    metrics_path: str | None = None
-    starting_position: str | int = "earliest"
-    max_rows_per_trigger: int | None = None
-    time: str | None = None
-    codec: str | None = None
-    retention: str | None = None
-    unique: str | None = None
-    within: str | None = None
-    truncate: bool = False
-    replace_where: str | None = None
-    txn_app_id: str | None = None
-    txn_version: int | None = None
+    path: str | None = _option("rswx", "text", "store directory, shared by all nodes")
+    url: str | None = _option("rswx", "text", "server address, instead of `path`")
+    token: str | None = _option(
+        "rswx", "text", "token for `url`; never shown", shown="$CHRONICLE_TOKEN"
+    )
+    timeout: float = _option(
+        "rswx", "seconds", "seconds to wait for server or writer lock", 60.0, shown="60"
+    )
+    retries: int = _option("rswx", "number", "retries of a server request", 3)
+    stream: str | None = _option("rswx", "text", "stream; in batch reads also a view")
+    columns: tuple[str, ...] | None = _option("rs", "names", "comma-separated columns", shown="all")
+    start_time: str | None = _option("rw", "time", "inclusive: ISO 8601 or µs", shown="first event")
+    end_time: str | None = _option("rw", "time", "exclusive: ISO 8601 or µs", shown="last event")
+    filter: str | None = _option("r", "text", "SQL predicate, applied in the store")
+    limit: int | None = _option("r", "limit", "first n events in time order", shown="none")
+    query: str | None = _option("r", "text", "SQL query, run by the executors")
+    num_partitions: int | None = _option(
+        "rs", "count", "target number of partitions", shown="by size"
+    )
+    batch_size: int = _option("rs", "count", "rows of an Arrow batch", 65536)
+    as_of: int | None = _option("r", "number", "commit position (version) to read", shown="latest")
+    push_filters: bool = _option(
+        "r", "flag", "use filters pushed by Spark; unsafe, see above", False
+    )
+    metrics_path: str | None = _option("r", "text", "directory for read metrics of tasks")
+    starting_position: str | int = _option(
+        "s", "position", "earliest, latest or a commit position", "earliest"
+    )
+    max_rows_per_trigger: int | None = _option(
+        "s", "count", "events of a micro-batch, about", shown="unlimited"
+    )
+    time: str | None = _option("wx", "text", "time column; creates the stream if missing")
+    codec: str | None = _option("wx", "text", "codec of a new stream", shown="lz4")
+    retention: str | None = _option("wx", "text", "retention of a new stream", shown="none")
+    unique: str | None = _option("wx", "text", "unique key of a new stream", shown="none")
+    within: str | None = _option("wx", "text", "time span of `unique`", shown="none")
+    truncate: bool = _option("w", "flag", "overwrite replaces all events", False)
+    replace_where: str | None = _option("w", "text", "overwrite replaces this SQL range of times")
+    txn_app_id: str | None = _option(
+        "wx", "text", "writer id for idempotence; in a batch needs `txnVersion`"
+    )
+    txn_version: int | None = _option(
+        "w", "number", "number of the write; not above the last: no effect"
+    )
 
     @classmethod
     def parse(cls, raw: Mapping[str, str], use: str) -> Options:
         """Check and convert the options of one use: r, s, w, x as in ``Option``, or a for any."""
         values: dict[str, object] = {}
         for name, text in raw.items():
-            option = _BY_NAME.get(name.lower())
-            if option is None:
-                if name.lower() in _OF_SPARK:
-                    continue
+            if name.lower() in _OF_SPARK:
+                continue
+            if name.lower() not in _FIELDS:
                 raise _unknown(name, use)
+            field_name, option = _FIELDS[name.lower()]
             if use != "a" and use not in option.uses:
                 raise InvalidArgument(
                     f"option {option.name!r} is for {_spell(option.uses)}, not for {_USES[use]}"
                 )
-            values[_python_name(option.name)] = _parse(option, str(text))
+            values[field_name] = _parse(option, str(text))
         if "url" in values and "token" not in values:
             values["token"] = os.environ.get("CHRONICLE_TOKEN")
         options = cls(**values)  # type: ignore[arg-type]
@@ -247,8 +233,18 @@ class Options:
         return f"Options({where}, stream={self.stream!r})"
 
 
-def _python_name(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+def _option_name(field_name: str) -> str:
+    first, *rest = field_name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+OPTIONS = tuple(
+    Option(_option_name(each.name), *each.metadata["option"]) for each in fields(Options)
+)
+_FIELDS = {
+    option.name.lower(): (each.name, option)
+    for each, option in zip(fields(Options), OPTIONS, strict=True)
+}
 
 
 def _spell(uses: str) -> str:

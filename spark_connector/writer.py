@@ -38,8 +38,8 @@ from pyspark.sql.datasource import (
 
 from ..core.times import time_text
 from ..errors import InvalidArgument, InvalidData, NotAStore, SchemaMismatch, StreamNotFound
-from ..ingest.sink import Job, Outcome, Over, Sink
-from ..ingest.target import Target
+from ..ingest.sink import Job, Outcome, Over
+from ..ingest.target import Sink, Target
 from ..schema import StreamSchema
 from ..store.tail import ticks_of
 from .backend import time_bounds
@@ -50,8 +50,6 @@ from .types import WriteConversion, arrow_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-    from ..ingest.target import Target
 
 
 def replaces_range(options: Options) -> str | None:

@@ -131,7 +131,7 @@ def test_safe_casts(column, values, expected):
         ("s", pa.array([b"x"]), SchemaMismatch, "binary"),
         ("t", pa.array([1_577_880_000]), SchemaMismatch, "say the unit first"),
         ("t", pa.array([1.5]), SchemaMismatch, "expected timestamp[us], found double"),
-        ("t", pa.array(["soon"]), InvalidData, "expected a time, found 'soon' in row 1"),
+        ("t", pa.array(["soon"]), InvalidData, "Z, found 'soon' in row 1"),
         ("t", pa.array([1_577_880_000_000_000_001], pa.timestamp("ns")), InvalidData, "row 1"),
         ("t", pa.array([None], pa.timestamp("us")), InvalidData, "the time is missing in row 1"),
         ("t", pa.nulls(1), InvalidData, "the time is missing in row 1"),
@@ -150,7 +150,7 @@ def test_what_does_not_fit_is_refused(column, values, error, words):
 def test_float32_refuses_what_would_become_infinite():
     schema = StreamSchema(pa.schema([("t", pa.int64()), ("f", pa.float32())]), "t")
     assert one(pa.table({"t": [1], "f": [math.inf]}), schema).column("f").to_pylist() == [math.inf]
-    with pytest.raises(InvalidData, match="float32"):
+    with pytest.raises(InvalidData, match=r"number .*1e.300 in row 2"):
         one(pa.table({"t": [1, 2], "f": [1.0, 1e300]}), schema)
 
 

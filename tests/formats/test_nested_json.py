@@ -15,7 +15,7 @@ from chronicle.errors import InvalidData, ResourceLimit
 from chronicle.formats import BadRow, EventReader, Layout, Limits, conform
 from chronicle.formats import jsontext as chunk_module
 from chronicle.formats import jsontext as json_module
-from chronicle.formats.jsonmarks import Cutter, count_keys, depths, line_spans, taken_out
+from chronicle.formats.jsonscan import Cutter, count_keys, depths, line_spans, take_out
 from chronicle.formats.kinds import name_of_type
 from chronicle.tests.rounds import rounds
 
@@ -289,7 +289,7 @@ def test_records_are_cut_as_python_reads_them(
         piece = held + text[at : at + size]
         kept = piece.rstrip(b"\\")
         held = piece[len(kept) :]
-        begun = cutter.depth > 0
+        begun = cutter.in_record
         data = bytearray(kept)
         last, spans, wrong, _ = cutter.cut(data)
         assert wrong < 0
@@ -299,7 +299,7 @@ def test_records_are_cut_as_python_reads_them(
         carry = (carry if last == 0 else b"") + bytes(data[last:])
     assert [json.loads(record) for record in found] == rows
     assert not any(b"\n" in record.strip() for record in found)
-    assert (cutter.depth, cutter.in_string, cutter.records) == (0, False, len(rows))
+    assert (cutter.in_record, cutter.in_array) == (False, False)
 
 
 def is_json(text: str | bytes) -> bool:
@@ -326,7 +326,7 @@ def test_members_are_taken_out_as_python_finds_them(
     spans = line_spans(text)
     kept = [line for line in lines if line.strip()]
     assert [text[a:b].decode() for a, b in spans.tolist()] == [line.strip() for line in kept]
-    taken = taken_out(text, spans, lambda path: "it" if path == (name,) else None, None)
+    taken = take_out(text, spans, lambda path: "it" if path == (name,) else None, None)
     values = (
         taken.text("it", len(kept)).to_pylist() if "it" in taken.members else [None] * len(kept)
     )

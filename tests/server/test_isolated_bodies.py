@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -141,11 +142,24 @@ def bombs() -> dict[str, tuple[str, bytes]]:
     index = pa.array(np.zeros(300_000, np.int32))
     wide = pa.DictionaryArray.from_arrays(index, pa.array(["z" * 1000]))
     keys = ", ".join(f'"k{n}": 1' for n in range(20_000))
+    alike = pa.table({"t": range(1000), "s": ["x" * (1 << 20)] * 1000})
+    differences = parquet(
+        alike, use_dictionary=False, column_encoding={"s": "DELTA_BYTE_ARRAY", "t": "PLAIN"},
+        compression="none", data_page_size=1 << 30,
+    )  # fmt: skip
+    assert len(differences) < 4 << 20
     return {
+        "parquet differences": ("parquet", differences),
         "parquet": ("parquet", parquet(flat, compression="zstd")),
         "parquet text": ("parquet", parquet(text, compression="zstd")),
         "arrow zstd": ("arrow", arrow(flat, compression="zstd")),
         "arrow text": ("arrow", arrow(text, compression="zstd")),
+        "arrow length": (
+            "arrow",
+            arrow(GOOD, compression="zstd").replace(
+                struct.pack("<q", 24), struct.pack("<q", 1 << 46)
+            ),
+        ),
         "arrow dictionary": (
             "arrow",
             arrow(pa.table({"t": np.arange(300_000), "s": wide}), compression="zstd"),
