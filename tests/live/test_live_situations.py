@@ -18,10 +18,10 @@ from chronicle.errors import SqlError
 from chronicle.live import situation_form
 from chronicle.live.forms import OneStream
 from chronicle.live.situation_form import SituationForm
-from chronicle.store import Store
 from chronicle.store.memory_files import MemoryFiles
 
 from ..rounds import rounds
+from .test_live_crashes import opened
 
 SEEDS = rounds(1, 6, 40)
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64()), ("y", pa.int64())])
@@ -64,10 +64,6 @@ def known(name: str) -> str:
         clause = clause.replace("PATTERN", f"MEASURES {told} PATTERN", 1)
     clause = clause.replace("MEASURES", f"MEASURES {instant} AS known,", 1)
     return f"SELECT * FROM s MATCH_SITUATIONS ({clause})"
-
-
-def opened(memory: MemoryFiles) -> Database:
-    return Database(Store.open("mem", files=memory))
 
 
 def form_of(db: Database, name: str) -> SituationForm:

@@ -36,6 +36,7 @@ from chronicle.store.segment_file import SegmentFile
 from chronicle.tests.patience import PATIENCE_S
 
 from .conftest import SCHEMA, batch_of, numbers
+from .test_folding import Rests
 
 EVENTS = 60_000
 
@@ -183,18 +184,6 @@ def test_who_is_interrupted_waits_for_what_it_has_begun() -> None:
 
 
 # --------------------------------------------------------------------------------------- rests
-
-
-class Rests(threading.Event):
-    """Remembers how long it was waited for, and waits no time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seconds: list[float] = []
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.seconds.append(timeout or 0.0)
-        return self.is_set()
 
 
 @pytest.mark.parametrize(
