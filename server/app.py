@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -24,6 +24,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from .. import __version__
 from ..errors import ChronicleError, StreamNotFound
@@ -86,7 +87,6 @@ def create_app(
         lifespan=partial(_lifespan, server=server, prepare=prepare, close_database=close_database),
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=lambda route: route.name,
     )
     app.state.server = server
     app.state.flight = None
@@ -132,6 +132,20 @@ async def _lifespan(
 
 
 def _add_routes(app: FastAPI, server: Server) -> None:
+    from .routes import console
+
+    open_routes, routes = _routes()
+    app.router.routes.extend(open_routes)
+    if server.settings.console != "off":
+        console.mount_console(app)
+    app.router.routes.extend(routes)
+
+
+@cache
+def _routes() -> tuple[list[BaseRoute], list[BaseRoute]]:
+    """Routes for everybody, and the others.  All applications of a process share them: FastAPI
+    reads the signatures of each anew at its first request.
+    """
     from .routes import (
         agents,
         console,
@@ -151,16 +165,15 @@ def _add_routes(app: FastAPI, server: Server) -> None:
         transactions,
     )
 
-    app.include_router(service.router)
-    app.include_router(reference.router)
-    app.include_router(line_protocol.router)
-    if server.settings.console != "off":
-        console.mount_console(app)
+    everybody, others = (APIRouter(generate_unique_id_function=lambda r: r.name) for _ in range(2))
+    for module in (service, reference, line_protocol):
+        everybody.include_router(module.router)
     # Routes are tried in order: the most frequent first
     modules = (queries, events, streams, following, live, positions, transactions, status)
-    others = (ingest, console, jobs, tokens, agents)
-    for module in (*modules, *others):
-        app.include_router(module.router, dependencies=[Depends(only_known)])
+    rare = (ingest, console, jobs, tokens, agents)
+    for module in (*modules, *rare):
+        others.include_router(module.router, dependencies=[Depends(only_known)])
+    return everybody.routes, others.routes
 
 
 def _add_middleware(app: FastAPI, server: Server) -> None:

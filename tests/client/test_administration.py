@@ -17,6 +17,7 @@ import chronicle
 from chronicle.client import RemoteDatabase, live
 from chronicle.client.calls import Call
 from chronicle.tests.patience import PATIENCE_S
+from chronicle.tests.server.test_jobs import held  # noqa: F401
 
 from .test_transport import OK, Serve, serve  # noqa: F401
 
@@ -29,22 +30,6 @@ def remote(served: Any) -> Iterator[RemoteDatabase]:
     with chronicle.connect(served.url) as database:
         database.create_stream("s", SCHEMA, time="t").append(ROWS)
         yield database
-
-
-@pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Checks that begin, and go on when they are let."""
-    from chronicle.store import check
-
-    go, look = threading.Event(), check.check_view
-
-    def slow(*given: Any) -> None:
-        assert go.wait(PATIENCE_S)
-        look(*given)
-
-    monkeypatch.setattr(check, "check_view", slow)
-    yield go
-    go.set()
 
 
 def test_a_job_is_begun_and_waited_for(served: Any, remote: RemoteDatabase) -> None:
@@ -79,7 +64,9 @@ def test_backups_are_listed(served: Any, remote: RemoteDatabase, tmp_path: Path)
 
 
 def test_a_job_that_is_not_done_is_an_error(
-    remote: RemoteDatabase, held: threading.Event, served: Any
+    remote: RemoteDatabase,
+    held: threading.Event,  # noqa: F811
+    served: Any,
 ) -> None:
     served.database.stream("s").seal()
     running, waiting = (remote.start_job("check") for _ in range(2))
@@ -117,7 +104,10 @@ def test_a_server_that_begins_anew_is_waited_for(
 
 
 def test_a_server_that_stays_away_is_given_up(
-    remote: RemoteDatabase, held: threading.Event, served: Any, monkeypatch: pytest.MonkeyPatch
+    remote: RemoteDatabase,
+    held: threading.Event,  # noqa: F811
+    served: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = remote.start_job("check")
     looked: list[int] = []

@@ -16,12 +16,13 @@ from chronicle.api.database import Database
 from chronicle.errors import InvalidArgument
 from chronicle.live import pattern_group, sharing
 from chronicle.live.engine import LiveQueries
-from chronicle.store import Store, staging
+from chronicle.store import staging
 from chronicle.tests.faulty_files import Fault, FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import PATIENCE_S
 
 from ..rounds import LONG, rounds
+from .test_live_crashes import opened
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 CLAUSES = (
@@ -41,10 +42,6 @@ NAMES = tuple(f"q{i}" for i in range(10))
 def sql_of(i: int) -> str:
     clause = CLAUSES[i % len(CLAUSES)].format(4 + i % 3, 2 + i % 5)
     return f"SELECT f, l, n FROM s MATCH_RECOGNIZE ({clause}) WHERE n < 9"
-
-
-def opened(files: Any) -> Database:
-    return Database(Store.open("mem", files=files))
 
 
 def engine(db: Database) -> LiveQueries:

@@ -17,12 +17,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from chronicle.api.database import Database
-from chronicle.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 from .. import oracles_live as oracles
 from ..rounds import rounds
+from .test_live_crashes import opened
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 
@@ -32,10 +31,6 @@ QUERIES = {**oracles.QUERIES, **oracles.JOINED}
 streams = st.sampled_from(["s", "s", "r"])
 values = st.lists(st.tuples(st.integers(0, 12), st.sampled_from("ab"), st.integers(0, 9)),
                   min_size=1, max_size=12)  # fmt: skip
-
-
-def opened(files: MemoryFiles) -> Database:
-    return Database(Store.open("mem", files=files))
 
 
 class LiveMachine(RuleBasedStateMachine):

@@ -22,6 +22,7 @@ from chronicle.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 from ..rounds import rounds
+from .test_live_crashes import opened
 
 SEEDS = rounds(1, 12, 80)
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
@@ -82,10 +83,6 @@ QUERIES = {
     f"(SELECT {BOTH}, l.x FROM s AS l RECENT JOIN r AS a ON a.k = l.k WITHIN 5) WHERE x > 3) AS q "
     "PERIOD (le, le) RECENT JOIN s AS a WITHIN 4",
 }
-
-
-def opened(memory: MemoryFiles) -> Database:
-    return Database(Store.open("mem", files=memory))
 
 
 class Run:

@@ -17,10 +17,10 @@ from chronicle.api.database import Database
 from chronicle.errors import SqlError
 from chronicle.live import instant_form, states
 from chronicle.live.instant_form import InstantForm
-from chronicle.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 from ..rounds import rounds
+from .test_live_crashes import opened
 
 SEEDS = rounds(1, 6, 40)
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64()), ("y", pa.int64())])
@@ -63,10 +63,6 @@ def known(name: str) -> str:
         clause = clause.replace("PATTERN", f"MEASURES {told} PATTERN", 1)
     clause = clause.replace("MEASURES", f"MEASURES {instant} AS known,", 1)
     return f"SELECT * FROM s MATCH_SITUATIONS ({clause})"
-
-
-def opened(memory: MemoryFiles) -> Database:
-    return Database(Store.open("mem", files=memory))
 
 
 def form_of(db: Database, name: str) -> InstantForm:

@@ -14,11 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.api.database import Database
-from chronicle.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 from ..rounds import rounds
+from .test_live_crashes import opened
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64()), ("y", pa.float64())])
 AGE, GRAIN = 300, 10
@@ -31,10 +30,6 @@ ROLLUPS = {
 }
 
 Event = tuple[int, str, int | None, float]
-
-
-def opened(files: MemoryFiles) -> Database:
-    return Database(Store.open("mem", files=files))
 
 
 def rollups_of(plan: Any) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,6 @@ EVENTS = "/v1/streams/s/events"
 POSITIONS = "/v1/streams/s/positions"
 CHANGES = "/v1/streams/s/changes"
 SPEC = {"name": "s", "time": "t", "schema": {"t": "bigint", "n": "bigint"}}
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Any]:
-    with chronicle.open(tmp_path / "store") as opened:
-        yield opened
 
 
 class Feed:

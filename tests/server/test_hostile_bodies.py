@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,20 +18,9 @@ from chronicle.tests.fuzz.test_fuzz_bodies import SPEC
 EVENTS = "/v1/streams/w/events"
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def database(place: Path) -> Iterator[Any]:
-    with chronicle.open(place) as opened:
-        yield opened
-
-
 @pytest.mark.parametrize("attack", BODIES, ids=lambda attack: attack.name)
 def test_an_attack_costs_its_own_answer(
-    database: Any, serve_app: Callable[..., Any], place: Path, attack: Attack
+    database: Any, serve_app: Callable[..., Any], attack: Attack
 ) -> None:
     api = serve_app(database, max_decoded_bytes=64 << 20, max_columns=500)
     assert api.post("/v1/streams", json=SPEC).status_code == 201
@@ -48,6 +36,6 @@ def test_an_attack_costs_its_own_answer(
     assert api.post(EVENTS, json=[{"t": 7, "x": 0.5}]).json()["count"] == 1
     assert [row["t"] for row in api.get(EVENTS).json()] == [7]
     database.close()
-    with chronicle.open(place) as again:
+    with chronicle.open(database.path) as again:
         assert again.check().ok
         assert again.stream("w").count == 1

@@ -14,9 +14,10 @@ from chronicle.api.database import open_database
 from chronicle.errors import InvalidArgument, StreamNotFound
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.schema import StreamSchema
-from chronicle.server.http.problems import Problem
 from chronicle.server.service.transactions import Commit, Transactions
 from chronicle.store import Store
+
+from .test_idempotency import code_of
 
 SCHEMA = StreamSchema(pa.schema([pa.field("t", pa.int64(), False), ("x", pa.int64())]), "t")
 
@@ -63,12 +64,6 @@ def served(tmp_path: Path) -> Iterator[Served]:
     database = Served(tmp_path / "store")
     yield database
     database.store.close()
-
-
-def code_of(call: Any) -> str:
-    with pytest.raises(Problem) as caught:
-        call()
-    return caught.value.code
 
 
 def test_nothing_is_seen_before_the_commit_and_all_after(served: Served) -> None:

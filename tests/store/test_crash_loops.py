@@ -76,6 +76,7 @@ class Workload:
             lambda: self.append(stream, [newest() + 1], "none"),
             stream.compact,
             lambda: self.append(stream, [newest() + 2, newest() - 90]),
+            lambda: self.append(stream, [newest() + 3], "none"),
             lambda: stream.add_attribute("more", pa.float64()),
             stream.compact,
         ]
@@ -87,8 +88,8 @@ class Workload:
         self.created = True
         for step in self.steps(stream)[:-2]:
             step()
-        self.safe = len(self.times)
         store.close()
+        self.safe = len(self.times)
 
     def check(self, memory: MemoryFiles, *, failed: bool = False) -> None:
         """Open what is left and compare it with what was promised."""

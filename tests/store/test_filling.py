@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import InvalidData, StreamExists
@@ -112,6 +112,7 @@ def test_any_order_of_more_than_is_held_at_a_time(
     run_bytes=st.sampled_from([200, 1000, 1 << 20]),
 )
 @settings(max_examples=rounds(5, 25), deadline=None)
+@example(times=[(n, n % 2) for n in range(40)], within=20, run_bytes=200)
 def test_duplicates_among_runs_are_left_out_as_by_one_append(
     times: list[tuple[int, int]], within: int, run_bytes: int
 ) -> None:

@@ -27,6 +27,7 @@ from chronicle.store.object_store import PIECE_BYTES, ObjectStore
 from chronicle.store.segment_file import SegmentFile
 
 from .conftest import SCHEMA, batch_of, numbers
+from .test_folding import Rests
 
 EVENTS = 60_000
 
@@ -54,18 +55,6 @@ def recent(stream: EventStream) -> int:
 
 
 # --------------------------------------------------------------------------------------- rests
-
-
-class Rests(threading.Event):
-    """Remembers how long it was waited for, and waits no time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seconds: list[float] = []
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.seconds.append(timeout or 0.0)
-        return self.is_set()
 
 
 @pytest.mark.parametrize(

@@ -13,16 +13,9 @@ from chronicle.errors import ChronicleError, CorruptStore, NotAStore, StorageFul
 from chronicle.schema import StreamSchema
 from chronicle.store import Store
 from chronicle.tests.memory_files import MemoryFiles
+from chronicle.tests.test_fork import rows
 
 SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.float64()), ("k", pa.string())])
-
-
-def rows(first: int, count: int) -> pa.Table:
-    numbers = range(first, first + count)
-    return pa.table(
-        {"t": list(numbers), "x": [n * 0.5 for n in numbers], "k": [f"k{n % 7}" for n in numbers]},
-        schema=SCHEMA,
-    )
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from chronicle.query.pattern import (
 from ...patience import wait_until
 from ...rounds import rounds
 from .any_cases import SCHEMA, compiled, paired_clause, random_table, row_clause, rows_of
+from .test_match_any_lists import constant
 
 CASES = rounds(10, 150, int(os.environ.get("CHRONICLE_PATTERNS", "20000")))
 
@@ -91,13 +92,6 @@ def test_threads_give_the_rows_of_one_in_its_order(
             rest = rows_of(compiled(plain, skip=skip, threads=3), table)
             assert repr(rest) == repr(expected[skip:]), (skip, *shown)
     assert used > CASES // 8
-
-
-def constant(count: int) -> pa.Table:
-    return pa.table(
-        {"t": range(count), "k": ["p"] * count, "x": [1.0] * count, "y": [1] * count},
-        schema=SCHEMA,
-    )
 
 
 CLAUSE = (

@@ -16,17 +16,14 @@ from chronicle.query.pattern.compiled import InputColumns, compile_match
 from chronicle.query.pattern.match_stream import MatchLimits, MatchStream
 from chronicle.query.sql.match_clause import clause_of_text
 
+from .test_match_advancing import ticks
+
 
 def compiled_over(clause: str, table: pa.Table) -> Any:
     return compile_match(
         clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE ({clause})"),
         InputColumns(table.schema, "t"),
     )
-
-
-def ticks(n: int, keys: int = 1, seed: int = 0) -> pa.Table:
-    rng = np.random.default_rng(seed)
-    return pa.table({"t": np.arange(n), "k": rng.integers(0, keys, n), "x": rng.random(n)})
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from chronicle.query.run import recent_operator
 
 from ... import oracles_patterns
 from ... import oracles_recent as oracle
+from ..pattern.test_match_differential import used
 from .conftest import in_order
 
 NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
@@ -91,12 +92,6 @@ PATTERNS: list[tuple[str, Any]] = [
     ("A B C", ("cat", A, B, C)),
 ]
 MODES = ("MAXIMAL", "INCREMENTAL", "next", "past last", "contiguous", "till next")
-
-
-def used(node: Any) -> set[str]:
-    if node[0] == "var":
-        return {node[1]}
-    return {name for part in node[1:] if isinstance(part, tuple) for name in used(part)}
 
 
 class Side:

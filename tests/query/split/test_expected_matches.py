@@ -25,6 +25,8 @@ from chronicle.store import Store, StreamOptions
 from chronicle.store.pins import open_pinned, pin_stream
 from chronicle.store.segment import ScanMetrics
 
+from .test_split_matches import counted
+
 SCHEMA = StreamSchema(
     pa.schema([pa.field("t", pa.int64(), False), pa.field("k", pa.string()), ("y", pa.int64())]),
     "t",
@@ -65,10 +67,6 @@ def clause(
         f"LAST(t) AS z {rows} PATTERN (A B C D) WITHIN 120 EVENT SELECTION SKIP TILL ANY MATCH "
         f"DEFINE A AS {first}, B AS y < 3, C AS y < 3{more}, D AS y < 3)"
     )
-
-
-def counted(batches: Any) -> Counter[str]:
-    return Counter(repr(row) for batch in batches for row in batch.to_pylist())
 
 
 def divided(text: str, stored: Any, wanted: int) -> tuple[Split, list[Counter[str]], Any]:
