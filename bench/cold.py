@@ -45,7 +45,7 @@ class _Late(ObjectStore):
         time.sleep(LATE_SECONDS)
         return super().read(key, offset, length)
 
-    def contents(self, key: str, length: int) -> Iterator[memoryview | bytes]:
+    def contents(self, key: str, length: int) -> Iterator[bytes]:
         came, asked = 0, 0
         for piece in super().contents(key, length):
             if came >= asked:

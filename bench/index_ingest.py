@@ -50,7 +50,7 @@ def _sizes(batches: list[pa.Table], total: int) -> list[Row]:
         state = stream.snapshot().state
         indexes.catch_up(state)
         sizes = {name: int(indexes.figures(name, state)["bytes"]) for name in names}
-        times = indexes.times_bytes
+        times = sum(t.size for listed in indexes.catalogue().times.values() for t in listed)
         indexes.close()
     for name, size in sizes.items():
         share = (size + times) / (24 * total)

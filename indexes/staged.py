@@ -25,9 +25,9 @@ from ..store.segment import SegmentView
 from ..store.staging import StagedSegment
 from .definitions import has_indexes
 from .index_key import index_key
-from .runs import RUN_EVENTS, build_run, build_times
-from .storage import block_key, descriptor_key, time_key, write_table
-from .stream_indexes import StreamIndexes
+from .runs import RUN_EVENTS
+from .storage import write_table
+from .stream_indexes import Entries, StreamIndexes, run_of, times_of
 
 logger = logging.getLogger("chronicle.indexes")
 
@@ -79,32 +79,15 @@ def build_staged(
     return written
 
 
-def _entries(
-    view: SegmentView, known: dict[str, int], schema: StreamSchema
-) -> list[tuple[bytes, bytes]]:
-    segment, leaves = view.file.segment_id, leaf_map(view)
-    puts: list[tuple[bytes, bytes]] = []
+def _entries(view: SegmentView, known: dict[str, int], schema: StreamSchema) -> Entries:
+    leaves = leaf_map(view)
+    entries: Entries = []
     for first in range(0, view.events, RUN_EVENTS):
         end = min(first + RUN_EVENTS, view.events)
-        packed = build_times(leaves.ticks(first, end))
-        record = {"end": end, "generation": 0, "size": len(packed)}
-        puts.append((time_key(segment, first, 0), packed))
-        puts.append((time_key(segment, first), json.dumps(record).encode()))
+        entries += times_of(leaves, first, end, 0)[1]
         for name, index in known.items():
-            key = index_key(name, schema)
-            values = key.column(leaves, first, end)
-            built = build_run(
-                index, segment, first, 0, end - first, values.column, key.attribute, values.gaps
-            )
-            at = (index, segment, first, 0)
-            for kind, blocks in ((b"k", built.keys), (b"p", built.positions)):
-                puts += [(block_key(kind, *at, i), block) for i, block in enumerate(blocks)]
-            if built.nulls is not None:
-                puts.append((block_key(b"n", *at), built.nulls))
-            if built.dictionary is not None:
-                puts.append((block_key(b"s", *at), built.dictionary))
-            puts.append((descriptor_key(index, segment, first), built.run.to_bytes()))
-    return puts
+            entries += run_of(leaves, index, index_key(name, schema), first, end, 0)[1]
+    return entries
 
 
 @contextmanager

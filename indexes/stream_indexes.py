@@ -34,13 +34,13 @@ from ..errors import (
 )
 from ..schema import StreamSchema
 from ..store.catalog import Layout
-from ..store.leaf_map import leaf_map
+from ..store.leaf_map import LeafMap, leaf_map
 from ..store.segment import SegmentView
 from ..store.segment_views import sizes_of
 from ..store.snapshot import StreamState
 from . import definitions
 from .definitions import Definitions
-from .index_key import index_key
+from .index_key import IndexKey, index_key
 from .opened import (
     Catalogue,
     OpenedIndexes,
@@ -267,12 +267,9 @@ class StreamIndexes(OpenedIndexes):
         old_times = self._times.get((segment, first))
         if old_times is None or old_times.end < end:
             generation = self._generation((0, segment, first), old_times)
-            packed = build_times(leaves.ticks(first, end))
-            times = TimeRange(segment, first, end, generation, len(packed))
+            times, entries = times_of(leaves, first, end, generation)
             with self._writing() as storage:
-                storage.write(
-                    [(time_key(segment, first, generation), packed), descriptor_of(times)]
-                )
+                storage.write(entries)
                 with self._lock:
                     self._times[segment, first] = times
                     self.damaged.pop((0, segment, first), None)
@@ -286,24 +283,11 @@ class StreamIndexes(OpenedIndexes):
             run_key = (index, segment, first)
             old = self._runs.get(run_key)
             generation = self._generation(run_key, old)
-            key = index_key(name, schema)
-            values = key.column(leaves, first, end)
-            built = build_run(
-                index, segment, first, generation, end - first, values.column, key.attribute,
-                values.gaps,
-            )  # fmt: skip
-            at = (index, segment, first, generation)
-            puts = [(block_key(b"k", *at, i), block) for i, block in enumerate(built.keys)]
-            puts += [(block_key(b"p", *at, i), block) for i, block in enumerate(built.positions)]
-            if built.nulls is not None:
-                puts.append((block_key(b"n", *at), built.nulls))
-            if built.dictionary is not None:
-                puts.append((block_key(b"s", *at), built.dictionary))
-            puts.append((descriptor_key(index, segment, first), built.run.to_bytes()))
+            run, entries = run_of(leaves, index, index_key(name, schema), first, end, generation)
             with self._writing() as storage:
-                storage.write(puts)
+                storage.write(entries)
                 with self._lock:
-                    self._runs[run_key] = built.run
+                    self._runs[run_key] = run
                     self.damaged.pop(run_key, None)
                     self._catalogue = None
                 # remove the old run once queries know the new one
@@ -431,12 +415,37 @@ class StreamIndexes(OpenedIndexes):
             "problem": trouble or None,
         }  # fmt: skip
 
-    @property
-    def times_bytes(self) -> int:
-        return sum(t.size for listed in self.catalogue().times.values() for t in listed)
-
     def verify(self, state: StreamState) -> list[str]:
         return verify_indexes(self, state)
+
+
+Entries = list[tuple[bytes, bytes]]
+"""Keys and values of the database; the descriptor, which makes the others exist, is last."""
+
+
+def times_of(leaves: LeafMap, first: int, end: int, generation: int) -> tuple[TimeRange, Entries]:
+    segment, packed = leaves.view.file.segment_id, build_times(leaves.ticks(first, end))
+    times = TimeRange(segment, first, end, generation, len(packed))
+    return times, [(time_key(segment, first, generation), packed), descriptor_of(times)]
+
+
+def run_of(
+    leaves: LeafMap, index: int, key: IndexKey, first: int, end: int, generation: int
+) -> tuple[Run, Entries]:
+    segment = leaves.view.file.segment_id
+    values = key.column(leaves, first, end)
+    built = build_run(
+        index, segment, first, generation, end - first, values.column, key.attribute, values.gaps
+    )
+    at = (index, segment, first, generation)
+    entries = [(block_key(b"k", *at, i), block) for i, block in enumerate(built.keys)]
+    entries += [(block_key(b"p", *at, i), block) for i, block in enumerate(built.positions)]
+    if built.nulls is not None:
+        entries.append((block_key(b"n", *at), built.nulls))
+    if built.dictionary is not None:
+        entries.append((block_key(b"s", *at), built.dictionary))
+    entries.append((descriptor_key(index, segment, first), built.run.to_bytes()))
+    return built.run, entries
 
 
 @contextmanager

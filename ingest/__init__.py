@@ -9,7 +9,7 @@
         Target(path="chronicle-data"),
     )
 
-Reading order: ``request`` (options), ``report`` (counters, bad rows), ``external_sort``, ``sink``
+Reading order: ``request`` (options), ``report`` (counters, bad rows), ``sink``
 (bulk loads) with ``store_sink`` and ``server_sink``, ``target`` (chooses the sink),
 ``pipeline`` (chooses the engine; read, check, sort, store).
 """

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ..client import StreamRoutes, Transport
 from ..errors import ConnectionFailed
 from ..schema import StreamSchema
-from .external_sort import runs_in_order
+from ..store.external_sort import runs_in_order
 from .sink import Job, Outcome, Over
 
 PART_BYTES = 48 << 20

@@ -25,6 +25,7 @@ from ..indexes.staged import announce, build_staged, taking_over
 from ..schema import StreamSchema
 from ..store import EventStream, Store, StreamOptions
 from ..store.catalog import BulkCommit, committed, truncated_at
+from ..store.external_sort import runs_in_order
 from ..store.recovery import load
 from ..store.staging import (
     StagedSegment,
@@ -37,7 +38,6 @@ from ..store.staging import (
     staged_jobs,
     sweep_staging,
 )
-from .external_sort import runs_in_order
 from .sink import Job, Outcome, Over
 
 if TYPE_CHECKING:

@@ -25,8 +25,9 @@ ranks).
 rewriting), ``deleting``, ``moving`` (to objects; throttling), ``background``, ``tiering`` (also
 statistics), ``repair`` (losses), ``schema_change``, ``stream`` (writer), ``stream_reader``.
 
-*The store:* ``mover`` (thread), ``staging`` (bulk loads, range replacement), ``filling`` (external
-sort), ``store``, ``changes`` (for followers), ``backup``, ``object_backup`` (also restoring).
+*The store:* ``mover`` (thread), ``staging`` (bulk loads, range replacement), ``external_sort``,
+``filling`` (CREATE AS), ``store``, ``changes`` (for followers), ``backup``, ``object_backup`` (also
+restoring).
 """
 
 from __future__ import annotations

@@ -33,11 +33,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from ..errors import ChronicleError, CorruptStore, InvalidArgument, StoreClosed, StreamNotFound
-from .catalog import directory_name, log_name
+from .catalog import directory_name
 from .files import RealFiles
-from .journal import RecordKind, encode_checkpoint
+from .journal import begin_log
 from .lock import WRITER_LOCK, ReaderLease
-from .log import LogWriter
 from .manifest import MANIFEST, read_manifest, write_manifest
 from .progress import each
 from .recovery import load
@@ -287,9 +286,7 @@ def _backup_stream(store: Store, name: str, files: RealFiles, taken: Sealed) -> 
         extent = journal.extent
         if extent is not None:
             taken.take(f"{directory}/{segment_name(extent.segment_id)}", extent.length)
-        log = LogWriter.create(files, f"{directory}/{log_name(1)}", 1)
-        log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
-        log.sync()
+        log = begin_log(files, directory, 1, journal)
         log.close()
         files.sync_directory(directory)
         write_manifest(

@@ -59,7 +59,7 @@ from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from ..core.ownership import ModuleLock, OwnedLock, OwnThreads
 from ..errors import CorruptStore, SnapshotExpired, StorageFailed, StoreClosed, UnsupportedFormat
-from .file_contract import Files, ReadFile, short_read
+from .file_contract import AppendFile, Files, ReadFile, short_read
 from .files import Range, requests
 from .manifest import MANIFEST
 from .object_store import REQUESTS, object_store
@@ -568,10 +568,8 @@ class ColdFiles:
         if not self.is_cold(source):
             self.inner.link(source, target)
             return
-        with self.inner.create(target) as copy, ColdFile(self.inner, source) as file:
-            for offset in range(0, file.size, PIECE_BYTES):
-                copy.write(file.read(offset, min(PIECE_BYTES, file.size - offset)))
-            copy.sync()
+        with self.inner.create(target) as copy:
+            self._copy(source, copy)
 
     def export(self, path: str, outside_path: str, *, length: int | None = None) -> None:
         if not self.is_cold(path):
@@ -580,9 +578,14 @@ class ColdFiles:
         from .files import RealFiles
 
         directory, name = os.path.split(outside_path)
-        with RealFiles(directory).create(name) as copy, ColdFile(self.inner, path) as file:
-            for offset in range(0, file.size if length is None else length, PIECE_BYTES):
-                copy.write(file.read(offset, min(PIECE_BYTES, file.size - offset)))
+        with RealFiles(directory).create(name) as copy:
+            self._copy(path, copy, length)
+
+    def _copy(self, source: str, copy: AppendFile, length: int | None = None) -> None:
+        with ColdFile(self.inner, source) as file:
+            end = file.size if length is None else length
+            for offset in range(0, end, PIECE_BYTES):
+                copy.write(file.read(offset, min(PIECE_BYTES, end - offset)))
             copy.sync()
 
     def local_path(self, path: str) -> str | None:

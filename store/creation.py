@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..schema import StreamSchema
-from .catalog import StreamManifest, first_id, log_name, new_identity
+from .catalog import StreamManifest, first_id, new_identity
 from .file_contract import Files
-from .journal import Journal, RecordKind, encode_checkpoint
-from .log import LogWriter
+from .journal import Journal, begin_log
 from .manifest import write_manifest
 from .options import StreamOptions, settled
 from .segment_list import SegmentEntry, SegmentList
@@ -34,14 +33,11 @@ def initialise(
     files.make_directory(directory)
     segments = SegmentList.of(fill())
     events = int(segments.events.sum())
-    log = LogWriter.create(files, f"{directory}/{log_name(1)}", 1)
     identity = new_identity()
     journal = replace(Journal.empty(schema), events=events, identity=identity)
     if len(segments):
         journal = replace(journal, position=1, last=segments[-1].last)
-    log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
-    log.sync()
-    log.close()
+    begin_log(files, directory, 1, journal).close()
     manifest = StreamManifest(
         name,
         schema,

@@ -359,13 +359,6 @@ def duplicates_among(
     return np.asarray(numbers[left_out[ticks.size - rows.size :]])
 
 
-def unique_events(batch: pa.RecordBatch, rule: Uniqueness, schema: StreamSchema) -> pa.RecordBatch:
-    """A batch in time order without duplicates among its own events."""
-    keys = keys_of(batch, ticks_of(batch, schema), rule, schema)
-    out = duplicates_among(keys, KeyWindow(), INT64_MIN, lambda *_: (), rule, schema)
-    return without(batch, out)[0]
-
-
 def without(batch: pa.RecordBatch, out: Ticks) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
     kept = np.ones(batch.num_rows, np.bool_)
     kept[out] = False

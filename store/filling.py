@@ -1,15 +1,14 @@
 """Creates a stream together with its first events, atomically: in a hidden directory, then renamed.
 
-External sort: events in any order become segments in time order, in bounded memory::
+Events in any order become disjoint segments in time order, in bounded memory (``external_sort``)::
 
-    batches   ~~~~~~~~~~~~~~~~~~~~     collected up to ``RUN_BYTES``, and sorted
-    runs      |======|====|  |=====|   a piece that continues the previous one belongs to its
-                    |========|         run; a run is segments, staged like a bulk load's
-    segments  |=========|=========|    one run: these; several: k-way merge by ``FAN_IN``
+    batches   ~~~~~~~~~~~~~~~~~~~~
+    runs      |======|                 as long as they come in order: staged as they come
+                 |=============|       the rest, sorted: staged
+    segments  |================|       both merged, where they overlap
 
-Sorted input is written once; overlapping runs take twice the disk space meanwhile.  The sort is
-stable.  Memory is bounded by a few times ``RUN_BYTES`` and two leaves of each merged run.  With
-unique events, duplicates are left out as in appends (``duplicates``).
+Sorted input is written once.  The sort is stable.  With unique events, duplicates are left out as
+in appends (``duplicates``).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain, pairwise
+from itertools import chain
 
 import pyarrow as pa
 
@@ -25,8 +24,9 @@ from ..schema import StreamSchema
 from .catalog import StreamManifest
 from .conform import AppendRules, conform
 from .creation import initialise
+from .external_sort import runs_in_order
 from .file_contract import Files
-from .merge import merge_sources, sort_nearly
+from .merge import merge_sources
 from .options import StreamOptions, uniqueness
 from .segment import TICK_MAX, TICK_MIN, SegmentView
 from .segment_list import SegmentEntry
@@ -40,11 +40,8 @@ from .staging import (
     snapshot_of,
     stage,
 )
-from .tail import concat_batches, is_sorted, ticks_of
 
 RUN_BYTES = 64 << 20
-FAN_IN = 16
-PIECE_EVENTS = 1 << 20
 
 Run = list[StagedSegment]
 
@@ -54,16 +51,11 @@ def sorted_segments(
 ) -> list[StagedSegment]:
     """Stage events as disjoint segments in time order; ``InvalidData`` names the row."""
     rules = AppendRules.of(StreamManifest("", plan.schema, plan.options))
-    staged = stage(files, plan, 0, _in_order(_pieces(batches, rules), plan.schema))
-    runs = _runs(staged)
-    while len(runs) > FAN_IN:
-        groups = [runs[at : at + FAN_IN] for at in range(0, len(runs), FAN_IN)]
-        runs = [
-            group[0]
-            if len(group) == 1
-            else _written(files, plan, group, _merged(files, plan, group))
-            for group in groups
-        ]
+    ordered = runs_in_order(
+        _conformed(batches, rules), plan.schema.time,
+        directory=files.local_path(""), run_bytes=RUN_BYTES,
+    )  # fmt: skip
+    runs = [staged for run in ordered if (staged := stage(files, plan, 0, [run]))]
     rule = uniqueness(plan.options, plan.schema)
     if rule is not None and runs:
         sweep = Sweep(snapshot_of(plan.schema, (), ()), None, rule)
@@ -71,64 +63,16 @@ def sorted_segments(
         if any(sweep.duplicates(batch).size for batch in keys):
             sweep = Sweep(snapshot_of(plan.schema, (), ()), None, rule)
             return _written(files, plan, runs, sweep.kept(_merged(files, plan, runs)))
-    if len(runs) > 1:
+    if len(runs) > 1 and runs[1][0].entry.first < runs[0][-1].entry.last:
         return _written(files, plan, runs, _merged(files, plan, runs))
-    return runs[0] if runs else []
+    return list(chain.from_iterable(runs))
 
 
-def _pieces(batches: Iterable[pa.RecordBatch], rules: AppendRules) -> Iterator[pa.RecordBatch]:
-    waiting: list[pa.RecordBatch] = []
-    size = rows = 0
-    for given in batches:
-        batch = conform(given, rules, rows)
+def _conformed(batches: Iterable[pa.RecordBatch], rules: AppendRules) -> Iterator[pa.RecordBatch]:
+    rows = 0
+    for batch in batches:
+        yield conform(batch, rules, rows)
         rows += batch.num_rows
-        if not batch.num_rows:
-            continue
-        waiting.append(batch)
-        size += batch.nbytes
-        if size >= RUN_BYTES:
-            yield from _sorted(waiting, rules)
-            waiting, size = [], 0
-    if waiting:
-        yield from _sorted(waiting, rules)
-
-
-def _sorted(waiting: Sequence[pa.RecordBatch], rules: AppendRules) -> Iterator[pa.RecordBatch]:
-    batch = concat_batches(list(waiting), rules.arrow)
-    ticks = ticks_of(batch, rules.schema)
-    if not is_sorted(ticks):
-        batch = sort_nearly(batch, ticks)
-    for at in range(0, batch.num_rows, PIECE_EVENTS):
-        yield batch.slice(at, PIECE_EVENTS)
-
-
-def _in_order(
-    pieces: Iterator[pa.RecordBatch], schema: StreamSchema
-) -> Iterator[Iterator[pa.RecordBatch]]:
-    ahead = next(pieces, None)
-
-    def run() -> Iterator[pa.RecordBatch]:
-        nonlocal ahead
-        last = TICK_MIN
-        while ahead is not None:
-            ticks = ticks_of(ahead, schema)
-            if ticks[0] < last:
-                return
-            last = int(ticks[-1])
-            yield ahead
-            ahead = next(pieces, None)
-
-    while ahead is not None:
-        yield run()
-
-
-def _runs(staged: Sequence[StagedSegment]) -> list[Run]:
-    runs = [list(staged[:1])] if staged else []
-    for one, other in pairwise(staged):
-        if other.entry.first < one.entry.last:
-            runs.append([])
-        runs[-1].append(other)
-    return runs
 
 
 def _merged(

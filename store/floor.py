@@ -69,7 +69,7 @@ from ..errors import ChronicleError
 from ..schema import StreamSchema
 from .catalog import StreamManifest, truncated_at
 from .journal import Journal
-from .layout import ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET
+from .layout import ROW_FIRST, ROW_LENGTH, ROW_OFFSET
 from .leaf_map import leaf_map
 from .node import find_children
 from .options import StreamOptions, retention_limits
@@ -189,16 +189,11 @@ Fragments = tuple[tuple[int, Table], ...]
 
 def leaf_at(view: SegmentView, tick: int) -> tuple[int, int] | None:
     """First and last tick of the first leaf that reaches a tick; None if none does."""
-    for level, table in view.fragments:
-        child = int(find_children(table, tick, TICK_MAX)[0])
-        if child == table.shape[1]:
-            continue
-        while level > 1:
-            table = view.file.node(int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child]))
-            child = int(find_children(table, tick, TICK_MAX)[0])
-            level -= 1
-        return int(table[ROW_FIRST, child]), int(table[ROW_LAST, child])
-    return None
+    leaves = leaf_map(view)
+    at = int(np.searchsorted(leaves.last_ticks, tick))
+    if at == len(leaves.last_ticks):
+        return None
+    return int(leaves.first_ticks[at]), int(leaves.last_ticks[at])
 
 
 def cut_view(view: SegmentView, tick: int) -> SegmentView | None:

@@ -39,6 +39,9 @@ import pyarrow as pa
 from ..core.soundness import require_sound
 from ..errors import CorruptStore, InvalidData
 from ..schema import StreamSchema
+from .catalog import log_name
+from .file_contract import Files
+from .log import LogWriter
 from .merge import add_late, join_late
 from .segment_writer import Extent
 from .tail import Tail, concat_batches, sort_batch, ticks_of
@@ -158,6 +161,22 @@ def encode_checkpoint(journal: Journal) -> list[Any]:
     return encode_state(
         journal, join_late(journal.late, journal.tail.schema) if journal.late else None
     )
+
+
+def begin_log(
+    files: Files, directory: str, number: int, journal: Journal, *, durable: bool = True
+) -> LogWriter:
+    """Create a log that begins with a checkpoint.  If not ``durable``, the caller makes its name
+    durable; else no other log than a sound one has the name, even after a power cut meanwhile.
+    """
+    log = LogWriter.create(files, f"{directory}/{log_name(number)}", number, durable=durable)
+    try:
+        log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
+        log.sync()
+    except BaseException:
+        log.close()
+        raise
+    return log
 
 
 def _size(part: Any) -> int:

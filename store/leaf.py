@@ -26,7 +26,6 @@ import mmap
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -160,29 +159,16 @@ def entry_of_table(schema: StreamSchema, table: Table, offset: int, length: int)
     return entry
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedLeaf:
-    """A leaf without a file position; ``tables`` is its head after the frame."""
-
-    events: int
-    tables: bytes
-    body: list[Any]
-    body_bytes: int
-    entry: Table
-
-    def placed(self, offset: int, segment_id: int) -> tuple[list[Any], Table]:
-        """Buffers to write at ``offset``, and the leaf's entry for its parent."""
-        head = frame_head(
-            BlockKind.LEAF, 0, offset, self.tables, self.body_bytes, self.events, segment_id
-        )
-        entry = self.entry.copy()
-        entry[ROW_OFFSET] = offset
-        return [head, *self.body], entry
-
-
-def encode_leaf(
-    schema: StreamSchema, columns: Sequence[ColumnView], first: int, end: int, codec: Codec
-) -> EncodedLeaf:
+def build_leaf(
+    schema: StreamSchema,
+    columns: Sequence[ColumnView],
+    first: int,
+    end: int,
+    codec: Codec,
+    offset: int,
+    segment_id: int,
+) -> tuple[list[Any], Table]:
+    """Buffers of a leaf of rows [first, end) at ``offset``, and its entry for its parent."""
     table = zone_table(schema, columns, first, end)
     chunks = [column.encode(first, end, codec) for column in columns]
     sums = [section_sums(chunk.parts, chunk.length) for chunk in chunks]
@@ -213,8 +199,8 @@ def encode_leaf(
         at += chunk.length + padding
     tables = b"".join(entries)
     tables += bytes(-len(tables) % 8) + table.tobytes() + b"".join(each.tobytes() for each in sums)
-    entry = entry_of_table(schema, table, 0, at)
-    return EncodedLeaf(end - first, tables, body, at - head_bytes, entry)
+    head = frame_head(BlockKind.LEAF, 0, offset, tables, at - head_bytes, end - first, segment_id)
+    return [head, *body], entry_of_table(schema, table, offset, at)
 
 
 def head_limit(schema: StreamSchema, events: int, length: int) -> int:

@@ -175,13 +175,6 @@ class Lease(NamedTuple):
         return self.version < gone and (self.below is None or number < self.below)
 
 
-def live_leases(
-    files: Files, directory: str, *, clock: Callable[[], float] = time.time
-) -> list[int]:
-    """The versions that readers hold, one per lease, ascending; as ``held_leases``."""
-    return [lease.version for lease in held_leases(files, directory, clock=clock)]
-
-
 def held_leases(
     files: Files, directory: str, *, clock: Callable[[], float] = time.time
 ) -> list[Lease]:

@@ -44,7 +44,7 @@ from xxhash import xxh3_64, xxh3_64_hexdigest, xxh3_64_intdigest
 from ..errors import CorruptBlock, UnsupportedFormat
 from .catalog import StreamManifest, log_name
 from .file_contract import Files
-from .journal import Journal, RecordKind, encode_checkpoint
+from .journal import Journal, begin_log
 from .layout import PAGE_HEADER, PAGE_MAGIC, PAGE_VERSION, ROW_ATTRIBUTES, ROWS_PER_ATTRIBUTE
 from .log import LogWriter
 from .manifest import read_manifest, write_manifest
@@ -151,10 +151,7 @@ def _roots_before(
 ) -> Mapping[int, Root]:
     staying = {page.file for page in (*cut.before, *cut.behind)}
     found: dict[int, Root] = {}
-    at = 0
-    for page in stored.pages:
-        entries = stored[at : at + page.segments]
-        at += page.segments
+    for page, _, entries in stored.by_page():
         if page.file not in staying:
             with suppress(FileNotFoundError, CorruptBlock):  # roots are found again on access
                 found |= _roots_in(files, directory, page, entries)
@@ -164,10 +161,8 @@ def _roots_before(
 def known_roots(files: Files, directory: str, segments: SegmentList) -> dict[int, Root]:
     """Roots in a list's pages, by segment; raises when a page is missing or damaged."""
     found: dict[int, Root] = {}
-    at = 0
-    for page in segments.pages:
-        found |= _roots_in(files, directory, page, segments[at : at + page.segments])
-        at += page.segments
+    for page, _, entries in segments.by_page():
+        found |= _roots_in(files, directory, page, entries)
     return found
 
 
@@ -290,9 +285,7 @@ def commit_manifest(
         manifest = _with_pages(files, directory, old, manifest, root_of)
         with suppress(FileNotFoundError):
             files.remove(path)
-        log = LogWriter.create(files, path, manifest.log, durable=False)
-        log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
-        log.sync()
+        log = begin_log(files, directory, manifest.log, journal, durable=False)
         # the names of the log, the pages, and every segment made for this commit
         files.sync_directory(directory)
     except BaseException:

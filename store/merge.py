@@ -19,8 +19,8 @@ The kernels merge the columns of two sorted batches; at equal times the first's 
     out       a b X c d e Y f Z g    here 2 5 6
 
 Places are computed once, from the times; columns of 1, 2, 4 or 8 bytes are then moved as words, bit
-for bit.  ``sort_late`` extracts the late rows of a batch and merges them in again.  Kernels take
-addresses, so that one compiled form handles all widths: callers must keep the arrays alive.
+for bit.  Kernels take addresses, so that one compiled form handles all widths: callers must keep
+the arrays alive.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ from ..schema import StreamSchema
 from .tail import ticks_of_column
 
 MOVED = 32
+
+MERGED_MIN = 4096
+"""Below this many events, sorting all of them takes less time than merging late ones in."""
 
 QUARTERS = 4
 """Searches that are interleaved to overlap memory latency."""
@@ -190,101 +193,6 @@ def _merge_columns(ticks, first, end, other_ticks, low, high, places, ours, thei
             )
 
 
-@kernel
-def _without(column, late, fresh):  # type: ignore[no-untyped-def]
-    """Remove the rows at ascending positions; copies as ``_merge_words`` does."""
-    i = 0
-    for j in range(late.size):
-        stop = late[j]
-        at = i - j
-        if stop + MOVED <= column.size and stop - j + MOVED <= fresh.size:
-            _move(fresh, np.uint64(at), column, np.uint64(i))
-            i += MOVED
-            at += MOVED
-            while i < stop:
-                _move(fresh, np.uint64(at), column, np.uint64(i))
-                i += MOVED
-                at += MOVED
-        else:
-            while i < stop:
-                fresh[at] = column[i]
-                i += 1
-                at += 1
-        i = stop + 1
-    while i < column.size:
-        fresh[i - late.size] = column[i]
-        i += 1
-
-
-@kernel
-def _sort_words(column, late, order, places, fresh, picked, out):  # type: ignore[no-untyped-def]
-    """Sort one column: extract the late rows and merge them in again, in ``order``."""
-    _without(column, late, fresh)
-    for j in range(order.size):
-        picked[j] = column[order[j]]
-    _merge_words(fresh, picked, places, out)
-
-
-@kernel
-def _sort_ticks(ticks, late, order, places, fresh, picked):  # type: ignore[no-untyped-def]
-    """Compute the places of the late rows among the others."""
-    _without(ticks, late, fresh)
-    for j in range(order.size):
-        picked[j] = ticks[order[j]]
-    _places(fresh, picked, places)
-
-
-@kernel
-def _sort_columns(ticks, late, order, places, ours, outs, widths, scratch):  # type: ignore[no-untyped-def]
-    """Find the places, then sort columns; ``scratch`` has space for 8 bytes per row."""
-    rows = ticks.size
-    more = late.size
-    fresh = rows - more
-    at = scratch + np.uint64(8 * fresh)
-    _sort_ticks(
-        ticks,
-        late,
-        order,
-        places,
-        carray(_pointer(scratch), fresh, np.int64),
-        carray(_pointer(at), more, np.int64),
-    )
-    for column in range(widths.size):
-        width = widths[column]
-        one = _pointer(ours[column])
-        kept = _pointer(scratch)
-        picked = _pointer(at)
-        out = _pointer(outs[column])
-        if width == 8:
-            _sort_words(
-                *(carray(one, rows, np.uint64), late, order, places),
-                carray(kept, fresh, np.uint64),
-                carray(picked, more, np.uint64),
-                carray(out, rows, np.uint64),
-            )
-        elif width == 4:
-            _sort_words(
-                *(carray(one, rows, np.uint32), late, order, places),
-                carray(kept, fresh, np.uint32),
-                carray(picked, more, np.uint32),
-                carray(out, rows, np.uint32),
-            )
-        elif width == 2:
-            _sort_words(
-                *(carray(one, rows, np.uint16), late, order, places),
-                carray(kept, fresh, np.uint16),
-                carray(picked, more, np.uint16),
-                carray(out, rows, np.uint16),
-            )
-        else:
-            _sort_words(
-                *(carray(one, rows, np.uint8), late, order, places),
-                carray(kept, fresh, np.uint8),
-                carray(picked, more, np.uint8),
-                carray(out, rows, np.uint8),
-            )
-
-
 class Side:
     """A batch prepared for merging; ``addresses`` are 0 for columns with nulls or without a word
     width.
@@ -311,18 +219,21 @@ class Side:
 class BatchMerger:
     """Merges batches of one schema, sorted by the column ``time``."""
 
-    def __init__(self, time: str) -> None:
+    def __init__(self, time: str = "") -> None:
         self._time = time
         self._schema: pa.Schema | None = None
 
-    def side(self, batch: pa.RecordBatch) -> Side:
+    def side(self, batch: pa.RecordBatch, ticks: npt.NDArray[np.int64] | None = None) -> Side:
+        """A batch with its ticks, by default those of its time column."""
         if self._schema is None:
             self._schema = batch.schema
             self._position = batch.schema.get_field_index(self._time)
             self._types = batch.schema.types
             self._each = [_plain_width(type_) for type_ in self._types]
             self._widths = np.array(self._each, np.uint64)
-        return Side(batch, self._each, ticks_of_column(batch.column(self._position)))
+        if ticks is None:
+            ticks = ticks_of_column(batch.column(self._position))
+        return Side(batch, self._each, ticks)
 
     def merge(
         self, one: Side, first: int, end: int, other: Side, low: int, high: int
@@ -359,36 +270,6 @@ class BatchMerger:
                     found[i] = pc.take(pa.concat_arrays(pair), order)
             merged = [found[i] for i in range(len(self._each))]
         return pa.RecordBatch.from_arrays(merged, schema=self._schema)
-
-
-def sort_late(
-    batch: pa.RecordBatch,
-    ticks: npt.NDArray[np.int64],
-    late: npt.NDArray[np.int64],
-    order: npt.NDArray[np.int64],
-) -> pa.RecordBatch:
-    """Sort a batch, in order except for the rows ``late``, whose final order is ``order``."""
-    each = [_plain_width(type_) for type_ in batch.schema.types]
-    side = Side(batch, each, ticks)
-    plain = np.flatnonzero(side.addresses).tolist()
-    places = np.empty(late.size, np.int64)
-    buffers = [pa.allocate_buffer(ticks.size * each[i]) for i in plain]
-    outs = np.array([buffer.address for buffer in buffers], np.uint64)
-    widths = np.array([each[i] for i in plain], np.uint64)
-    scratch = pa.allocate_buffer(8 * ticks.size)
-    ours = side.addresses[plain]
-    _sort_columns(ticks, late, order, places, ours, outs, widths, np.uint64(scratch.address))
-    found = {
-        i: pa.Array.from_buffers(batch.schema.field(i).type, ticks.size, [None, buffer])
-        for i, buffer in zip(plain, buffers, strict=True)
-    }
-    if len(found) < len(each):
-        joined = np.concatenate((np.delete(np.arange(ticks.size), late), order))
-        rows = pa.array(joined[_order_of(places, ticks.size - late.size)])
-        for i in range(len(each)):
-            if i not in found:
-                found[i] = pc.take(batch.column(i), rows)
-    return pa.RecordBatch.from_arrays([found[i] for i in range(len(each))], schema=batch.schema)
 
 
 def _plain_width(type_: pa.DataType) -> int:
@@ -514,15 +395,26 @@ def _pair(earlier: pa.RecordBatch, later: pa.RecordBatch, merger: BatchMerger) -
 
 
 def sort_nearly(batch: pa.RecordBatch, ticks: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    """The batch in time order, stable; fast if nearly sorted.  Only events older than one before
-    them are sorted; they come behind those of their time, since the sequence had gone on to a newer
-    time.
+    """The batch in time order, stable; fast if large and nearly sorted.  Only events older than one
+    before them are sorted, and merged in again; they come behind those of their time, since the
+    sequence had gone on to a newer time.
     """
     late = np.empty(ticks.size, np.int64)
     late = late[: _stragglers(ticks, late)]
-    if 2 * late.size > ticks.size:
+    if ticks.size < MERGED_MIN or 2 * late.size > ticks.size:
         return batch.take(pa.array(order_of(ticks)))
-    return sort_late(batch, ticks, late, late[order_of(ticks[late])])
+    late = late[order_of(ticks[late])]
+    fresh = np.ones(ticks.size, np.bool_)
+    fresh[late] = False
+    merger = BatchMerger()
+    one = merger.side(batch.filter(pa.array(fresh)), _frozen(ticks[fresh]))
+    other = merger.side(batch.take(pa.array(late)), _frozen(ticks[late]))
+    return merger.merge(one, 0, ticks.size - late.size, other, 0, late.size)
+
+
+def _frozen(ticks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    ticks.flags.writeable = False  # kernels are compiled for read-only arrays
+    return ticks
 
 
 @kernel

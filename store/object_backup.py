@@ -51,13 +51,12 @@ from ..core.scratch import ScratchDirectory
 from ..core.threads import Check, Done, Task, in_order
 from ..errors import CorruptBlock, CorruptStore, InvalidArgument, StorageFailed, UnsupportedFormat
 from .backup import Backup, Sealed, backup_store, begin_unfinished, described
-from .catalog import StreamManifest, directory_name, log_name
+from .catalog import StreamManifest, directory_name
 from .cold_file import SUFFIX
 from .file_contract import ReadFile
 from .files import RealFiles
-from .journal import Journal, RecordKind, encode_checkpoint
+from .journal import Journal, begin_log
 from .lock import ReaderLease
-from .log import LogWriter
 from .manifest import MANIFEST, read_manifest, write_manifest
 from .manifest_pages import (
     PAGES,
@@ -453,10 +452,7 @@ def _restore_stream(
         Journal.empty(manifest.schema), last=last, position=manifest.position or 0,
         events=events, identity=manifest.identity,
     )  # fmt: skip
-    log = LogWriter.create(files, f"{directory}/{log_name(1)}", 1)
-    log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
-    log.sync()
-    log.close()
+    begin_log(files, directory, 1, journal).close()
     segments = write_pages(
         files, directory, manifest.version, manifest.identity, SegmentList.of(entries),
         SegmentList.of(()), lambda entry: roots.get(entry.id),

@@ -41,10 +41,9 @@ from .dictionary import read_page
 from .file_contract import Files
 from .journal import (
     Journal,
-    RecordKind,
     append_of,
+    begin_log,
     decode_batch,
-    encode_checkpoint,
     events_after,
 )
 from .layout import (
@@ -56,7 +55,7 @@ from .layout import (
     BlockKind,
 )
 from .leaf import LeafReader
-from .log import LogRecord, LogWriter, read_log, salvage_log
+from .log import LogRecord, read_log, salvage_log
 from .manifest import write_manifest
 from .recovery import journal_from, stream_manifest
 from .segment import SegmentView
@@ -448,12 +447,7 @@ class _Repair:
         with suppress(FileNotFoundError):
             self._files.remove(path)
         self._made.append(log_name(manifest.log))
-        log = LogWriter.create(self._files, path, manifest.log)
-        try:
-            log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
-            log.sync()
-        finally:
-            log.close()
+        begin_log(self._files, self._directory, manifest.log, journal).close()
         quarantine = self._path(QUARANTINE)
         self._files.make_directory(quarantine)
         for file in self._damaged:  # the original names go with the old version

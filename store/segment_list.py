@@ -189,6 +189,13 @@ class SegmentList(Sequence[SegmentEntry]):
         found._room = self._room
         return found
 
+    def by_page(self) -> Iterator[tuple[PageRef, int, SegmentList]]:
+        """Each page with the number of segments before it, and its segments."""
+        at = 0
+        for page in self.pages:
+            yield page, at, self[at : at + page.segments]
+            at += page.segments
+
     def find(self, segment_id: int) -> int | None:
         found = np.flatnonzero(self.ids == segment_id)
         return int(found[0]) if found.size else None

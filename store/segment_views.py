@@ -65,14 +65,12 @@ class RootRuns:
         self, manifest: StreamManifest, segments: SegmentList, first: int, end: int
     ) -> Iterator[RootRun]:
         """Runs of the known roots of segments [first, end), in order, under a manifest."""
-        at = 0
-        for page in segments.pages:
-            begin, at = at, at + page.segments
-            if at <= first or begin >= end:
+        for page, begin, entries in segments.by_page():
+            if begin + page.segments <= first or begin >= end:
                 continue
             runs = self._known.get(page)
             if runs is None:
-                runs = self._read(manifest, segments[begin:at], page)
+                runs = self._read(manifest, entries, page)
                 self._known.put(page, runs)
             for run in runs:
                 low, high = max(first, begin + run.first), min(end, begin + run.end)

@@ -50,7 +50,7 @@ from .layout import (
     BlockKind,
     table_rows,
 )
-from .leaf import EncodedLeaf, encode_leaf, entry_of_table
+from .leaf import build_leaf, entry_of_table
 from .node import LevelBuilder, build_node
 
 PIECE_BYTES = 4 << 20
@@ -302,7 +302,7 @@ class SegmentWriter:
         """Bytes of the segment so far, including those not yet written to the file."""
         return self._out.length
 
-    def columns(self, batch: pa.RecordBatch) -> list[ColumnView]:
+    def _columns(self, batch: pa.RecordBatch) -> list[ColumnView]:
         views = []
         for attribute, array in zip(self.schema.attributes, batch.columns, strict=True):
             codes = None
@@ -318,29 +318,26 @@ class SegmentWriter:
         """Append a batch in time order, perhaps only whole leaves, or all of it as a ``single``
         one; returns events written.
         """
-        columns = self.columns(batch)
+        columns = self._columns(batch)
         rows = batch.num_rows
-        cuts = [0, rows] if single else self.cuts(columns, rows, whole_leaves)
+        cuts = [0, rows] if single else self._cuts(columns, rows, whole_leaves)
         for first, end in pairwise(cuts):
-            self.place(self.encode(columns, first, end))
+            self._write_leaf(columns, first, end)
         return cuts[-1]
 
-    def encode(self, columns: list[ColumnView], first: int, end: int) -> EncodedLeaf:
-        """Rows [first, end) of prepared columns as a leaf; thread-safe."""
-        return encode_leaf(self.schema, columns, first, end, self.codec)
-
-    def place(self, leaf: EncodedLeaf) -> None:
-        """Append a leaf encoded for this segment, in the order of its columns."""
+    def _write_leaf(self, columns: list[ColumnView], first: int, end: int) -> None:
         self._write_pages()
-        parts, entry = leaf.placed(self.length, self.segment_id)
+        parts, entry = build_leaf(
+            self.schema, columns, first, end, self.codec, self.length, self.segment_id
+        )
         self._out.put(parts, int(entry[ROW_LENGTH]))
         self._add(0, entry)
-        self.events += leaf.events
+        self.events += end - first
         if self.first is None:
             self.first = int(entry[ROW_FIRST])
         self.last = int(entry[ROW_LAST])
 
-    def cuts(self, columns: list[ColumnView], rows: int, whole_leaves: bool) -> list[int]:
+    def _cuts(self, columns: list[ColumnView], rows: int, whole_leaves: bool) -> list[int]:
         extra = [sizes for column in columns if (sizes := column.row_bytes()) is not None]
         fixed = plain_row_bytes(self.schema)
         if not extra:

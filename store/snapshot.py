@@ -8,7 +8,7 @@ predicate do not exclude, and holds a batch per source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any
@@ -24,10 +24,10 @@ from .layout import (
     ROW_FIRST,
     ROW_LAST,
     ROW_LENGTH,
-    ROW_OFFSET,
     ROWS_PER_ATTRIBUTE,
     ZONE_EVENTS,
 )
+from .leaf_map import leaf_map
 from .merge import merge_sources
 from .node import find_children
 from .prune import Prune, Pruner, RowFilter
@@ -265,10 +265,11 @@ class Snapshot:
     ) -> list[tuple[int | None, int | None]]:
         """Cut [start, end) at leaf boundaries into at most ``parts`` ranges of similar size."""
         low, high = _closed(start, end)
-        ticks, sizes = leaf_sizes(within(self._state.segments, low, high))
-        if not ticks.size or parts <= 1:
+        leaves = [leaf_map(view) for view in within(self._state.segments, low, high)]
+        if not leaves or parts <= 1:
             return [(start, end)]
-        weight = np.cumsum(sizes)
+        ticks = np.concatenate([each.first_ticks for each in leaves])
+        weight = np.cumsum(np.concatenate([each.table[ROW_LENGTH] for each in leaves]))
         goals = weight[-1] * np.arange(1, parts) / parts
         cuts = np.unique(ticks[np.searchsorted(weight, goals, side="left").clip(0, ticks.size - 1)])
         inside = (int(cut) for cut in cuts if cut > ticks[0] and low < cut <= high)
@@ -310,28 +311,6 @@ def _aggregate_older(
             widened[3 + 5 * i : 8 + 5 * i] = partial[3 + 5 * j : 8 + 5 * j]
     whole = LightweightAggregates(selection.names, selection.kinds, words)
     whole.merge(LightweightAggregates(selection.names, selection.kinds, widened))
-
-
-def leaf_sizes(segments: Iterable[SegmentView]) -> tuple[Any, Any]:
-    """First tick and stored bytes (int64 arrays) of every leaf of some segments, in order."""
-    firsts: list[Any] = []
-    sizes: list[Any] = []
-    for view in segments:
-        for level, table in view.fragments:
-            _leaf_entries(view, level, table, firsts, sizes)
-    nothing = np.empty(0, np.int64)
-    return np.concatenate([nothing, *firsts]), np.concatenate([nothing, *sizes])
-
-
-def _leaf_entries(
-    view: SegmentView, level: int, table: Any, firsts: list[Any], sizes: list[Any]
-) -> None:
-    if level == 1:
-        firsts.append(table[ROW_FIRST])
-        sizes.append(table[ROW_LENGTH])
-        return
-    for offset, length in zip(table[ROW_OFFSET].tolist(), table[ROW_LENGTH].tolist(), strict=True):
-        _leaf_entries(view, level - 1, view.file.node(offset, length), firsts, sizes)
 
 
 def _closed(start: int | None, end: int | None) -> tuple[int, int]:

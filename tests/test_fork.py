@@ -22,7 +22,7 @@ import pytest
 import chronicle
 from chronicle.api.database import Database
 from chronicle.errors import StorageFailed, StoreClosed, StoreLocked
-from chronicle.store.lock import ReaderLease, live_leases
+from chronicle.store.lock import ReaderLease, held_leases
 from chronicle.store.staging import commit_staged
 
 from .patience import PATIENCE_S
@@ -405,7 +405,7 @@ def test_a_child_gives_up_no_lease_of_its_parent(db: Database) -> None:
     files, directory = db.store.files, db.store.directory_of("s")
     with ReaderLease.take(files, directory, 1) as lease:
         assert in_child(lease.release) == "gave None"
-        assert live_leases(files, directory) == [1]
+        assert [lease.version for lease in held_leases(files, directory)] == [1]
 
 
 def test_a_child_may_write_once_its_parent_has_closed(db: Database) -> None:

@@ -367,7 +367,7 @@ def test_a_restore_that_ends_early_is_refused(
 
     for owner, operation in (
         (object_backup.Store, "open"), (ObjectStore, "read"), (object_backup, "write_manifest"),
-        (object_backup.LogWriter, "create"),
+        (object_backup, "begin_log"),
     ):  # fmt: skip
         target = tmp_path / f"early-{operation}"
 

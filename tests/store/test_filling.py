@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chronicle.errors import InvalidData, StreamExists
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Store, StreamOptions, filling
+from chronicle.store import EventStream, Store, StreamOptions, external_sort, filling
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 
@@ -27,6 +27,8 @@ WANTED = [n for _, n in sorted(((t, n) for n, t in enumerate(TIMES)), key=lambda
 def many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is merged is some runs, not one."""
     monkeypatch.setattr(filling, "RUN_BYTES", 8000)
+    monkeypatch.setattr(external_sort, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(external_sort, "BLOCK_ROWS_MIN", 50)
 
 
 def create(store: Store) -> EventStream:
@@ -37,8 +39,7 @@ def hidden(memory: MemoryFiles) -> list[str]:
     return [name for name in memory.list("streams") if name.startswith(filling.HIDDEN)]
 
 
-def test_a_stream_begins_with_its_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "PIECE_EVENTS", 64)
+def test_a_stream_begins_with_its_events() -> None:
     memory = MemoryFiles()
     with Store.open("memory", files=memory) as store:
         stream = create(store)
@@ -75,14 +76,11 @@ def batches_of(times: list[int], pieces: int) -> list[pa.RecordBatch]:
 
 
 @pytest.mark.parametrize("shape", ["sorted", "nearly", "saw", "reversed", "random", "equal"])
-@pytest.mark.parametrize("fan_in", [2, 16])
 def test_any_order_of_more_than_is_held_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, shape: str, fan_in: int
+    monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
     """The stable sort of everything, as many runs as there may be, and nothing is left over."""
     monkeypatch.setattr(filling, "RUN_BYTES", 3000)
-    monkeypatch.setattr(filling, "PIECE_EVENTS", 50)
-    monkeypatch.setattr(filling, "FAN_IN", fan_in)
     rng = random.Random(11)
     times = {
         "sorted": list(range(2000)),
@@ -99,7 +97,7 @@ def test_any_order_of_more_than_is_held_at_a_time(
         assert numbers(stream.snapshot()) == wanted
         assert store.check().ok
         entries = stream.commits.manifest.segments
-        assert len(entries) > 2
+        assert len(entries) >= 2
         assert stream.commits.manifest.runs == ()
         assert hidden(memory) == []
         kept = [name for name in memory.list("streams/s") if name.endswith(".seg")]

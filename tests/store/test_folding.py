@@ -195,7 +195,7 @@ def test_folding_rests_while_processors_are_wanted(
     compactor = stream._compactor
     ticks = iter((i * 0.1, i * (0.1 * others + 0.01), i * 0.01) for i in range(100))
     monkeypatch.setattr(moving.Pace, "_clocks", staticmethod(lambda: next(ticks)))
-    monkeypatch.setattr(moving, "_processors", lambda: processors)
+    monkeypatch.setattr(moving, "processors", lambda: processors)
     monkeypatch.setattr(background, "SPILLS_OVERDUE", 0 if overdue else 16)
     monkeypatch.setattr(compactor, "_stopped", stopped := Rests())
     ended = compactor._interrupted()

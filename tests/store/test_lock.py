@@ -19,7 +19,7 @@ import pytest
 from chronicle.errors import StorageFailed, StorageFull, StoreLocked
 from chronicle.store.file_contract import Files
 from chronicle.store.files import RealFiles
-from chronicle.store.lock import ReaderLease, WriterLock, live_leases
+from chronicle.store.lock import ReaderLease, WriterLock, held_leases
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import PATIENCE_S
@@ -29,9 +29,13 @@ Start = Callable[[str], "subprocess.Popen[str]"]
 PREAMBLE = """
 import sys
 from chronicle.store.files import RealFiles
-from chronicle.store.lock import ReaderLease, WriterLock, live_leases
+from chronicle.store.lock import ReaderLease, WriterLock, held_leases
 files = RealFiles(sys.argv[1])
 """
+
+
+def live_leases(files: Files, directory: str, **clock: Callable[[], float]) -> list[int]:
+    return [lease.version for lease in held_leases(files, directory, **clock)]
 
 
 @pytest.fixture

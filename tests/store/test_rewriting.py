@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions
+from chronicle.store import EventStream, Snapshot, Store, StreamOptions, segment_writer
 from chronicle.store.deleting import Choice
 from chronicle.store.segment import TICK_MAX, TICK_MIN
-from chronicle.store.segment_writer import BULK_LEAVES, SegmentWriter
+from chronicle.store.segment_writer import BULK_LEAVES
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 
@@ -154,14 +154,14 @@ def test_an_encoding_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch)
     rows = rows_of(20_000)
     store, stream = begun(rows)
     files = set(stream.files.list(stream.directory))
-    kept, number = SegmentWriter.encode, itertools.count()
+    kept, number = segment_writer.build_leaf, itertools.count()
 
     def failing(*arguments: object) -> object:
         if next(number) == 3:
             raise MemoryError("no more")
         return kept(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(SegmentWriter, "encode", failing)
+    monkeypatch.setattr(segment_writer, "build_leaf", failing)
     with pytest.raises(MemoryError, match="no more"):
         stream.delete(choose=chosen({5, 19_000}))
     monkeypatch.undo()

@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import StorageFull
-from ..formats import conform
+from .merge import sort_nearly
 
 RUN_BYTES = 32 << 20
 PREFIX_BYTES = 32 << 20
@@ -59,12 +59,21 @@ class _Run(NamedTuple):
         return first, last
 
 
+Convert = Callable[[pa.RecordBatch, pa.Schema], pa.RecordBatch]
+"""Converts an early batch to the final, wider schema."""
+
+
 class ExternalSort:
     """Takes events in any order and returns them in time order; a context manager."""
 
     def __init__(
-        self, directory: str | os.PathLike[str] | None = None, *, run_bytes: int = RUN_BYTES
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        run_bytes: int = RUN_BYTES,
+        convert: Convert = lambda batch, _: batch,
     ) -> None:
+        self._convert = convert
         self._directory = directory
         self._file: IO[bytes] | None = None
         self._run_bytes = run_bytes
@@ -96,7 +105,7 @@ class ExternalSort:
                 self._spill()
             yield from self._merged(schema)
         elif self._pending:
-            batches = [conform(batch, schema) for batch in self._pending]
+            batches = [self._convert(batch, schema) for batch in self._pending]
             self._pending = []
             yield from _sorted(batches, self._time)
 
@@ -155,7 +164,7 @@ class ExternalSort:
     def read(self, run: _Run, block: _Block, schema: pa.Schema) -> pa.RecordBatch:
         assert self._file is not None
         data = os.pread(self._file.fileno(), block.size, block.offset)
-        return conform(pa.ipc.read_record_batch(pa.py_buffer(data), run.schema), schema)
+        return self._convert(pa.ipc.read_record_batch(pa.py_buffer(data), run.schema), schema)
 
     def _merged(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for cluster in _clusters(self._runs, schema.field(self._time)):
@@ -229,10 +238,7 @@ def _sorted(batches: Sequence[pa.RecordBatch], time: str) -> list[pa.RecordBatch
     ticks = times[0] if len(times) == 1 else np.concatenate(times)
     if bool(np.all(ticks[1:] >= ticks[:-1])):
         return list(batches)
-    table = pa.Table.from_batches(batches)
-    order = pa.array(np.argsort(ticks, kind="stable"))
-    result: list[pa.RecordBatch] = table.take(order).combine_chunks().to_batches()
-    return result
+    return [sort_nearly(pa.concat_batches(batches), ticks)]
 
 
 # --------------------------------------------------------------------------- runs of a task's input
@@ -289,24 +295,3 @@ class _WhileInOrder:
                 return
             self._last = int(ticks[-1])
             yield batch
-
-
-def regroup(
-    batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int = 32 << 20
-) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of at most ``rows_max`` rows and about ``bytes_max`` bytes."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for whole in batches:
-        batch: pa.RecordBatch = whole
-        while batch.num_rows:
-            part = batch.slice(0, rows_max - rows)
-            batch = batch.slice(part.num_rows)
-            held.append(part)
-            rows += part.num_rows
-            size += part.nbytes
-            if rows >= rows_max or size >= bytes_max:
-                yield pa.concat_batches(held) if len(held) > 1 else held[0]
-                held, rows, size = [], 0, 0
-    if held:
-        yield pa.concat_batches(held) if len(held) > 1 else held[0]

@@ -15,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import InvalidData, StorageFull
-from chronicle.ingest import external_sort
-from chronicle.ingest.external_sort import ExternalSort, regroup, runs_in_order
+from chronicle.formats import conform
+from chronicle.ingest.pipeline import regroup
+from chronicle.store import external_sort
+from chronicle.store.external_sort import ExternalSort, runs_in_order
 from chronicle.tests.rounds import rounds
 
 SCHEMA = pa.schema([pa.field("t", pa.int64(), False), ("seq", pa.int64()), ("s", pa.string())])
@@ -70,7 +72,7 @@ def test_types_that_widened_on_the_way(tmp_path: Path) -> None:
     late = pa.schema(
         [pa.field("t", pa.timestamp("ns"), False), ("x", pa.float64()), ("y", pa.string())]
     )
-    with ExternalSort(tmp_path, run_bytes=1) as events:
+    with ExternalSort(tmp_path, run_bytes=1, convert=conform) as events:
         events.add(pa.record_batch([[5, 7], [1, 2]], schema=early), "t")
         events.add(pa.record_batch([[6_500, 1], [2.5, 3.5], ["a", None]], schema=late), "t")
         out = pa.Table.from_batches(list(events.batches(late)))
@@ -81,7 +83,7 @@ def test_types_that_widened_on_the_way(tmp_path: Path) -> None:
 
 def test_whole_numbers_that_no_float_holds_are_an_error(tmp_path: Path) -> None:
     final = pa.schema([pa.field("t", pa.int64(), False), ("seq", pa.float64()), ("s", pa.string())])
-    with ExternalSort(tmp_path, run_bytes=1) as events:
+    with ExternalSort(tmp_path, run_bytes=1, convert=conform) as events:
         events.add(batch([1], 2**53 + 1), "t")
         with pytest.raises(InvalidData, match="9007199254740993"):
             list(events.batches(final))
