@@ -1,4 +1,4 @@
-"""SKIP TILL ANY MATCH: lists and tree against the search, on the streams of Mikkelsen's thesis.
+"""SKIP TILL ANY MATCH: diagrams against the search, on the streams of Mikkelsen's thesis.
 
 The published grid (chapter 6) has one event a second, six names and six variables; the scaled one
 50 names, so that long windows end.  Pair conditions: equal prices of overlapping pairs (Q5), of
@@ -116,9 +116,8 @@ def _run(match: CompiledMatch, table: pa.Table, **asked: object) -> tuple[int, f
 def run(short: bool = False) -> Section:
     section = Section(
         "Skip till any match",
-        "One event a second, names drawn evenly, one thread; the first column is the regime that "
-        "is chosen (lists, or with pairs the tree), the peer the search of the same build "
-        "(`selection(search)`), where it is not named.",
+        "One event a second, names drawn evenly, one thread; the first column is the diagram, the "
+        "peer the search of the same build, where it is not named.",
     )
     size = 20_000 if short else 100_000
     grid = [(6, 6, window, 0) for window in (20, 40)] + [(6, 6, 20, 1), (6, 6, 20, 2)]
@@ -126,7 +125,7 @@ def run(short: bool = False) -> Section:
     for names, variables, window, kleene in [*grid, *scaled]:
         table = events(size, names, seed=35)
         match = compiled(clause(variables, window, kleene), table.schema)
-        _run(match, table.slice(0, 500), wanted="search")
+        _run(match, table.slice(0, 500), search=True)
         counted, count_seconds = _run(match, table, weighted=True)
         _run(match, table.slice(0, 500))
         listed, seconds = _run(match, table)
@@ -135,7 +134,7 @@ def run(short: bool = False) -> Section:
         if counted != listed:
             raise AssertionError(f"{what}, counted {counted:,}")
         if listed <= SEARCHED_MAX:
-            searched, search_seconds = _run(match, table, wanted="search")
+            searched, search_seconds = _run(match, table, search=True)
             if searched != listed:
                 raise AssertionError(f"{what}, the search finds {searched:,}")
             _add(section, what + ", rows", seconds, search_seconds, 1.0)
@@ -241,12 +240,11 @@ def _pairs(section: Section, size: int, short: bool) -> None:
 def _compare(
     section: Section, match: CompiledMatch, table: pa.Table, what: str, bar: float | None
 ) -> None:
-    for wanted in ("auto", "search", "tree"):
-        for weighted in (False, True):
-            _run(match, table.slice(0, 5000), wanted=wanted, weighted=weighted)
+    for search in (False, True):
+        _run(match, table.slice(0, 5000), search=search)
     listed, seconds = _run(match, table)
     counted, count_seconds = _run(match, table, weighted=True)
-    searched, search_seconds = _run(match, table, wanted="search")
+    searched, search_seconds = _run(match, table, search=True)
     if not listed == counted == searched:
         raise AssertionError(f"{what}: {listed:,}, counted {counted:,}, searched {searched:,}")
     what = f"{what}: {listed:,} matches"

@@ -51,7 +51,6 @@ class OperatorSite:
     frames: Mapping[str, Frame]
     stream: Callable[[Any], tuple[str, StreamSchema]]
     bound: Callable[[Any], BoundQuery]
-    selection: str = "auto"
     recent: str = "auto"
     threads: int = 0
     rollup: str = "auto"

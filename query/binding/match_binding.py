@@ -289,15 +289,11 @@ def _countable(node: Any, select: Any) -> Any:
 def _selecting(site: OperatorSite, node: Any, columns: InputColumns) -> tuple[Any, Selecting]:
     """The clause to run, and how; of a SELECT that only counts, one row per first event."""
     clause = match_clause(bare(node))
-    selecting = Selecting(site.selection, threads=site.threads)
-    if clause.selection != "any" and selecting.wanted not in ("lists", "tree"):
+    selecting = Selecting(threads=site.threads)
+    if clause.selection != "any" or clause.rows != "one":
         return node, selecting
     compiled = compile_match(clause, columns)
-    try:
-        chosen = choose(clause.selection, compiled.automaton, compiled.conditions, selecting.wanted)
-    except SqlError as error:
-        raise error_at(site.text, max(site.text.find("/*+"), 0), error.reason) from None
-    if chosen.regime == "search" or clause.rows != "one":
+    if not choose(compiled.automaton, compiled.conditions).diagram:
         return node, selecting
     measures = node.args.get("measures") or []
     kept = [

@@ -4,8 +4,8 @@ A clause becomes a program and an automaton, conditions become bits or bytecode,
 Reading order: ``compiled`` (clause to operator), ``automaton``; ``binding`` (expressions),
 ``columns``, ``scalar`` (DuckDB), ``typed`` (types), ``bytecode``, ``machine`` (stack machine),
 ``conditions``, ``buffers`` (conditions over rows); ``search``, ``matches``, ``attempts``
-(suspension), ``jumping``, ``contiguous``, ``selection`` (searches); ``any_lists``, ``any_output``
-(SKIP TILL ANY MATCH with lists); ``any_pairs``, ``any_diagram``, ``any_drawing``, ``any_tree``,
-``any_choice`` (with joins); ``matcher`` (driver); ``measures``, ``results``, ``match_stream``
-(output); ``retained``, ``advancing`` (incremental); ``late_region`` (late events).
+(suspension), ``jumping``, ``contiguous``, ``selection`` (searches); ``any_choice``, ``any_lists``
+(diagrams of SKIP TILL ANY MATCH), ``any_pairs``, ``any_diagram`` (with conditions between events),
+``any_output``; ``matcher`` (driver); ``measures``, ``results``, ``match_stream`` (output);
+``retained``, ``advancing`` (incremental); ``late_region`` (late events).
 """

@@ -147,7 +147,7 @@ class AdvancingMatch:
                 "matches over a stream that goes on need ORDER BY its time attribute, ascending, "
                 "as the first key"
             )
-        compiled = replace(compiled, selecting=Selecting("search"))
+        compiled = replace(compiled, selecting=Selecting(search=True))
         self.compiled = compiled
         self.limits = limits or MatchLimits()
         self.check = check

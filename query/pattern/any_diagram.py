@@ -1,106 +1,109 @@
-"""Decision diagram of the matches of first events; partial matches with equal futures share nodes.
+"""The diagram of the matches of a first event, where conditions compare events.
 
-Where conditions join two events, the continuations of a partial match depend only on the events
-that later conditions still read.  ``draw`` builds, for a *block* of first events with overlapping
-windows, one list of continuations per position and combination of rows still read.
+The continuations of a partial match depend only on the events that later conditions still read.
+``draw`` makes, for each first event, one list per position and combination of rows still read; the
+lists become those of ``any_lists``, and are counted and listed as those.
 
 Forward, position by position, every list gets its *candidates*: rows after the earliest row that
-leads to it, in the window of the last first event that leads to it, that are partners of its bound
-rows.  Backward, each candidate gets its child list, the entry point there, and the earliest row at
-which a match through it ends::
+leads to it, in the window, for which the conditions on its bound rows hold::
 
-    A B C D   DEFINE C AS x > A.x, D AS x = B.x          first events a1, a2
-    after a1, a2      (A)             b1 b2 b3
-    after b1          (B; b1)         c1 c2       whatever C > a says: tested per first event
+    A B C D   DEFINE C AS x > A.x, D AS x = B.x          first event a
+    after a           (A)             b1 b2 b3
+    after b1          (B; b1)         c1 c2       that are above a
     after c1, c2      (C; b1)         d1 d2       one list, entered after c1 or c2
 
-``any_drawing.restrict`` tests the conditions with the first event, so that all first events share
-lists.  With *own*, each has its own: for absences at the end of the pattern, where conditions with
-the first event are so selective that sharing costs more, and where a condition fails that might be
-evaluated for no first event at all.  A list is entered at the first candidate after the row that
-leads to it, so variables that no condition reads cost one candidate per row, not one per
-combination.  Absences distinguish lists by the next row that violates them.  Conditions that keep
-``n`` variables live cost up to the n-th power of the rows of a window; the search costs one path
-per combination.
+Backward, every candidate from which a match can end becomes an entry.  A list is entered at the
+first entry after the row that leads to it, so variables that no condition reads cost one candidate
+per row, not one per combination.  Absences distinguish lists by the next row that violates them.
+Conditions that keep ``n`` variables live cost up to the n-th power of the rows of a window; the
+search costs one path per combination.
 
-Rows of one buffer are joined: rows by position, and the pairs that satisfy each condition.  A row
-that is part of a match, or whose partner may still arrive, is never cleared.  Pairs that do not fit
-into memory are not stored; their condition is evaluated again where needed.
+Only pairs of events of real partial matches are compared, in the order of the search, so a
+condition fails only where it fails in the search.
 """
 
 # mypy: disable-error-code="no-untyped-def, assignment"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ...core.caches import lazy
 from ...core.native import kernel
-from ...core.threads import Busy, Done, in_order
-from ...core.threads import Task as PartTask
-from . import any_pairs as partners
 from . import machine
-from . import machine as m
-from .any_lists import window_end
-from .any_pairs import Asking, CannotAsk, Pairing, Pairs, ask, first_behind
+from .any_lists import (
+    FAILED,
+    NEXT,
+    SPENT,
+    USED,
+    Context,
+    Entries,
+    FirstEvents,
+    Source,
+    Tables,
+    add_entry,
+    first_behind,
+    room_for,
+    take_first_events,
+    window_end,
+)
+from .any_pairs import (
+    Pairing,
+    Shape,
+    filter_rows,
+    is_equality,
+    know,
+    partners_of,
+    specs_of,
+    trackers_of,
+)
+from .automaton import ACCEPT, Automaton
 from .machine import H_PATH, H_STRIDE, ROW_ROW, with_path
-from .search import Rows, Task, horizon_of
+from .search import DONE, OUTPUT_FULL, OVERFLOW, SLICE, Task
 
 if TYPE_CHECKING:
     from .buffers import PreparedRows
     from .conditions import ConditionPlan
-
+    from .matcher import Groups
 
 IntArray = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 
-ALL, SOME, CANNOT, LONG = range(4)
-"""Return codes: complete; out of room; a condition failed; budget spent."""
-NOWHERE_NEAR = np.int32(2147483647)
+
+class Starts(NamedTuple):
+    """First events: row, position and partition of each; per partition, the end of the rows that a
+    match may contain.
+    """
+
+    row: IntArray
+    place: IntArray
+    group: IntArray
+    stop: IntArray
 
 
 class Domain(NamedTuple):
-    """Rows of a buffer and their joins.  Rows of position ``p``: ``row[place[p] .. place[p + 1]]``.
-    ``behind[a, r]``: first row after ``r`` that violates absence ``a``.  Partners of row ``r``
-    under condition ``c``: ``partner[pairs[c, r] .. pairs[c, r + 1]]`` if ``joined[c]``; otherwise
-    ``spec[c]`` is evaluated.
+    """Rows of a buffer.  Rows of position ``p``: ``row[place[p] .. place[p + 1]]``.
+    ``behind[a, r]``: first row after ``r`` that violates absence ``a``.  Condition ``c`` is encoded
+    as ``spec[c]``; of an equality (``keyed[c]``), partners of row ``x`` are
+    ``partner[ranges[c, x, 0] .. ranges[c, x, 1]]``.
     """
 
-    words: npt.NDArray[np.uint64]
     time: IntArray
-    stop: IntArray
     place: IntArray
     row: IntArray
     behind: IntArray
-    joined: npt.NDArray[np.bool_]
-    pairs: IntArray
-    partner: Numbers
     spec: IntArray
-
-
-class Block(NamedTuple):
-    """First events in row order.  ``stop``: first row beyond the window.  ``last[k, p]``: last row
-    that position ``p`` can have in a match of event ``k``, or -1; ``until[k, p]``: its maximum over
-    the events up to ``k`` that share lists with it.  ``root``: the list after the event, or -1.
-    """
-
-    row: IntArray
-    group: IntArray
-    place: IntArray
-    stop: IntArray
-    last: IntArray
-    until: IntArray
-    root: IntArray
+    keyed: npt.NDArray[np.bool_]
+    ranges: Numbers
+    partner: IntArray
 
 
 class Diagram(NamedTuple):
-    """Candidates ``made[d]``, lists, ``ends`` of positions, and a hash ``table`` of lists by bound
-    rows (a stamp, and a list), with columns as below.  ``known[l, s]``: row of slot ``s`` in list
-    ``l``.
+    """Scratch: candidates ``made[d]``, lists, first and last list of each position, and a hash
+    ``table`` of lists by bound rows (a stamp, and a list), with columns as below.  ``known[l, s]``:
     """
 
     made: Numbers
@@ -108,38 +111,39 @@ class Diagram(NamedTuple):
     known: Numbers
     ends: Numbers
     table: Numbers
+    latest: IntArray
+    count: IntArray
+    rows: IntArray
+    places: Numbers
+    marks: Numbers
 
 
-ROW, PLACE, ONWARD, CHILD, LAST, ENDS, NEAREST, ENTRY = range(8)
-"""Columns of a candidate: row, position, child list or -1, first candidate there; whether a match
-can end with it; first row at which a match through it can end, and through it or a later candidate
-of the list; its entry, for ``any_drawing.restrict``.
+ROW, PLACE, ONWARD, ENTRY = range(4)
+"""Columns of a candidate: row, position, list after it or -1, first entry from it on in its list.
 """
-OF, KEY, FAR, LOW, SINCE, BEGIN, END, AFTER, BEFORE, STAMP, TOP, DOWN, FIRST = range(13)
-"""Columns of a list: position; owner, which is a partition or one first event; last first event
-that leads to it; first row that does; row whose gap it tests; range of its candidates; neighbours
-among the lists of the position; the others are for ``any_drawing.restrict``.
+OF, LOW, SINCE, BEGIN, END, AFTER, BEFORE = range(7)
+"""Columns of a list: position; first row that leads to it; row whose gap it tests; range of its
+candidates; neighbours among the lists of the position.
 """
 HEAD, TAIL = range(2)
-STAMPS, LISTS, DRAWN, FAILED, SPENT, NEXT, USED = range(7)
-"""Progress: stamp, lists, candidates, failed row, rows examined; two for ``any_drawing``."""
+STAMPS, LISTS, DRAWN = range(3)
+"""Counts of a diagram: stamp of the first event, lists, candidates."""
 
 
 @kernel
-def list_of(p, row, source, key, far, holds, held, slot, gaps, behind, diagram, count, stamp):
-    """Number of the list after position ``p`` at ``row``; equal to ``count`` when it is new.
-    ``source``: the list in which the row is a candidate, or -1.  Passing all of ``Shape`` costs
-    more than the work.
+def list_of(p, row, source, holds, held, own, behind, diagram):
+    """The list after position ``p`` at ``row``, -1 without room.  ``source``: the list in which the
+    row is a candidate, or -1.  ``own``: slot of ``p``; ``behind``: of its gap, or empty.  Passing
+    all of ``Shape`` costs more than the work.
     """
-    lists, known, ends, table = diagram.lists, diagram.known, diagram.ends, diagram.table
+    lists, known, table = diagram.lists, diagram.known, diagram.table
+    stamp = diagram.count[STAMPS]
     held0 = holds[p]
     held1 = holds[p + 1]
-    own = slot[p]
-    gap = gaps[p]
-    mixed = (np.uint64(key) << np.uint64(8)) ^ np.uint64(p + 1)
+    mixed = np.uint64(p + 1)
     since = np.int64(-1)
-    if gap >= 0:
-        since = behind[gap, row]
+    if behind.shape[0]:
+        since = behind[row]
         mixed = (mixed ^ np.uint64(since)) * np.uint64(0x9E3779B97F4A7C15)
     for i in range(held0, held1):
         s = held[i]
@@ -151,8 +155,8 @@ def list_of(p, row, source, key, far, holds, held, slot, gaps, behind, diagram, 
     at = np.int64(mixed >> np.uint64(20)) & mask
     while table[at, 0] == stamp:
         found = np.int64(table[at, 1])
-        same = lists[found, OF] == p and lists[found, KEY] == key
-        same = same and (since < 0 or behind[gap, lists[found, SINCE]] == since)
+        same = lists[found, OF] == p
+        same = same and (since < 0 or behind[lists[found, SINCE]] == since)
         if same:
             for i in range(held0, held1):
                 s = held[i]
@@ -161,27 +165,25 @@ def list_of(p, row, source, key, far, holds, held, slot, gaps, behind, diagram, 
                     break
         if same:
             lists[found, LOW] = min(row, lists[found, LOW])
-            lists[found, FAR] = max(far, lists[found, FAR])
             return found
         at = (at + 1) & mask
+    count = diagram.count[LISTS]
     if count == lists.shape[0]:
-        return count  # no room
+        return np.int64(-1)
+    diagram.count[LISTS] = count + 1
     table[at, 0] = stamp
     table[at, 1] = count
-    before = ends[p, TAIL]
     lists[count, OF] = p
-    lists[count, KEY] = key
-    lists[count, FAR] = far
     lists[count, LOW] = row
     lists[count, SINCE] = row
+    before = diagram.ends[p, TAIL]
     lists[count, AFTER] = -1
     lists[count, BEFORE] = before
-    lists[count, STAMP] = 0
     if before < 0:
-        ends[p, HEAD] = count
+        diagram.ends[p, HEAD] = count
     else:
         lists[before, AFTER] = count
-    ends[p, TAIL] = count
+    diagram.ends[p, TAIL] = count
     for i in range(held0, held1):
         s = held[i]
         known[count, s] = row if s == own else known[source, s]
@@ -189,40 +191,240 @@ def list_of(p, row, source, key, far, holds, held, slot, gaps, behind, diagram, 
 
 
 @kernel
-def fits(c0, c1, skip, known, y, q, shape, domain, image, floats, begin, end):
-    """Whether conditions ``c0 .. c1`` except ``skip`` hold for row ``y``; -1: not computable."""
-    depth = shape.keeps.shape[1]
+def reach_back(shape, domain, start, stop, latest):
+    """Per position the last row that can still lead to a match before ``stop``, or -1."""
+    for i in range(shape.order.shape[0] - 1, -1, -1):
+        p = shape.order[i]
+        limit = stop if shape.ends[p] >= 0 else np.int64(-1)
+        for e in range(shape.first[p], shape.first[p + 1]):
+            t = shape.target[e]
+            if t != p:
+                limit = max(limit, latest[t])
+        rows = domain.row[domain.place[p] : domain.place[p + 1]]
+        at = first_behind(rows, np.int64(0), limit - 1) - 1
+        found = rows[at] if at >= 0 and rows[at] > start else np.int64(-1)
+        for c in range(shape.asks[p], shape.asks[p + 1]):
+            if found >= 0 and domain.keyed[c] and shape.slots[shape.reads[c]] == shape.origin:
+                partners = domain.partner[domain.ranges[c, start, 0] : domain.ranges[c, start, 1]]
+                at = first_behind(partners, np.int64(0), found) - 1
+                found = partners[at] if at >= 0 and partners[at] > start else np.int64(-1)
+        latest[p] = found
+
+
+@kernel
+def draw(first, offsets, image, floats, shape, domain, task, diagram, entries, made, progress,
+         budget):  # fmt: skip
+    """Continue with the entries of first events; returns a code of ``search``.
+    ``made``: output, entry of each first event, or 0.
+    """
+    image, floats = machine.borrowed(image), machine.borrowed(floats)
+    shape, domain = machine.all_borrowed(shape), machine.all_borrowed(domain)
+    diagram, entries = machine.all_borrowed(diagram), machine.all_borrowed(entries)
+    starts, places, groups, stops = first.row, first.place, first.group, first.stop
+    progress[SPENT] = 0
+    for i in range(progress[NEXT], starts.shape[0]):
+        progress[NEXT] = i
+        if progress[SPENT] > budget:
+            return SLICE
+        start = starts[i]
+        p = places[i]
+        g = groups[i]
+        stop = window_end(domain.time, start, stops[g], task)
+        reach_back(shape, domain, start, stop, diagram.latest)
+        made[i] = 0
+        progress[SPENT] += 1
+        possible = shape.ends[p] >= 0
+        for e in range(shape.first[p], shape.first[p + 1]):
+            possible |= diagram.latest[shape.target[e]] >= 0
+        if not possible:
+            continue
+        status = _forward(
+            start, p, offsets[g], offsets[g + 1], image, floats, shape, domain, diagram, progress,
+            budget,
+        )  # fmt: skip
+        if status != DONE:
+            return status
+        if progress[USED] + diagram.count[DRAWN] + 1 > entries.row.shape[0]:
+            return OUTPUT_FULL
+        inner = _backward(stop, shape, domain, diagram, entries, progress)
+        last = shape.ends[p] >= 0
+        if shape.ends[p] > 0:
+            last = domain.behind[shape.ends[p] - 1, start] >= stop
+        if inner or last:
+            used = progress[USED]
+            add_entry(entries, used, start, p, 0, inner, p if last else -1)
+            made[i] = used
+            progress[USED] = used + 1
+    progress[NEXT] = starts.shape[0]
+    return DONE
+
+
+@kernel
+def _forward(start, place, begin, end, image, floats, shape, domain, diagram, progress, budget):
+    """Make the lists of a first event and their candidates; list 0 follows the event."""
+    made, lists, latest = diagram.made, diagram.lists, diagram.latest
+    rows, places, marks = diagram.rows, diagram.places, diagram.marks
     row_of = image[H_PATH] + ROW_ROW * image[H_STRIDE]
-    for c in range(c0, c1):
-        if c == skip:
-            continue
-        first = shape.reads[c]
-        x = np.int64(known[shape.slots[first]])
-        if domain.joined[c]:
-            low = domain.pairs[c, x]
-            high = domain.pairs[c, x + 1]
-            stop = high
-            while low < high:
-                middle = (low + high) // 2
-                if domain.partner[middle] < y:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low == stop or domain.partner[low] != y:
-                return 0
-            continue
-        for i in range(first, shape.reads[c + 1]):
-            s = shape.slots[i]
-            image[row_of + s] = known[s]
-        truth = ask(domain.spec[c], image, floats, depth, q, x, y, begin, end)
-        if truth <= 0:
-            return truth
-    return 1
+    none = domain.row[:0]
+    for q in range(diagram.ends.shape[0]):
+        diagram.ends[q, HEAD] = -1
+        diagram.ends[q, TAIL] = -1
+    diagram.count[STAMPS] += 1
+    diagram.count[LISTS] = 0
+    drawn = np.int64(0)
+    spent = progress[SPENT]
+    gap = shape.gap[place]
+    behind = domain.behind[gap] if gap >= 0 else none
+    list_of(
+        place, start, np.int64(-1), shape.holds, shape.held, shape.slot[place], behind, diagram
+    )  # fmt: skip
+    for i in range(shape.order.shape[0]):
+        p = shape.order[i]
+        e0 = shape.first[p]
+        e1 = shape.first[p + 1]
+        of = np.int64(diagram.ends[p, HEAD])
+        while of >= 0:
+            if spent > budget:
+                progress[SPENT] = spent
+                return SLICE
+            known = diagram.known[of]
+            low = np.int64(lists[of, LOW])
+            since = lists[of, SINCE]
+            if shape.origin >= 0:
+                known[shape.origin] = start
+            number = np.int64(0)
+            highest = low
+            for e in range(e0, e1):
+                t = shape.target[e]
+                limit = latest[t]
+                if shape.absence[e] >= 0:
+                    limit = min(limit, domain.behind[shape.absence[e], since])
+                # rows of the position, or partners if they are fewer
+                found = domain.row[domain.place[t] : domain.place[t + 1]]
+                at = first_behind(found, np.int64(0), low)
+                stop_at = first_behind(found, at, limit)
+                chosen = np.int64(-1)
+                for c in range(shape.asks[t], shape.asks[t + 1]):
+                    if domain.keyed[c] and at < stop_at:
+                        x = known[shape.slots[shape.reads[c]]]
+                        some = domain.partner[domain.ranges[c, x, 0] : domain.ranges[c, x, 1]]
+                        some_at = first_behind(some, np.int64(0), low)
+                        some_stop = first_behind(some, some_at, limit)
+                        if some_stop - some_at < stop_at - at:
+                            chosen = c
+                            found = some
+                            at = some_at
+                            stop_at = some_stop
+                number = stop_at - at
+                spent += number + 1
+                for j in range(number):
+                    rows[j] = found[at + j]
+                for c in range(shape.asks[t], shape.asks[t + 1]):
+                    if c == chosen or number == 0:
+                        continue
+                    for s in shape.slots[shape.reads[c] : shape.reads[c + 1]]:
+                        image[row_of + s] = known[s]
+                    x = np.int64(known[shape.slots[shape.reads[c]]])
+                    number = filter_rows(
+                        domain.spec[c], image, floats, known.shape[0], t, x, rows, number, begin,
+                        end,
+                    )  # fmt: skip
+                    if number < 0:
+                        progress[FAILED] = -1 - number
+                        return OVERFLOW
+                if e1 > e0 + 1:
+                    for j in range(number):
+                        marks[rows[j]] = t
+                        highest = max(highest, rows[j])
+            if e1 > e0 + 1:  # the rows of several positions in order
+                number = np.int64(0)
+                for y in range(low + 1, highest + 1):
+                    if marks[y]:
+                        rows[number] = y
+                        places[number] = marks[y]
+                        marks[y] = 0
+                        number += 1
+            if drawn + number > made.shape[0]:
+                return OUTPUT_FULL
+            lists[of, BEGIN] = drawn
+            lists[of, END] = drawn + number
+            shared = np.int64(-1)
+            for j in range(number):
+                y = rows[j]
+                t = np.int64(places[j]) if e1 > e0 + 1 else shape.target[e0]
+                gap = shape.gap[t]
+                onward = np.int64(-1)
+                if shape.first[t + 1] > shape.first[t]:
+                    alike = gap < 0 and shape.slot[t] < 0
+                    if t == p and alike:
+                        onward = of
+                    elif alike and e1 == e0 + 1 and shared >= 0:
+                        onward = shared
+                    else:
+                        behind = domain.behind[gap] if gap >= 0 else none
+                        onward = list_of(
+                            t, y, of, shape.holds, shape.held, shape.slot[t], behind, diagram
+                        )  # fmt: skip
+                        if onward < 0:
+                            return OUTPUT_FULL
+                        shared = onward
+                made[drawn, ROW] = y
+                made[drawn, PLACE] = t
+                made[drawn, ONWARD] = onward
+                drawn += 1
+            of = np.int64(lists[of, AFTER])
+    diagram.count[DRAWN] = drawn
+    progress[SPENT] = spent
+    return DONE
+
+
+@kernel
+def _backward(stop, shape, domain, diagram, entries, progress):
+    """Write the entries of a first event's candidates; the first of list 0, which comes last."""
+    made, lists = diagram.made, diagram.lists
+    used = progress[USED]
+    head = np.int64(0)
+    for i in range(shape.order.shape[0] - 1, -1, -1):
+        of = np.int64(diagram.ends[shape.order[i], TAIL])
+        while of >= 0:
+            head = np.int64(0)
+            before = np.int64(-1)
+            at = np.int64(0)
+            for d in range(np.int64(lists[of, END]) - 1, np.int64(lists[of, BEGIN]) - 1, -1):
+                y = np.int64(made[d, ROW])
+                t = np.int64(made[d, PLACE])
+                onward = np.int64(made[d, ONWARD])
+                inner = np.int64(0)
+                if onward == of:
+                    inner = head
+                elif onward >= 0:
+                    beyond = np.int64(lists[onward, END])
+                    if onward != before:
+                        at = beyond
+                        before = onward
+                    at = candidate_behind(made, np.int64(lists[onward, BEGIN]), at, y)
+                    if at < beyond:
+                        inner = np.int64(made[at, ENTRY])
+                last = shape.ends[t] >= 0
+                if shape.ends[t] > 0:
+                    last = domain.behind[shape.ends[t] - 1, y] >= stop
+                if inner or last:
+                    add_entry(entries, used, y, t, head, inner, t if last else -1)
+                    head = used
+                    used += 1
+                made[d, ENTRY] = head
+            of = np.int64(lists[of, BEFORE])
+    progress[USED] = used
+    return head
 
 
 @kernel
 def candidate_behind(made, low, high, row):
-    """First of the candidates ``low .. high`` of a list that comes after a row."""
+    """First of the candidates ``low .. high`` of a list after a row, seen from the end."""
+    while high > low and high - low <= 16 and made[high - 1, ROW] > row:
+        high -= 1
+    if high - low <= 16:
+        return high
     while low < high:
         middle = (low + high) // 2
         if made[middle, ROW] > row:
@@ -232,422 +434,131 @@ def candidate_behind(made, low, high, row):
     return low
 
 
-@kernel
-def reach_back(shape, domain, start, stop, last):
-    """Per position the last row that can still lead to a match before ``stop``, or -1."""
-    for i in range(shape.order.shape[0] - 1, -1, -1):
-        p = shape.order[i]
-        limit = stop if shape.ends[p] >= 0 else np.int64(-1)
-        for e in range(shape.first[p], shape.first[p + 1]):
-            t = shape.target[e]
-            if t != p:
-                limit = max(limit, last[t])
-        rows = domain.row[domain.place[p] : domain.place[p + 1]]
-        at = first_behind(rows, np.int64(0), limit - 1) - 1
-        found = rows[at] if at >= 0 and rows[at] > start else np.int64(-1)
-        for c in range(shape.later[p], shape.asks[p + 1]):
-            if found >= 0 and domain.joined[c]:
-                rows_of_it = domain.partner[domain.pairs[c, start] : domain.pairs[c, start + 1]]
-                at = first_behind(rows_of_it, np.int64(0), found) - 1
-                found = np.int64(rows_of_it[at]) if at >= 0 else np.int64(-1)
-        last[p] = found
+class JoinedSource(Source):
+    """Lists where conditions compare events."""
 
+    _bytes_an_entry = 160
 
-@kernel
-def draw(block, own, offsets, image, floats, shape, domain, task, diagram, progress, budget):
-    """Build the lists of a block; returns a code as ``ALL``, and only ALL is usable."""
-    image, floats = machine.borrowed(image), machine.borrowed(floats)
-    shape, domain = machine.all_borrowed(shape), machine.all_borrowed(domain)
-    diagram, block = machine.all_borrowed(diagram), machine.all_borrowed(block)
-    words, time = domain.words, domain.time
-    one = np.uint64(1)
-    made, lists_of, ends = diagram.made, diagram.lists, diagram.ends
-    holds, held, slot, gaps, behind = shape.holds, shape.held, shape.slot, shape.gap, domain.behind
-    until = block.until
-    positions = ends.shape[0]
-    for q in range(positions):
-        ends[q, HEAD] = -1
-        ends[q, TAIL] = -1
-    progress[STAMPS] += 1
-    stamp = progress[STAMPS]
-    lists = np.int64(0)
-    drawn = np.int64(0)
-    spent = np.int64(0)
-    for k in range(block.row.shape[0]):
-        start = block.row[k]
-        g = block.group[k]
-        p = block.place[k]
-        stop = window_end(time, start, domain.stop[g], horizon_of(time, start, task))
-        block.stop[k] = stop
-        spent += 1
-        reach_back(shape, domain, start, stop, block.last[k])
-        together = not own and k > 0 and block.group[k - 1] == g
-        for q in range(positions):
-            until[k, q] = max(block.last[k, q], until[k - 1, q] if together else np.int64(-1))
-        possible = shape.ends[p] >= 0
-        for e in range(shape.first[p], shape.first[p + 1]):
-            possible |= block.last[k, shape.target[e]] >= 0
-        block.root[k] = -1
-        if possible:
-            root = list_of(
-                p, start, np.int64(-1), k if own else g, k, holds, held, slot, gaps, behind,
-                diagram, lists, stamp,
-            )  # fmt: skip
-            if root == lists:
-                if lists == lists_of.shape[0]:
-                    return SOME
-                lists += 1
-            block.root[k] = root
-    # forward: candidates
-    for i in range(shape.order.shape[0]):
-        p = shape.order[i]
-        e0 = shape.first[p]
-        e1 = shape.first[p + 1]
-        of = np.int64(ends[p, HEAD])
-        while of >= 0:
-            if spent > budget:
-                progress[SPENT] = spent
-                return LONG
-            known = diagram.known[of]
-            low = np.int64(lists_of[of, LOW])
-            since = lists_of[of, SINCE]
-            key = np.int64(lists_of[of, KEY])
-            far = np.int64(lists_of[of, FAR])
-            g = block.group[far]
-            if own and shape.origin >= 0:
-                known[shape.origin] = block.row[key]
-            lists_of[of, BEGIN] = drawn
-            wanted = np.uint64(0)
-            limit = np.int64(-1)
-            for e in range(e0, e1):
-                latest = until[far, shape.target[e]]
-                if latest > low:
-                    wanted |= one << np.uint64(shape.target[e] - 1)
-                    limit = max(limit, latest)
-            # source of the next rows: partners, the rows of one position, or all
-            chosen = np.int64(-1)
-            at = low + 1
-            stop_at = limit + 1
-            if e1 == e0 + 1 and wanted:
-                t = shape.target[e0]
-                lo = domain.place[t]
-                rows = domain.row[lo : domain.place[t + 1]]
-                at = first_behind(rows, np.int64(0), low)
-                stop_at = first_behind(rows, at, limit)
-                for c in range(shape.asks[t], shape.asks[t + 1] if own else shape.later[t]):
-                    if not domain.joined[c]:
-                        continue
-                    x = known[shape.slots[shape.reads[c]]]
-                    first = domain.pairs[c, x]
-                    size = domain.pairs[c, x + 1] - first
-                    if size < stop_at - at:
-                        chosen = c
-                        at = first
-                        stop_at = first + size
-                if chosen < 0:
-                    at += lo
-                    stop_at += lo
-            latest_start = far  # last first event before the candidates
-            if not own and at < stop_at:
-                latest_start = min(far, first_behind(block.row, np.int64(0), low) - 1)
-            shared = np.int64(-1)
-            while at < stop_at:
-                if e1 > e0 + 1:
-                    y = at
-                elif chosen >= 0:
-                    y = np.int64(domain.partner[at])
-                else:
-                    y = domain.row[at]
-                at += 1
-                spent += 1
-                if y <= low:
-                    continue
-                if y > limit:
-                    break
-                word = words[y] & wanted
-                if word == 0:
-                    continue
-                e = e0
-                while word >> np.uint64(shape.target[e] - 1) & one == 0:
-                    e += 1
-                t = shape.target[e]
-                while latest_start < far and block.row[latest_start + 1] < y:
-                    latest_start += 1
-                if y > until[latest_start, t]:
-                    continue
-                if shape.absence[e] >= 0 and y > domain.behind[shape.absence[e], since]:
-                    continue
-                c1 = shape.asks[t + 1] if own else shape.later[t]
-                if c1 - shape.asks[t] > (chosen >= 0):  # avoid an expensive call
-                    truth = fits(
-                        shape.asks[t], c1, chosen, known, y, t, shape, domain, image, floats,
-                        offsets[g], offsets[g + 1],
-                    )  # fmt: skip
-                    if truth < 0:
-                        progress[FAILED] = y
-                        return CANNOT
-                    if truth == 0:
-                        continue
-                if drawn == made.shape[0]:
-                    return SOME
-                onward = np.int64(-1)
-                if shape.first[t + 1] > shape.first[t]:
-                    mine = shape.slot[t]
-                    alike = shape.gap[t] < 0 and (mine < 0 or not shape.keeps[t, mine])
-                    if t == p and alike:
-                        onward = of
-                    elif alike and e1 == e0 + 1 and shared >= 0:
-                        onward = shared
-                        lists_of[onward, FAR] = max(lists_of[onward, FAR], latest_start)
-                    else:
-                        onward = list_of(
-                            t, y, of, key, latest_start, holds, held, slot, gaps, behind, diagram,
-                            lists, stamp,
-                        )  # fmt: skip
-                        if onward == lists:
-                            if lists == lists_of.shape[0]:
-                                return SOME
-                            lists += 1
-                        shared = onward
-                made[drawn, ROW] = y
-                made[drawn, PLACE] = t
-                made[drawn, ONWARD] = onward
-                drawn += 1
-            lists_of[of, END] = drawn
-            of = np.int64(lists_of[of, AFTER])
-    # backward: child list of each candidate, and where its matches end
-    for i in range(shape.order.shape[0] - 1, -1, -1):
-        of = np.int64(ends[shape.order[i], TAIL])
-        while of >= 0:
-            stop = block.stop[lists_of[of, FAR]]
-            begin = np.int64(lists_of[of, BEGIN])
-            end = np.int64(lists_of[of, END])
-            nearest = NOWHERE_NEAR
-            before = np.int64(-1)
-            at = np.int64(0)
-            for d in range(end - 1, begin - 1, -1):
-                y = np.int64(made[d, ROW])
-                t = np.int64(made[d, PLACE])
-                onward = np.int64(made[d, ONWARD])
-                child = np.int64(-1)
-                if onward == of:
-                    if d + 1 < end:
-                        child = np.int64(d + 1)
-                elif onward >= 0:
-                    first = np.int64(lists_of[onward, BEGIN])
-                    beyond = np.int64(lists_of[onward, END])
-                    if onward != before:
-                        at = beyond
-                        before = onward
-                    if lists_of[onward, LOW] == y:  # all its candidates come after `y`
-                        at = first
-                    elif at - first > 16:
-                        at = candidate_behind(made, first, at, y)
-                    else:
-                        while at > first and made[at - 1, ROW] > y:
-                            at -= 1
-                    if at < beyond:
-                        child = at
-                last = shape.ends[t] >= 0
-                if shape.ends[t] > 0:
-                    last = domain.behind[shape.ends[t] - 1, y] >= stop
-                ending = NOWHERE_NEAR
-                if last:
-                    ending = np.int32(y)
-                elif child >= 0:
-                    ending = made[child, NEAREST]
-                nearest = min(nearest, ending)
-                made[d, CHILD] = child
-                made[d, LAST] = last
-                made[d, ENDS] = ending
-                made[d, NEAREST] = nearest
-            of = np.int64(lists_of[of, BEFORE])
-    progress[LISTS] = lists
-    progress[DRAWN] = drawn
-    progress[SPENT] = spent
-    return ALL
+    def __init__(
+        self,
+        shape: Shape,
+        domain: Domain,
+        image: IntArray,
+        offsets: IntArray,
+        task: Task,
+        first: FirstEvents,
+        places: IntArray,
+        context: Context,
+    ) -> None:
+        super().__init__(first, _tables(len(shape.gap)), None, context)
+        self._shape = shape
+        self._domain = domain
+        self._image = image
+        self._offsets = offsets
+        self._task = task
+        self._starts = Starts(first.rows, places, first.groups, first.stop)
+        self._slots = max(int(shape.slots.max(initial=-1)) + 1, 1)
+        self._diagram: Diagram
 
-
-Words = npt.NDArray[np.uint64]
-Check = Callable[[], None] | None
-
-PART_TESTS, PARTS_MAX = 1_000_000, 1 << 10
-"""Pairs to test that make a part, and most parts per condition."""
-ROUNDS = 2
-_COMPARED = {m.LT_F: "f", m.LE_F: "f", m.EQ_F: "f", m.LT_I: "i", m.LE_I: "i", m.EQ_I: "i"}
-
-
-class JoinPlan:
-    def __init__(self, plan: ConditionPlan, pairing: Pairing, memory_bytes: int) -> None:
-        self.pairing = pairing
-        self.pairs_max = memory_bytes // 16
-        self.spec = _specs(plan, pairing)
-        self.positions = len(plan.names)
-        arrays, sets = plan.builder.arrays(), plan.builder.sets
-        slots = {frozenset({plan.names[p]}): s for s, p in enumerate(pairing.places)}
-
-        def of(name: str) -> IntArray:
-            chosen = [(sets[i], steps) for i, steps in arrays[name].tolist()]
-            known = [slots.get(c, -1) if c is not None and not s else -1 for c, s in chosen]
-            return np.array(known, np.int64)
-
-        # slot of each tracker of the image
-        self.last, self.first = of("last_slot"), of("first_slot")
-
-
-class PairedRows:
-    """Rows of one buffer and their pairs; clears bits in the words of ``prepared``.
-    ``image``: holds a path with bound slots.  ``group``: partition of each row, or None.
-    ``before``, ``after``: rows of each position before and after narrowing.  ``failed``: a
-    condition could not be computed for some pair.
-    """
-
-    def __init__(self, plan: JoinPlan, prepared: PreparedRows, rows: Rows, task: Task) -> None:
-        self.plan = plan
-        self.rows, self.task = rows, task
-        self.words, self.absent = prepared.words, prepared.absent
-        count, conditions = len(self.words), len(plan.spec)
-        self.offsets = np.append(rows.begin, rows.end[-1:])
-        single = len(self.offsets) <= 2
-        self.group = None if single else np.repeat(np.arange(len(rows.end)), np.diff(self.offsets))
-        self.image = with_path(prepared.image, len(plan.pairing.places) + 2)
-        partners.know(self.image, plan.last, plan.first)
-        none = np.zeros(0, np.int64)
-        self.domain = Domain(
-            self.words, rows.time, none, none, none, np.zeros((0, count), np.int64),
-            np.zeros(conditions, np.bool_), np.empty((conditions, count + 1), np.int64),
-            np.zeros(0, np.int32), plan.spec,
+    def _make_room(self, size: int) -> Entries:
+        positions, count = len(self._shape.gap), self._domain.behind.shape[1]
+        self._diagram = Diagram(
+            np.empty((size, 4), np.int32), np.empty((size, 7), np.int32),
+            np.empty((size, self._slots), np.int32), np.empty((positions, 2), np.int32),
+            np.zeros((1 << (2 * size - 1).bit_length(), 2), np.int32),
+            np.empty(positions, np.int64), np.zeros(3, np.int64), np.empty(count, np.int64),
+            np.empty(count, np.int32), np.zeros(count, np.int32),
         )  # fmt: skip
-        self.tested = self.pairs = 0
-        self.before: dict[int, int] = {}
-        self.after: dict[int, int] = {}
-        self.failed = False
-        asked = plan.pairing.asked
-        self._single = [c for c, one in enumerate(asked) if len(one.slots) == 1]
-        self.place_rows()
+        return room_for(size)
 
-    def place_rows(self) -> None:
-        place = np.zeros(self.plan.positions + 1, np.int64)
-        row = np.empty(len(self.words), np.int64)
-        while not partners.rows_by_place(self.words, place, row):
-            row = np.empty(int(place[-1]), np.int64)
-        self.domain = self.domain._replace(place=place, row=row)
+    def _build(self, entries: Entries, made: IntArray, progress: IntArray, budget: int) -> int:
+        image = self._image
+        status: int = draw(
+            self._starts, self._offsets, image, image.view(np.float64), self._shape, self._domain,
+            self._task, self._diagram, entries, made, progress, budget,
+        )  # fmt: skip
+        if status == OVERFLOW:
+            raise self._context.not_computable(int(progress[FAILED]))
+        return status
 
-    def rows_of(self, p: int) -> IntArray:
-        place = self.domain.place
-        return self.domain.row[place[p] : place[p + 1]]
 
-    def groups_of(self, rows: IntArray) -> IntArray:
-        return np.zeros(len(rows), np.int64) if self.group is None else self.group[rows]
+def _tables(positions: int) -> Tables:
+    """Tables with positions as states: one labeling each."""
+    each, none = np.arange(positions, dtype=np.int64), np.zeros(positions, np.int64)
+    return Tables(none, none, none, none, each, each, each, none, each, each, none)
 
-    @property
-    def counts(self) -> IntArray:
-        return np.diff(self.domain.place)
 
-    def shares(self, sampled: npt.NDArray[np.float64], within: float) -> npt.NDArray[np.float64]:
-        """Selectivities among rows with partners; ``sampled``: where pairs were not made."""
-        counts, found = self.counts, sampled.copy()
-        for c in np.flatnonzero(self.domain.joined):
-            one, first = self.plan.pairing.asked[c], self.domain.pairs[c]
-            asked = counts[self.plan.pairing.places[one.slots[0]]] * counts[one.place] * within
-            found[c] = min(1.0, (first[-1] - first[0]) / max(1.0, asked))
-        return found
+class JoinedSearch:
+    """Finds matches where conditions compare events; ``why``: as in ``OneEventSearch``."""
 
-    def _asking(self, c: int) -> Asking:
-        pairing, one = self.plan.pairing, self.plan.pairing.asked[c]
-        left = self.rows_of(pairing.places[one.slots[0]])
-        return Asking(
-            one, self.plan.spec[c], len(pairing.places), left, self.groups_of(left),
-            self.rows_of(one.place), self.image, self.offsets, self.rows, self.task,
+    def __init__(
+        self, automaton: Automaton, plan: ConditionPlan, pairing: Pairing, context: Context
+    ) -> None:
+        self._plan = plan
+        self._pairing = pairing
+        self._context = context
+        self._follow = [[e.target for e in es if e.target != ACCEPT] for es in automaton.edges]
+        self._longest = automaton.length_max
+        self.why = ""
+
+    @lazy
+    def _specs(self) -> IntArray:
+        return specs_of(self._plan, self._pairing)
+
+    def open(self, prepared: PreparedRows, groups: Groups, task: Task) -> Source | None:
+        """As ``OneEventSearch.open``."""
+        self.why = ""
+        pairing, words = self._pairing, prepared.words
+        shape = pairing.shape
+        assert shape is not None
+        if not pairing.plain and len(words) and int(np.bitwise_count(words).max()) > 1:
+            self.why = "events can stand for several variables of a pattern of varying length"
+            return None
+        positions = range(1, len(self._follow))
+        rows = [np.flatnonzero(words & np.uint64(1 << (p - 1))) for p in positions]
+        rows.insert(0, np.zeros(0, np.int64))
+        places = np.full(len(words), -1, np.int32)
+        for p in self._follow[0]:
+            places[rows[p]] = p
+        entry = np.arange(len(rows), dtype=np.int64)
+        one_row = self._longest == 1 and not (shape.ends > 0).any()
+        first = take_first_events(places, entry, groups, task, alone=bool(one_row))
+        first = first.in_order(groups)
+        image = with_path(prepared.image, len(pairing.places) + 2)
+        know(image, *trackers_of(self._plan, pairing))
+        domain = self._domain(rows, image, prepared, groups.time)
+        return JoinedSource(
+            shape, domain, image, groups.offsets, task, first,
+            places[first.rows].astype(np.int64), self._context,
         )  # fmt: skip
 
-    def sample(self) -> npt.NDArray[np.float64]:
-        """Estimated selectivity of each condition; 1 where a sampled pair cannot be computed."""
-        shares = np.ones(len(self.plan.spec))
-        for c in self._single:
-            shares[c] = self._asking(c).share()
-        return shares
-
-    def join(self, within: float, threads: int, check: Check, busy: Busy) -> None:
-        """Compute all pairs; ``within``: fraction of a position's rows in a window."""
-        asked: dict[int, list[Asking]] = {}
-        for c in self._single:
-            asking = self._asking(c).by_keys()
-            tests = len(asking.left) * len(asking.right) * within if threads > 1 else 0
-            asked[c] = list(asking.parts(int(min(1 + tests // PART_TESTS, PARTS_MAX))))
-        most = self.plan.pairs_max
-
-        def task(part: Asking) -> PartTask[Pairs | None]:
-            return lambda check: Done([part.pairs(most, check)])
-
-        each = chain(*asked.values())
-        found: Iterator[Pairs | None]
-        if any(len(parts) > 1 for parts in asked.values()):
-            found = in_order(map(task, each), threads, check, busy)
-        else:
-            found = (part.pairs(most - self.pairs, check) for part in each)
-        blocks: list[npt.NDArray[np.int32]] = []
-        try:
-            for c, parts in asked.items():
-                made = [one for one in islice(found, len(parts)) if one is not None]
-                pairs = sum(len(one.partner) for one in made)
-                if len(made) < len(parts) or pairs > most - self.pairs:
-                    continue  # evaluated again where needed
-                counts = np.concatenate([one.counts for one in made])
-                left = self.rows_of(self.plan.pairing.places[parts[0].one.slots[0]])
-                partners.first_of_rows(left, counts, self.pairs, self.domain.pairs[c])
-                self.domain.joined[c] = True
-                self.tested += sum(one.tested for one in made)
-                self.pairs += pairs
-                blocks += [one.partner for one in made]
-        except CannotAsk:
-            self.failed = True
-        if blocks:
-            self.domain = self.domain._replace(partner=np.concatenate(blocks))
-
-    def narrow(self, prune: Callable[[Words], None]) -> None:
-        pairing, task, rows = self.plan.pairing, self.task, self.rows
-        places = sorted({a.place for a in pairing.asked} | set(pairing.places))
-        of = {p: self.rows_of(p) for p in places}
-        self.before = {p: len(r) for p, r in of.items()}
-        mark = np.zeros(len(self.words), np.uint8)
-        usable = np.maximum(rows.end - task.lookahead, rows.begin)
-        known = np.full(len(usable), task.now, np.int64)
-        there = usable < rows.end
-        known[there] = rows.time[usable[there]]
-        for _ in range(ROUNDS):
-            cleared = 0
-            for c in np.flatnonzero(self.domain.joined):
-                one = pairing.asked[c]
-                p = pairing.places[one.slots[0]]
-                cleared += partners.narrow(
-                    self.words, p, one.place, (p, one.place) in pairing.always, of[p],
-                    self.groups_of(of[p]), self.domain.pairs[c], self.domain.partner,
-                    of[one.place], known, rows.time, task, mark,
-                )  # fmt: skip
-            if not cleared:
-                break
-            prune(self.words)
-        self.place_rows()
-        self.after = {p: int(self.counts[p]) for p in places}
+    def _domain(
+        self, rows: list[IntArray], image: IntArray, prepared: PreparedRows, time: IntArray
+    ) -> Domain:
+        asked, specs, count = self._pairing.asked, self._specs, len(prepared.words)
+        keyed = np.array([is_equality(spec) for spec in specs], np.bool_)
+        ranges = np.empty((len(asked), count, 2), np.int32)
+        partners = [rows[0]]
+        used = 0
+        for c in np.flatnonzero(keyed):
+            left = rows[self._pairing.places[asked[c].slots[0]]]
+            found, partner = partners_of(specs[c], image, left, rows[asked[c].place])
+            ranges[c, left] = found + used
+            partners.append(partner)
+            used += len(partner)
+        sizes = [0, *map(len, rows)]
+        return Domain(
+            time, np.cumsum(sizes), np.concatenate(rows),
+            _behind(prepared.absent, self._pairing.masks), specs, keyed, ranges,
+            np.concatenate(partners),
+        )  # fmt: skip
 
 
-def _specs(plan: ConditionPlan, pairing: Pairing) -> IntArray:
-    arrays = plan.builder.arrays()
-    found = np.zeros((len(pairing.asked), 7), np.int64)
-    for spec, one in zip(found, pairing.asked, strict=True):
-        spec[partners.KIND], spec[partners.NUMBER] = partners.PROGRAM, one.number
-        begin, end = arrays["begin"][one.number : one.number + 2]
-        code = arrays["code"][begin:end].tolist()
-        negated = code[-1][0] == m.NOT
-        code = code[:-1] if negated else code
-        if len(code) != 3 or len(one.slots) != 1 or code[2][0] not in _COMPARED or code[2][2]:
-            continue
-        load = m.LOAD_F if _COMPARED[code[2][0]] == "f" else m.LOAD_I
-        (a, left, where, shift), (b, right, other, moved) = code[:2]
-        if a != load or b != load or shift or moved or (where < 0) == (other < 0):
-            continue
-        turned = where < 0
-        x, y = (right, left) if turned else (left, right)
-        spec[:] = (partners.COMPARE, one.number, code[2][0], x, y, turned, negated)
+def _behind(absent: IntArray, masks: tuple[int, ...]) -> IntArray:
+    """For each absence and row, the first later row that violates the absence."""
+    count = len(absent)
+    found = np.full((len(masks), count), count, np.int64)
+    for i, mask in enumerate(masks):
+        hit = np.where(absent & mask, np.arange(count), count)[::-1]
+        found[i, :-1] = np.minimum.accumulate(hit)[::-1][1:]
     return found

@@ -1,20 +1,17 @@
-"""Continuation lists: for each automaton state, the rows that it can consume on the way to a match.
+"""The diagram of the matches of first events, for conditions on single events.
 
-One backward pass over a partition builds them, with the earliest time at which a match through each
-entry can end; rows that lead nowhere are in no list.  All lists share one array of entries, linked
-by 32-bit index; 0 ends every list.  Entries are made from the last row to the first::
+A match is a path through *entries*.  The entries of one list are the rows that can come next in one
+state of the pattern; they are linked by 32-bit index, and 0 ends every list::
 
-    entry       transition   reach     following  smaller       child         final
-    row r       which move   earliest  next entry next entry    list of the   state in which
-                             end       of the     that reaches  state after   a match ends with
-                                       list       an earlier    it            this row, or -1
-                                                  end
+    entry       transition   following    child              final           count
+    row r       which move   next entry   list of the state  state in which  matches that take this
+                             of the list  after the move     a match ends    entry or a later one of
+                                                             here, or -1     its list
 
-A row that violates an absence ``[^X]`` can change a state; the list then has an entry with
-transition ``PASS`` whose child is the list that continues it.  Without absences, the ends of one
-transition do not decrease along a list, so following ``smaller`` to the next entry within the
-horizon examines at most as many entries as the state has transitions.  Whether a state can continue
-is recorded by its list and its end, never by a sentinel time: events may have any tick.
+Only rows that lead to a match have entries.  Entries are made from the last row of a window to the
+first, so matches are counted as the lists are built, without enumerating them; counts are exact
+below 2^63 and saturate at ``MANY``.  First events whose windows end at the same row share lists;
+without a window these are all of a partition.
 
 The states are those of a deterministic automaton over sets of labelings (a subset construction),
 built lazily.  The continuations of a set of events depend only on the positions that its labelings
@@ -29,87 +26,108 @@ entry.  The effect of a row depends on its *class*::
 The first position of a state at which the match may end belongs to the labeling that the pattern
 prefers.  Beyond ``STATES_MAX``, ``CLASSES_MAX`` or ``MOVES_MAX`` ``TooManyStates`` is raised.
 
-Matches that begin at a row are counted without enumerating them, as paths through the lists after
-it.  ``tail[e]`` is the number of matches that continue with entry ``e`` or a later entry of its
-list.  Without a window one backward pass serves all starts; with one, each start costs the entries
-in its window.  Counts are exact below 2^63 and saturate at ``MANY``.
-
-A resumable depth-first walk enumerates the matches in batches.  ``path[d]`` is the entry of the
-set's row ``d``; ``cursor[d]`` the entry to examine next after it.  ``at``: the start, the number of
-rows of the set, and whether the set is a match not yet output.  Each set is output once; sets of
-one start are in lexicographic order of their rows.  Every row that is added belongs to a match, so
-the work is linear in the output.
+``Source`` builds the lists of a buffer's first events in pieces, which reuse their arrays, so that
+memory does not depend on the number of first events or matches.
 """
 
 # mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...core.native import kernel
+from ...errors import ResourceLimit, SqlError
 from .automaton import ACCEPT, ANCHOR_END, ANCHOR_START, Automaton
-from .search import (
-    DONE,
-    LATEST,
-    MATCHES,
-    OUTPUT_FULL,
-    RUNS,
-    begin_match,
-    has_room,
-    horizon_of,
-    within,
-)
+from .columns import take_ranges
+from .search import DONE, LATEST, OUTPUT_FULL, SLICE, Task, horizon_of, overflow
+
+if TYPE_CHECKING:
+    from .buffers import PreparedRows
+    from .matcher import Groups
 
 IntArray = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Check = Callable[[], None] | None
 
-PASS = -1
-EARLIEST = np.int64(-(2**63))
-"""The least tick; the reach of an entry that every horizon includes."""
-BYTES_AN_ENTRY = 40
+MANY = np.uint64(1 << 63)
+ENTRIES_FIRST, ENTRIES_MAX = 1 << 13, 1 << 17
+"""Room for entries at first, and at most unless one first event needs more (the CPU cache)."""
+SLICE_STEPS = 4_000_000
+"""Rows examined between two cancellation checks."""
+NEXT, USED, SPENT, FAILED = range(4)
+"""Progress of a build: next first event, entries used, rows examined, row without a result."""
 
 
-class ListEntries(NamedTuple):
+class Entries(NamedTuple):
     row: IntArray
-    reach: IntArray
+    count: npt.NDArray[np.uint64]
     transition: npt.NDArray[np.int32]
     following: npt.NDArray[np.int32]
-    smaller: npt.NDArray[np.int32]
     child: npt.NDArray[np.int32]
     final: npt.NDArray[np.int32]
 
 
-class Scratch(NamedTuple):
-    """Per state: head of its list, earliest end, state in which it ends; and their new values."""
-
-    head: IntArray
-    reach: IntArray
-    end: IntArray
-    fresh: IntArray
-
-
-def room_for(entries: int, states: int) -> tuple[ListEntries, Scratch]:
+def room_for(entries: int) -> Entries:
     n = entries + 1
-    words = [np.empty(n, np.int64) for _ in range(2)]
-    numbers = [np.empty(n, np.int32) for _ in range(5)]
-    made = ListEntries(words[0], words[1], *numbers)
-    made.row[0] = LATEST
-    made.reach[0] = EARLIEST  # sentinel: every search for an early end stops here
-    made.transition[0] = 0
-    made.following[0] = made.smaller[0] = made.child[0] = 0
-    made.final[0] = -1
-    head, reach, end = (np.empty(states, np.int64) for _ in range(3))
-    return made, Scratch(head, reach, end, np.empty((states, 3), np.int64))
+    numbers = [np.empty(n, np.int32) for _ in range(4)]
+    made = Entries(np.empty(n, np.int64), np.empty(n, np.uint64), *numbers)
+    made.count[0] = 0
+    return made
+
+
+@kernel
+def plus(a, b):
+    """Saturating sum of two counts, each at most ``MANY``."""
+    return min(a + b, MANY) if a < MANY and b < MANY else MANY
+
+
+@kernel
+def through(e, entries):
+    """Number of matches that take entry ``e`` next."""
+    inner = entries.count[entries.child[e]]
+    return plus(inner, np.uint64(1)) if entries.final[e] >= 0 else inner
+
+
+@kernel
+def add_entry(entries, used, row, transition, following, child, final):
+    entries.row[used] = row
+    entries.transition[used] = transition
+    entries.following[used] = following
+    entries.child[used] = child
+    entries.final[used] = final
+    entries.count[used] = plus(through(used, entries), entries.count[following])
+
+
+@kernel
+def first_behind(rows, low, row):
+    """Binary search in ascending rows, from ``low`` on: first entry after ``row``."""
+    high = rows.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        if rows[middle] > row:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@kernel
+def window_end(time, start, stop, task):
+    """First row from ``start`` on that lies beyond the window of a match that begins there."""
+    return start + first_behind(time[start:stop], np.int64(0), horizon_of(time, start, task))
 
 
 @kernel
 def decide(classes, entry, offsets, position, time, task, to_end, alone, begin, stop):
     """Advance each group past the starts with complete windows: ``begin .. position`` may start
     matches in ``begin .. stop``.  ``to_end``: a window that reaches the last row waits for another
-    row.
+    row.  ``alone``: matches have one row.
     """
     for g in range(offsets.shape[0] - 1):
         end = offsets[g + 1]
@@ -141,127 +159,82 @@ def decide(classes, entry, offsets, position, time, task, to_end, alone, begin, 
 
 
 @kernel
-def build_list(low, high, decided, group, classes, tables, time, ticks, entries, scratch, used,
-               starts, groups, found):  # fmt: skip
-    """Build the lists of rows ``low .. high``, and entries for the starts before ``decided``;
-    appends after ``used`` and ``found`` and returns their new values.  ``ticks``: the window, or
-    -1.
+def build(starts, groups, stops, order, classes, tables, time, task, states, entries, made,
+          progress, budget):  # fmt: skip
+    """Continue building the lists of first events; returns a code of ``search``.
+    ``order``: rows that can continue a match, ascending.  ``states``: scratch, per state the head
+    of its list and the state in which a match ends, and their new values.  ``made``: output, entry
+    of each first event, or 0.
     """
-    row, reach, transition, following, smaller, child, final = entries
-    head, nearest, end, fresh = scratch
+    i = progress[NEXT]
+    progress[SPENT] = 0
+    while i < starts.shape[0]:
+        if progress[SPENT] > budget:
+            return SLICE
+        g = groups[i]
+        stop = window_end(time, starts[i], stops[g], task)
+        j = i + 1
+        while j < starts.shape[0] and groups[j] == g:
+            if window_end(time, starts[j], stops[g], task) != stop:
+                break
+            j += 1
+        low = first_behind(order, np.int64(0), starts[i])
+        rows = order[low : first_behind(order, low, stop - 1)]
+        used = _build_rows(starts[i:j], rows, classes, tables, states, entries, made[i:j], progress)
+        if used < 0:
+            return OUTPUT_FULL
+        progress[USED] = used
+        i = j
+        progress[NEXT] = i
+    return DONE
+
+
+@kernel
+def _build_rows(starts, rows, classes, tables, states, entries, made, progress):
+    """Build the lists of first events with one end; returns the entries used, -1: too many."""
+    head, end, fresh_head, fresh_end = states
     target, choice = tables.target, tables.choice
+    used = progress[USED]
+    room = entries.row.shape[0] - starts.shape[0]
     for q in range(head.shape[0]):
         head[q] = 0
-        nearest[q] = LATEST
         end[q] = q if choice[q] >= 0 else -1
-    for r in range(high - 1, low - 1, -1):
-        c = classes[r]
-        if c < 0:
-            continue
-        at = time[r]
-        if r < decided and tables.entry[c] >= 0:
-            t = target[tables.entry[c]]
-            best = at if end[t] >= 0 else nearest[t]
-            if (end[t] >= 0 or head[t] != 0) and within(at, best, ticks):
-                row[used] = r
-                reach[used] = best
-                transition[used] = tables.entry[c]
-                following[used] = 0
-                smaller[used] = 0
-                child[used] = head[t]
-                final[used] = end[t]
-                starts[found] = used
-                groups[found] = group
-                found += 1
+    k = starts.shape[0] - 1
+    for x in range(rows.shape[0] - 1, -2, -1):
+        r = rows[x] if x >= 0 else np.int64(-1)
+        while k >= 0 and starts[k] >= r:
+            move = tables.entry[classes[starts[k]]]
+            t = target[move]
+            made[k] = 0
+            if end[t] >= 0 or head[t] != 0:
+                add_entry(entries, used, starts[k], move, 0, head[t], end[t])
+                made[k] = used
                 used += 1
-        first = tables.first[c]
-        moves = tables.first[c + 1] - first
+            k -= 1
+        if x < 0:
+            break
+        first = tables.first[classes[r]]
+        moves = tables.first[classes[r] + 1] - first
+        if used + moves > room:
+            return np.int64(-1)
         for m in range(moves):
-            s = tables.source[first + m]
-            p = tables.passed[first + m]
+            passed = tables.passed[first + m]
             move = tables.transition[first + m]
-            list_ = head[p]
-            near = nearest[p]
-            ends = end[p]
-            if p != s and list_ != 0:
-                row[used] = r
-                reach[used] = EARLIEST
-                transition[used] = PASS
-                following[used] = 0
-                smaller[used] = 0
-                child[used] = list_
-                final[used] = -1
-                list_ = used
-                used += 1
+            fresh_head[m] = head[passed]
+            fresh_end[m] = end[passed]
             if move >= 0:
                 t = target[move]
-                best = at if end[t] >= 0 else nearest[t]
-                if (end[t] >= 0 or head[t] != 0) and within(at, best, ticks):
-                    row[used] = r
-                    reach[used] = best
-                    transition[used] = move
-                    following[used] = list_
-                    j = list_
-                    while j != 0 and transition[j] != PASS and reach[j] >= best:
-                        j = smaller[j]
-                    smaller[used] = j
-                    child[used] = head[t]
-                    final[used] = end[t]
-                    list_ = used
+                if end[t] >= 0 or head[t] != 0:
+                    add_entry(entries, used, r, move, head[passed], head[t], end[t])
+                    fresh_head[m] = used
                     used += 1
-                    near = min(near, best)
-            fresh[m, 0] = list_
-            fresh[m, 1] = near
-            fresh[m, 2] = ends
         for m in range(moves):
             s = tables.source[first + m]
-            head[s] = fresh[m, 0]
-            nearest[s] = fresh[m, 1]
-            end[s] = fresh[m, 2]
-    return used, found
+            head[s] = fresh_head[m]
+            end[s] = fresh_end[m]
+    progress[SPENT] += rows.shape[0] + starts.shape[0]
+    return used
 
-
-@kernel
-def build_groups(begin, stop, position, classes, tables, time, ticks, entries, scratch, starts,
-                 groups):  # fmt: skip
-    """Build the lists of all groups; returns the counts of entries and starts, last start first."""
-    used = np.int64(1)
-    found = np.int64(0)
-    for g in range(begin.shape[0]):
-        if stop[g] > begin[g]:
-            used, found = build_list(
-                begin[g], stop[g], position[g], g, classes, tables, time, ticks, entries, scratch,
-                used, starts, groups, found,
-            )  # fmt: skip
-    return used, found
-
-
-@kernel
-def window_end(time, start, stop, horizon):
-    """First row from ``start`` on that lies beyond its horizon."""
-    low = start
-    high = stop
-    while low < high:
-        middle = (low + high) // 2
-        if time[middle] <= horizon:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@kernel
-def start_alone(start, stop, classes, tables, time, task, entries, scratch, one):
-    """Build the lists of one start (absence at the end of the pattern); its entry, or 0."""
-    high = window_end(time, start, stop, horizon_of(time, start, task))
-    _, found = build_list(
-        start, high, start + 1, np.int64(0), classes, tables, time, task.window, entries, scratch,
-        np.int64(1), one[:1], one[1:], np.int64(0),
-    )  # fmt: skip
-    return one[0] if found else np.int64(0)
-
-
-Words = npt.NDArray[np.uint64]
 
 FIRST, LAST = 1 << 61, 1 << 62
 """Bits of ``extra``: the first row of a partition (``^``), and its last (``$``)."""
@@ -471,283 +444,223 @@ def _classify(words, extras, classes, known):
     return count
 
 
-MANY = np.uint64(1 << 63)
+@dataclass(frozen=True)
+class Lists:
+    """Lists of some first events: the entry and the partition of each, in result order."""
+
+    entries: Entries
+    tables: Tables
+    starts: IntArray
+    groups: IntArray
+
+    @property
+    def counts(self) -> npt.NDArray[np.uint64]:
+        """Number of matches of each first event."""
+        counts: npt.NDArray[np.uint64] = self.entries.count[self.starts]
+        return counts
 
 
-@kernel
-def _sum(a, b):
-    """Saturating sum of two counts, each at most ``MANY``."""
-    return min(a + b, MANY) if a < MANY and b < MANY else MANY
-
-
-@kernel
-def below(e, horizon, low, entries, tail):
-    """Number of matches that take entry ``e`` next."""
-    if entries.reach[e] > horizon:
-        return np.uint64(0)
-    inner = entries.child[e]
-    found = tail[inner] if inner >= low else np.uint64(0)
-    return _sum(found, np.uint64(1)) if entries.final[e] >= 0 else found
-
-
-@kernel
-def count_list(first, high, horizon, low, entries, tail):
-    """Fill ``tail`` for entries ``first .. high``; entries before ``low`` count as 0."""
-    for e in range(first, high):
-        if entries.transition[e] == PASS:
-            inner = entries.child[e]
-            tail[e] = tail[inner] if inner >= low else np.uint64(0)
-            continue
-        rest = entries.following[e]
-        own = below(e, horizon, low, entries, tail)
-        tail[e] = _sum(own, tail[rest]) if rest >= low else own
-
-
-@kernel
-def window_low(start, stop, horizon, entries, time):
-    """First entry in the window of a start; ``stop``: end of its group's rows."""
-    first = entries.row[start]
-    low = start
-    while low > 1 and first <= entries.row[low - 1] < stop:
-        if time[entries.row[low - 1]] > horizon:
-            break
-        low -= 1
-    return low
-
-
-@kernel
-def sums(counts, upto):
-    """Fill ``upto`` with the inclusive prefix sums of the counts."""
-    total = np.uint64(0)
-    for k in range(counts.shape[0]):
-        total = _sum(total, counts[k])
-        upto[k] = total
-
-
-@kernel
-def count_starts(
-    starts, groups, alone, stop, classes, tables, time, task, entries, scratch, one, tail, progress,
-    counts,
-):  # fmt: skip
-    """Count the matches of every start, in build order (rows when ``alone``).
-    ``progress`` resumes a call: first entry in the window, first entry not counted, and the group;
-    initially 1, 1 and -1.
+@dataclass(frozen=True)
+class FirstEvents:
+    """Rows that begin a match if anything follows them, and their partitions.
+    ``stop``: per partition, the end of the rows that a match may contain.
     """
-    low = progress[0]
-    done = progress[1]  # used without a window
-    group = progress[2]
-    for k in range(starts.shape[0]):
-        start = np.int64(starts[k])
-        g = groups[k]
-        if alone:
-            start = start_alone(start, stop[g], classes, tables, time, task, entries, scratch, one)
-            if start == 0:
-                counts[k] = 0
-                continue
-        first = entries.row[start]
-        horizon = horizon_of(time, first, task)
-        if alone:
-            low = np.int64(1)
-        elif task.window >= 0:
-            if g != group:
-                group = g
-                low = window_low(start, stop[g], horizon, entries, time)
-            while low < start and time[entries.row[low]] > horizon:
-                low += 1
-        if task.window >= 0:
-            done = low
-        count_list(done, start, horizon, low, entries, tail)
-        done = start
-        counts[k] = below(start, horizon, low, entries, tail)
-    progress[0] = low
-    progress[1] = done
-    progress[2] = group
+
+    rows: IntArray
+    groups: IntArray
+    stop: IntArray
+
+    def in_order(self, groups: Groups) -> FirstEvents:
+        """The same in the order of the input."""
+        if groups.order is None:
+            return self
+        turns = np.argsort(groups.order[self.rows], kind="stable")
+        return FirstEvents(self.rows[turns], self.groups[turns], self.stop)
 
 
-START, DEPTH, WAITS = range(3)
+def take_first_events(
+    classes: npt.NDArray[np.int32],
+    entry: IntArray,
+    groups: Groups,
+    task: Task,
+    to_end: bool = False,
+    alone: bool = False,
+) -> FirstEvents:
+    """The first events with complete windows, by partition; advances the groups past them."""
+    begin, stop = np.empty_like(groups.position), np.empty_like(groups.position)
+    decide(
+        classes, entry, groups.offsets, groups.position, groups.time, task, to_end, alone, begin,
+        stop,
+    )  # fmt: skip
+    rows = take_ranges(begin, groups.position)
+    rows = rows[classes[rows] >= 0]
+    rows = rows[entry[classes[rows]] >= 0]
+    return FirstEvents(rows, np.searchsorted(groups.offsets, rows, side="right") - 1, stop)
 
 
-@kernel
-def walk(starts, groups, alone, stop, classes, tables, rows, task, entries, scratch, one, path,
-         cursor, at, state, output):  # fmt: skip
-    """Output matches until none are left or the next one does not fit.  ``starts``: entries in
-    result order; rows when ``alone``, where the lists are built for each start.
+@dataclass(frozen=True)
+class Context:
+    """Memory for lists, and the errors of a pattern; ``describe_row``: says where it begins."""
+
+    text: str
+    describe_row: Callable[[int], str]
+    memory_bytes: int
+
+    def too_large(self, row: int) -> ResourceLimit:
+        return ResourceLimit(
+            f"the lists of the matches of pattern {self.text} that begin {self.describe_row(row)} "
+            f"need more than {self.memory_bytes} bytes; narrow WITHIN or the conditions"
+        )
+
+    def too_many(self, row: int) -> ResourceLimit:
+        return ResourceLimit(
+            f"more than {2**63 - 1} matches of pattern {self.text} begin {self.describe_row(row)}; "
+            "shorten WITHIN or narrow the conditions"
+        )
+
+    def not_computable(self, row: int) -> SqlError:
+        return overflow(self.text, self.describe_row(row))
+
+
+class Source:
+    """Lists of a buffer's first events, some at a time; each piece may reuse the arrays of the
+    last.  ``turns``: the first events in result order, if that is not the order in which their
+    lists are built; then they are built together.
     """
-    row, reach, transition, following, smaller, child, final = entries
-    target, parents, parent = tables.target, tables.parents, tables.parent
-    places, place, choice = tables.places, tables.place, tables.choice
-    while at[START] < starts.shape[0]:
-        k = at[START]
-        g = groups[k]
-        if at[DEPTH] == 0:
-            e = np.int64(starts[k])
-            if alone:
-                e = start_alone(e, stop[g], classes, tables, rows.time, task, entries, scratch, one)
-                if e == 0:
-                    at[START] += 1
-                    continue
-            path[0] = e
-            cursor[0] = child[e]
-            at[DEPTH] = 1
-            at[WAITS] = final[e] >= 0
-        horizon = horizon_of(rows.time, row[path[0]], task)
-        depth = at[DEPTH]
-        waits = at[WAITS] != 0
-        while depth > 0:
-            if waits:
-                if not has_room(state, output, depth, 0, task.labels_max):
-                    at[DEPTH] = depth
-                    at[WAITS] = 1
-                    return OUTPUT_FULL
-                r = state[RUNS]
-                i = choice[final[path[depth - 1]]]
-                for d in range(depth - 1, -1, -1):
-                    e = path[d]
-                    move = transition[e]
-                    output.row[r + d] = row[e]
-                    output.begin[r + d] = d
-                    output.place[r + d] = place[places[target[move]] + i]
-                    i = parent[parents[move] + i]
-                rows.number[g] += 1
-                output.runs[state[MATCHES]] = depth
-                state[RUNS] = r + depth
-                begin_match(state, output, g, row[path[0]], depth, rows.number[g], 0)
-            e = cursor[depth - 1]
-            while True:
-                if reach[e] > horizon:
-                    e = np.int64(smaller[e])
-                elif transition[e] == PASS:
-                    e = np.int64(child[e])
-                else:
-                    break
-            if e == 0:
-                depth -= 1
-                waits = False
+
+    _bytes_an_entry = 32
+
+    def __init__(
+        self, first: FirstEvents, tables: Tables, turns: IntArray | None, context: Context
+    ) -> None:
+        self._first = first
+        self._tables = tables
+        self._turns = turns
+        self._context = context
+        self.entries = 0
+        """Most entries at a time."""
+
+    def _make_room(self, size: int) -> Entries:
+        return room_for(size)
+
+    def _build(self, entries: Entries, made: IntArray, progress: IntArray, budget: int) -> int:
+        """Continue building; a code of ``search``."""
+        raise NotImplementedError
+
+    def pieces(self, check: Check) -> Iterator[Lists]:
+        """Raises ResourceLimit where one first event needs too much memory."""
+        count = len(self._first.rows)
+        made, progress = np.zeros(count, np.int64), np.array([0, 1, 0, 0], np.int64)
+        size, budget, done = ENTRIES_FIRST, SLICE_STEPS, 0
+        entries = self._make_room(size)
+        while done < count:
+            before = int(progress[NEXT])
+            status = self._build(entries, made, progress, budget)
+            if check is not None:
+                check()
+            upto = int(progress[NEXT])
+            if status == SLICE:
+                budget = SLICE_STEPS if upto > before else budget * 2
                 continue
-            cursor[depth - 1] = following[e]
-            path[depth] = e
-            cursor[depth] = child[e]
-            depth += 1
-            waits = final[e] >= 0
-        at[DEPTH] = 0
-        at[START] += 1
-    return DONE
+            self.entries = max(self.entries, int(progress[USED]) - 1)
+            full = status == OUTPUT_FULL and (upto == done or self._turns is not None)
+            if not full:
+                yield self._piece(entries, made, done, upto)
+                done = upto
+            if full and size * 4 * self._bytes_an_entry > self._context.memory_bytes:
+                raise self._context.too_large(int(self._first.rows[upto]))
+            if done < count and (full or size < ENTRIES_MAX):
+                size *= 4
+                entries = self._make_room(size)
+            progress[NEXT], progress[USED] = done, 1
+
+    def _piece(self, entries: Entries, made: IntArray, low: int, high: int) -> Lists:
+        starts, groups = made[low:high], self._first.groups[low:high]
+        if self._turns is not None:
+            starts, groups = starts[self._turns], groups[self._turns]
+        some = starts > 0
+        return Lists(entries, self._tables, starts[some], groups[some])
 
 
-@kernel
-def _next(e, horizon, reach, transition, smaller, child):
-    """The first entry from ``e`` on that a match within the horizon can use."""
-    while True:
-        if reach[e] > horizon:
-            e = np.int64(smaller[e])
-        elif transition[e] == PASS:
-            e = np.int64(child[e])
-        else:
-            return e
+class Scratch(NamedTuple):
+    """Per state: head of its list, state in which a match ends; and their new values."""
+
+    head: IntArray
+    end: IntArray
+    fresh_head: IntArray
+    fresh_end: IntArray
 
 
-@kernel
-def walk_even(starts, groups, width, time, task, entries, path, prefix, cursor, at, number, row,
-              group, numbers):  # fmt: skip
-    """Output rows, groups and numbers of matches of ``width`` events; returns how many.
-    Only the last event of a match ends it.
+class OneEventSource(Source):
+    """Lists where every condition is about one event."""
+
+    def __init__(
+        self,
+        classes: npt.NDArray[np.int32],
+        states: int,
+        time: IntArray,
+        task: Task,
+        first: FirstEvents,
+        tables: Tables,
+        turns: IntArray | None,
+        context: Context,
+    ) -> None:
+        super().__init__(first, tables, turns, context)
+        self._classes = classes
+        self._time = time
+        self._task = task
+        order = np.flatnonzero(classes >= 0)
+        self._order = order[np.diff(tables.first)[classes[order]] > 0]
+        self._scratch = Scratch(*np.empty((4, states), np.int64))
+
+    def _build(self, entries: Entries, made: IntArray, progress: IntArray, budget: int) -> int:
+        first = self._first
+        status: int = build(
+            first.rows, first.groups, first.stop, self._order, self._classes, self._tables,
+            self._time, self._task, self._scratch, entries, made, progress, budget,
+        )  # fmt: skip
+        return status
+
+
+class OneEventSearch:
+    """Finds matches where every condition is about one event.  ``why``: why the last buffer could
+    not be searched, or empty.
     """
-    rows_of, reach, transition, following, smaller, child, _ = entries
-    room = numbers.shape[0]
-    found = np.int64(0)
-    last = width - 1
-    while at[START] < starts.shape[0]:
-        k = at[START]
-        g = groups[k]
-        if at[DEPTH] == 0:
-            path[0] = starts[k]
-            cursor[0] = child[path[0]]
-            at[DEPTH] = 1
-            at[WAITS] = np.int64(width == 1)
-        horizon = horizon_of(time, rows_of[path[0]], task)
-        depth = at[DEPTH]
-        if at[WAITS] != 0:  # at a match
-            if found == room:
-                return found
-            for d in range(width):
-                row[found * width + d] = rows_of[path[d]]
-            number[g] += 1
-            group[found] = g
-            numbers[found] = number[g]
-            found += 1
-            at[WAITS] = 0
-            depth -= 1
-        for d in range(depth):
-            prefix[d] = rows_of[path[d]]
-        while depth > 0:
-            e = _next(cursor[depth - 1], horizon, reach, transition, smaller, child)
-            if e == 0:
-                depth -= 1
-                continue
-            if depth < last:
-                cursor[depth - 1] = following[e]
-                path[depth] = e
-                prefix[depth] = rows_of[e]
-                cursor[depth] = child[e]
-                depth += 1
-                continue
-            count = number[g]
-            while e != 0 and found < room:
-                base = found * width
-                for d in range(last):
-                    row[base + d] = prefix[d]
-                row[base + last] = rows_of[e]
-                count += 1
-                group[found] = g
-                numbers[found] = count
-                found += 1
-                e = _next(np.int64(following[e]), horizon, reach, transition, smaller, child)
-            number[g] = count
-            if e != 0:
-                cursor[depth - 1] = e
-                at[DEPTH] = depth
-                return found
-            depth -= 1
-        at[DEPTH] = 0
-        at[START] += 1
-    return found
 
+    def __init__(self, automaton: Automaton, context: Context) -> None:
+        self._states = States(automaton)
+        self._context = context
+        self._one_row = automaton.length_max == 1 and not self._states.reaches_on
+        self.why = ""
 
-@kernel
-def descend(start, left, low, alone, stop, classes, tables, time, task, entries, scratch, one, tail,
-            path, cursor, at):  # fmt: skip
-    """Move to match ``left`` of a start, counted from 0; it must exist."""
-    if alone:
-        start = start_alone(start, stop, classes, tables, time, task, entries, scratch, one)
-    horizon = horizon_of(time, entries.row[start], task)
-    if task.window >= 0 and not alone:
-        low = window_low(start, stop, horizon, entries, time)
-    count_list(low, start, horizon, low, entries, tail)
-    path[0] = start
-    depth = 1
-    e = start
-    while True:
-        at[DEPTH] = depth
-        at[WAITS] = 0
-        if entries.final[e] >= 0:
-            if left == 0:
-                at[WAITS] = 1
-                cursor[depth - 1] = entries.child[e]
-                return
-            left -= np.uint64(1)
-        e = np.int64(entries.child[e])
-        while True:
-            if entries.reach[e] > horizon:
-                e = np.int64(entries.smaller[e])
-                continue
-            if entries.transition[e] == PASS:
-                e = np.int64(entries.child[e])
-                continue
-            inside = below(e, horizon, low, entries, tail)
-            if left < inside:
-                break
-            left -= inside
-            e = np.int64(entries.following[e])
-        cursor[depth - 1] = entries.following[e]
-        path[depth] = e
-        depth += 1
+    def open(self, prepared: PreparedRows, groups: Groups, task: Task) -> Source | None:
+        """Lists of the first events with complete windows; advances the groups past them."""
+        self.why = ""
+        states = self._states
+        try:
+            classes, words, extras = classes_of(prepared.words, self._extras(prepared, groups))
+            tables = states.tables(words, extras)
+        except TooManyStates as error:
+            self.why = str(error)
+            return None
+        first = take_first_events(classes, tables.entry, groups, task, states.to_end, self._one_row)
+        turns = None
+        if task.window >= 0:  # each window has its lists: they are built in result order
+            first = first.in_order(groups)
+        elif groups.order is not None:
+            turns = np.argsort(groups.order[first.rows], kind="stable")
+        return OneEventSource(
+            classes, states.count, groups.time, task, first, tables, turns, self._context
+        )
+
+    def _extras(self, prepared: PreparedRows, groups: Groups) -> IntArray:
+        states = self._states
+        extras = prepared.absent
+        if states.from_start or states.to_end:
+            extras = extras.copy()
+            full = groups.offsets[1:] > groups.offsets[:-1]
+            if states.from_start:
+                extras[groups.offsets[:-1][full & ~groups.seen]] |= FIRST
+            if states.to_end and groups.final:
+                extras[groups.offsets[1:][full] - 1] |= LAST
+        return extras

@@ -1,44 +1,38 @@
-"""Finds the conditions between variables in DEFINE, and the positions where they can be evaluated.
+"""Conditions between events in DEFINE: the positions where they can be evaluated, and how.
 
 A *slot* is a variable whose event other conditions read.  It has a single position, outside every
-loop, and every path to the conditions that read it leads through that position.  ``keeps[p, s]``:
-something after position ``p`` still reads slot ``s``::
+loop, and every path to the conditions that read it leads through that position.  Lists of
+continuations are distinguished by the slots that something later still reads::
 
     A B C D   DEFINE C AS x > A.x, D AS x = B.x        slots: A, B
     after A: A       after B: A, B       after C: B       after D: -
 
-Conditions with aggregates, CLASSIFIER, offsets in FIRST and LAST, or a union variable are not
-joined.  Patterns with ``^``, ``$`` or a repeated group are left to the search.
+Conditions with aggregates, CLASSIFIER, offsets in FIRST and LAST, or a union variable are left to
+the search, and so are patterns with ``^``, ``$`` or a repeated group.
 
-Kernels join rows: for each condition between two variables, the pairs that satisfy it.  ``join``
-tests each pair in a window once; ``narrow`` clears rows without partners.  A pair is stored if and
-only if ``machine.holds`` is true for it.  Partners of row ``x`` are ``partner[first[x] .. first[x +
-1]]``, later rows in order.  Encoding of a condition::
+A condition that reads one slot and compares two columns is evaluated without bytecode.  Encoding::
 
-    kind     EQUAL     lookup by the keys of both sides
-             COMPARE   comparison of two columns of the image
+    kind     COMPARE   comparison of two columns of the image
              PROGRAM   bytecode
     number   of its bytecode
     op, x, y, turned, negated    COMPARE: operator; columns of both rows; whether y is the left
                                  operand; whether the result is negated
 
-``Asking`` evaluates a condition between two variables in parts, one for each thread.
+For an equality of two columns the rows of the later variable are sorted by key: the *partners* of
+row ``x`` are ``partner[ranges[x, 0] .. ranges[x, 1]]``, rows of any time and partition in order.
 """
 
 # mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ...core.native import kernel, trailing_zeros
-from . import machine
+from ...core.native import kernel
 from . import machine as m
 from .automaton import ACCEPT, Automaton
 from .machine import (
@@ -53,11 +47,9 @@ from .machine import (
     LT_F,
     LT_I,
     ROW_LAST,
-    ROW_ROW,
     holds,
     value_at,
 )
-from .search import Rows, Task, horizon_of
 
 if TYPE_CHECKING:
     from .conditions import Across, ConditionPlan
@@ -79,10 +71,10 @@ class Shape(NamedTuple):
     ``order``: topological.  Edges of position ``p`` are ``first[p] .. first[p + 1]``: to
     ``target``, with index of an ``absence`` or -1.  ``gap[p]``: index of the union of absences
     after ``p``, or -1.  ``ends[p]``: -1 if a match cannot end there, 0 if it can, else 1 plus the
-    index of the absence that must hold.  Conditions of ``p`` are ``asks[p] .. asks[p + 1]``; those
-    from ``later[p]`` on read the first event, slot ``origin`` (or -1), which is not in ``keeps``.
-    Condition ``c`` reads the slots ``slots[reads[c] .. reads[c + 1]]``; ``keeps[p]`` marks the
-    slots ``held[holds[p] .. holds[p + 1]]``.
+    index of the absence that must hold.  ``slot[p]``: slot of ``p``, or -1.  Conditions of ``p``
+    are ``asks[p] .. asks[p + 1]``; condition ``c`` reads the slots ``slots[reads[c] .. reads[c +
+    1]]``.  Slots ``held[holds[p] .. holds[p + 1]]`` are read after ``p``, besides that of the first
+    event, ``origin`` (or -1), which each first event's lists have in common.
     """
 
     order: IntArray
@@ -92,9 +84,7 @@ class Shape(NamedTuple):
     gap: IntArray
     ends: IntArray
     slot: IntArray
-    keeps: npt.NDArray[np.bool_]
     asks: IntArray
-    later: IntArray
     reads: IntArray
     slots: IntArray
     holds: IntArray
@@ -105,14 +95,12 @@ class Shape(NamedTuple):
 @dataclass(frozen=True)
 class Pairing:
     """Conjuncts ``asked`` by position, and positions of slots.
-    ``always``: pairs (p, q) of positions such that every match with ``p`` later has ``q``.
     ``shape``: None for the reason in ``obstacle``.  ``masks``: absences by index.  ``plain``: all
     matches have the same length, hence one labeling.
     """
 
     asked: tuple[Asked, ...]
     places: tuple[int, ...]
-    always: frozenset[tuple[int, int]]
     shape: Shape | None
     obstacle: str
     masks: tuple[int, ...]
@@ -158,16 +146,10 @@ def pairing(automaton: Automaton, plan: ConditionPlan) -> Pairing:
         asked += [Asked(conjunct.number, q, found, conjunct) for q in targets]
     begun = follow[0][0] if len(follow[0]) == 1 else -1
     origin = slots.get(begun, -1)
-    asked.sort(key=lambda a: (a.place, origin in a.slots))
+    asked.sort(key=lambda a: a.place)
     if any(len({e.target for e in edges}) < len(edges) for edges in automaton.edges):
         obstacle = obstacle or "the pattern has ways that differ only in what must be absent"
     ends = [any(e.target == ACCEPT for e in edges) for edges in automaton.edges]
-    always = frozenset(
-        (p, a.place)
-        for a in asked
-        for p in (list(slots)[s] for s in a.slots)
-        if _behind(follow, ends, p, a.place)
-    )
     plain = all(len(f) <= 1 for f in follow) and not any(
         ends[p] and follow[p] for p in range(len(follow))
     )
@@ -175,7 +157,7 @@ def pairing(automaton: Automaton, plan: ConditionPlan) -> Pairing:
     masks: tuple[int, ...] = ()
     if not obstacle and order is not None:
         shape, masks = _shape(automaton, order, asked, slots, origin)
-    return Pairing(tuple(asked), tuple(slots), always, shape, obstacle, masks, plain)
+    return Pairing(tuple(asked), tuple(slots), shape, obstacle, masks, plain)
 
 
 def _only(names: tuple[str, ...], name: str) -> int | None:
@@ -214,10 +196,6 @@ def _before(follow: list[list[int]], p: int, q: int) -> bool:
     return p != q and q not in _reached(follow, 0, p)
 
 
-def _behind(follow: list[list[int]], ends: list[bool], p: int, q: int) -> bool:
-    return not any(ends[r] for r in _reached(follow, p, q))
-
-
 def _shape(
     automaton: Automaton, order: list[int], asked: list[Asked], slots: dict[int, int], origin: int
 ) -> tuple[Shape, tuple[int, ...]]:
@@ -252,20 +230,17 @@ def _shape(
             behind[q] |= behind[p]
     for place, s in slots.items():  # events still to come are not bound
         keeps[[p for p in order if place not in behind[p]], s] = False
-    slot = np.full(size, -1, np.int64)
-    for place, s in slots.items():
-        slot[place] = s
     if origin >= 0:
         keeps[:, origin] = False
-        slot[slot == origin] = -1
+    slot = np.full(size, -1, np.int64)
+    for place, s in slots.items():
+        if keeps[place, s]:
+            slot[place] = s
     counts = np.bincount([a.place for a in asked], minlength=size) if asked else np.zeros(size)
-    asks = _offsets(counts)
-    first_asked = [a.place for a in asked if origin in a.slots]
-    later = asks[1:] - np.bincount(first_asked, minlength=size).astype(np.int64)
     read = [s for a in asked for s in a.slots]
     return Shape(
         np.array(order, np.int64), np.array(first, np.int64), np.array(target, np.int64),
-        np.array(absence, np.int64), gap, ends, slot, keeps, asks, later,
+        np.array(absence, np.int64), gap, ends, slot, _offsets(counts),
         _offsets(np.array([len(a.slots) for a in asked], np.int64)), np.array(read, np.int64),
         _offsets(keeps.sum(axis=1)), np.nonzero(keeps)[1].astype(np.int64),
         origin,
@@ -276,68 +251,44 @@ def _offsets(sizes: npt.NDArray[np.generic]) -> IntArray:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
-EQUAL, COMPARE, PROGRAM = range(3)
+COMPARE, PROGRAM = range(2)
 KIND, NUMBER, OP, X_COLUMN, Y_COLUMN, TURNED, NEGATED = range(7)
-FAILED = -1
-"""A condition cannot be computed."""
-NEXT, USED, TESTED, LOW = range(4)
+_COMPARED = {m.LT_F: "f", m.LE_F: "f", m.EQ_F: "f", m.LT_I: "i", m.LE_I: "i", m.EQ_I: "i"}
 
 
-class Buffer(NamedTuple):
-    """What conditions read: the image as integers and as floats, and the ends of the partitions."""
-
-    image: IntArray
-    floats: npt.NDArray[np.float64]
-    offsets: IntArray
-
-
-@kernel
-def count_by_place(words, count):
-    """Count the rows of each position; bit 0 is position 1."""
-    one = np.uint64(1)
-    for r in range(words.shape[0]):
-        rest = words[r]
-        while rest:
-            count[trailing_zeros(rest) + 1] += 1
-            rest &= rest - one
-
-
-@kernel
-def rows_by_place(words, place, row):
-    """Rows of bit ``i`` as ``row[place[i + 1] .. place[i + 2]]`` (bit 0 is position 1); False when
-    ``row`` is too small.
-    """
-    place[:] = 0
-    one = np.uint64(1)
-    for r in range(words.shape[0]):
-        rest = words[r]
-        while rest:
-            place[trailing_zeros(rest) + 2] += 1
-            rest &= rest - one
-    for i in range(1, place.shape[0]):
-        place[i] += place[i - 1]
-    if place[-1] > row.shape[0]:
-        return False
-    at = place[1:].copy()
-    for r in range(words.shape[0]):
-        rest = words[r]
-        while rest:
-            i = trailing_zeros(rest)
-            row[at[i]] = r
-            at[i] += 1
-            rest &= rest - one
-    return True
+def specs_of(plan: ConditionPlan, pairing: Pairing) -> IntArray:
+    """The encoding of each condition."""
+    arrays = plan.builder.arrays()
+    found = np.zeros((len(pairing.asked), 7), np.int64)
+    for spec, one in zip(found, pairing.asked, strict=True):
+        spec[KIND], spec[NUMBER] = PROGRAM, one.number
+        begin, end = arrays["begin"][one.number : one.number + 2]
+        code = arrays["code"][begin:end].tolist()
+        negated = code[-1][0] == m.NOT
+        code = code[:-1] if negated else code
+        if len(code) != 3 or len(one.slots) != 1 or code[2][0] not in _COMPARED or code[2][2]:
+            continue
+        load = m.LOAD_F if _COMPARED[code[2][0]] == "f" else m.LOAD_I
+        (a, left, where, shift), (b, right, other, moved) = code[:2]
+        if a != load or b != load or shift or moved or (where < 0) == (other < 0):
+            continue
+        turned = where < 0
+        x, y = (right, left) if turned else (left, right)
+        spec[:] = (COMPARE, one.number, code[2][0], x, y, turned, negated)
+    return found
 
 
-@kernel
-def first_of_rows(rows, counts, begun, first):
-    """Fill ``first`` for all rows from the pair counts of some; first pair: ``begun``."""
-    at = 0
-    for i in range(rows.shape[0]):
-        first[at : rows[i] + 1] = begun
-        at = rows[i] + 1
-        begun += counts[i]
-    first[at:] = begun
+def trackers_of(plan: ConditionPlan, pairing: Pairing) -> tuple[IntArray, IntArray]:
+    """Slots of the LAST and of the FIRST events that the image of a path tracks, or -1."""
+    arrays, sets = plan.builder.arrays(), plan.builder.sets
+    slots = {frozenset({plan.names[p]}): s for s, p in enumerate(pairing.places)}
+
+    def of(name: str) -> IntArray:
+        chosen = [(sets[i], steps) for i, steps in arrays[name].tolist()]
+        known = [slots.get(c, -1) if c is not None and not s else -1 for c, s in chosen]
+        return np.array(known, np.int64)
+
+    return of("last_slot"), of("first_slot")
 
 
 @kernel
@@ -353,303 +304,82 @@ def know(image, last, first):
 
 
 @kernel
-def compare(op, image, floats, left, x, right, y):
-    """Compare two values: 1 or 0, -2 where one is null, -1 when not computable."""
-    a_i, a_f, a_null = value_at(image, floats, left, x)
-    b_i, b_f, b_null = value_at(image, floats, right, y)
-    if a_null or b_null:
-        return -1 if max(a_null, b_null) == 2 else -2
+def _compare(op, a_i, a_f, b_i, b_f):
     if op == LT_F:
-        truth = a_f < b_f or (b_f != b_f and a_f == a_f)
-    elif op == LE_F:
-        truth = a_f <= b_f or b_f != b_f
-    elif op == EQ_F:
-        truth = a_f == b_f or (a_f != a_f and b_f != b_f)
-    elif op == LT_I:
-        truth = a_i < b_i
-    elif op == LE_I:
-        truth = a_i <= b_i
-    else:
-        truth = a_i == b_i
-    return np.int64(truth)
+        return a_f < b_f or (b_f != b_f and a_f == a_f)
+    if op == LE_F:
+        return a_f <= b_f or b_f != b_f
+    if op == EQ_F:
+        return a_f == b_f or (a_f != a_f and b_f != b_f)
+    if op == LT_I:
+        return a_i < b_i
+    if op == LE_I:
+        return a_i <= b_i
+    return a_i == b_i
 
 
 @kernel
-def ask(spec, image, floats, depth, place, x, y, begin, end):
-    """Whether a condition holds for row ``y``: 1, 0, or ``FAILED``; ``x``: its only other row."""
-    if spec[KIND] != PROGRAM:
-        if spec[TURNED]:
-            truth = compare(spec[OP], image, floats, spec[Y_COLUMN], y, spec[X_COLUMN], x)
-        else:
-            truth = compare(spec[OP], image, floats, spec[X_COLUMN], x, spec[Y_COLUMN], y)
-        if truth == -1:
-            return FAILED
-        if truth < 0:
-            return 0
-        return 1 - truth if spec[NEGATED] else truth
-    truth = holds(
-        image, floats, spec[NUMBER], np.int64(0), depth, place, y, begin, end, np.int64(0),
-        np.bool_(True),
-    )  # fmt: skip
-    return FAILED if truth < 0 else truth
-
-
-@kernel
-def first_behind(rows, low, row):
-    """Binary search in ascending rows, from ``low`` on: first entry after ``row``."""
-    high = rows.shape[0]
-    while low < high:
-        middle = (low + high) // 2
-        if rows[middle] > row:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-@kernel
-def first_key(keys, key):
-    """Binary search in ascending keys: first entry that is not below ``key``."""
-    low = np.int64(0)
-    high = keys.shape[0]
-    while low < high:
-        middle = (low + high) // 2
-        if keys[middle] >= key:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-@kernel
-def join(spec, asking, slot, depth, place, left, groups, right, key, keys, keyed, time, task,
-         budget, progress, counts, partner):  # fmt: skip
-    """Continue joining ``left`` (in ``groups``) and ``right``; 1: done, 0: out of room or budget,
-    or FAILED.  EQUAL: ``key`` per entry of ``left`` or negative; sorted ``keys`` of ``right`` and
-    their rows ``keyed``.  ``progress``: next entry of ``left``, pairs, tests, first entry of
-    ``right`` to try.
+def filter_rows(spec, image, floats, depth, place, x, rows, count, begin, end):
+    """Keep those of the first ``count`` rows for which a condition holds; returns how many, or -1
+    less the row where it cannot be computed.  ``x``: the other row of COMPARE.
     """
-    image, floats, offsets = asking
-    image, floats = machine.borrowed(image), machine.borrowed(floats)
-    row_of = image[H_PATH] + ROW_ROW * image[H_STRIDE]
-    used = progress[USED]
-    low = progress[LOW]
-    tested = np.int64(0)
-    for i in range(progress[NEXT], left.shape[0]):
-        if tested > budget:
-            progress[NEXT] = i
-            progress[USED] = used
-            progress[LOW] = low
-            progress[TESTED] += tested
-            return 0
-        x = np.int64(left[i])
-        begin = offsets[groups[i]]
-        end = offsets[groups[i] + 1]
-        horizon = horizon_of(time, x, task)
-        if spec[KIND] == PROGRAM:
-            image[row_of + slot] = x
-        before = used
-        equal = spec[KIND] == EQUAL
-        if equal:
-            if key[i] < 0:
-                counts[i] = 0
-                continue
-            j = first_key(keys, key[i])
-            j = first_behind(keyed[: first_key(keys, key[i] + 1)], j, x)
-        else:
-            while low < right.shape[0] and right[low] <= x:
-                low += 1
-            j = low
-        stop = keyed.shape[0] if equal else right.shape[0]
-        while j < stop:
-            if equal:
-                if keys[j] != key[i]:
-                    break
-                y = keyed[j]
-            else:
-                y = right[j]
-            if y >= end or time[y] > horizon:
-                break
-            tested += 1
-            truth = np.int64(1)
-            if not equal:
-                truth = ask(spec, image, floats, depth, place, x, y, begin, end)
-                if truth < 0:
-                    return FAILED
-            if truth:
-                if used == partner.shape[0]:
-                    progress[NEXT] = i
-                    progress[USED] = before
-                    progress[LOW] = low
-                    progress[TESTED] += tested
-                    return 0
-                partner[used] = y
-                used += 1
-            j += 1
-        counts[i] = used - before
-    progress[NEXT] = left.shape[0]
-    progress[USED] = used
-    progress[TESTED] += tested
-    return 1
-
-
-@kernel
-def narrow(words, p, q, must, left, groups, first, partner, right, known, time, task, mark):
-    """Clear position ``p`` of rows without a partner at ``q``, and vice versa; returns the bits
-    cleared.  ``must``: matches with ``p`` have ``q``; a row stays while its partner may arrive,
-    after ``known``.
-    """
-    one = np.uint64(1)
-    own = one << np.uint64(p - 1)
-    other = one << np.uint64(q - 1)
-    cleared = 0
-    for i in range(left.shape[0]):
-        x = left[i]
-        if words[x] & own == 0:
-            continue
-        found = False
-        for j in range(first[x], first[x + 1]):
-            y = partner[j]
-            if words[y] & other:
-                mark[y] = 1
-                found = True
-        complete = task.final or horizon_of(time, x, task) < known[groups[i]]
-        if not found and must and complete:
-            words[x] &= ~own
-            cleared += 1
-    for i in range(right.shape[0]):
-        y = right[i]
-        if words[y] & other and mark[y] == 0:
-            words[y] &= ~other
-            cleared += 1
-        mark[y] = 0
-    return cleared
-
-
-Check = Callable[[], None] | None
-
-SLICE_TESTS = 20_000_000
-PAIRS_FIRST = 1 << 12
-SAMPLED_ROWS, SAMPLED_TESTS = 64, 2000
-NONE = np.zeros(0, np.int64)
-
-
-class CannotAsk(Exception):
-    """A condition cannot be computed for some pair of rows."""
-
-
-class Pairs(NamedTuple):
-    """Partners per row of the earlier variable (``counts``), all partners, and pairs tested."""
-
-    counts: IntArray
-    partner: npt.NDArray[np.int32]
-    tested: int
-
-
-@dataclass(frozen=True)
-class Asking:
-    """A condition that reads one other variable, encoded as ``spec``, and the
-    ascending rows ``left`` (in partitions ``groups``) and ``right`` to test.  ``depth``: slots of
-    the path.
-    """
-
-    one: Asked
-    spec: IntArray
-    depth: int
-    left: IntArray
-    groups: IntArray
-    right: IntArray
-    image: IntArray
-    offsets: IntArray
-    rows: Rows
-    task: Task
-    key: IntArray = field(default_factory=lambda: NONE)
-    keys: IntArray = field(default_factory=lambda: NONE)
-    keyed: IntArray = field(default_factory=lambda: NONE)
-
-    def share(self) -> float:
-        """Estimated selectivity, from a sample; 1 if the condition fails on a pair of it."""
-        # a strided view would need another kernel form
-        some = np.arange(0, len(self.left), max(1, len(self.left) // SAMPLED_ROWS))
-        sampled = replace(self, left=self.left[some], groups=self.groups[some])
-        progress, counts = np.zeros(4, np.int64), np.zeros(len(some), np.int64)
-        partner = np.empty(SAMPLED_TESTS * 8, np.int32)
-        status = sampled._join(SAMPLED_TESTS, progress, counts, partner)
-        tested = int(progress[TESTED])
-        if status == FAILED or not tested:
-            return 1.0
-        return max(1, int(progress[USED])) / tested
-
-    def pairs(self, most: int, check: Check) -> Pairs | None:
-        """All pairs; None when there are more than ``most``.  Raises CannotAsk."""
-        counts, progress = np.zeros(len(self.left), np.int64), np.zeros(4, np.int64)
-        partner = np.empty(max(PAIRS_FIRST, 2 * len(self.left)), np.int32)
-        while True:
-            before = progress[NEXT]
-            status = self._join(SLICE_TESTS, progress, counts, partner)
-            if check is not None:
-                check()
-            if status == FAILED:
-                raise CannotAsk
-            if status:
-                used = int(progress[USED])
-                return Pairs(counts, partner[:used], int(progress[TESTED]))
-            full = progress[NEXT] == before
-            if full or progress[USED] * 2 > len(partner):
-                if 2 * len(partner) > most:
-                    return None
-                partner = np.concatenate([partner, np.empty_like(partner)])
-
-    def by_keys(self) -> Asking:
-        """The same condition, with an equality of two columns turned into a key lookup."""
-        spec = self.spec
-        is_float = bool(spec[OP] == m.EQ_F)
-        equality = (is_float or spec[OP] == m.EQ_I) and not spec[NEGATED]
-        if spec[KIND] != COMPARE or not equality:
-            return self
-        own, own_valid = self._column(int(spec[X_COLUMN]), self.left, is_float)
-        other, valid = self._column(int(spec[Y_COLUMN]), self.right, is_float)
-        there = np.flatnonzero(valid)
-        there = there[np.argsort(other[there], kind="stable")]
-        ordered = other[there]  # NaN sorts last
-        key, keys = np.searchsorted(ordered, own), np.searchsorted(ordered, ordered)
-        if len(ordered):
-            found = ordered[np.minimum(key, len(ordered) - 1)]
-            own_valid = own_valid & ((found == own) | ((found != found) & (own != own)))
-        key[~own_valid] = -1
-        keyed = spec.copy()
-        keyed[KIND] = EQUAL
-        return replace(self, spec=keyed, key=key, keys=keys, keyed=self.right[there])
-
-    def parts(self, count: int) -> Iterator[Asking]:
-        cuts = np.linspace(0, len(self.left), count + 1).astype(np.int64).tolist()
-        for low, high in pairwise(cuts):
-            image = self.image
-            if count > 1 and self.spec[KIND] == PROGRAM:
-                image = image.copy()  # the kernel writes to its path
-            yield replace(
-                self, left=self.left[low:high], groups=self.groups[low:high],
-                key=self.key[low:high], image=image,
+    kept = np.int64(0)
+    if spec[KIND] == PROGRAM:
+        for j in range(count):
+            y = rows[j]
+            truth = holds(
+                image, floats, spec[NUMBER], np.int64(0), depth, place, y, begin, end, np.int64(0),
+                np.bool_(True),
             )  # fmt: skip
+            if truth < 0:
+                return -1 - y
+            rows[kept] = y
+            kept += truth
+        return kept
+    op = spec[OP]
+    turned = spec[TURNED] != 0
+    negated = spec[NEGATED] != 0
+    x_i, x_f, x_null = value_at(image, floats, spec[X_COLUMN], x)
+    for j in range(count):
+        y = rows[j]
+        y_i, y_f, y_null = value_at(image, floats, spec[Y_COLUMN], y)
+        if max(x_null, y_null) == 2:
+            return -1 - y
+        if turned:
+            truth = _compare(op, y_i, y_f, x_i, x_f)
+        else:
+            truth = _compare(op, x_i, x_f, y_i, y_f)
+        rows[kept] = y
+        kept += np.int64(truth != negated and x_null == 0 and y_null == 0)
+    return kept
 
-    def _join(
-        self, budget: int, progress: IntArray, counts: IntArray, partner: npt.NDArray[np.int32]
-    ) -> int:
-        asking = Buffer(self.image, self.image.view(np.float64), self.offsets)
-        status: int = join(
-            self.spec, asking, self.one.slots[0], self.depth, self.one.place, self.left,
-            self.groups, self.right, self.key, self.keys, self.keyed, self.rows.time, self.task,
-            budget, progress, counts, partner,
-        )  # fmt: skip
-        return status
 
-    def _column(
-        self, column: int, chosen: IntArray, is_float: bool
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        image = self.image
-        at = int(image[H_COLUMN]) + 3 * column
-        values = (image.view(np.float64) if is_float else image)[int(image[at]) + chosen]
-        bits = int(image[at + 1])
-        if bits < 0:
-            return values, np.ones(len(chosen), np.bool_)
-        return values, (image[bits + (chosen >> 6)] >> (chosen & 63)) & 1 == 1
+def is_equality(spec: IntArray) -> bool:
+    return bool(spec[KIND] == COMPARE and spec[OP] in (m.EQ_F, m.EQ_I) and not spec[NEGATED])
+
+
+def partners_of(
+    spec: IntArray, image: IntArray, left: IntArray, right: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Of an equality: each ``left`` row's range of partners, and the ``right`` rows by key."""
+    is_float = bool(spec[OP] == m.EQ_F)
+    own, there = _column(image, int(spec[X_COLUMN]), left, is_float)
+    other, valid = _column(image, int(spec[Y_COLUMN]), right, is_float)
+    partner = right[valid]
+    order = np.argsort(other[valid], kind="stable")
+    keys = other[valid][order]  # NaN sorts last, and equals itself
+    ranges = np.stack([np.searchsorted(keys, own, side=side) for side in ("left", "right")], axis=1)
+    ranges[~there] = 0
+    return ranges, partner[order]
+
+
+def _column(
+    image: IntArray, column: int, rows: IntArray, is_float: bool
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Values of a column of the image, and where they are not null."""
+    at = int(image[H_COLUMN]) + 3 * column
+    values = (image.view(np.float64) if is_float else image)[int(image[at]) + rows]
+    bits = int(image[at + 1])
+    if bits < 0:
+        return values, np.ones(len(rows), np.bool_)
+    return values, (image[bits + (rows >> 6)] >> (rows & 63)) & 1 == 1

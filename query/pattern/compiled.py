@@ -422,11 +422,9 @@ class CompiledMatch(Clause):
             ("matches", modes.get(clause.mode or "", strategies.get(clause.selection or "", one)))
         )
         if clause.selection == "any":
-            chosen = choose(
-                clause.selection, self.automaton, self.conditions, self.selecting.wanted
-            )
+            chosen = choose(self.automaton, self.conditions, self.selecting.search)
             more = self.selecting.describe()
-            text = f"{chosen.regime}: {chosen.why}" + (f"; {more}" if more else "")
+            text = chosen.describe() + (f"; {more}" if more else "")
             found.append(("selection", text))
         found.append(("output", clause.rows))
         if self.partition_by:

@@ -18,8 +18,9 @@ from ..sql.pattern_tree import describe
 from . import buffers as rt
 from . import search as m
 from .any_choice import choose
-from .any_output import ListOutput, ListSearch, Source
-from .any_tree import PairSearch
+from .any_diagram import JoinedSearch
+from .any_lists import Context, OneEventSearch, Source
+from .any_output import ListOutput
 from .attempts import NOTHING, Waiting
 from .automaton import ACCEPT
 from .binding import MatchAggregate
@@ -132,27 +133,28 @@ class Matcher:
         # stars whose bits are not needed per row: they neither begin nor end a match
         lazy = sum(1 << (p - 1) for p in self.stars.positions) if plan.by_position else 0
         self.lazy = np.uint64(lazy & ~finals & ~int(follow[0]))
-        chosen = choose(self.selection, automaton, plan, self.selecting.wanted)
-        self.lists: ListSearch | None = None
-        self.pairs: PairSearch | None = None
+        self.lists: OneEventSearch | JoinedSearch | None = None
         self.output: ListOutput | None = None
-        if chosen.regime == "lists":
-            self.lists = ListSearch(automaton, limits.memory_bytes)
-        elif chosen.pairing is not None:
-            self.pairs = PairSearch(
-                automaton, plan, chosen.pairing, self.text, limits.memory_bytes, describe_row,
-                self.selecting.threads or 1, self.selecting.busy,
-            )  # fmt: skip
-        if chosen.regime != "search":
-            self.output = ListOutput(
-                self.text, describe_row, automaton.length_max,
-                alone=self.lists is not None and self.lists.alone, even=automaton.sequence,
-                threads=self.selecting.threads or 1, numbered=compiled.numbered,
-            )  # fmt: skip
-            self.output.busy = self.selecting.busy
+        if self.selection == "any":
+            self._use_diagram()
         self.columns = 256
         self.room_matches = 4096
         self.room_rows = 1 << 16
+
+    def _use_diagram(self) -> None:
+        automaton, selecting = self.automaton, self.selecting
+        chosen = choose(automaton, self.plan, selecting.search)
+        if not chosen.diagram:
+            return
+        context = Context(self.text, self.describe_row, self.limits.memory_bytes)
+        if chosen.pairing is None:
+            self.lists = OneEventSearch(automaton, context)
+        else:
+            self.lists = JoinedSearch(automaton, self.plan, chosen.pairing, context)
+        width = automaton.positions if automaton.sequence else 0
+        self.output = ListOutput(
+            context, automaton.length_max, width, selecting.threads or 1, selecting.busy
+        )
 
     def run(
         self,
@@ -171,14 +173,14 @@ class Matcher:
             words, begin, end, end, groups.position, groups.seen, groups.number, groups.time
         )
         self.ordered = False
-        source = self._listed(prepared, groups, rows, check)
+        source = self._listed(prepared, groups, rows)
         if source is not None and self.output is not None:
             self.ordered = True
             yield from self.output.put_out(source, rows, self.selecting.weighted, finish, check)
-            self._note()
+            self.selecting.entries = max(self.selecting.entries, source.entries)
             return
         starts = words
-        if self.prunes(prepared) and self.pairs is None:  # otherwise already pruned
+        if self.prunes(prepared):
             if self.selection == "next":
                 starts = words.copy()
             self.prune(prepared, starts, rows, groups.position, groups.now, groups.final)
@@ -297,62 +299,21 @@ class Matcher:
                 "quantifiers, or make conditions narrower"
             )
 
-    def _listed(
-        self,
-        prepared: PreparedRows,
-        groups: Groups,
-        rows: Rows,
-        check: Callable[[], None] | None,
-    ) -> Source | None:
-        """Lists of a buffer; None where it must be searched, after narrowing its rows."""
-        task = self._task(groups.now, groups.final, 0)
-        if self.lists is not None:
-            lists = self.lists.open(prepared, groups, task)
-            self._fall_back(self.lists.why)
-            return lists
-        if self.pairs is None:
+    def _listed(self, prepared: PreparedRows, groups: Groups, rows: Rows) -> Source | None:
+        """Lists of a buffer; None where it must be searched."""
+        if self.lists is None:
             return None
-        if prepared.careful:
-            if self.output is not None:
-                why = f"a condition cannot be computed in some events ({prepared.why})"
-                self._fall_back(why)
-            return None
-
-        def prune(words: Words) -> None:
-            self.prune(prepared, words, rows, groups.position, groups.now, groups.final)
-
-        choose = self.selecting.wanted == "auto"
-        paired = self.pairs.reduce(prepared, rows, task, prune, choose, check)
-        drawing = None
-        if paired is not None:
-            self.selecting.reduced(paired)
-            if self.output is not None:
-                drawing = self.pairs.open(paired, groups, task, choose)
-        if self.output is not None:
-            self._fall_back(self.pairs.why)
-        return drawing
-
-    def _fall_back(self, why: str) -> None:
-        found = self.selecting
-        if not why:
-            found.lists += 1
-            return
-        found.searched += 1
-        found.fallback = why
-        if found.wanted in ("lists", "tree"):
-            raise ResourceLimit(
-                f"the hint selection({found.wanted}) cannot be obeyed for pattern {self.text}: "
-                f"{why}"
-            )
-
-    def _note(self) -> None:
-        found = self.selecting
-        if self.lists is not None:
-            found.states, found.entries = self.lists.states, max(found.entries, self.lists.entries)
-        elif self.pairs is not None:
-            drawn = self.pairs.drawn
-            found.entries = max(found.entries, drawn.entries)
-            found.diagrams, found.candidates = drawn.lists, drawn.candidates
+        source, why = None, f"a condition cannot be computed in some events ({prepared.why})"
+        if not prepared.careful:
+            self.prune(prepared, prepared.words, rows, groups.position, groups.now, groups.final)
+            source = self.lists.open(prepared, groups, self._task(groups.now, groups.final, 0))
+            why = self.lists.why
+        if source is None:
+            self.selecting.searched += 1
+            self.selecting.fallback = why
+        else:
+            self.selecting.listed += 1
+        return source
 
     def _task(self, now: int, final: bool, memo: int) -> Task:
         labels_max = self.room_rows if self.labels and self.selection is None else 2**62

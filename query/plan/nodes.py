@@ -328,6 +328,7 @@ class QueryPlan:
     root: Root
     cut: str = "whole"
     reason: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def notes_of(plan: QueryPlan) -> tuple[str, ...]:
@@ -338,7 +339,7 @@ def notes_of(plan: QueryPlan) -> tuple[str, ...]:
         listed = [leaf for _, leaf in root.inputs]
     elif isinstance(root, PassThrough):
         listed = [root.input]
-    found: list[str] = []
+    found = list(plan.notes)
     for leaf in listed:
         found += _notes_of(leaf)
     return tuple(dict.fromkeys(found))

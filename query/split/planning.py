@@ -100,7 +100,7 @@ def weigh(part: RangePart, run: PartRun) -> tuple[Ints, Ints]:
     """Times of the first events in a range, and how many matches begin there."""
     compiled = run.compiled
     clause = replace(compiled.clause, rows="one", measures=())
-    counted = Selecting(compiled.selecting.wanted, weighted=True)
+    counted = Selecting(compiled.selecting.search, weighted=True)
     bare: CompiledMatch = replace(
         compiled, clause=clause, measures=(), selecting=counted, _schema=None
     )
@@ -203,8 +203,7 @@ def expected_work(snapshot: Snapshot, compiled: CompiledMatch, check: Check = No
     reach = reach_of(snapshot, compiled)
     if isinstance(reach, str) or reach.last >= MOST:
         return None
-    chosen = choose(clause.selection, compiled.automaton, compiled.conditions, selecting.wanted)
-    if chosen.regime == "search":
+    if not choose(compiled.automaton, compiled.conditions, selecting.search).diagram:
         return None
     run = PartRun(snapshot, compiled, ScanMetrics(), check, LIMITS)
     events = Budget(snapshot).left

@@ -7,8 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
-from chronicle.query.pattern.any_choice import Selecting
+from chronicle.query.binding import match_binding
+from chronicle.query.pattern import matcher
+from chronicle.query.pattern.any_choice import Choice, Selecting
 from chronicle.query.pattern.compiled import CompiledMatch, InputColumns, compile_match
 from chronicle.query.sql.match_clause import clause_of_text
 
@@ -19,6 +22,12 @@ def compiled(clause: str, schema: pa.Schema = SCHEMA, **asked: Any) -> CompiledM
     parsed = clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE ({clause})")
     made = compile_match(parsed, InputColumns(schema, "t"))
     return replace(made, selecting=Selecting(**asked))
+
+
+def always_search(patch: pytest.MonkeyPatch) -> None:
+    """Statements are answered by the search, the independent twin of diagrams."""
+    for module in (match_binding, matcher):
+        patch.setattr(module, "choose", lambda *_: Choice(False, "a test says so"))
 
 
 def rows_of(match: CompiledMatch, table: pa.Table, batch: int = 1 << 20) -> list[dict[str, Any]]:

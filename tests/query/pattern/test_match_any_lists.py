@@ -23,7 +23,14 @@ from chronicle.errors import ResourceLimit, SqlError
 from chronicle.query.pattern import any_lists as states
 
 from ...rounds import rounds
-from .any_cases import SCHEMA, compiled, random_table, row_clause, rows_of
+from .any_cases import (
+    SCHEMA,
+    always_search,
+    compiled,
+    random_table,
+    row_clause,
+    rows_of,
+)
 
 CASES = rounds(12, 150, int(os.environ.get("CHRONICLE_PATTERNS", "20000")))
 
@@ -36,18 +43,18 @@ def test_lists_give_the_rows_of_the_search_in_its_order(part: int) -> None:
         clause = row_clause(r, r.random() < 0.4)
         table = random_table(r, r.randint(0, 14))
         try:
-            expected = rows_of(compiled(clause, wanted="search"), table)
+            expected = rows_of(compiled(clause, search=True), table)
         except SqlError as error:
             assert "[^" in str(error), (seed, clause, error)  # noqa: PT017
             continue
         shown = (seed, clause, table.to_pylist())
         for batch in (1, 3, 100):
-            listed = compiled(clause, wanted="lists")
+            listed = compiled(clause)
             # NaN is no equal of itself
             assert repr(rows_of(listed, table, batch)) == repr(expected), (batch, *shown)
         numbered = clause.replace("ALL ROWS", "ONE ROW").replace(", CLASSIFIER() AS c", "")
         counted = rows_of(compiled(numbered, weighted=True), table, r.choice([1, 4, 100]))
-        matches = rows_of(compiled(numbered, wanted="search"), table)
+        matches = rows_of(compiled(numbered, search=True), table)
         assert sum(row["mn"] for row in counted) == len(matches), shown
         assert all(row["mn"] > 0 for row in counted), shown
         skipped = r.randint(0, len(matches) + 2)
@@ -166,8 +173,6 @@ def test_too_many_states_are_left_to_the_search(monkeypatch: pytest.MonkeyPatch)
     assert len(rows_of(match, constant(6))) == 3 * math.comb(3, 2) + math.comb(2, 2)
     assert match.selecting.searched == 1
     assert "more than 3 states" in match.selecting.describe()
-    with pytest.raises(ResourceLimit, match=r"hint selection\(lists\) cannot be obeyed"):
-        rows_of(compiled(clause, wanted="lists"), constant(6))
 
 
 @pytest.fixture
@@ -207,38 +212,30 @@ CLAUSE = """FROM s MATCH_RECOGNIZE ({} ORDER BY t MEASURES A.y AS y, FIRST(x) AS
 )
 @pytest.mark.parametrize("partition", ["", "PARTITION BY k"])
 def test_statements_give_the_same_with_lists_as_with_the_search(
-    db: Any, shown: str, rest: str, partition: str
+    db: Any, shown: str, rest: str, partition: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not partition and "k" in shown.split(", "):
         return
-    text = f"SELECT {{}} {shown} {CLAUSE.format(partition)} {rest}"
-    searched = db.sql(text.format("/*+ selection(search) */")).arrow()
-    for hint in ("", "/*+ selection(lists) */", "/*+ selection(auto) strategy(replay) */"):
-        listed = db.sql(text.format(hint)).arrow()
-        assert listed.schema == searched.schema
-        assert repr(listed.to_pylist()) == repr(searched.to_pylist())
+    text = f"SELECT {shown} {CLAUSE.format(partition)} {rest}"
+    listed = db.sql(text).arrow()
+    always_search(monkeypatch)
+    searched = db.sql(text).arrow()
+    assert listed.schema == searched.schema
+    assert repr(listed.to_pylist()) == repr(searched.to_pylist())
 
 
-def test_hints_are_checked_and_obeyed(db: Any) -> None:
-    for hint, message in (
-        ("selection(trees)", r"selection\(x\) with x one of auto, lists, tree, search.*line 1"),
-        ("selection", "the plan hint is"),
-        ("selections(lists)", "the plan hint is"),
-    ):
-        with pytest.raises(SqlError, match=message):
-            db.sql(f"SELECT /*+ {hint} */ count(*) {CLAUSE.format('')}")
-    for clause, message in (
-        ("PATTERN (A B)", "no EVENT SELECTION SKIP TILL ANY MATCH.*line 1"),
-        (
-            "PATTERN (A B) EVENT SELECTION SKIP TILL ANY MATCH DEFINE B AS x > A.x",
-            "the condition of B is about more than one event",
-        ),
-        ("PATTERN (A{70}) EVENT SELECTION SKIP TILL ANY MATCH", "70 positions"),
-    ):
-        text = f"count(*) FROM s MATCH_RECOGNIZE (ORDER BY t {clause})"
-        with pytest.raises(SqlError, match=message):
-            db.sql(f"SELECT /*+ selection(lists) */ {text}")
-        db.sql(f"EXPLAIN SELECT /*+ selection(search) */ {text}")
+def test_the_hint_of_former_versions_is_ignored_with_a_note(db: Any) -> None:
+    text = f"count(*) {CLAUSE.format('')}"
+    for value in ("auto", "lists", "tree", "search"):
+        found = db.sql(f"SELECT /*+ selection({value}) */ {text}")
+        note = f"the plan hint selection({value}) no longer exists and is ignored"
+        assert found.notes == (note,)
+        assert found.arrow() == db.sql(f"SELECT {text}").arrow()
+        assert note in str(db.sql(f"EXPLAIN SELECT /*+ selection({value}) */ {text}").arrow())
+    assert not db.sql(f"SELECT {text}").notes
+    for hint in ("selection(trees)", "selection", "selections(lists)"):
+        with pytest.raises(SqlError, match="the plan hint is"):
+            db.sql(f"SELECT /*+ {hint} */ {text}")
 
 
 def test_hundreds_of_rows_without_a_window_answer(db: Any) -> None:
@@ -254,19 +251,19 @@ def test_hundreds_of_rows_without_a_window_answer(db: Any) -> None:
     assert rows == [(10**12 + 1,), (10**12 + 2,)]
 
 
-def test_explain_names_the_regime_and_why(db: Any) -> None:
+def test_explain_says_whether_a_diagram_answers_and_why(db: Any) -> None:
     def explained(text: str) -> str:
         return str(db.sql("EXPLAIN ANALYZE " + text).arrow().to_pylist())
 
     counted = explained(f"SELECT count(*) {CLAUSE.format('')}")
-    assert "lists: every condition is about one event; counted, not listed" in counted
-    assert "list states" in counted
+    assert "diagram: every condition is about one event; counted, not listed" in counted
+    assert "list entries" in counted
     rows = explained(f"SELECT y {CLAUSE.format('')} LIMIT 3 OFFSET 9")
     assert "from match 10 on" in rows
-    searched = explained(f"SELECT /*+ selection(search) */ y {CLAUSE.format('')}")
-    assert "search: the hint says so" in searched
     across = CLAUSE.format("").replace("B AS y = 1", "B AS y > A.y")
-    assert "tree: joined: B with A" in explained(f"SELECT y {across}")
+    assert "diagram: joined: B with A" in explained(f"SELECT y {across}")
+    many = CLAUSE.format("").replace("(A B C)", "(A{70} B C)")
+    assert "search: the pattern has 72 positions" in explained(f"SELECT y {many}")
 
 
 def test_a_value_that_cannot_be_computed_is_left_to_the_search(db: Any) -> None:
@@ -290,6 +287,6 @@ def test_many_labelings_of_one_set_give_the_preferred_one() -> None:
         "PATTERN (PERMUTE(A, B, C) (D | E) F?) WITHIN 7 "
         f"EVENT SELECTION SKIP TILL ANY MATCH DEFINE {defined}"
     )
-    expected = rows_of(compiled(clause, wanted="search"), table)
-    assert rows_of(compiled(clause, wanted="lists"), table) == expected
+    expected = rows_of(compiled(clause, search=True), table)
+    assert rows_of(compiled(clause), table) == expected
     assert expected

@@ -22,11 +22,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import ResourceLimit, SqlError
-from chronicle.query.pattern import (
-    any_diagram,
-    any_drawing,
-    any_output,
-)
+from chronicle.query.pattern import any_lists, any_output
 
 from ...patience import wait_until
 from ...rounds import rounds
@@ -38,25 +34,17 @@ CASES = rounds(10, 150, int(os.environ.get("CHRONICLE_PATTERNS", "20000")))
 
 def cut_small(r: random.Random, patch: pytest.MonkeyPatch) -> None:
     """Threads for everything, pieces as small as they go."""
-    patch.setattr(any_output, "ALONE_MATCHES", r.choice([-1, 2, 9]))
-    patch.setattr(any_output, "PIECE_MATCHES", r.choice([1, 2, 7]))
-    patch.setattr(any_output, "PART_MATCHES", r.choice([-1, 3, 1 << 18]))
-    patch.setattr(any_output, "COUNTED_ALONE", -1)
+    patch.setattr(any_output, "ALONE_MATCHES", r.choice([-1, 2]))
+    patch.setattr(any_output, "PIECE_MATCHES", r.choice([1, 2]))
     patch.setattr(any_output, "MATCHES_MAX", r.choice([1, 3, 1 << 14]))
     patch.setattr(any_output, "MATCHES_FIRST", r.choice([1, 3]))
-    patch.setattr(any_drawing, "PART_COST", r.choice([0.01, 1e9]))
-    patch.setattr(any_drawing, "SIZE_FIRST", r.choice([4, 64, 1 << 13]))
-    patch.setattr(any_drawing, "BLOCK_LEAST", r.choice([1, 3]))
-    patch.setattr(any_diagram, "PART_TESTS", r.choice([1, 5, 1 << 20]))
+    patch.setattr(any_lists, "ENTRIES_FIRST", r.choice([4, 64, 1 << 13]))
 
 
 @pytest.mark.usefixtures("small_buffers")
-@pytest.mark.parametrize("part", range(4))
-def test_threads_give_the_rows_of_one_in_its_order(
-    part: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_give_the_rows_of_one_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
     used = 0
-    for seed in range(part * CASES // 4, (part + 1) * CASES // 4):
+    for seed in range(CASES):
         r = random.Random(seed)
         paired = seed % 2 == 1
         clause = (paired_clause if paired else row_clause)(r, r.random() < 0.3)
@@ -64,26 +52,16 @@ def test_threads_give_the_rows_of_one_in_its_order(
         shown = (seed, clause, table.to_pylist())
         numbered = clause.replace("ALL ROWS", "ONE ROW").replace(", CLASSIFIER() AS c", "")
         plain = numbered.replace("MATCH_NUMBER() AS mn", "LAST(t) AS mn")
-        regime = "auto"
-        if paired:
-            try:
-                compiled(clause, wanted="tree").details()
-                regime = "tree"
-            except SqlError:
-                pass
         for text in (clause, numbered, plain):
             try:
-                expected = rows_of(compiled(text, wanted="search"), table)
+                expected = rows_of(compiled(text, search=True), table)
             except SqlError as error:
                 assert "[^" in str(error), shown  # noqa: PT017
                 break
             for batch in (2, 100):
                 cut_small(r, monkeypatch)
-                match = compiled(text, threads=r.randint(2, 8), wanted=regime)
-                try:
-                    assert repr(rows_of(match, table, batch)) == repr(expected), (batch, *shown)
-                except ResourceLimit as error:
-                    assert "cannot be obeyed" in str(error), shown  # noqa: PT017
+                match = compiled(text, threads=r.randint(2, 8))
+                assert repr(rows_of(match, table, batch)) == repr(expected), (batch, *shown)
                 used += match.selecting.busy.threads > 1
         else:
             counted = rows_of(compiled(numbered, weighted=True, threads=3), table)
@@ -115,10 +93,9 @@ def test_the_matches_of_one_first_event_are_divided(
     monkeypatch.setattr(any_output, "ALONE_MATCHES", 100)
     monkeypatch.setattr(any_output, "PIECE_MATCHES", 500)
     table = constant(300)
-    wanted = "tree" if "A.y" in defined else "auto"
     clause = CLAUSE.format(pattern, window, defined)
-    alone = rows_of(compiled(clause, wanted=wanted), table)
-    match = compiled(clause, wanted=wanted, threads=2)
+    alone = rows_of(compiled(clause), table)
+    match = compiled(clause, threads=2)
     assert rows_of(match, table) == alone
     assert len(alone) in (math.comb(100, 2), 2**14 - 1 - 14)
     figures = dict(match.selecting.figures())
@@ -220,7 +197,7 @@ def test_statements_use_the_threads_of_the_database(
         "SKIP TILL ANY MATCH) AS m"
     )
     alone = db.sql(text.format("/*+ threads(1) */")).arrow()
-    for hint in ("", "/*+ threads(3) */", "/*+ selection(lists) threads(2) */"):
+    for hint in ("", "/*+ threads(3) */"):
         found = db.sql(text.format(hint)).arrow()
         assert repr(found.to_pylist()) == repr(alone.to_pylist())  # NaN is no equal of itself
     assert alone.num_rows > 3000

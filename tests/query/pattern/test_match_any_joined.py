@@ -1,4 +1,4 @@
-"""SKIP TILL ANY MATCH with conditions between variables: all regimes give the same.
+"""SKIP TILL ANY MATCH with conditions between variables: diagrams give the rows of the search.
 
 The search of :mod:`chronicle.query.pattern.selection` is the twin; a naive self-join is the oracle
 of plain sequences.
@@ -19,54 +19,49 @@ import pytest
 
 import chronicle
 from chronicle.errors import ResourceLimit, SqlError
-from chronicle.query.pattern import any_drawing, any_pairs, any_tree
+from chronicle.query.pattern import any_lists
 from chronicle.query.pattern.matcher import MatchLimits
 
 from ...rounds import rounds
-from .any_cases import SCHEMA, compiled, paired_clause, random_table, rows_of
+from .any_cases import (
+    SCHEMA,
+    always_search,
+    compiled,
+    paired_clause,
+    random_table,
+    rows_of,
+)
 
 CASES = rounds(16, 300, int(os.environ.get("CHRONICLE_PATTERNS", "20000")))
 
 
 @pytest.mark.usefixtures("small_buffers")
 @pytest.mark.parametrize("part", range(5))
-def test_every_regime_gives_the_rows_of_the_search_in_its_order(
+def test_diagrams_give_the_rows_of_the_search_in_its_order(
     part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = {"lists": 0, "tree": 0, "search": 0}
+    taken = {"diagram": 0, "search": 0}
     for seed in range(part * CASES // 5, (part + 1) * CASES // 5):
         r = random.Random(seed)
         clause = paired_clause(r, r.random() < 0.3)
         table = random_table(r, r.randint(0, 16))
         shown = (seed, clause, table.to_pylist())
-        expected = rows_of(compiled(clause, wanted="search"), table)
+        expected = rows_of(compiled(clause, search=True), table)
         for batch in (1, 3, 100):
-            dear = r.choice([0.0, 1e9])  # what the search is said to cost
-            monkeypatch.setattr(any_tree, "search_cost", lambda *_, dear=dear: dear)
-            monkeypatch.setattr(any_drawing, "SIZE_FIRST", r.choice([4, 64, 1 << 13]))
-            monkeypatch.setattr(any_drawing, "SLICE_STEPS", r.choice([2, 1 << 22]))
-            for least in ("BLOCK_FIRST", "BLOCK_LEAST"):
-                monkeypatch.setattr(any_drawing, least, r.choice([1, 3, 1000]))
-            monkeypatch.setattr(any_drawing, "DEARER", r.choice([0, 1, 1000]))
-            monkeypatch.setattr(any_pairs, "PAIRS_FIRST", r.choice([1, 1 << 12]))
+            monkeypatch.setattr(any_lists, "ENTRIES_FIRST", r.choice([4, 64, 1 << 13]))
+            monkeypatch.setattr(any_lists, "ENTRIES_MAX", r.choice([4, 1 << 17]))
+            monkeypatch.setattr(any_lists, "SLICE_STEPS", r.choice([2, 1 << 22]))
             match = compiled(clause)
             assert repr(rows_of(match, table, batch)) == repr(expected), (batch, *shown)
-            regime = dict(match.details())["selection"].split(":")[0]
-            taken[regime] += 1
-            if regime != "search":
-                twin = compiled(clause, wanted="tree")
-                try:
-                    assert repr(rows_of(twin, table, batch)) == repr(expected), (batch, *shown)
-                except (SqlError, ResourceLimit) as error:
-                    assert "cannot be obeyed" in str(error), shown  # noqa: PT017
+        taken[dict(match.details())["selection"].split(":")[0]] += 1
         numbered = clause.replace("ALL ROWS", "ONE ROW").replace(", CLASSIFIER() AS c", "")
         counted = rows_of(compiled(numbered, weighted=True), table, r.choice([1, 4, 100]))
-        matches = rows_of(compiled(numbered, wanted="search"), table)
+        matches = rows_of(compiled(numbered, search=True), table)
         assert sum(row["mn"] for row in counted) == len(matches), shown
         skipped = r.randint(0, len(matches) + 2)
         rest = rows_of(compiled(numbered, skip=skipped), table, r.choice([1, 100]))
         assert rest == matches[skipped:], (skipped, *shown)
-    assert taken["tree"] > CASES // 16
+    assert taken["diagram"] > CASES // 16
 
 
 def self_join(
@@ -95,7 +90,7 @@ def test_sequences_are_self_joins() -> None:
         table = random_table(random.Random(seed), 24)
         table = table.append_column("n", pa.array(range(24)))
         rows = table.to_pylist()
-        match = compiled(clause, table.schema, wanted="tree")
+        match = compiled(clause, table.schema)
         found = [tuple(row.values()) for row in rows_of(match, table)]
         assert found == self_join(rows, 12, fits, 4)
 
@@ -112,7 +107,7 @@ def counted(pattern: str, defined: str, table: pa.Table, window: str = "", **ask
         f"ORDER BY t MEASURES MATCH_NUMBER() AS n PATTERN ({pattern}) {window} "
         f"EVENT SELECTION SKIP TILL ANY MATCH DEFINE {defined}"
     )
-    match = compiled(clause, wanted="tree", weighted=True, **asked)
+    match = compiled(clause, weighted=True, **asked)
     return sum(row["n"] for row in rows_of(match, table))
 
 
@@ -149,9 +144,9 @@ def test_a_count_beyond_64_bits_is_an_error_and_the_first_rows_are_there_at_once
         f"ORDER BY t MEASURES M.t AS m PATTERN ({names}) EVENT SELECTION SKIP TILL ANY MATCH "
         "DEFINE M AS y = A.y"
     )
-    first = next(iter(compiled(clause, wanted="tree").run(table.to_batches())))
+    first = next(iter(compiled(clause).run(table.to_batches())))
     assert first["m"][:3].to_pylist() == [12, 14, 16]
-    far = next(iter(compiled(clause, wanted="tree", skip=10**17).run(table.to_batches())))
+    far = next(iter(compiled(clause, skip=10**17).run(table.to_batches())))
     assert far.num_rows
 
 
@@ -169,20 +164,32 @@ def test_a_pair_that_overflows_is_for_the_search_to_judge() -> None:
     # no B is as large as that, which the pairs of B and C do not know
     table = stream([5, big, big, 5, 7, 7])
     guarded = clause.format("", "B AS y = A.y, C AS y + B.y > 5")
-    with pytest.raises(ResourceLimit, match=r"selection\(tree\) cannot be obeyed.*pairs of events"):
-        rows_of(compiled(guarded, wanted="tree"), table)
     assert len(rows_of(compiled(guarded), table)) == 5
 
 
-def test_lists_that_do_not_fit_are_an_error_that_names_the_conditions() -> None:
+def test_a_condition_that_fails_for_no_first_event_is_no_error() -> None:
+    """B and C whose sum overflows have no A."""
+    big = 2**62
+    table = stream([5, 1, big, 2, big, 7, 5, 5, 7, 7, 9])
+    clause = (
+        "ORDER BY t MEASURES A.t AS a, B.t AS b, C.t AS c, D.t AS d PATTERN (A B C D) WITHIN 20 "
+        "EVENT SELECTION SKIP TILL ANY MATCH DEFINE A AS y < 100, B AS x > A.x - 1 AND y <= A.y, "
+        "D AS y + B.y + C.y > 12 AND y < 100"
+    )
+    found = rows_of(compiled(clause), table)
+    assert found == rows_of(compiled(clause, search=True), table)
+    assert len(found) > 10
+
+
+def test_lists_that_do_not_fit_are_an_error() -> None:
     clause = (
         "ORDER BY t MEASURES A.t AS a PATTERN (A B C D) EVENT SELECTION SKIP TILL ANY MATCH "
         "DEFINE D AS y <= A.y + B.y + C.y"
     )
-    run = compiled(clause, wanted="tree").run(
+    run = compiled(clause).run(
         stream([1] * 300).to_batches(), limits=MatchLimits(memory_bytes=4 << 20)
     )
-    with pytest.raises(ResourceLimit, match=r"begin at t = 0 need more than .* conditions of D"):
+    with pytest.raises(ResourceLimit, match=r"begin at t = 0 need more than 4194304 bytes"):
         list(run)
 
 
@@ -196,22 +203,22 @@ def test_entries_are_on_the_way_to_a_match_and_memory_is_that_of_a_few_starts(
         "EVENT SELECTION SKIP TILL ANY MATCH DEFINE C AS y = A.y, D AS y > B.y"
     )
     seen: list[tuple[int, int]] = []
-    pieces = any_drawing.Drawing.pieces
+    pieces = any_lists.Source.pieces
 
     def looked_at(self: Any, check: Any) -> Iterator[Any]:
-        for lists, task in pieces(self, check):
-            used = int(lists.starts.max()) + 1
+        for lists in pieces(self, check):
+            used = int(lists.starts.max(initial=0)) + 1
             entries = lists.entries
             alive = (entries.child[1:used] > 0) | (entries.final[1:used] >= 0)
             assert alive.all()
             seen.append((used, len(entries.row)))
-            yield lists, task
+            yield lists
 
-    monkeypatch.setattr(any_drawing.Drawing, "pieces", looked_at)
-    monkeypatch.setattr(any_drawing, "SIZE_FIRST", 64)
-    monkeypatch.setattr(any_drawing, "ENTRIES_MAX", 4096)
-    found = rows_of(compiled(clause, wanted="tree"), table)
-    assert len(found) == len(rows_of(compiled(clause, wanted="search"), table)) > 10_000
+    monkeypatch.setattr(any_lists.Source, "pieces", looked_at)
+    monkeypatch.setattr(any_lists, "ENTRIES_FIRST", 64)
+    monkeypatch.setattr(any_lists, "ENTRIES_MAX", 4096)
+    found = rows_of(compiled(clause), table)
+    assert len(found) == len(rows_of(compiled(clause, search=True), table)) > 10_000
     assert len(seen) > 3
     assert max(room for _, room in seen) <= 4096 * 4 + 1
 
@@ -219,7 +226,7 @@ def test_entries_are_on_the_way_to_a_match_and_memory_is_that_of_a_few_starts(
 def test_a_query_is_asked_whether_to_go_on_within_one_first_event(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(any_drawing, "SLICE_STEPS", 100)
+    monkeypatch.setattr(any_lists, "SLICE_STEPS", 100)
     clause = (
         "ORDER BY t MEASURES A.t AS a PATTERN (A B C D) EVENT SELECTION SKIP TILL ANY MATCH "
         "DEFINE A AS y = 1, D AS y > B.y + C.y"
@@ -232,7 +239,7 @@ def test_a_query_is_asked_whether_to_go_on_within_one_first_event(
         if len(asked) > 5:
             raise ResourceLimit("stopped")
 
-    run = compiled(clause, wanted="tree").run(table.to_batches(), check=check)
+    run = compiled(clause).run(table.to_batches(), check=check)
     with pytest.raises(ResourceLimit, match="stopped"):
         next(iter(run))
 
@@ -247,11 +254,11 @@ def test_a_condition_less_gives_more_and_a_wider_window_too() -> None:
     for window in (6, 14):
         before: list[Any] = []
         for defined in joined:
-            rows = rows_of(compiled(clause.format(window, defined), wanted="tree"), table)
+            rows = rows_of(compiled(clause.format(window, defined)), table)
             sets = [tuple(row.values())[:4] for row in rows]
             assert not [one for one in before if sets.count(one) < before.count(one)]
             before = sets
-        wider = rows_of(compiled(clause.format(window + 9, joined[2]), wanted="tree"), table)
+        wider = rows_of(compiled(clause.format(window + 9, joined[2])), table)
         assert len(wider) > len(before)
 
 
@@ -279,31 +286,26 @@ CLAUSE = """FROM s MATCH_RECOGNIZE ({} ORDER BY t MEASURES A.y AS y, C.t AS c PA
     ],
 )
 @pytest.mark.parametrize("partition", ["", "PARTITION BY k"])
-def test_statements_give_the_same_with_the_tree_as_with_the_search(
-    db: Any, shown: str, rest: str, partition: str
+def test_statements_give_the_same_with_a_diagram_as_with_the_search(
+    db: Any, shown: str, rest: str, partition: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = f"SELECT {{}} {shown} {CLAUSE.format(partition)} {rest}"
-    searched = db.sql(text.format("/*+ selection(search) */")).arrow()
-    for hint in ("", "/*+ selection(tree) */"):
-        found = db.sql(text.format(hint)).arrow()
-        assert found.schema == searched.schema
-        assert found.to_pylist() == searched.to_pylist()
+    text = f"SELECT {shown} {CLAUSE.format(partition)} {rest}"
+    found = db.sql(text).arrow()
+    always_search(monkeypatch)
+    searched = db.sql(text).arrow()
+    assert found.schema == searched.schema
+    assert found.to_pylist() == searched.to_pylist()
 
 
 def test_explain_says_what_is_joined_and_what_forces_the_search(db: Any) -> None:
     def explained(text: str) -> str:
         return str(db.sql("EXPLAIN ANALYZE " + text).arrow().to_pylist())
 
-    found = explained(f"SELECT /*+ selection(tree) */ count(*) {CLAUSE.format('')}")
-    assert "tree: joined: C with A, D with B; counted, not listed" in found
-    for figure in ("pairs tested", "pairs joined", "events with partners", "tree candidates"):
-        assert figure in found
+    found = explained(f"SELECT count(*) {CLAUSE.format('')}")
+    assert "diagram: joined: C with A, D with B; counted, not listed" in found
+    assert "buffers listed" in found
     opaque = CLAUSE.format("").replace("x > B.x", "x > B.x AND sum(y) > 3")
     text = explained(f"SELECT y {opaque}")
     assert "search: the condition of D asks for more of the match than single events" in text
-    assert "pairs tested" in text or "few partial matches" in text
-    with pytest.raises(SqlError, match=r"selection\(tree\) cannot be obeyed: the condition of D"):
-        db.sql(f"SELECT /*+ selection(tree) */ y {opaque}")
     anchored = CLAUSE.format("").replace("(A B C D)", "(^ A B C D)")
-    with pytest.raises(SqlError, match=r"the pattern has \^ or \$"):
-        db.sql(f"SELECT /*+ selection(tree) */ y {anchored}")
+    assert "search: the pattern has ^ or $" in explained(f"SELECT y {anchored}")
