@@ -36,12 +36,11 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 def body_format(request: Request) -> str:
-    known = ", ".join(f"{name} ({media_type_of(name).partition(';')[0]})" for name in READ_FORMATS)
     wished = request.query_params.get("format")
     if wished is not None:
         if wished.lower() in READ_FORMATS:
             return wished.lower()
-        raise _unsupported(f"unknown format {wished!r}; known are {known}")
+        raise _unsupported(f"unknown format {wished!r}")
     given = request.headers.get("content-type", "")
     found = format_of_media_type(given) if given else None
     if found is not None:
@@ -49,23 +48,25 @@ def body_format(request: Request) -> str:
     if not given or given.startswith(_FORM):
         raise _unsupported(
             "the body's format is not said; send a Content-Type (curl: -H 'Content-Type: "
-            f"application/x-ndjson') or ?format=ndjson; known are {known}"
+            "application/x-ndjson') or ?format=ndjson"
         )
-    raise _unsupported(f"unknown Content-Type {given!r}; known are {known}")
+    raise _unsupported(f"unknown Content-Type {given!r}")
 
 
 def file_format(request: Request) -> str | None:
     """Format of a file sent as the body; None: infer it.  Raises ``Problem`` (415)."""
     given = request.headers.get("content-type", "")
     if given.lower().startswith("multipart/"):
-        raise _unsupported("send the file itself as the body, without a form around it")
+        detail = "send the file itself as the body, without a form around it"
+        raise Problem("unsupported-media-type", 415, detail)
     if request.query_params.get("format") is None and format_of_media_type(given) is None:
         return None
     return body_format(request)
 
 
 def _unsupported(detail: str) -> Problem:
-    return Problem("unsupported-media-type", 415, detail)
+    known = ", ".join(f"{name} ({media_type_of(name).partition(';')[0]})" for name in READ_FORMATS)
+    return Problem("unsupported-media-type", 415, f"{detail}; known are {known}")
 
 
 @lru_cache(maxsize=256)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from ...formats.archives import unpacked
 from ...formats.kinds import sniff_compression
@@ -251,17 +251,21 @@ async def pieces_of(request: Request, body_max: int, pace: Pace) -> AsyncGenerat
     size = 0
     waited = 0.0
     loop = asyncio.get_running_loop()
-    async with contextlib.aclosing(request.stream()) as stream:
-        while True:
-            began = loop.time()
-            try:
-                piece = await asyncio.wait_for(anext(stream), max(0.0, pace.left(size, waited)))
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                raise too_slow(pace, size) from None
-            waited += loop.time() - began
-            size += len(piece)
-            if size > body_max:
-                raise body_too_large(body_max)
+    more = True
+    while more:
+        began = loop.time()
+        try:
+            async with asyncio.timeout(max(0.0, pace.left(size, waited))):
+                message = await request.receive()
+        except TimeoutError:
+            raise too_slow(pace, size) from None
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        waited += loop.time() - began
+        piece = message.get("body", b"")
+        more = message.get("more_body", False)
+        size += len(piece)
+        if size > body_max:
+            raise body_too_large(body_max)
+        if piece:
             yield piece

@@ -64,7 +64,7 @@ class KeptAnswers:
 
     def __init__(
         self,
-        directory: Callable[[], Path | None],
+        directory: Path | None,
         bytes_max: int,
         keep_s: float,
         clock: Callable[[], float] = time.monotonic,
@@ -87,7 +87,7 @@ class KeptAnswers:
             return self._held(None)
 
     def begin(self, client: str) -> AnswerFile:
-        file = tempfile.TemporaryFile(dir=self._directory())  # noqa: SIM115 - kept
+        file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - kept
         return AnswerFile(self, client, file)
 
     def find(self, client: str, what: Hashable, tags: frozenset[str]) -> OpenAnswer | None:

@@ -82,6 +82,8 @@ class Server:
         self.database = database
         database.serve_only_streams()
         self.settings = settings
+        writes = database.mode != "r"
+        self.directory = server_directory(database.path, create=True) if writes else None
         self.metrics = Metrics()
         self.tokens = TokenFile(database.path, settings.token_file)
         self.provider = provider_of(settings)
@@ -126,16 +128,16 @@ class Server:
         )
         self._keys = (
             None
-            if database.mode == "r"
+            if self.directory is None
             else IdempotencyKeys(
-                RealFiles(str(server_directory(database.path, create=True))),
+                RealFiles(str(self.directory)),
                 settings.idempotency_hours * 3600.0,
                 self.version_of,
                 self.sound,
             )
         )
         self.kept = KeptAnswers(
-            lambda: None if database.mode == "r" else server_directory(database.path, create=True),
+            self.directory,
             settings.max_result_bytes,
             settings.result_ttl_ms / 1000,
         )
@@ -337,7 +339,7 @@ class Server:
                     None if staged else account,
                     body_max=body_max,
                     pace=Pace.of(self.settings),
-                    directory=server_directory(self.database.path, create=True),
+                    directory=self.directory,
                     hashed=hashed,
                 ) as body:
                     yield body

@@ -179,7 +179,7 @@ def test_a_file_is_only_so_large(database: Any, serve_app: Callable[..., Any]) -
 
 def test_what_is_not_read_is_removed(tmp_path: Path) -> None:
     clock = itertools.count()
-    kept = KeptAnswers(lambda: tmp_path, 1000, 5.0, lambda: float(next(clock)))
+    kept = KeptAnswers(tmp_path, 1000, 5.0, lambda: float(next(clock)))
     file = kept.begin("me")
     file.write(b"abc")
     opened = file.keep("what", {})
