@@ -23,6 +23,7 @@ from ...schema import Attribute, Storage
 from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range, Remainder
 
 Truths = npt.NDArray[np.bool_]
+OnColumn = Range | Remainder | IsNull | NotNull
 PARTS_MAX = 64
 """Of more comparisons the executor makes a hash table."""
 _OPAQUE = (Storage.BINARY, Storage.DECIMAL, Storage.JSON, Storage.NESTED)
@@ -104,8 +105,8 @@ def _parts(prune: Prune | None) -> Iterator[Prune]:
 
 
 def columns_of(prune: Prune) -> Sequence[str]:
-    parts = (part for part in _parts(prune) if not isinstance(part, Never))
-    return list(dict.fromkeys(part.column for part in parts))
+    one = (part for part in _parts(prune) if isinstance(part, OnColumn))
+    return list(dict.fromkeys(part.column for part in one))
 
 
 def whole_bounds(attribute: Attribute, range_: Range) -> tuple[int | None, int | None] | None:
@@ -123,7 +124,9 @@ def whole_bounds(attribute: Attribute, range_: Range) -> tuple[int | None, int |
 def row_truths(prune: Prune, batch: pa.RecordBatch, schema: Columns) -> Truths:
     """Which rows satisfy an exact predicate; texts may be dictionary-encoded."""
     members = _Members.of(prune) if isinstance(prune, AnyOf) else None
-    if members is None and isinstance(prune, AllOf | AnyOf):
+    if members is not None:
+        return _column_truths(members, batch, schema)
+    if isinstance(prune, AllOf | AnyOf):
         every = isinstance(prune, AllOf)
         truths = np.full(batch.num_rows, every, np.bool_)
         for item in prune.items:
@@ -132,7 +135,10 @@ def row_truths(prune: Prune, batch: pa.RecordBatch, schema: Columns) -> Truths:
         return truths
     if isinstance(prune, Never):
         return np.zeros(batch.num_rows, np.bool_)
-    test = members or prune
+    return _column_truths(prune, batch, schema)
+
+
+def _column_truths(test: OnColumn | _Members, batch: pa.RecordBatch, schema: Columns) -> Truths:
     column = batch.column(batch.schema.get_field_index(test.column))
     if isinstance(test, IsNull):
         return _bits(column.is_null())

@@ -168,21 +168,6 @@ class ReplayAggregation(WindowAggregation):
         super().__init__(schema, windows, aggregates, check)
         self._scan = scan
 
-    @classmethod
-    def of(
-        cls,
-        snapshot: Snapshot,
-        windows: Windows,
-        aggregates: Sequence[Aggregate],
-        selected: SelectedRange,
-        check: Check = lambda: None,
-    ) -> ReplayAggregation:
-
-        def scan(columns: list[str]) -> Iterator[pa.RecordBatch]:
-            return snapshot.scan(selected.start, selected.end, columns, check=check)
-
-        return cls(snapshot.schema, windows, aggregates, scan, check)
-
     def _events_in_order(self) -> Iterator[pa.RecordBatch]:
         return self._scan([self.plan.schema.time, *self.plan.names])
 

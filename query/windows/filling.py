@@ -77,14 +77,13 @@ class Filler:
         if not rows.num_rows and (self.keys or first is None or upto is None):
             return
         numbers = self._numbers(grid, rows)
-        begin = int(numbers[0]) if len(numbers) else self._number(grid, first)
-        end = int(numbers[-1]) if len(numbers) else begin
-        begin = begin if first is None else min(begin, self._number(grid, first))
-        end = end if upto is None else max(end, self._number(grid, upto))
+        edges = [self._number(grid, tick) for tick in (first, upto) if tick is not None]
+        if len(numbers):
+            edges += [int(numbers[0]), int(numbers[-1])]
         codes = np.zeros(len(numbers), np.int64)
         if self.keys:
             codes = _codes([rows.column(2 + i) for i in range(self.keys)])
-        yield from self._filled(grid, rows, numbers, codes, begin, end)
+        yield from self._filled(grid, rows, numbers, codes, min(edges), max(edges))
 
     def _filled(
         self, grid: Grid, rows: pa.Table, numbers: Ticks, codes: Ticks, begin: int, end: int

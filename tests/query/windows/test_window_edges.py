@@ -32,6 +32,17 @@ TICKS = {
 }
 
 
+def replayed(
+    snapshot: Any, windows: Any, aggregates: Any, check: Any = lambda: None, **selected: int
+) -> ReplayAggregation:
+    chosen = SelectedRange(**selected)
+
+    def scan(columns: list[str]) -> Any:
+        return snapshot.scan(chosen.start, chosen.end, columns, check=check)
+
+    return ReplayAggregation(snapshot.schema, windows, aggregates, scan, check)
+
+
 def batch_of(ticks: list[int]) -> pa.RecordBatch:
     return pa.record_batch(
         [pa.array(ticks, pa.int64()), pa.array(range(len(ticks)), pa.int64())], schema=SCHEMA.arrow
@@ -111,7 +122,7 @@ def test_ends_of_time_in_long_windows(snapshots: dict[str, Any], where: str) -> 
         wanted = expected(ticks, windows)
         index = IndexAggregation(snapshots[where], windows, SUMS, SelectedRange())
         assert rows_of(index) == wanted, windows
-        made = ReplayAggregation.of(snapshots[where], windows, SUMS, SelectedRange())
+        made = replayed(snapshots[where], windows, SUMS)
         assert rows_of(made) == wanted, windows
 
 
@@ -158,7 +169,7 @@ def test_kernels_stop_and_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
                     run = (
                         IndexAggregation(snapshot, windows, wanted, SelectedRange(), check)
                         if strategy == "index"
-                        else ReplayAggregation.of(snapshot, windows, wanted, SelectedRange(), check)
+                        else replayed(snapshot, windows, wanted, check)
                     )
                     made.append(pa.Table.from_batches(list(run.batches())))
                     if small:

@@ -43,6 +43,17 @@ TYPES = {
 }
 
 
+def replayed(
+    snapshot: Any, windows: Any, aggregates: Any, check: Any = lambda: None, **selected: int
+) -> ReplayAggregation:
+    chosen = SelectedRange(**selected)
+
+    def scan(columns: list[str]) -> Any:
+        return snapshot.scan(chosen.start, chosen.end, columns, check=check)
+
+    return ReplayAggregation(snapshot.schema, windows, aggregates, scan, check)
+
+
 def value_of(rng: random.Random, kind: str, special: bool) -> Any:
     if rng.random() < 0.1:
         return None
@@ -133,7 +144,9 @@ def check(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]], kind: s
 
 def both(snapshot: Any, windows: Any, selected: SelectedRange = WHOLE) -> list[tuple[Any, ...]]:
     """Rows of replay and index, which must be the same."""
-    replay = rows_of(ReplayAggregation.of(snapshot, windows, AGGREGATES, selected))
+    replay = rows_of(
+        replayed(snapshot, windows, AGGREGATES, start=selected.start, last=selected.last)
+    )
     if isinstance(windows, SessionWindows):
         return replay
     index = rows_of(IndexAggregation(snapshot, windows, AGGREGATES, selected))
@@ -270,7 +283,7 @@ def test_attribute_added_later(tmp_path: Path) -> None:
         windows = TimeWindows(2000, 500)
         with stream.snapshot() as snapshot:
             index = rows_of(IndexAggregation(snapshot, windows, wanted, SelectedRange()))
-            replay = rows_of(ReplayAggregation.of(snapshot, windows, wanted, SelectedRange()))
+            replay = rows_of(replayed(snapshot, windows, wanted))
         assert index == replay
         assert index[0] == (-1500, 500, 500, 0, None, None)
         assert index[-1] == (9500, 11500, 500, 500, sum(range(4500, 5000)) / 2, 2499.5)
@@ -315,7 +328,7 @@ def test_check_ends_every_operator(stores: Any) -> None:
 
     for windows in (TimeWindows(100, 10), CountWindows(100, 10), SessionWindows(5)):
         with pytest.raises(QueryTimeout):
-            rows_of(ReplayAggregation.of(snapshot, windows, AGGREGATES, SelectedRange(), expired))
+            rows_of(replayed(snapshot, windows, AGGREGATES, expired))
     for windows in (TimeWindows(100, 10), CountWindows(100, 10)):
         with pytest.raises(QueryTimeout):
             rows_of(IndexAggregation(snapshot, windows, AGGREGATES, SelectedRange(), expired))
