@@ -9,17 +9,7 @@ Marks::
 A member is as far as its own mark or the group's.  After a restart the group begins at its least
 advanced member; output already in the sinks of others is not repeated.  A member whose rows cannot
 be computed fails alone; any other error dissolves the group.  The group's lock is its members'.
-
-The events around late ones are cached, by partition::
-
-             first                         watermark
-    .........|==============================|- - - -       cached; steps append to it
-        |==|======|                                        late event before it: read separately,
-           late    two windows                             or the cache is rebuilt from there on
-
-The cache is invalid after any change of the stream other than commits.  It begins with
-``EVENTS_FOR_LATE`` events per step with late ones; beyond ``EVENTS_MAX`` or ``BYTES_MAX`` half is
-dropped.  One scan reads the result rows for the matches of all queries, then each query's SELECT is
+One scan reads the result rows for the matches of all queries, then each query's SELECT is
 evaluated.
 """
 
@@ -39,22 +29,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..core.identity import digests
-from ..core.native import kernel
-from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
+from ..core.times import INT64_MIN, half_open, moved
 from ..errors import ChronicleError
 from ..query.contract.operator import MatchLimits
 from ..query.pattern.columns import take_ranges
-from ..query.pattern.late_region import Late
 from ..query.pattern.results import RANK
-from ..schema import StreamSchema
 from ..store import EventStream
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
-from .bank.arranged import Arranged, Partitions
 from .bank.corrections import Corrected, Scan, correct, open_at
 from .bank.layer import Layer
 from .bank.matches import BankMatches
-from .bank.pattern_bank import PatternBank
+from .bank.pattern_bank import Arranged, PatternBank
 from .bank.symbols import Card
 from .changes import Changes, Removals, Results, Said, difference, newly
 from .definition import LiveDefinition
@@ -66,120 +52,6 @@ from .sources import Sources
 from .spent import Spent, figures
 
 IntArray = npt.NDArray[np.int64]
-EVENTS_MAX = 1 << 19
-EVENTS_FOR_LATE = 1 << 16
-BYTES_MAX = 96 << 20
-
-
-class LateHistory:
-    def __init__(self, bank: PatternBank) -> None:
-        self._bank = bank
-        self._held: Arranged | None = None
-        self._schema: StreamSchema | None = None
-        self._gone = Removals(0, 0, 0, 0)
-        self._asked: set[str] = set()
-        self._late_steps = 0
-        self._quiet = 0
-
-    @property
-    def nbytes(self) -> int:
-        return 0 if self._held is None else self._held.nbytes
-
-    def drop(self) -> None:
-        self._held = None
-
-    def read_by(self, columns: Iterable[str]) -> list[str]:
-        """Columns that a step must read of its events, including those cached."""
-        held = self._held
-        names = {*columns, *(() if held is None else held.schema.names)}
-        return [name for name in self._bank.schema.names if name in names]
-
-    def advance(self, events: pa.Table, upto: int) -> None:
-        held = self._held
-        if held is None:
-            return
-        self._quiet += events.num_rows
-        if self._quiet > EVENTS_MAX:
-            self._held, self._late_steps = None, 0
-            return
-        held.append(events.select(held.schema.names), upto)
-        if held.rows > EVENTS_MAX or held.nbytes > BYTES_MAX:
-            held.forget()
-
-    def held(self, snapshot: Snapshot, since: int, columns: Iterable[str]) -> Arranged | None:
-        held = self._held
-        if held is None or since < held.first:
-            return None
-        if snapshot.schema != self._schema or not self._gone.spare(snapshot.state, held.first):
-            self._held = None
-            return None
-        missing = set(columns) - set(held.schema.names)
-        if missing:
-            self._asked |= missing
-            self._held = None
-        return self._held
-
-    # -- late events ------------------------------------------------------------------------------
-
-    def corrected(self, snapshot: Snapshot, events: pa.Table, watermark: int) -> Corrected | None:
-        """Corrections from the cache; None: call ``searched``."""
-        ticks = ticks_of(events, self._bank.time)
-        if not len(ticks):
-            return None
-        held = self.held(snapshot, int(ticks[0]), self._bank.columns)
-        if held is None or held.last != watermark or snapshot.time_range is None:
-            return None
-        self._held, self._quiet = None, 0  # lost if the step fails
-        late = held.insert(events.select(held.schema.names))
-        found = correct(self._bank, held, late, snapshot.time_range[0], watermark)
-        if found is not None:
-            self._held = held
-        return found
-
-    def searched(self, snapshot: Snapshot, late: Late, watermark: int) -> Corrected | None:
-        """Corrections, reading the events near ``late``; None if nothing changes."""
-        if not len(late.tick) or not self._bank.layers or snapshot.time_range is None:
-            return None
-        self._late_steps += 1
-        first, reach = snapshot.time_range[0], 2 * max(1, self._bank.longest)
-        self._held = None
-        while True:
-            low, high = self._stretch(snapshot, late, watermark, reach)
-            held, places = self._read(snapshot, late, low, high)
-            found = correct(self._bank, held, places, first, watermark)
-            if found is not None:
-                break
-            reach *= 2
-        if high == watermark and held.rows <= EVENTS_MAX:
-            self._held, self._quiet = held, 0
-            self._schema, self._gone = snapshot.schema, Removals.of(snapshot.state)
-        return found
-
-    def _stretch(
-        self, snapshot: Snapshot, late: Late, watermark: int, reach: int
-    ) -> tuple[int, int]:
-        first = snapshot.time_range[0] if snapshot.time_range is not None else watermark
-        most = min(EVENTS_MAX, self._late_steps * EVENTS_FOR_LATE)
-        near = max(first, int(late.tick[0]) - reach)
-        for low in (max(first, near - (watermark - near)), near):
-            if snapshot.aggregate((), *half_open(low, watermark)).count <= most:
-                return low, watermark
-        return near, min(watermark, int(late.tick[-1]) + reach)
-
-    def _read(
-        self, snapshot: Snapshot, late: Late, low: int, high: int
-    ) -> tuple[Arranged, tuple[IntArray, IntArray]]:
-        columns = {*self._bank.columns, *self._asked}
-        names = [name for name in snapshot.schema.names if name in columns]
-        schema = pa.schema([snapshot.schema.arrow.field(name) for name in names])
-        table = pa.Table.from_batches(snapshot.scan(*half_open(low, high), names), schema)
-        is_late = late.among(ticks_of(table, self._bank.time))
-        held = Arranged(schema, self._bank.time, self._bank.partition_by, low)
-        held.append(table.filter(pa.array(~is_late)), min(high, INT64_MAX - 1))
-        return held, held.insert(table.filter(pa.array(is_late)))
-
-
-# mypy: disable-error-code="no-untyped-def"
 
 
 def form_of_member(query: LiveQuery) -> PatternForm:
@@ -187,68 +59,26 @@ def form_of_member(query: LiveQuery) -> PatternForm:
     return query.form
 
 
-@kernel
-def _places(offsets, tick, partition, wanted, rank, out):
-    """Rows of events given by partition, tick and rank; ticks of a partition ascend."""
-    for i in range(partition.shape[0]):
-        left = offsets[partition[i]]
-        right = offsets[partition[i] + 1]
-        while left < right:
-            middle = (left + right) // 2
-            if tick[middle] < wanted[i]:
-                left = middle + 1
-            else:
-                right = middle
-        out[i] = left + rank[i]
-
-
-@dataclass(frozen=True)
-class _Events:
-    table: pa.Table
-    rank: IntArray
-    order: IntArray
-    first: IntArray
-    end: IntArray
-
-
-def _read(
-    snapshot: Snapshot, matches: BankMatches, partition_by: list[str], columns: list[str]
-) -> _Events:
+def _events_of(
+    matches: BankMatches, snapshot: Snapshot, columns: list[str]
+) -> tuple[Arranged, IntArray, IntArray]:
+    """Events with those of the matches, and their first and end rows."""
     schema = snapshot.schema
     pairs = np.unique(np.stack([matches.first_tick, matches.last_tick], axis=1), axis=0)
     spans: Spans = united(tuple(zip(*pairs.T.tolist(), strict=True)))
     spans = fewer({"": snapshot}, spans)
     batches = [batch for low, high in spans for batch in snapshot.scan(low, high + 1, columns)]
     table = pa.Table.from_batches(batches, pa.schema([schema.arrow.field(n) for n in columns]))
-    places = Partitions(schema.arrow, schema.time, partition_by)
-    partition = np.zeros(len(matches), np.int64)
-    if partition_by:
-        partition = places.numbers_of(matches.keys)
-    fresh, order = places.arrange(table)
-    offsets = np.concatenate([[0], np.cumsum(places.count)]).astype(np.int64)
-    first, last = np.empty((2, len(matches)), np.int64)
-    _places(offsets, fresh.tick, partition, matches.first_tick, matches.first_rank, first)
-    _places(offsets, fresh.tick, partition, matches.last_tick, matches.last_rank, last)
-    return _Events(table, fresh.among, order, first, last + 1)
-
-
-def _looked_up(history: Arranged, matches: BankMatches, columns: list[str]) -> _Events:
-    partition = history.partitions.numbers_of(matches.keys)
+    events, partition = Arranged.of(table, schema.time, matches.keys)
     if not matches.keys.num_columns:
         partition = np.zeros(len(matches), np.int64)
-    first = history.places(partition, matches.first_tick) + matches.first_rank
-    last = history.places(partition, matches.last_tick) + matches.last_rank
-    rows = history.read(partition, first, last + 1)
-    table = history.table(columns, rows)
-    every = np.arange(table.num_rows)
-    return _Events(table, rows.among, every, rows.offsets[:-1], rows.offsets[1:])
+    first = events.first_rows(partition, matches.first_tick) + matches.first_rank
+    last = events.first_rows(partition, matches.last_tick) + matches.last_rank
+    return events, first, last + 1
 
 
 def rows_of(
-    matches: BankMatches,
-    queries: Mapping[str, LiveQuery],
-    snapshot: Snapshot,
-    history: LateHistory,
+    matches: BankMatches, queries: Mapping[str, LiveQuery], snapshot: Snapshot
 ) -> dict[str, Results | Exception]:
     """Results or the exception, by query; an error affects only its query."""
     if not len(matches):
@@ -257,19 +87,14 @@ def rows_of(
     schema, partition_by = snapshot.schema, list(matches.keys.schema.names)
     read = {c for q in asked for c in form_of_member(q).compiled.input_columns}
     columns = [n for n in schema.names if n in {*read, *partition_by, schema.time}]
-    held = history.held(snapshot, int(matches.first_tick.min()), columns)
-    if held is None:
-        events = _read(snapshot, matches, partition_by, columns)
-    else:
-        events = _looked_up(held, matches, columns)
+    events, begin, end = _events_of(matches, snapshot, columns)
     found: dict[str, Results | Exception] = {}
     for i, query in enumerate(asked):
         mine = np.flatnonzero(matches.query == i)
-        first, end = events.first[mine], events.end[mine]
-        rows = take_ranges(first, end)
+        rows = take_ranges(begin[mine], end[mine])
         table = events.table.take(pa.array(events.order[rows]))
-        table = table.append_column(RANK, pa.array(events.rank[rows]))
-        offsets = np.concatenate([[0], np.cumsum(end - first)]).astype(np.int64)
+        table = table.append_column(RANK, pa.array(events.among[rows]))
+        offsets = np.concatenate([[0], np.cumsum((end - begin)[mine])]).astype(np.int64)
         try:
             found[str(matches.names[i])] = form_of_member(query).known(snapshot, table, offsets)
         except Exception as error:  # the other queries continue
@@ -389,7 +214,6 @@ class PatternGroup:
         limits = MatchLimits(memory_bytes=STATE_BYTES_MAX)
         self.moment = moment
         self.bank = PatternBank(schema.arrow, schema.time, self.key.partition_by, limits)
-        self._history = LateHistory(self.bank)
         self._gone = Removals.of(moment[self.key.source].state)
         self._doubtful = INT64_MIN  # matches with a later first event were never emitted
         self._marked = 0.0
@@ -535,10 +359,8 @@ class PatternGroup:
         oldest = INT64_MIN if reach < 0 else moved(before.watermark, -reach)
         if not self._gone.spare(snapshot.state, oldest):
             self._reopen(snapshot)
-        scan = self._scan(snapshot, self._history.read_by(self._columns))
-        events = scan(before.watermark + 1, upto)
-        found = self.bank.advance(events, upto)
-        self._history.advance(events, upto)
+        scan = self._scan(snapshot, self._columns)
+        found = self.bank.advance(scan(before.watermark + 1, upto), upto)
         span = snapshot.time_range
         if span is not None and snapshot.state.dropped:  # drop matches with removed events
             found = found.where(found.first_tick >= span[0])
@@ -589,9 +411,6 @@ class PatternGroup:
             return None
         events = self.sources.late_events(self.key.source, snapshot, self.mark, self._rule)
         if events is not None:
-            found = self._history.corrected(snapshot, events, watermark)
-            if found is not None:
-                return found
             ticks = ticks_of(events, self.bank.time)
             late = late_among(
                 snapshot, ticks[ticks >= span[0]]
@@ -602,7 +421,10 @@ class PatternGroup:
             late = between
         else:
             raise _Unknown("events are gone")
-        return self._history.searched(snapshot, late, watermark)
+        if not len(late.tick):
+            return None
+        scan = self._scan(snapshot, self.bank.columns)
+        return correct(self.bank, scan, late, span[0], watermark)
 
     def _reopen(self, snapshot: Snapshot) -> None:
         """Rebuild open matches after retention may have dropped their events."""
@@ -631,7 +453,7 @@ class PatternGroup:
             found = BankMatches.joined([corrected.found, found])
         mine = _by_name(found)
         queries = {name: self._opened(name) for name in {**gone, **mine}}
-        told = rows_of(found, queries, snapshot, self._history)
+        told = rows_of(found, queries, snapshot)
         nothing = self.bank.nothing()
         of_all = () if corrected is None else (corrected.gone,)
         low, _ = span_of(found, *of_all) if queries else (upto, upto)

@@ -6,9 +6,11 @@
                                [       neighbourhood      ]
                                  ^cut           ^ searches agree again
 
-A *neighbourhood* of rows is searched with and without the late events.  It is extended on a side
-until each pattern has a cut before the late events, and both searches agree behind them:
-at a bare row, or at the same open match.  At the end of its partition it ends at the watermark.
+The partitions of late events are read from two windows before the first one to two windows behind
+the last one, further where necessary.  There, *neighbourhoods* of rows are searched with and
+without the late events.  They are extended on a side until each pattern has a cut before the late
+events, and both searches agree behind them: at a bare row, or at the same open match.  At the end
+of its partition a neighbourhood ends at the watermark.
 Matches of both searches (same first and last event) without a late event, and all matches outside,
 are unchanged; the others are reported.
 
@@ -44,12 +46,12 @@ import pyarrow as pa
 
 from ...core.native import kernel
 from ...core.times import INT64_MAX, INT64_MIN, moved
-from ...query.pattern.columns import take_ranges
+from ...query.pattern.columns import flat, numbers, take_ranges
+from ...query.pattern.late_region import Late
 from ...query.pattern.search import TO_NEXT, horizon, within
-from .arranged import Arranged, Partitions
 from .layer import Found, Layer, Room, empty_kept, kept_where
 from .matches import BankMatches
-from .pattern_bank import PatternBank
+from .pattern_bank import Arranged, Partitions, PatternBank
 from .predicate_index import Columns
 from .searching import Fresh, Hits, Kept
 
@@ -60,6 +62,11 @@ IntArray = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 NONE = np.int64(-1)
 NOTHING_BEFORE = np.int64(INT64_MIN)
+ROWS_NEAR = 8
+LONGER = 4
+NOWHERE = np.int64(1 << 62)
+Scan = Callable[[int, int], pa.Table]
+"""Events with ``low <= t <= high`` in time order, with the columns of the bank."""
 
 
 @kernel
@@ -207,8 +214,7 @@ def hits_behind(hits: Hits, fresh: Fresh, listed: IntArray, cut: IntArray) -> Hi
     return Hits(some.first, some.row[:count], some.bits[:count])
 
 
-Scan = Callable[[int, int], pa.Table]
-"""Events with ``low <= t <= high`` in time order, with the columns of the bank."""
+# -- added patterns -----------------------------------------------------------------------------
 
 
 def open_at(bank: PatternBank, layer: Layer, scan: Scan, first: int, watermark: int) -> None:
@@ -228,24 +234,17 @@ def open_at(bank: PatternBank, layer: Layer, scan: Scan, first: int, watermark: 
         reach *= 2
     behind = hits_behind(hits, fresh, *begin)
     found = layer.search(behind, fresh, empty_kept(), watermark, bank.room)
-    number = _numbers(places, bank.partitions)
-    layer.kept = sorted_kept([_moved(found.kept, places, bank.partitions, number)])
-
-
-def _moved(kept: Kept, local: Partitions, places: Partitions, number: IntArray) -> Kept:
-    shift = places.count[number] - local.count
-    newer = local.tick > places.tick[number]
-    newer |= (local.tick == places.tick[number]) & (local.rank > places.rank[number])
-    places.tick[number[newer]] = local.tick[newer]
-    places.rank[number[newer]] = local.rank[newer]
+    number = _numbers(places.keys, bank.partitions)
+    shift = bank.partitions.count[number] - places.count
+    bank.partitions.reach(number, places.tick, places.rank)
+    kept = found.kept
     rank = kept.rank + np.repeat(shift[kept.partition], np.diff(kept.first))
-    return kept._replace(partition=number[kept.partition], rank=rank)
+    layer.kept = sorted_kept([kept._replace(partition=number[kept.partition], rank=rank)])
 
 
-def _numbers(local: Partitions, places: Partitions) -> IntArray:
-    if not local.partition_by:
-        return np.zeros(1, np.int64)
-    return places.numbers_of(local.keys) if len(local) else np.zeros(0, np.int64)
+def _numbers(keys: pa.Table, places: Partitions) -> IntArray:
+    """Partition of each key; one without columns."""
+    return places.numbers_of(keys) if places.partition_by else np.zeros(1, np.int64)
 
 
 def sorted_kept(parts: list[Kept]) -> Kept:
@@ -261,12 +260,7 @@ def sorted_kept(parts: list[Kept]) -> Kept:
     return Kept(query[order], partition[order], first, *columns)
 
 
-# mypy: disable-error-code="no-untyped-def"
-
-
-ROWS_NEAR = 8
-LONGER = 4
-NOWHERE = np.int64(1 << 62)
+# -- late events ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -278,91 +272,97 @@ class Corrected:
 
 
 @dataclass(frozen=True)
-class _Late:
-    partition: IntArray
-    place: IntArray
+class _Stretch:
+    """All events from tick ``low`` to ``high`` of the partitions of late events."""
+
+    events: Arranged
+    is_late: Bools
+    keys: pa.Table
+    low: int
+    high: int
+
+    @classmethod
+    def read(cls, bank: PatternBank, scan: Scan, late: Late, low: int, high: int) -> _Stretch:
+        table = scan(low, high)
+        ticks, _ = numbers(flat(table.column(bank.time)), "i")
+        is_late = late.among(np.asarray(ticks, np.int64))
+        keys = table.select(bank.partition_by)
+        events, _ = Arranged.of(table, bank.time, keys.filter(pa.array(is_late)))
+        keys = keys.take(pa.array(events.order[events.offsets[:-1]]))
+        return cls(events, is_late[events.order], keys, low, high)
+
+    def keys_at(self, partition: IntArray) -> pa.Table:
+        return self.keys.take(pa.array(partition)) if self.keys.num_columns else self.keys
 
 
 @dataclass(frozen=True)
 class _Near:
-    """Neighbourhoods: disjoint, ascending ranges of places; ``done`` if large enough."""
+    """Neighbourhoods: disjoint, ascending ranges of rows, each within its partition."""
 
     partition: IntArray
     begin: IntArray
     end: IntArray
-    done: Bools
-    name: IntArray
 
     def __len__(self) -> int:
         return len(self.begin)
 
     @classmethod
-    def around(cls, bank: PatternBank, events: Arranged, late: _Late) -> _Near:
-        partition, place = late.partition, late.place
-        begin, end = place - ROWS_NEAR, place + ROWS_NEAR + 1
+    def around(cls, bank: PatternBank, stretch: _Stretch) -> _Near:
+        late, events = np.flatnonzero(stretch.is_late), stretch.events
+        partition, begin, end = events.partition[late], late - ROWS_NEAR, late + ROWS_NEAR + 1
         if any(layer.passes_over for layer in bank.layers):
-            tick, reach = events.ticks(partition, place), 2 * max(1, bank.longest) + 1
-            begin = np.minimum(begin, events.places(partition, tick - reach) - 1)
-            end = np.maximum(end, events.places(partition, tick + reach) + 1)
-        none = np.full(len(place), -1)
-        return cls(partition, begin, end, none > 0, none).joined(events)
+            tick, reach = events.tick[late], 2 * max(1, bank.longest) + 1
+            back = events.first_rows(partition, moved(tick, -reach)) - 1
+            ahead = events.first_rows(partition, moved(tick, reach)) + 1
+            begin, end = np.minimum(begin, back), np.maximum(end, ahead)
+        return cls(partition, begin, end).joined(events)
 
     def joined(self, events: Arranged) -> _Near:
-        """Clipped to their partitions; overlapping ones merged, to be searched again."""
-        begin, end = np.maximum(self.begin, 0), np.minimum(self.end, events.size[self.partition])
-        base = (np.cumsum(events.size) - events.size)[self.partition]
-        order = np.argsort(base + begin, kind="stable")
-        begins, ends = (base + begin)[order], np.maximum.accumulate((base + end)[order])
-        fresh = np.flatnonzero(np.concatenate([[True], begins[1:] >= ends[:-1]]))
+        """Clipped to their partitions; overlapping ones merged."""
+        begin = np.maximum(self.begin, events.offsets[self.partition])
+        end = np.minimum(self.end, events.offsets[self.partition + 1])
+        order = np.argsort(begin, kind="stable")
+        begin, end = begin[order], np.maximum.accumulate(end[order])
+        fresh = np.flatnonzero(np.concatenate([[True], begin[1:] >= end[:-1]]))
         last = np.append(fresh[1:], len(order)) - 1
-        alone = fresh == last
-        partition, base = self.partition[order[fresh]], base[order[fresh]]
-        return _Near(
-            partition, begins[fresh] - base, ends[last] - base,
-            self.done[order[fresh]] & alone, self.name[order[fresh]],
-        )  # fmt: skip
+        return _Near(self.partition[order[fresh]], begin[fresh], end[last])
 
 
 class _Searched:
     """Neighbourhoods as partitions; ``whole``: begins its partition, ``tail``: ends it."""
 
     def __init__(
-        self, bank: PatternBank, events: Arranged, near: _Near, late: _Late, first: int,
-        watermark: int,
-    ) -> None:  # fmt: skip
-        self.near, self.bank = near, bank
-        rows = events.read(near.partition, near.begin, near.end)
-        self.columns = Columns(events.table(bank.columns, rows))
-        self.every = np.arange(len(rows.tick))
-        self.offsets, count = rows.offsets, len(near)
-        sizes = np.diff(self.offsets)
-        at, mine = _within(events, near, late)
-        self.is_late = np.zeros(len(rows.tick), np.bool_)
-        self.is_late[at] = True
-        local = at - self.offsets[mine]
-        ends = np.searchsorted(mine, np.arange(count + 1))
-        self.first, self.last = local[ends[:-1]], local[ends[1:] - 1]
+        self, bank: PatternBank, stretch: _Stretch, near: _Near, first: int, watermark: int
+    ) -> None:
+        self.near, self.bank, events = near, bank, stretch.events
+        sizes = near.end - near.begin
+        rows = take_ranges(near.begin, near.end)
+        self.columns = Columns(events.table.take(pa.array(events.order[rows])))
+        self.every = np.arange(len(rows))
+        self.offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        every = np.repeat(np.arange(len(near)), sizes)
+        rank = self.every - self.offsets[every]
+        is_late, tick, among = stretch.is_late[rows], events.tick[rows], events.among[rows]
+        self.new = Fresh(every, rank, tick, among, sizes)
+        at = np.flatnonzero(is_late)
+        ends = np.searchsorted(at, self.offsets)
+        self.first, self.last = rank[at[ends[:-1]]], rank[at[ends[1:] - 1]]
         self.counts = np.diff(ends)
-        every = np.repeat(np.arange(count), sizes)
-        rank = np.arange(len(every)) - self.offsets[every]
-        self.new = Fresh(every, rank, rows.tick, rows.among, sizes)
-        self.stays = np.flatnonzero(~self.is_late)
-        self.late_before = np.concatenate([[0], np.cumsum(self.is_late)]).astype(np.int64)
-        gone = self.late_before[self.offsets]
-        shift = self.late_before[:-1] - gone[every]
+        self.stays = np.flatnonzero(~is_late)
+        self.late_before = np.concatenate([[0], np.cumsum(is_late)]).astype(np.int64)
+        shift = self.late_before[:-1] - self.late_before[self.offsets][every]
         self.old = Fresh(
-            every[self.stays], (rank - shift)[self.stays], rows.tick[self.stays],
-            rows.among[self.stays], sizes - np.diff(gone),
+            every[self.stays], (rank - shift)[self.stays], tick[self.stays], among[self.stays],
+            sizes - self.counts,
         )  # fmt: skip
-        at_end = near.end == events.size[near.partition]
-        self.tail = at_end & (events.last >= watermark)
-        self.whole = (near.begin == 0) & (events.first <= first)
-        self.begun = np.where(near.begin > 0, rows.tick[self.offsets[:-1]] + 1, events.first)
+        self.at_begin = near.begin == events.offsets[near.partition]
+        self.at_end = near.end == events.offsets[near.partition + 1]
+        self.tail = self.at_end & (stretch.high >= watermark)
+        self.whole = self.at_begin & (stretch.low <= first)
+        self.begun = np.where(self.at_begin, stretch.low, tick[self.offsets[:-1]] + 1)
         self.begun[self.whole] = INT64_MIN
-        self.bound = rows.tick[self.offsets[:-1] + self.first]
-        self.known = np.where(
-            at_end, min(events.last, watermark), rows.tick[self.offsets[1:] - 1] - 1
-        )
+        self.bound = tick[self.offsets[:-1] + self.first]
+        self.known = np.where(self.at_end, stretch.high, tick[self.offsets[1:] - 1] - 1)
 
     def search(self, layer: Layer) -> tuple[Found, Found, Bools, Bools]:
         """Results without and with the late events, and neighbourhoods too short on a side."""
@@ -425,17 +425,6 @@ class _Searched:
         return ~same[mine], fresh
 
 
-def _within(events: Arranged, near: _Near, late: _Late) -> tuple[IntArray, IntArray]:
-    base = np.cumsum(events.size) - events.size
-    begins = base[near.partition] + near.begin
-    at = base[late.partition] + late.place
-    mine = np.searchsorted(begins, at, side="right") - 1
-    inside = (mine >= 0) & (at < (base[near.partition] + near.end)[np.maximum(mine, 0)])
-    mine, at = mine[inside], at[inside]
-    offsets = np.cumsum(near.end - near.begin) - (near.end - near.begin)
-    return offsets[mine] + at - begins[mine], mine
-
-
 def _stands(kept: Kept, keys: IntArray, count: int) -> IntArray:
     """Rank at which the search of each (pattern, partition) has an open match; -1 without one."""
     mine = kept.query * count + kept.partition
@@ -456,109 +445,77 @@ def _events(found: Found) -> IntArray:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    """Results, by layer, of neighbourhoods searched together; ``base`` is the name of the first."""
-
-    searched: _Searched
-    base: int
-    found: list[tuple[Found, Found]]
-
-    def counts(self, names: IntArray) -> Bools:
-        """Which of its neighbourhoods are final."""
-        return np.isin(self.base + np.arange(len(self.searched.near)), names)
-
-
-def correct(
-    bank: PatternBank,
-    events: Arranged,
-    late: tuple[IntArray, IntArray],
-    first: int,
-    watermark: int,
-) -> Corrected | None:
-    """Changes by ``late`` events (partition and place, ascending, already in ``events``).  None,
-    without effect, when events beyond ``events`` are needed; ``first`` is the stream's first tick.
+def correct(bank: PatternBank, scan: Scan, late: Late, first: int, watermark: int) -> Corrected:
+    """What late events, which ``scan`` finds, change up to the watermark; also corrects the bank's
+    open matches.  ``first`` is the stream's first tick.
     """
     assert bank.longest >= 0
-    held, named = _Late(*late), 0
-    near = _Near.around(bank, events, held)
-    outcomes: list[_Outcome] = []
-    while not near.done.all():
-        some = np.flatnonzero(~near.done)
-        part = _Near(
-            near.partition[some], near.begin[some], near.end[some], near.done[some], near.name[some]
-        )
-        searched = _Searched(bank, events, part, held, first, watermark)
-        before, behind = np.zeros((2, len(part)), np.bool_)
-        outcome = _Outcome(searched, named, [])
+    reach = 2 * max(1, bank.longest)
+    while True:
+        low = max(first, int(late.tick[0]) - reach)
+        high = min(watermark, INT64_MAX - 1, int(late.tick[-1]) + reach)
+        stretch = _Stretch.read(bank, scan, late, low, high)
+        searched = _near_late(bank, stretch, first, watermark)
+        if searched is not None:
+            return _applied(bank, stretch, *searched)
+        reach *= 2
+
+
+def _near_late(
+    bank: PatternBank, stretch: _Stretch, first: int, watermark: int
+) -> tuple[_Searched, list[tuple[Found, Found]]] | None:
+    """Large enough neighbourhoods, and each layer's results without and with the late events; None
+    when events beyond the stretch are needed.
+    """
+    near = _Near.around(bank, stretch)
+    while True:
+        searched = _Searched(bank, stretch, near, first, watermark)
+        before, behind = np.zeros((2, len(near)), np.bool_)
+        found = []
         for layer in bank.layers:
             without, after, short_before, short_behind = searched.search(layer)
-            outcome.found.append((without, after))
+            found.append((without, after))
             before |= short_before
             behind |= short_behind
-        outcomes.append(outcome)
-        if (before & (part.begin == 0)).any() or (
-            behind & (part.end == events.size[part.partition])
-        ).any():
+        if not (before | behind).any():
+            return searched, found
+        if (before & searched.at_begin).any() or (behind & searched.at_end).any():
             return None
-        near.done[some] = ~(before | behind)
-        near.name[some] = named + np.arange(len(part))
-        named += len(part)
-        near.begin[some] -= np.where(before, LONGER * (searched.first + ROWS_NEAR), 0)
-        rest = np.diff(searched.offsets) - searched.last
-        near.end[some] += np.where(behind, LONGER * (rest + ROWS_NEAR), 0)
-        near = near.joined(events)
-    return _told(bank, events, held, outcomes, near.name)
+        rest = near.end - near.begin - searched.last
+        begin = near.begin - np.where(before, LONGER * (searched.first + ROWS_NEAR), 0)
+        end = near.end + np.where(behind, LONGER * (rest + ROWS_NEAR), 0)
+        near = _Near(near.partition, begin, end).joined(stretch.events)
 
 
-def _told(
-    bank: PatternBank, events: Arranged, late: _Late, outcomes: list[_Outcome], names: IntArray
+def _applied(
+    bank: PatternBank, stretch: _Stretch, searched: _Searched, found: list[tuple[Found, Found]]
 ) -> Corrected:
-    """The changes; also corrects the bank's open matches."""
-    gone, there = [bank.nothing()], [bank.nothing()]
-    open_: list[list[Kept]] = [[] for _ in bank.layers]
-    touched = np.unique(late.partition)
-    number = np.zeros(len(events.size), np.int64)
-    if bank.partition_by:
-        number[touched] = bank.partitions.numbers_of(events.partitions.keys_at(touched))
-    places = bank.partitions
-    more = np.bincount(late.partition, minlength=len(events.size))[touched]
+    near, tail, events, places = searched.near, searched.tail, stretch.events, bank.partitions
+    number = _numbers(stretch.keys, places)
     shift, ends = np.zeros(len(places), np.int64), np.zeros(len(places), np.bool_)
-    shift[number[touched]] = more
+    shift[number] = np.bincount(events.partition[stretch.is_late], minlength=len(number))
     places.count += shift
-    for outcome in outcomes:
-        searched, counts = outcome.searched, outcome.counts(names)
-        near, tail = searched.near, searched.tail & counts
-        ends[number[near.partition[tail]]] = True
-        _newest(bank, searched, number[near.partition], tail)
+    ended = number[near.partition[tail]]
+    ends[ended] = True
+    last = searched.offsets[1:][tail] - 1
+    places.reach(ended, searched.new.tick[last], searched.new.among[last])
 
-        def keys_at(mine: IntArray, near: _Near = near) -> pa.Table:
-            return events.partitions.keys_at(near.partition[mine])
+    def keys_at(mine: IntArray) -> pa.Table:
+        return stretch.keys_at(near.partition[mine])
 
-        for i, (layer, (without, after)) in enumerate(zip(bank.layers, outcome.found, strict=True)):
-            changed = searched.changed(without, after)
-            for parts, one, some in zip((gone, there), (without, after), changed, strict=True):
-                mine = some & counts[one.parts.partition]
-                if mine.any():
-                    parts.append(one.matches(layer.names, keys_at).where(mine))
-            kept = kept_where(after.kept, tail[after.kept.partition])
-            of = near.partition[kept.partition]
-            moved = near.begin[kept.partition] + places.count[number[of]] - events.size[of]
-            rank = kept.rank + np.repeat(moved, np.diff(kept.first))
-            open_[i].append(kept._replace(partition=number[of], rank=rank))
-    for layer, ended in zip(bank.layers, open_, strict=True):
+    gone, there = [bank.nothing()], [bank.nothing()]
+    for layer, (without, after) in zip(bank.layers, found, strict=True):
+        changed = searched.changed(without, after)
+        for parts, one, some in zip((gone, there), (without, after), changed, strict=True):
+            if some.any():
+                parts.append(one.matches(layer.names, keys_at).where(some))
         kept = kept_where(layer.kept, ~ends[layer.kept.partition])
-        moved = np.repeat(shift[kept.partition], np.diff(kept.first))
-        layer.kept = sorted_kept([kept._replace(rank=kept.rank + moved), *ended])
+        more = np.repeat(shift[kept.partition], np.diff(kept.first))
+        open_ = kept_where(after.kept, tail[after.kept.partition])
+        of = near.partition[open_.partition]
+        base = near.begin[open_.partition] - events.offsets[of + 1] + places.count[number[of]]
+        rank = open_.rank + np.repeat(base, np.diff(open_.first))
+        layer.kept = sorted_kept(
+            [kept._replace(rank=kept.rank + more), open_._replace(partition=number[of], rank=rank)]
+        )
     return Corrected(BankMatches.joined(gone), BankMatches.joined(there))
-
-
-def _newest(bank: PatternBank, searched: _Searched, number: IntArray, tail: Bools) -> None:
-    places, last = bank.partitions, searched.offsets[1:] - 1
-    tick, rank = searched.new.tick[last], searched.new.among[last]
-    newer = (tick > places.tick[number]) | (
-        (tick == places.tick[number]) & (rank > places.rank[number])
-    )
-    newer &= tail
-    places.tick[number[newer]] = tick[newer]
-    places.rank[number[newer]] = rank[newer]

@@ -3,31 +3,170 @@
 Each pattern has the matches that it has alone at the same watermark, except with SKIP TO NEXT ROW,
 where a match waits for those that begin before it.  No Python code and no allocation per query and
 batch.  Each added pattern is a layer; layers of similar size are merged, so a pattern is built
-O(log n) times.  Added patterns see events of later steps; ``regions`` supplies their open matches.
-The state is the hits of open matches, searched again at each further hit of query and partition.
+O(log n) times.  Added patterns see events of later steps; ``corrections.open_at`` supplies their
+open matches.  The state is the hits of open matches, searched again at each further hit of query
+and partition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.native import kernel
+from ...core.sorting import firsts
 from ...core.times import INT64_MIN
 from ...errors import InvalidArgument, ResourceLimit
 from ...query.contract.operator import MatchLimits
-from .arranged import Partitions
+from ...query.pattern.columns import KeyCodes, flat, group_rows, numbers
+from ...query.pattern.retained import ranks
 from .layer import Layer, Room
 from .matches import BankMatches
 from .predicate_index import Columns
-from .searching import Kept
+from .searching import Fresh, Kept
 from .symbols import Card
 
+# mypy: disable-error-code="no-untyped-def"
+
+
 IntArray = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 BATCH_ROWS = 1 << 16
 PARTITIONS_MIN = 4096
+
+
+class Partitions:
+    """Per partition: keys, number of events, and the last one's tick and rank within that tick."""
+
+    def __init__(self, schema: pa.Schema, time: str, partition_by: Sequence[str]) -> None:
+        self.time = time
+        self.partition_by = list(partition_by)
+        self.keys = pa.schema([schema.field(name) for name in partition_by]).empty_table()
+        self._codes = KeyCodes(max(1, len(self.partition_by)))
+        one = 0 if self.partition_by else 1
+        self.count = np.zeros(one, np.int64)
+        self.tick = np.full(one, INT64_MIN)
+        self.rank = np.full(one, -1)
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.count.nbytes + self.tick.nbytes + self.rank.nbytes + self.keys.nbytes)
+
+    def numbers_of(self, table: pa.Table) -> IntArray:
+        """The partition of each row; new ones are added."""
+        if not self.partition_by or not table.num_rows:
+            return np.zeros(table.num_rows, np.int64)
+        codes = self._codes.encode([table.column(name) for name in self.partition_by])
+        more = self._codes.count - len(self.count)
+        if more:
+            new, first = firsts(codes)
+            rows = pa.array(first[new >= len(self.count)])
+            keys = table.select(self.partition_by).take(rows)
+            self.keys = pa.concat_tables([self.keys, keys]).combine_chunks()
+            self.count = np.concatenate([self.count, np.zeros(more, np.int64)])
+            self.tick = np.concatenate([self.tick, np.full(more, INT64_MIN)])
+            self.rank = np.concatenate([self.rank, np.full(more, -1)])
+        return codes
+
+    def arrange(self, table: pa.Table) -> tuple[Fresh, IntArray]:
+        """The next events sorted by partition, and the table row of each."""
+        count = table.num_rows
+        ticks, _ = numbers(flat(table.column(self.time)), "i")
+        tick = np.ascontiguousarray(ticks, np.int64)
+        codes = self.numbers_of(table)
+        order, offsets = group_rows(codes, len(self.count))
+        codes, tick = codes[order], tick[order]
+        among = np.empty(count, np.int64)
+        ranks(np.arange(len(self.count)), offsets, tick, self.tick, self.rank, among)
+        rank = self.count[codes] + np.arange(count) - offsets[codes]
+        self.count += np.diff(offsets)
+        return Fresh(codes, rank, tick, among, self.count), order
+
+    def reach(self, number: IntArray, tick: IntArray, rank: IntArray) -> None:
+        """Events of some partitions; one may be the last of its partition."""
+        newer = tick > self.tick[number]
+        newer |= (tick == self.tick[number]) & (rank > self.rank[number])
+        self.tick[number[newer]] = tick[newer]
+        self.rank[number[newer]] = rank[newer]
+
+    def keys_at(self, partition: IntArray) -> pa.Table:
+        return self.keys.take(pa.array(partition)) if self.partition_by else pa.table({})
+
+    def keep(self, lasting: Bools) -> IntArray:
+        """Drop the other partitions; maps old numbers to new ones."""
+        self.keys = self.keys.filter(pa.array(lasting)).combine_chunks()
+        self._codes = KeyCodes(len(self.partition_by))
+        self._codes.encode([self.keys.column(name) for name in self.partition_by])
+        self.count, self.tick, self.rank = (
+            column[lasting] for column in (self.count, self.tick, self.rank)
+        )
+        number: IntArray = np.cumsum(lasting) - 1
+        return number
+
+
+@kernel
+def _first_rows(offsets, tick, partition, wanted, out):
+    for i in range(partition.shape[0]):
+        left = offsets[partition[i]]
+        right = offsets[partition[i] + 1]
+        while left < right:
+            middle = (left + right) // 2
+            if tick[middle] < wanted[i]:
+                left = middle + 1
+            else:
+                right = middle
+        out[i] = left
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """Events by partition and time: row ``i`` is row ``order[i]`` of ``table``; partition ``p`` has
+    the rows ``offsets[p] .. offsets[p + 1]``; ``among`` is the rank within partition and tick.
+    """
+
+    table: pa.Table
+    order: IntArray
+    partition: IntArray
+    tick: IntArray
+    among: IntArray
+    offsets: IntArray
+
+    @classmethod
+    def of(cls, table: pa.Table, time: str, keys: pa.Table) -> tuple[Arranged, IntArray]:
+        """The events in the partitions with given keys, all without columns; and each key's
+        partition.
+        """
+        names, count = keys.schema.names, 1
+        rows, partition = np.arange(table.num_rows), np.zeros(table.num_rows, np.int64)
+        wanted = np.zeros(keys.num_rows, np.int64)
+        if names:
+            codes = KeyCodes(len(names))
+            wanted = codes.encode([keys.column(name) for name in names])
+            count = codes.count
+            every = codes.encode([table.column(name) for name in names])
+            rows = np.flatnonzero(every < count)
+            partition = every[rows]
+        order, offsets = group_rows(partition, count)
+        partition, order = partition[order], rows[order]
+        ticks, _ = numbers(flat(table.column(time)), "i")
+        tick = np.asarray(ticks, np.int64)[order]
+        row, other = np.arange(len(order)), np.ones(len(order), np.bool_)
+        other[1:] = (tick[1:] != tick[:-1]) | (partition[1:] != partition[:-1])
+        among = row - np.maximum.accumulate(np.where(other, row, 0))
+        return cls(table, order, partition, tick, among, offsets), wanted
+
+    def first_rows(self, partition: IntArray, tick: IntArray) -> IntArray:
+        """First row at or after a tick, per (partition, tick)."""
+        out = np.empty(len(partition), np.int64)
+        _first_rows(self.offsets, self.tick, partition, tick, out)
+        return out
 
 
 class PatternBank:

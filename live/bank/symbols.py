@@ -37,6 +37,7 @@ from ...query.pattern.conditions import Test
 from ...query.pattern.jumping import stars_of
 from ...query.pattern.match_stream import condition_columns
 from ...query.pattern.matcher import SKIPS
+from ...query.sql.rendering import identifier
 
 IntArray = npt.NDArray[np.int64]
 
@@ -159,6 +160,8 @@ def _atoms(test: Test, queries: Sequence[str]) -> list[Atom]:
     what, detail = test.a
     if what == "valid":  # a range never holds for null
         return []
+    if what == "true":  # a boolean column
+        return [Residual(identifier(detail[0]))]
     return [_of_sql(queries[detail])]
 
 

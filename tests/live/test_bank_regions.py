@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.live.bank.arranged import Arranged
-from chronicle.live.bank.corrections import Corrected, correct, open_at
+from chronicle.live.bank.corrections import correct, open_at
 from chronicle.live.bank.layer import Layer
 from chronicle.live.bank.matches import BankMatches
 from chronicle.live.bank.pattern_bank import PatternBank
@@ -93,21 +92,6 @@ def with_late(r: random.Random, table: pa.Table, watermark: int) -> tuple[pa.Tab
     return pa.Table.from_pylist(whole, schema=SCHEMA), late
 
 
-def searched(bank: PatternBank, table: pa.Table, late: Late, watermark: int) -> Corrected:
-    """What late events change, by the events of a stretch that is made longer while it must be."""
-    ticks, is_late = np.array(table.column("t")), late.among(np.array(table.column("t")))
-    reach, found = 1, None
-    while found is None:
-        low, high = int(late.tick[0]) - reach, min(watermark, int(late.tick[-1]) + reach)
-        inside = (ticks >= low) & (ticks <= high)
-        events = Arranged(SCHEMA, "t", bank.partition_by, low)
-        events.append(table.filter(pa.array(inside & ~is_late)), high)
-        places = events.insert(table.filter(pa.array(inside & is_late)))
-        found = correct(bank, events, places, 0, watermark)
-        reach *= 3
-    return found
-
-
 @pytest.mark.parametrize("partitioned", [False, True])
 @pytest.mark.parametrize("length", [60, 400])
 def test_late_events_change_what_they_change(length: int, partitioned: bool) -> None:
@@ -120,7 +104,11 @@ def test_late_events_change_what_they_change(length: int, partitioned: bool) -> 
         bank, holds = bank_over(patterns, table, watermark, partitioned)
         for _ in range(3):
             table, late = with_late(r, table, watermark)
-            found = searched(bank, table, late, watermark)
+
+            def scan(low: int, high: int, t: pa.Table = table) -> pa.Table:
+                return between(t, low, high)
+
+            found = correct(bank, scan, late, 0, watermark)
             gone, there = said(found.gone), said(found.found)
             assert gone <= holds
             holds = (holds - gone) | there

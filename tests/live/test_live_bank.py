@@ -416,3 +416,19 @@ def test_what_is_dropped_while_events_come_late_ends_no_group(reach: int) -> Non
     assert dropped > 4
     assert retractions > 0
     db.close()
+
+
+def test_a_boolean_column_is_a_condition() -> None:
+    db = opened(MemoryFiles())
+    db.create_stream("s", pa.schema([("t", pa.int64()), ("on", pa.bool_())]), time="t")
+    clause = 'ORDER BY t MEASURES A.t AS a PATTERN (A B) WITHIN 5 DEFINE A AS "on", B AS NOT "on"'
+    db.create_live("q", f"SELECT * FROM s MATCH_RECOGNIZE ({clause})", idle="never")
+    flags = [True, None, True, False, False, True, False]
+    for t, flag in enumerate(flags):
+        db.stream("s").append([{"t": t, "on": flag}])
+        db.run_live()
+    db.stream("s").append([{"t": 20, "on": False}])
+    db.run_live()
+    assert shared(db) == {"q"}
+    assert db.live("q").net().column("a").to_pylist() == [2, 5]
+    db.close()
