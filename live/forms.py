@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,20 @@ Moment = Mapping[str, Snapshot]
 """Snapshots by stream name, all of one step."""
 
 
+@dataclass(frozen=True)
+class LateEvents:
+    """``count`` late events in ranges of ticks at or before ``watermark``: ``old`` lacks them,
+    ``moment`` has them; ``events``: them by time, then arrival (None if not at hand).
+    """
+
+    old: Moment
+    moment: Moment
+    spans: Mapping[str, Spans]
+    count: int
+    watermark: int
+    events: Mapping[str, pa.Table | None]
+
+
 class Form(ABC):
     """A live SELECT over streams with one time unit, as one of the classes.
 
@@ -180,20 +195,9 @@ class Form(ABC):
         """
         return None
 
-    def corrected(
-        self,
-        old: Moment,
-        moment: Moment,
-        late: Mapping[str, Spans],
-        count: int,
-        watermark: int,
-        events: Mapping[str, pa.Table | None],
-        known: int,
-    ) -> Corrected | None:
-        """Effect of ``count`` late events in ranges of ticks on results closed at ``watermark``.
-
-        ``old`` lacks the events; ``events`` has them by time, then arrival (None if not at hand);
-        ``advanced`` to ``known`` follows.  None: evaluate the regions.
+    def corrected(self, late: LateEvents, known: int) -> Corrected | None:
+        """Effect of late events on results closed at the watermark; ``advanced`` to ``known``
+        follows.  None: evaluate the regions.
         """
         return None
 

@@ -42,7 +42,7 @@ from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, tick_ranges, united
 from .changes import Corrected, Results, beyond
-from .forms import Evaluator, Moment, Ticks, chosen, fewer, ticks_of
+from .forms import Evaluator, LateEvents, Moment, Ticks, chosen, fewer, ticks_of
 from .row_form import TIME
 from .states import SearchState, StatefulForm, Step, bounded
 
@@ -357,34 +357,26 @@ class PatternForm(StatefulForm):
             return None
         return self._from_state(snapshot, Step(state, since, known))
 
-    def corrected(
-        self,
-        old: Moment,
-        moment: Moment,
-        late: Mapping[str, Spans],
-        count: int,
-        watermark: int,
-        events: Mapping[str, pa.Table | None],
-        known: int,
-    ) -> Corrected | None:
+    def corrected(self, late: LateEvents, known: int) -> Corrected | None:
         """By searching only the partitions of late events, if these are few."""
         state, compiled = self._state, self._compiled
-        before, snapshot, new_events = old[self.stream], moment[self.stream], events[self.stream]
+        before, snapshot = late.old[self.stream], late.moment[self.stream]
+        events = late.events[self.stream]
         if state is None or compiled.within is None or compiled.clause.mode is not None:
             return None  # under a match mode, matches depend on each other
         if before.time_range is None or before.state.rewritten != snapshot.state.rewritten:
             return None
         if before.state.dropped != snapshot.state.dropped:
             return None
-        if not state.pays(before, watermark, count):
+        if not state.pays(before, late.watermark, late.count):
             return None
-        if new_events is None:
-            added = late_between(before, snapshot, late[self.stream])
+        if events is None:
+            added = late_between(before, snapshot, late.spans[self.stream])
         else:
-            added = late_among(snapshot, ticks_of(new_events, snapshot.schema.time))
+            added = late_among(snapshot, ticks_of(events, snapshot.schema.time))
         if added is None or not len(added.tick):
             return None
-        correction = Correction(state, before, added, watermark)
+        correction = Correction(state, before, added, late.watermark)
         found = self._from_state(snapshot, correction)
         if found is None or correction.gone is None:
             return None

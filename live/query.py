@@ -45,7 +45,7 @@ from ..store.tap import Spans, united
 from .bank.symbols import Card
 from .changes import Changes, Corrected, Results, Said, beyond, difference, newly
 from .definition import LiveDefinition
-from .forms import Form, Moment, fewer
+from .forms import Form, LateEvents, Moment, fewer
 from .sink import Mark, Sink, SinkReader, leave_marks
 from .sources import Sources
 from .spent import Spent, figures
@@ -95,9 +95,8 @@ class Reconciliation:
             for name in late
         }
         begun = time.perf_counter()
-        found = self.form.corrected(
-            self.told, self.moment, late, count, before.watermark, events, upto
-        )
+        added = LateEvents(self.told, self.moment, late, count, before.watermark, events)
+        found = self.form.corrected(added, upto)
         if found is not None:
             self.spent.count(begun)
         return found

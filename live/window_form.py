@@ -37,7 +37,7 @@ from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, tick_ranges, united
 from .changes import Corrected, Results
-from .forms import Evaluator, Moment, StreamForm, Ticks, chosen, snapshot_of, ticks_of
+from .forms import Evaluator, LateEvents, Moment, StreamForm, Ticks, chosen, snapshot_of, ticks_of
 
 START, END = "#start", "#end"
 KEPT_EVENTS_MAX = 1 << 20
@@ -152,22 +152,14 @@ class WindowForm(StreamForm):
         self._watermark = known
         return found
 
-    def corrected(
-        self,
-        old: Moment,
-        moment: Moment,
-        late: Mapping[str, Spans],
-        count: int,
-        watermark: int,
-        events: Mapping[str, pa.Table | None],
-        known: int,
-    ) -> Corrected | None:
+    def corrected(self, late: LateEvents, known: int) -> Corrected | None:
         """Merge late events into cached groups, in one pass with closing windows if possible."""
-        snapshot, new_events = moment[self.stream], events[self.stream]
-        if not self._able or new_events is None or len(new_events) != count:
+        snapshot, events = late.moment[self.stream], late.events[self.stream]
+        if not self._able or events is None or len(events) != late.count:
             return None
+        watermark = late.watermark
         self._late_steps += 1
-        ticks = ticks_of(new_events, snapshot.schema.time)
+        ticks = ticks_of(events, snapshot.schema.time)
         kept = self._kept if self._watermark == watermark else None
         kept = kept if kept is not None and kept.able else None
         if kept is None or int(ticks[0]) < kept.first:
@@ -181,12 +173,12 @@ class WindowForm(StreamForm):
         schema = snapshot.schema
         if self._of_rows is None or self._of_rows[0] != schema:
             self._of_rows = schema, self.evaluator.of_rows(schema)
-        begin, until, batches = kept.first, watermark, new_events.to_batches()
+        begin, until, batches = kept.first, watermark, events.to_batches()
         merging = Merging(kept, begin, watermark)
-        closing = self._closing(snapshot, new_events.schema, ticks, watermark, known)
+        closing = self._closing(snapshot, events.schema, ticks, watermark, known)
         if closing is not None:
             merging = MergingAndKeeping(kept, begin, watermark, known)
-            batches, until = [*new_events.slice(0, closing[0]).to_batches(), *closing[1]], known
+            batches, until = [*events.slice(0, closing[0]).to_batches(), *closing[1]], known
         rows = snapshot_of(batches, schema)
         found = self._read(self._of_rows[1], rows, None, None, begin, until, merging)
         if closing is None:
@@ -199,7 +191,7 @@ class WindowForm(StreamForm):
             bounds = self.windows.bounds(merging.numbers)
             ids, time = self._names(*bounds, kept.named(merging.codes)), self._last(*bounds)
         before = ticks[ticks < begin]
-        rest = self.changed(moment, {self.stream: tick_ranges(before)}, watermark)
+        rest = self.changed(late.moment, {self.stream: tick_ranges(before)}, watermark)
         rest = tuple((low, min(high, begin - 1)) for low, high in rest)
         return Corrected(ids, time, found, rest)
 
