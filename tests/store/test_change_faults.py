@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from chronicle.errors import StorageFailed, StorageFull, StreamNotFound
-from chronicle.store import Store, compaction, filling
+from chronicle.store import Store, filling
 from chronicle.store.staging import commit_staged, new_job
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import CrashMode, MemoryFiles
@@ -145,14 +145,10 @@ def settled(memory: MemoryFiles, change: Change) -> bool:
 @pytest.mark.parametrize("mode", ["lose", "keep", "tear"])
 @pytest.mark.parametrize("fault", ["crash_before", "crash_halfway", "crash_after"])
 @pytest.mark.parametrize("name", CHANGES)
-def test_power_cut_at_every_operation(
-    name: str, fault: Fault, mode: CrashMode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every other one with threads that decode and encode."""
+def test_power_cut_at_every_operation(name: str, fault: Fault, mode: CrashMode) -> None:
     kind, outcomes = CHANGES[name], set()
     step = 1 if LONG else min(kind.stride, 3 if mode == "tear" else 7)
     for number, memory, _, change in strikes(fault, kind, step=step):
-        monkeypatch.setattr(compaction, "SMALL_BYTES", number % 2 << 60)
         acknowledged = False
         with suppress(SimulatedCrash):
             change.make(change.store)
@@ -167,16 +163,13 @@ def test_power_cut_at_every_operation(
 @pytest.mark.crash
 @pytest.mark.parametrize("fault", ["fsync", "eio", "enospc"])
 @pytest.mark.parametrize("name", CHANGES)
-def test_disk_that_fails_at_every_operation(
-    name: str, fault: Fault, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disk_that_fails_at_every_operation(name: str, fault: Fault) -> None:
     """What raises has changed nothing that anybody sees; a full disk is over when space returns."""
     only = {"sync", "sync_directory"} if fault == "fsync" else None
     step = 1 if LONG or only else 3
     for number, memory, files, change in strikes(
         fault, CHANGES[name], step=step, length=1000, only=only
     ):
-        monkeypatch.setattr(compaction, "SMALL_BYTES", number % 2 << 60)
         refused = False
         try:
             change.make(change.store)
