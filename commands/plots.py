@@ -26,7 +26,6 @@ from ..errors import InvalidArgument, MissingDependency
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PLOT_FORMATS = ("svg", "html", "png")
 LINES_MAX = 8
 _COLOURS = ("#1f6f8b", "#c8553d", "#588157", "#8e5ea2", "#b08900", "#3d405b", "#d1495b", "#2a9d8f")
 _MARKS = "•+x*o#@%"

@@ -1,7 +1,7 @@
 """External formats: JSON, NDJSON, CSV, line protocol, Arrow and Parquet, compressed or not.
 
-``EventReader`` reads with a ``Layout``, ``read_batches`` reads into an existing stream, ``encode``
-writes.  The package depends on neither store nor server.  Names load their modules lazily.
+``EventReader`` reads with a ``Layout``, ``encode`` writes.  The package depends on neither store
+nor server.  Names load their modules lazily.
 
 Reading order::
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
     from .layout import Layout, conform
     from .limits import Limits
-    from .reader import EventReader, read_batches
+    from .reader import EventReader
     from .sources import ByteSource, Readable
     from .writers import encode, write
 
@@ -66,7 +66,6 @@ __all__ = [
     "parse_pairs",
     "parse_type",
     "parse_types",
-    "read_batches",
     "stem_of",
     "suffixes_of",
     "write",
@@ -81,7 +80,7 @@ _HOMES = {
     ),
     "layout": ("Layout", "conform"),
     "limits": ("Limits",),
-    "reader": ("EventReader", "read_batches"),
+    "reader": ("EventReader",),
     "sources": ("ByteSource", "Readable"),
     "writers": ("encode", "write"),
 }

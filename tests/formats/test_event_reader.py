@@ -30,11 +30,11 @@ from chronicle.formats import (
     Layout,
     conform,
     encode,
-    read_batches,
 )
 from chronicle.formats import csvtext as csv_module
 from chronicle.formats import jsontext as json_module
 from chronicle.schema import StreamSchema
+from chronicle.tests.reading import read_batches
 from chronicle.tests.rounds import rounds
 
 from ..patience import PATIENCE_S
