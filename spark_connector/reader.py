@@ -33,8 +33,8 @@ from ..core.times import INT64_MAX, INT64_MIN, TICKS_PER_SECOND
 from ..errors import AttributeNotFound, InvalidArgument, SchemaMismatch, StreamNotFound
 from ..schema import Attribute, StreamSchema
 from ..store.prune import AllOf, AnyOf, IsNull, NotNull, Prune, Range
-from .backend import Backend, EventPartition, ScanRequest, rebatch, time_bounds
-from .opening import open_backend
+from .backend import EventPartition, ScanRequest, rebatch, time_bounds
+from .opening import Backend, open_backend
 from .options import Options
 from .types import ReadConversion
 
