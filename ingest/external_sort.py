@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import StorageFull
-from ..formats import conform
+from ..formats.layout import conform
 
 RUN_BYTES = 32 << 20
 PREFIX_BYTES = 32 << 20

@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from chronicle.formats import EventReader, Layout
+from chronicle.formats.layout import Layout
+from chronicle.formats.reader import EventReader
 from chronicle.schema import StreamSchema
 
 __all__ = ["read_batches"]

@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from chronicle.errors import InvalidData
-from chronicle.formats import BadRow, EventReader, Layout
+from chronicle.formats.chunks import BadRow
+from chronicle.formats.layout import Layout
+from chronicle.formats.reader import EventReader
 from chronicle.formats.tables import tables_of
 from chronicle.schema import StreamSchema
 from chronicle.tests.reading import read_batches

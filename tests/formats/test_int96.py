@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from chronicle.formats import BadRow, EventReader, Layout
+from chronicle.formats.chunks import BadRow
+from chronicle.formats.layout import Layout
+from chronicle.formats.reader import EventReader
 from chronicle.schema import StreamSchema
 from chronicle.tests.reading import read_batches
 

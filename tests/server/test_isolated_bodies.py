@@ -24,8 +24,9 @@ import pytest
 
 import chronicle
 from chronicle.errors import InvalidData, ResourceLimit, SchemaMismatch, WorkerLost
-from chronicle.formats import BadRow, Layout
+from chronicle.formats.chunks import BadRow
 from chronicle.formats.isolated import IsolatedReader
+from chronicle.formats.layout import Layout
 from chronicle.schema import StreamSchema
 from chronicle.tests.patience import PATIENCE_S, wait_until
 from chronicle.tests.reading import read_batches
