@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from ..errors import ChronicleError, MissingDependency
-from ..formats import encode
+from ..formats.writers import encode
 from ..query.matches import outlined
 from ..query.sql.parameters import names_in
 

@@ -25,7 +25,7 @@ import pyarrow.csv
 
 import chronicle
 
-from ..formats import encode
+from ..formats.writers import encode
 from .harness import Row, Section
 from .served import Served
 

@@ -57,7 +57,7 @@ def column_added(
     stream: str, name: str, type_: pa.DataType, nullable: bool = True, default: Any = None
 ) -> str:
     """The statement that adds a column, with its default as a literal."""
-    from ..formats import name_of_type
+    from ..formats.kinds import name_of_type
 
     text = f"ALTER STREAM {_quoted(stream)} ADD COLUMN {_quoted(name)} {name_of_type(type_)}"
     if not nullable:
@@ -66,7 +66,7 @@ def column_added(
 
 
 def column_widened(stream: str, name: str, type_: pa.DataType) -> str:
-    from ..formats import name_of_type
+    from ..formats.kinds import name_of_type
 
     return f"ALTER STREAM {_quoted(stream)} ALTER COLUMN {_quoted(name)} TYPE {name_of_type(type_)}"
 

@@ -6,21 +6,16 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import os
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..core.scratch import ScratchDirectory
-from ..errors import CorruptStore, InvalidArgument
+from ..errors import CorruptStore, InvalidArgument, MissingDependency
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -240,80 +235,24 @@ def _size(place: Path) -> float:
 # ---------------------------------------------------------------------------------------- Spark
 
 
-def _java_version() -> int | None:
-    home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    if not java:
-        return None
-    try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
-    except OSError:
-        return None
-    for word in answer.stderr.replace('"', " ").split():
-        if word[0].isdigit():
-            return int(word.split(".")[0])
-    return None
-
-
-def _missing_for_spark() -> str | None:
-    import importlib.util
-
-    if importlib.util.find_spec("pyspark") is None:
-        return "PySpark is not installed: pip install 'chronicle-eventstore[spark]'"
-    version = _java_version()
-    if version is None:
-        return "there is no Java: install a JRE 17 or newer (Debian: openjdk-17-jre-headless)"
-    if version < 17:
-        return f"Java {version} is too old: Spark needs 17 or newer"
-    return None
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    import warnings
-
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as log, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        os.dup2(log.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            log.seek(0)
-            os.write(kept, log.read())
-            raise
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-
-
 def _by_spark(place: Path, events: int) -> None:
-    missing = _missing_for_spark()
-    if missing is not None:
-        print(f"\n== Spark: left out, {missing}")
-        return
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    from pyspark.sql import SparkSession
-    from pyspark.sql import functions as column
-
-    from ..spark_connector import register
-
-    clock = _Clock()
-    with clock.step("Start Spark on two cores of this machine"), _quiet():
-        session: Any = (
-            SparkSession.builder.master("local[2]")
-            .appName("chronicle-demo")
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.log.level", "ERROR")
-            .config("spark.ui.showConsoleProgress", "false")
-            .getOrCreate()
-        )
-        register(session)
     try:
+        from pyspark.sql import functions as column
+
+        from ..spark_connector import register
+        from ..spark_connector.session import pipeline_session
+    except ImportError:
+        print("\n== Spark: left out: pip install 'chronicle-eventstore[spark]'")
+        return
+    clock = _Clock()
+    with contextlib.ExitStack() as stack:
+        try:
+            with clock.step("Start Spark on two cores of this machine"):
+                session = stack.enter_context(pipeline_session("local[2]", "chronicle demo"))
+        except MissingDependency as error:
+            print(f"   left out: {error}")
+            return
+        register(session)
         frame = session.read.format("chronicle").option("path", str(place.resolve()))
         frame = frame.option("stream", STREAM).load()
         with clock.step("Read the stream as a Spark DataFrame and group it", events):
@@ -322,5 +261,3 @@ def _by_spark(place: Path, events: int) -> None:
                 column.round(column.avg("power"), 2).alias("avg_kw"),
                 column.max("temperature").alias("hottest"),
             ).orderBy(column.desc("events")).show()
-    finally:
-        session.stop()

@@ -88,7 +88,7 @@ def _tell(report: IngestReport) -> None:
 
 
 def _summary(report: IngestReport) -> Iterator[str]:
-    from ..formats import name_of_type
+    from ..formats.kinds import name_of_type
 
     files = f"{report.files} file{'' if report.files == 1 else 's'}"
     speed = f"{report.seconds:.2f} s, {human_bytes(report.bytes / max(report.seconds, 1e-9))}/s"

@@ -191,7 +191,7 @@ def _names(items: Iterable[str], _: Parameter) -> list[str]:
 
 
 def _pairs(items: Iterable[str], given: Parameter) -> dict[str, str]:
-    from ..formats import parse_pairs
+    from ..formats.kinds import parse_pairs
 
     return parse_pairs(items, f"--{given.name}")
 

@@ -14,18 +14,14 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import pyarrow as pa
 
 from ..errors import ChronicleError, InvalidArgument, StorageFull
+from ..formats.infer import is_number
 from ..formats.writers import shown_columns
 from .terminal import is_terminal, say
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import pyarrow as pa
 
 ANSWER_FORMATS = ("table", "json", "ndjson", "csv", "arrow", "parquet")
 _BINARY = ("arrow", "parquet")
@@ -154,7 +150,6 @@ def _cannot_write(output: Path, error: OSError) -> ChronicleError:
 
 def write_rows(rows: list[dict[str, Any]], columns: Mapping[str, str], format: str) -> None:
     """Write a short list of rows; ``columns`` maps names to Arrow type names."""
-    import pyarrow as pa
 
     schema = pa.schema([(name, pa.type_for_alias(type_)) for name, type_ in columns.items()])
     table = pa.Table.from_pylist(rows, schema)
@@ -165,12 +160,6 @@ TERMINAL_ROWS = 100
 _SLICE_ROWS = 8192
 _WRAPPED = 12
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
-    )
 
 
 def _clean(text: str | None) -> str:
@@ -188,7 +177,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, ...]]:
 
 
 def plain_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[str]:
-    right = [_is_number(field.type) for field in schema]
+    right = [is_number(field.type) for field in schema]
     widths: list[int] = []
 
     def line(cells: Iterable[str]) -> str:
@@ -225,7 +214,7 @@ def terminal_table(
     from rich.text import Text
 
     rows, more = _first_rows(batches, rows_max)
-    fixed = [_is_number(field.type) or pa.types.is_temporal(field.type) for field in schema]
+    fixed = [is_number(field.type) or pa.types.is_temporal(field.type) for field in schema]
     needed = []
     for at, field in enumerate(schema):
         natural = max((_cell_len(row[at]) for row in rows), default=1)
@@ -240,7 +229,7 @@ def terminal_table(
         field = schema.field(place)
         table.add_column(
             Text(_clean(field.name)),
-            justify="right" if _is_number(field.type) else "left",
+            justify="right" if is_number(field.type) else "left",
             overflow="fold",
             no_wrap=fixed[place],
             min_width=needed[place],

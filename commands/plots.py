@@ -17,16 +17,12 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ..errors import InvalidArgument, MissingDependency
+from ..formats.infer import is_number
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-PLOT_FORMATS = ("svg", "html", "png")
 LINES_MAX = 8
 _COLOURS = ("#1f6f8b", "#c8553d", "#588157", "#8e5ea2", "#b08900", "#3d405b", "#d1495b", "#2a9d8f")
 _MARKS = "•+x*o#@%"
@@ -77,20 +73,20 @@ def series_of(table: pa.Table) -> Series:
             for i, type_ in enumerate(kinds)
             if pa.types.is_timestamp(type_) or pa.types.is_date(type_)
         ),
-        next((i for i, type_ in enumerate(kinds) if _is_number(type_)), None),
+        next((i for i, type_ in enumerate(kinds) if is_number(type_)), None),
     )
     hidden = {"window_end", "window_id"} if "window_start" in names else set()
     lines = [
         i
         for i, type_ in enumerate(kinds)
-        if i != axis and _is_number(type_) and names[i] not in hidden
+        if i != axis and is_number(type_) and names[i] not in hidden
     ]
     if axis is None or not lines or not table.num_rows:
         raise InvalidArgument(
             "a plot needs rows, a column of times or numbers for the axis and a column of numbers "
             f"to draw; the answer has {table.num_rows} rows of {', '.join(names) or 'nothing'}"
         )
-    times = not _is_number(kinds[axis])
+    times = not is_number(kinds[axis])
     x = [_seconds(value) if times else _number(value) for value in table.column(axis).to_pylist()]
     keys = _keys(table, axis, lines, hidden)
     lines = [i for i in lines if i not in keys]
@@ -140,12 +136,6 @@ def _keys(table: pa.Table, axis: int, lines: list[int], hidden: set[str]) -> lis
     raise InvalidArgument(
         f"several rows share one {names[axis]} and no column of keys tells them apart: select the "
         "columns that the query groups by, or aggregate over them"
-    )
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
     )
 
 
@@ -353,7 +343,6 @@ def draw(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, format: str, output: Path | None
 ) -> None:
     """Draw an answer as text on stdout, or into a file."""
-    import pyarrow as pa
 
     table = pa.Table.from_batches(list(batches), schema)
     if format == "text":

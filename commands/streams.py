@@ -63,7 +63,7 @@ def _described(connection: Connection, names: list[str] | None) -> Iterator[dict
         for name in names:
             yield connection.stream(name).describe()
         return
-    from ..formats import name_of_type
+    from ..formats.kinds import name_of_type
 
     with connection.database() as database:
         damaged = {} if names is not None else database.damaged()

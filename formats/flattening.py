@@ -20,7 +20,7 @@ import datetime as dt
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,25 +36,6 @@ _SEPARATOR = re.compile(r"[A-Za-z0-9_.:/-]{1,8}")
 _FRACTION = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 Path = tuple[str, ...]
-
-
-class Form(Protocol):
-    parent: str | None
-    """The one member whose own members become columns by their own names."""
-
-    def opens(self, path: Path) -> bool: ...
-
-    def column(self, path: Path) -> str | None: ...
-
-    def columns(
-        self, found: Sequence[tuple[Path, pa.Array]], rows: int, nulls: bool
-    ) -> dict[str, pa.Array]:
-        """The columns for members; ``nulls``: the text may have explicit nulls."""
-        ...
-
-    def record(self, found: Sequence[tuple[Path, Any]]) -> dict[str, Any]:
-        """Columns for one record; a ValueError says what is wrong with it."""
-        ...
 
 
 def opened(values: Mapping[str, pa.Array], form: Form, path: Path = ()) -> Iterator[Any]:
@@ -79,6 +60,7 @@ def members(record: Mapping[str, Any], form: Form, path: Path = ()) -> Iterator[
 
 class Plain:
     parent: str | None = None
+    """The one member whose own members become columns by their own names."""
 
     def opens(self, path: Path) -> bool:
         del path
@@ -90,10 +72,12 @@ class Plain:
     def columns(
         self, found: Sequence[tuple[Path, pa.Array]], rows: int, nulls: bool
     ) -> dict[str, pa.Array]:
+        """The columns for members; ``nulls``: the text may have explicit nulls."""
         del rows, nulls
         return _by_name((self.column(path), column) for path, column in found)
 
     def record(self, found: Sequence[tuple[Path, Any]]) -> dict[str, Any]:
+        """Columns for one record; a ValueError says what is wrong with it."""
         return _once((self.column(path), value) for path, value in found)
 
 
@@ -179,6 +163,9 @@ class Unwrapped:
         if self._now is not None:
             out.setdefault(self._time, self._now)
         return out
+
+
+Form = Plain | Unwrapped
 
 
 def form_of(

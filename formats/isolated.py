@@ -16,7 +16,6 @@ from ..errors import ChronicleError, ResourceLimit
 from ..isolation.batches import schema_of, unpack
 from ..isolation.channel import ChannelClosed, Garbage
 from ..isolation.pool import PoolSpec, WorkerLease, open_pool
-from ..schema import StreamSchema
 from .chunks import BadRow, BadRowPolicy, fail
 from .layout import Layout
 from .looking import Look
@@ -66,18 +65,6 @@ class IsolatedReader:
 
     def close(self) -> None:
         self.pool.close()
-
-    def read_batches(
-        self,
-        source: int | bytes,
-        format: str,
-        *,
-        schema: StreamSchema,
-        time_format: str = "auto",
-        **more: Any,
-    ) -> Iterator[pa.RecordBatch]:
-        layout = Layout(time_format=time_format, target=schema)
-        return self.events(source, format, layout=layout, **more)
 
     def events(
         self,

@@ -112,12 +112,12 @@ class Cutter:
 
     @property
     def begun(self) -> bool:
-        return self._state[AT_BEFORE] != NOTHING
+        return bool(self._state[AT_BEFORE] != NOTHING)
 
     @property
     def in_array(self) -> bool:
         """Whether an array was begun and not closed."""
-        return bool(self._state[AT_ARRAY]) and self._state[AT_BEFORE] != END
+        return bool(self._state[AT_ARRAY] and self._state[AT_BEFORE] != END)
 
     def cut(self, text: bytearray) -> Cut:
         """Find the records; line breaks inside become blanks, commas between them line breaks."""
@@ -180,14 +180,16 @@ def cut_records(data, state, spans):  # type: ignore[no-untyped-def]
 
 
 class Structure(NamedTuple):
-    """Members of objects in the text order, and per record what surrounds them.
+    """Records, and the members of objects in the order of the text.
 
-    ``rows``: the members' records; ``owners``: the members whose values contain them, or -1;
-    ``levels``: from 1, how many members contain them; positions of keys and values, of which
-    ``ends`` is -1 for a missing value.  ``deepest``: most open brackets; ``balanced``: brackets and
-    quotes are closed.
+    Of a record ``deepest`` is the most open brackets, ``balanced`` whether brackets and quotes are
+    closed.  Of a member ``rows`` is its record, ``owners`` the member whose value contains it (-1:
+    none), ``levels`` counts from 1 how many do; the rest are the positions of key and value, of
+    which ``ends`` is -1 without a value.
     """
 
+    deepest: Int32s
+    balanced: Bools
     rows: Int32s
     owners: Int32s
     levels: Int32s
@@ -195,8 +197,6 @@ class Structure(NamedTuple):
     key_ends: Int32s
     starts: Int32s
     ends: Int32s
-    deepest: Int32s
-    balanced: Bools
 
 
 def _structure(data: bytes, spans: Int64s, depth: int) -> Structure:
@@ -207,7 +207,7 @@ def _structure(data: bytes, spans: Int64s, depth: int) -> Structure:
     inner = np.full(depth + 1, -1, np.int64)
     text = np.frombuffer(data, np.uint8)
     count = list_members(text, spans, inner, found, deepest, balanced)
-    return Structure(*found[:, :count], deepest, balanced)
+    return Structure(deepest, balanced, *found[:, :count])
 
 
 @kernel

@@ -195,7 +195,8 @@ class JsonChunk:
                 self.data.decode()
             except UnicodeDecodeError as error:
                 raise pa.ArrowInvalid(str(error)) from None
-        if self._too_deep:
+        opening = self.data.count(b"{") + self.data.count(b"[")
+        if opening > max(DEPTH_MAX, self.rows) and self._too_deep:
             raise pa.ArrowInvalid("some record is nested too deeply")
 
     @lazy

@@ -26,8 +26,6 @@ FORMATS = ("json", "ndjson", "csv", "arrow", "parquet")
 READ_FORMATS = (*FORMATS, "lineprotocol", "cloudevents")
 WRITE_FORMATS = FORMATS
 
-COMPRESSIONS = ("gzip", "zstd", "bz2", "lz4")
-
 _SUFFIX = {
     ".json": "json",
     ".geojson": "json",

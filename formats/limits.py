@@ -1,6 +1,6 @@
-"""Resource limits of one source: columns, nesting, decoded bytes (not the decoders' own memory).
+"""Resource limits of one source: columns, nesting, decoded bytes.
 
-Declared sizes are checked before memory is allocated; decoded bytes are counted in any case.
+The decoders' own memory is bounded by that of their process (``isolated.py``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DEPTH_MAX = 64
 class Limits:
     """Limits of one source; None is unlimited.
 
-    ``columns`` also bounds distinct JSON keys; ``piece_bytes`` what is decoded at once;
+    ``columns`` also bounds distinct JSON keys; ``piece_bytes`` a decoded dictionary or list column;
     ``unpacked_bytes`` a ZIP archive; ``total_bytes`` all events, if held in memory together.
     """
 

@@ -21,7 +21,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from ..core.native import kernel
 from ..errors import InvalidData
@@ -74,32 +73,18 @@ def lines_by_measurement(body: bytes) -> dict[str, bytes]:
     most = body.count(b"\n") + 1
     starts, ends, names = (np.empty(most, np.int64) for _ in range(3))
     count = int(outline(data, starts, ends, names))
-    if not count:
-        return {}
-    # one binary array over the body: from the start of each line to that of the next
-    offsets = np.append(starts[:count], ends[count - 1])
-    lines = pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(body)]
-    )
-    lengths = names[:count] - starts[:count]
-    spans = np.empty(2 * count, np.int64)
-    spans[0::2], spans[1::2] = starts[:count], starts[:count] + lengths
-    pieces = pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), 2 * count - 1, [None, pa.py_buffer(spans), pa.py_buffer(body)]
-    )
-    coded = pieces.take(pa.array(np.arange(0, 2 * count, 2))).dictionary_encode()
-    if len(coded.dictionary) > MEASUREMENTS_MAX:
-        raise InvalidData(f"more than {MEASUREMENTS_MAX:,} measurements in one body; send several")
-    codes = coded.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    ordered = lines.take(pa.array(order))
-    text, at = ordered.buffers()[2], np.frombuffer(ordered.buffers()[1], np.int64)[: count + 1]
-    bounds = np.searchsorted(codes[order], np.arange(len(coded.dictionary) + 1))
+    lines: dict[bytes, list[bytes]] = {}
+    spans = (places[:count].data for places in (starts, names, ends))
+    for start, name_end, end in zip(*spans, strict=True):
+        lines.setdefault(body[start:name_end], []).append(body[start:end])
+        if len(lines) > MEASUREMENTS_MAX:
+            raise InvalidData(
+                f"more than {MEASUREMENTS_MAX:,} measurements in one body; send several"
+            )
     found: dict[str, bytes] = {}
-    for code, name in enumerate(coded.dictionary.to_pylist()):
-        first, last = at[bounds[code : code + 2]].tolist()
+    for name, those in lines.items():
         key = _unescaped(name)
-        found[key] = found.get(key, b"") + text[first:last].to_pybytes()
+        found[key] = found.get(key, b"") + b"".join(those)
     return found
 
 

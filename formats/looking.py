@@ -150,10 +150,6 @@ class Guess:
     time_of_day: str | None = None
 
 
-def guess_time(rows: pa.RecordBatch) -> str | None:
-    return guess_times(rows).time
-
-
 def guess_times(rows: pa.RecordBatch) -> Guess:
     merit, guess = 0, Guess()
     columns = list(zip(rows.schema.names, rows.columns, strict=True))

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from ..core.json_text import JSON, is_json
 from ..core.nested_types import decided, is_nested
 from ..errors import InvalidData, UnsupportedType
-from ..schema import StreamSchema
 from .chunks import BadRow, BadRowPolicy, ChunkReader, RecordChunk, TooWide, fail, shown
 from .columnar import ArrowRecords, ParquetRecords
 from .convert import convert, flatten
@@ -495,21 +494,3 @@ class EventReader:
         schema = target.arrow if target is not None else pa.schema(fields)
         arrays = [results[field.name].values for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def read_batches(
-    source: Readable,
-    format: str | None = None,
-    *,
-    schema: StreamSchema,
-    time_format: str = "auto",
-    rename: Mapping[str, str] | None = None,
-    select: Sequence[str] | None = None,
-    **reading: Any,
-) -> Iterator[pa.RecordBatch]:
-    """Batches in exactly ``schema.arrow``; ``reading`` as for ``EventReader``.
-
-    Raises InvalidData (with the row), ResourceLimit, SchemaMismatch for unknown columns.
-    """
-    layout = Layout(time_format=time_format, rename=rename, select=select, target=schema)
-    return iter(EventReader(source, format, layout=layout, **reading))

@@ -31,7 +31,10 @@ from ..errors import (
     StreamNotFound,
     UnsupportedType,
 )
-from ..formats import BadRowPolicy, EventReader, Layout, Limits, conform
+from ..formats.chunks import BadRowPolicy
+from ..formats.layout import Layout, conform
+from ..formats.limits import Limits
+from ..formats.reader import EventReader
 from ..schema import StreamSchema
 from ..store.external_sort import ExternalSort
 from .report import BadRows, IngestReport, Progress, Silent

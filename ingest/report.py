@@ -23,7 +23,7 @@ from typing import IO, Any, Protocol
 import pyarrow as pa
 
 from ..errors import IngestError
-from ..formats import BadRow, fail
+from ..formats.chunks import BadRow, fail
 
 
 @dataclass

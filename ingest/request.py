@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from ..core.options import parameters_of
 from ..errors import InvalidArgument, StreamExists
-from ..formats import READ_FORMATS, Layout, suffixes_of
 from ..formats.dialect import IngestOptions
+from ..formats.kinds import READ_FORMATS, suffixes_of
+from ..formats.layout import Layout
 from ..schema import StreamSchema
 from .report import IngestReport
 

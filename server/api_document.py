@@ -18,7 +18,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from ..formats import media_type_of
+from ..formats.kinds import media_type_of
 from .http import answers
 from .http.problems import MEDIA_TYPE, TITLES
 

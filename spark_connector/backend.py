@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -56,34 +56,6 @@ class EventPartition(InputPartition):
 
     def __repr__(self) -> str:
         return f"EventPartition([{self.start}, {self.end}))"
-
-
-class Backend(Protocol):
-    def describe(self) -> StreamSchema: ...
-
-    def has_view(self, name: str) -> bool: ...
-
-    def count(self) -> int: ...
-
-    def plan(self, scan: ScanRequest) -> list[EventPartition]:
-        """Cut a scan into partitions (driver)."""
-        ...
-
-    def read(self, scan: ScanRequest, partition: EventPartition) -> Iterator[pa.RecordBatch]:
-        """Read one partition (executor); batches have at least the scan's columns."""
-        ...
-
-    def query_schema(self, text: str) -> pa.Schema:
-        """Schema of a query's result (driver)."""
-        ...
-
-    def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
-        """Cut a query into partitions that together give its rows (driver)."""
-        ...
-
-    def run_query(self, text: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Run one partition of a query (executor)."""
-        ...
 
 
 def time_bounds(options: Options, schema: StreamSchema) -> tuple[int | None, int | None]:

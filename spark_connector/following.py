@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -37,34 +36,6 @@ class CommitSpan:
     end: int | None
     skip: int
     take: int
-
-
-class Follower(Protocol):
-    def describe(self) -> StreamSchema: ...
-
-    def keep(self, position: int | None = None) -> str:
-        """Keep the last commit, or the one at ``position``, and return its name (driver)."""
-        ...
-
-    def keep_later(self, name: str) -> str | None:
-        """Keep the last commit if later than ``name``, which is renewed; else None (driver)."""
-        ...
-
-    def drop(self, name: str) -> None:
-        """Release a kept commit (driver)."""
-        ...
-
-    def ranges(self, before: str, after: str) -> list[NewRange]:
-        """Time ranges with new events between two kept commits (driver)."""
-        ...
-
-    def events(self, piece: CommitSpan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Exactly the new events of a span (executor)."""
-        ...
-
-
-def open_follower(options: Options) -> Follower:
-    return LocalFollower(options) if options.path is not None else ServerFollower(options)
 
 
 def commit_of(name: str) -> int:
@@ -93,11 +64,13 @@ class LocalFollower:
             return store.stream(self._stream).schema
 
     def keep(self, position: int | None = None) -> str:
+        """Keep the last commit, or the one at ``position``, and return its name (driver)."""
         with self._open() as store:
             sweep_pins(store.files, self._directory)
             return keep_pin(store.files, self._directory, position=position)
 
     def keep_later(self, name: str) -> str | None:
+        """Keep the last commit if later than ``name``, which is renewed; else None (driver)."""
         with self._open() as store:
             if name:
                 renew_pin(store.files, self._directory, name)
@@ -110,10 +83,12 @@ class LocalFollower:
             drop_pin(store.files, self._directory, name)
 
     def ranges(self, before: str, after: str) -> list[NewRange]:
+        """Time ranges with new events between two kept commits (driver)."""
         with self._open() as store:
             return new_ranges(store.files, *self._pins(store, before, after))
 
     def events(self, piece: CommitSpan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Exactly the new events of a span (executor)."""
         skip, left = piece.skip, piece.take
         with self._open() as store:
             before, after = self._pins(store, piece.before, piece.after)
@@ -185,3 +160,7 @@ class ServerFollower:
                 "raise its CHRONICLE_MAX_ROWS, or read smaller pieces with the option "
                 "'numPartitions'"
             )
+
+
+def open_follower(options: Options) -> LocalFollower | ServerFollower:
+    return LocalFollower(options) if options.path is not None else ServerFollower(options)

@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..errors import ConnectionFailed, InvalidArgument, MissingDependency
-from ..formats import BadRow, ByteSource, EventReader, detect, suffixes_of
+from ..formats.chunks import BadRow
 from ..formats.csvtext import CsvRecords
 from ..formats.dialect import TextOptions
 from ..formats.jsontext import looks_like_lines
+from ..formats.kinds import detect, suffixes_of
+from ..formats.reader import EventReader
+from ..formats.sources import ByteSource
 from ..ingest.request import IngestRequest, expand
 from ..schema import StreamSchema
 

@@ -16,7 +16,7 @@ from ..client import StreamRoutes, Transport
 from ..client.calls import query
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
-from .backend import Backend, EventPartition, ScanRequest
+from .backend import EventPartition, ScanRequest
 from .local import LocalBackend
 from .options import Options
 
@@ -86,6 +86,9 @@ class ServerBackend:
         del partition
         transport = self._stream.transport
         return iter(transport.batches(query(text)))
+
+
+Backend = LocalBackend | ServerBackend
 
 
 def open_backend(options: Options) -> Backend:

@@ -27,7 +27,8 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import ChronicleError
-from ..formats import BadRow, EventReader
+from ..formats.chunks import BadRow
+from ..formats.reader import EventReader
 from ..ingest.request import IngestRequest
 from ..schema import StreamSchema
 from .inputs import FilePiece, behind_header, read_slice

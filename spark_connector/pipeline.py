@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..errors import InvalidArgument, NotAStore, SchemaMismatch, StreamNotFound
-from ..formats import BadRow
+from ..formats.chunks import BadRow
 from ..ingest.report import BadRows, IngestReport, Progress, Silent
 from ..schema import StreamSchema
 from .inputs import (

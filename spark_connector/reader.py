@@ -32,8 +32,8 @@ from ..query.conditions.predicates import NOTHING, Compiled, any_of, column_boun
 from ..query.conditions.ranges import time_bounds as ticks_of
 from ..schema import Attribute, Storage, StreamSchema
 from ..store.prune import AllOf, IsNull, NotNull, Prune
-from .backend import Backend, EventPartition, ScanRequest, rebatch, time_bounds
-from .opening import open_backend
+from .backend import EventPartition, ScanRequest, rebatch, time_bounds
+from .opening import Backend, open_backend
 from .options import Options
 from .types import ReadConversion
 

@@ -53,8 +53,8 @@ def pipeline_session(master: str | None, name: str) -> Iterator[Any]:
         return
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise MissingDependency(
-            "--engine spark needs Java 17 or newer: install a JRE or set JAVA_HOME; --engine arrow "
-            "needs none"
+            "Spark needs Java 17 or newer: install a JRE (Debian: openjdk-17-jre-headless) or set "
+            "JAVA_HOME; --engine arrow needs none"
         )
     with _log() as log, _quiet_py4j(), _explained(log):
         session = _started(_settings(master, name), log)

@@ -15,11 +15,11 @@ import pytest
 import chronicle
 from chronicle.api.database import Database
 from chronicle.errors import InvalidArgument, InvalidData, SchemaMismatch, UnsupportedFormat
-from chronicle.formats.reader import read_batches
 from chronicle.schema import StreamSchema
 from chronicle.store import manifest as manifests
 from chronicle.store.evolution import Evolution, evolution_of, widens
 from chronicle.store.manifest import read_manifest
+from chronicle.tests.reading import read_batches
 
 SCHEMA = pa.schema([("t", pa.int64()), ("a", pa.int32()), ("k", pa.string())])
 

@@ -81,7 +81,6 @@ IMPORTED_BY_NAME = {
     "bench/__main__.py",
     "cli.py",
     "commands/upkeep.py",
-    "formats/__init__.py",
     "ingest/pipeline.py",
     "isolation/nursery.py",
     "core/native.py",

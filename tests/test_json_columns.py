@@ -25,7 +25,9 @@ from chronicle.errors import (
     UnsupportedFormat,
     UnsupportedType,
 )
-from chronicle.formats import EventReader, Layout, encode
+from chronicle.formats.layout import Layout
+from chronicle.formats.reader import EventReader
+from chronicle.formats.writers import encode
 from chronicle.store import manifest as manifests
 from chronicle.tests.rounds import rounds
 

@@ -18,7 +18,10 @@ from hypothesis import strategies as st
 import chronicle
 from chronicle.api.database import Database
 from chronicle.errors import InvalidArgument, InvalidData, SchemaMismatch, SqlError, UnsupportedType
-from chronicle.formats import EventReader, Layout, encode, name_of_type, parse_type, parse_types
+from chronicle.formats.kinds import name_of_type, parse_type, parse_types
+from chronicle.formats.layout import Layout
+from chronicle.formats.reader import EventReader
+from chronicle.formats.writers import encode
 from chronicle.tests.rounds import rounds
 
 INNER = pa.struct([("a", pa.int64()), ("b", pa.string())])

@@ -14,9 +14,10 @@ import pyarrow as pa
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from ...errors import InvalidArgument
-from ...formats import arrow_name_of_type, encode, name_of_type
 from ...formats.dialect import StoreOptions
+from ...formats.kinds import arrow_name_of_type, name_of_type
 from ...formats.looking import Look
+from ...formats.writers import encode
 from ..access.auth import Requester
 from ..http.negotiation import file_format
 from ..http.problems import reply

@@ -44,8 +44,8 @@ from ...errors import (
     QueryCancelled,
     StorageFailed,
 )
-from ...formats import write
 from ...formats.kinds import WRITE_FORMATS, suffixes_of
+from ...formats.writers import write
 from ...indexes.index_key import index_key
 from ...query.contract.cancellation import Cancellation
 from ...query.sql.dialect import parse_predicate

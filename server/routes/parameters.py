@@ -27,8 +27,8 @@ from ...core.options import Parameter, options_from, parameters_of
 from ...core.suggestion import did_you_mean
 from ...core.times import INT64_MAX, TICKS_PER_SECOND
 from ...errors import InvalidArgument
-from ...formats import parse_pairs
 from ...formats.dialect import TextOptions
+from ...formats.kinds import parse_pairs
 from ...schema import StreamSchema
 from ..access.auth import Requester
 from ..http.negotiation import answer_format, wants_gzip

@@ -36,7 +36,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...errors import ChronicleError, QueryCancelled
-from ...formats import media_type_of
+from ...formats.kinds import media_type_of
 from ..access.auth import Principal
 from ..access.limits import Gate
 from ..http.body_pipe import BodyPipe

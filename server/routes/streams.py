@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ...api.streams import Stream
 from ...core.times import INT64_MAX, TICKS_PER_SECOND, time_text
 from ...errors import ChronicleError, InvalidArgument
-from ...formats import arrow_name_of_type, name_of_type, parse_type
+from ...formats.kinds import arrow_name_of_type, name_of_type, parse_type
 from ...schema import StreamSchema
 from ..access.auth import Principal, Requester, visible_to
 from ..http.jsonable import jsonable

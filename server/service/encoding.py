@@ -25,9 +25,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ... import formats
 from ...core.times import TICKS_PER_SECOND
 from ...errors import InvalidArgument, QueryCancelled, ResourceLimit
+from ...formats import writers
+from ...formats.kinds import name_of_type
 from ..http.body_pipe import BodyPipe
 from .query_log import RunningQuery
 
@@ -178,7 +179,7 @@ def encode(
         head = {
             "query_id": query.id,
             "columns": schema.names,
-            "types": [formats.name_of_type(f.type) for f in schema],
+            "types": [name_of_type(f.type) for f in schema],
         }
         out.write(orjson.dumps(head)[:-1] + b',"rows":')
         _write(cut, schema, encoding.format, out)
@@ -215,7 +216,7 @@ def _encode_arrow(
 
 
 def _write(batches: Iterator[pa.RecordBatch], schema: pa.Schema, format: str, out: Any) -> None:
-    for chunk in formats.encode(batches, schema, format):
+    for chunk in writers.encode(batches, schema, format):
         out.write(chunk)
 
 

@@ -18,10 +18,13 @@ import pyarrow as pa
 
 from ...core.options import option
 from ...errors import ChronicleError, InvalidArgument, InvalidData, in_words_of
-from ...formats import BadRow, BadRowPolicy, EventReader, Layout, Limits, fail
 from ...formats.archives import check_size
+from ...formats.chunks import BadRow, BadRowPolicy, fail
 from ...formats.dialect import ReadOptions, TextOptions, by_name
+from ...formats.layout import Layout
+from ...formats.limits import Limits
 from ...formats.looking import Look, look
+from ...formats.reader import EventReader
 from ...formats.time_rules import TimeRule, parse_time_formats
 from ...ingest import BadRows, Ingest, IngestReport, IngestRequest, InputSource
 from ...ingest.report import Progress
@@ -93,7 +96,7 @@ def events_of(
     **options: Any,
 ) -> Iterator[pa.RecordBatch]:
     """The events of a body in batches, read by a worker, or here if ``reader`` is None; ``layout``
-    learns the inferred schema, ``options`` go to ``chronicle.formats.EventReader``.
+    learns the inferred schema, ``options`` go to ``EventReader``.
     """
     if reader is None:
         yield from EventReader(

@@ -42,7 +42,7 @@ import pyarrow.compute as pc
 
 from ...api.tailing import Piece, Tail, sliced
 from ...errors import ChronicleError, SnapshotExpired, StoreClosed
-from ...formats import media_type_of
+from ...formats.kinds import media_type_of
 from ...formats.writers import json_bytes
 from ...live.query import LiveQuery
 from ...live.sink import QUERY, SEQUENCE, Sink

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 import chronicle
 from chronicle.core.times import as_duration, iso_text, only_durations
 from chronicle.errors import InvalidArgument, ResourceLimit
-from chronicle.formats import encode
-from chronicle.formats.writers import shown_columns
+from chronicle.formats.writers import encode, shown_columns
 from chronicle.query.sql.sql_types import conform, settle_types
 
 DAY = 86_400_000_000_000

@@ -24,17 +24,14 @@ from chronicle.errors import (
     InvalidData,
     SchemaMismatch,
 )
-from chronicle.formats import (
-    BadRow,
-    EventReader,
-    Layout,
-    conform,
-    encode,
-    read_batches,
-)
 from chronicle.formats import csvtext as csv_module
 from chronicle.formats import jsontext as json_module
+from chronicle.formats.chunks import BadRow
+from chronicle.formats.layout import Layout, conform
+from chronicle.formats.reader import EventReader
+from chronicle.formats.writers import encode
 from chronicle.schema import StreamSchema
+from chronicle.tests.reading import read_batches
 from chronicle.tests.rounds import rounds
 
 from ..patience import PATIENCE_S

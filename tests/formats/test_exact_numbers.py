@@ -13,9 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from chronicle.errors import InvalidData
-from chronicle.formats import BadRow, EventReader, Layout, read_batches
+from chronicle.formats.chunks import BadRow
+from chronicle.formats.layout import Layout
+from chronicle.formats.reader import EventReader
 from chronicle.formats.tables import tables_of
 from chronicle.schema import StreamSchema
+from chronicle.tests.reading import read_batches
 
 US, NS, S = pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("s")
 

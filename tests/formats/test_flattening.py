@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import ChronicleError, InvalidArgument, InvalidData, ResourceLimit
-from chronicle.formats import BadRow, EventReader, Layout
+from chronicle.formats.chunks import BadRow
 from chronicle.formats.flattening import Flattened
+from chronicle.formats.layout import Layout
+from chronicle.formats.reader import EventReader
 from chronicle.schema import StreamSchema
 
 from ..rounds import rounds

@@ -10,8 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from chronicle.formats import BadRow, EventReader, Layout, read_batches
+from chronicle.formats.chunks import BadRow
+from chronicle.formats.layout import Layout
+from chronicle.formats.reader import EventReader
 from chronicle.schema import StreamSchema
+from chronicle.tests.reading import read_batches
 
 FAR = [dt.datetime(1000, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999), None]
 NEAR = [dt.datetime(2020, 1, 1, 0, 0, 0, 1), dt.datetime(1969, 12, 31, 23, 59, 59, 999999), None]

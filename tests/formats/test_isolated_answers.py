@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import WorkerLost
-from chronicle.formats import Layout
 from chronicle.formats.isolated import IsolatedReader
+from chronicle.formats.layout import Layout
 from chronicle.isolation.batches import describe, pack
 from chronicle.schema import StreamSchema
 

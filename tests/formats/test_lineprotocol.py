@@ -14,9 +14,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import InvalidData, SchemaMismatch
-from chronicle.formats import ByteSource, EventReader, Layout, lineprotocol, read_batches
+from chronicle.formats import lineprotocol
+from chronicle.formats.layout import Layout
 from chronicle.formats.lineprotocol import EXPECTED, json_lines, lines_by_measurement
+from chronicle.formats.reader import EventReader
+from chronicle.formats.sources import ByteSource
 from chronicle.schema import StreamSchema
+from chronicle.tests.reading import read_batches
 from chronicle.tests.rounds import rounds
 
 SCHEMA = StreamSchema(

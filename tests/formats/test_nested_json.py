@@ -12,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import InvalidData, ResourceLimit
-from chronicle.formats import BadRow, EventReader, Layout, Limits, conform
 from chronicle.formats import jsontext as chunk_module
 from chronicle.formats import jsontext as json_module
+from chronicle.formats.chunks import BadRow
 from chronicle.formats.jsonscan import Cutter, count_keys, depths, line_spans, take_out
 from chronicle.formats.kinds import name_of_type
+from chronicle.formats.layout import Layout, conform
+from chronicle.formats.limits import Limits
+from chronicle.formats.reader import EventReader
 from chronicle.tests.rounds import rounds
 
 

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import InvalidArgument, InvalidData, in_words_of
-from chronicle.formats import BadRow, EventReader, Layout
+from chronicle.formats.chunks import BadRow
+from chronicle.formats.layout import Layout
+from chronicle.formats.reader import EventReader
 from chronicle.formats.time_rules import TimeRule, parse_time_formats
 from chronicle.formats.times import convert
 from chronicle.schema import StreamSchema

@@ -16,16 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronicle.errors import InvalidArgument, InvalidData
-from chronicle.formats import (
-    encode,
+from chronicle.formats.kinds import (
+    detect,
     format_of_media_type,
     media_type_of,
+    sniff_compression,
     stem_of,
     suffixes_of,
-    write,
 )
-from chronicle.formats.kinds import detect, sniff_compression
-from chronicle.formats.writers import FEW_ROWS, csv_bytes, json_bytes
+from chronicle.formats.writers import FEW_ROWS, csv_bytes, encode, json_bytes, write
 
 TABLE = pa.table(
     {

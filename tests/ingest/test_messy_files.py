@@ -19,11 +19,14 @@ import pytest
 
 import chronicle
 from chronicle.errors import ChronicleError, InvalidArgument, InvalidData, ResourceLimit
-from chronicle.formats import BadRow, EventReader, Layout, Limits, conform
 from chronicle.formats import csvtext as csv_module
+from chronicle.formats.chunks import BadRow
 from chronicle.formats.csvtext import Quoting
 from chronicle.formats.dialect import ENCODINGS, TextOptions
 from chronicle.formats.isolated import IsolatedReader
+from chronicle.formats.layout import Layout, conform
+from chronicle.formats.limits import Limits
+from chronicle.formats.reader import EventReader
 from chronicle.ingest import IngestRequest, Target, ingest
 
 DAY = dt.datetime(2024, 1, 1)

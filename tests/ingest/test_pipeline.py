@@ -28,7 +28,7 @@ from chronicle.errors import (
     StoreLocked,
     StreamNotFound,
 )
-from chronicle.formats import write
+from chronicle.formats.writers import write
 from chronicle.ingest import Ingest, IngestReport, IngestRequest, Target, ingest
 from chronicle.ingest.store_sink import StoreSink
 

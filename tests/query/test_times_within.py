@@ -12,7 +12,7 @@ import pytest
 import chronicle
 from chronicle.core.times import INT64_MAX, INT64_MIN, time_of, time_text
 from chronicle.errors import InvalidArgument
-from chronicle.formats import encode
+from chronicle.formats.writers import encode
 from chronicle.query.contract.result import Result
 
 ENDS = (INT64_MIN, INT64_MIN + 1, -1, 0, INT64_MAX - 1, INT64_MAX)

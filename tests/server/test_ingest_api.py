@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import chronicle
-from chronicle.formats.looking import guess_time
+from chronicle.formats.looking import guess_times
 from chronicle.ingest import IngestRequest, Target, ingest
 from chronicle.server import create_token
 
@@ -362,7 +362,7 @@ def test_a_store_that_is_read_takes_no_files(
     ],
 )  # fmt: skip
 def test_the_time_is_guessed(columns: dict[str, Any], time: str | None) -> None:
-    assert guess_time(pa.record_batch(columns)) == time
+    assert guess_times(pa.record_batch(columns)).time == time
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,12 @@ import pytest
 
 import chronicle
 from chronicle.errors import InvalidData, ResourceLimit, SchemaMismatch, WorkerLost
-from chronicle.formats import BadRow, read_batches
+from chronicle.formats.chunks import BadRow
 from chronicle.formats.isolated import IsolatedReader
+from chronicle.formats.layout import Layout
 from chronicle.schema import StreamSchema
 from chronicle.tests.patience import PATIENCE_S, wait_until
+from chronicle.tests.reading import read_batches
 
 from .test_server_process import PATIENTLY
 
@@ -74,6 +76,13 @@ def parquet(table: pa.Table, **options: Any) -> bytes:
     return sink.getvalue()
 
 
+def in_worker(
+    reader: IsolatedReader, file: int, format: str, **reading: Any
+) -> Iterator[pa.RecordBatch]:
+    layout = Layout(time_format="ticks", target=EVENTS)
+    return reader.events(file, format, layout=layout, **reading)
+
+
 GOOD = pa.table({"t": [1, 2, 3], "x": [1.5, None, 2.5], "s": ["a", "b", None]}, SCHEMA)
 BODIES: dict[str, tuple[str, bytes]] = {
     "ndjson": ("ndjson", b'{"t": 1, "x": 2}\n{"t": "z"}\nnonsense\n{"t": 2, "s": "q"}\n'),
@@ -102,11 +111,7 @@ def test_rows_and_bad_rows_are_those_of_reading_here(reader: IsolatedReader, nam
         )
     )
     with file_of(data) as file:
-        found = list(
-            reader.read_batches(
-                file, format, schema=EVENTS, time_format="ticks", on_bad=there.append
-            )
-        )
+        found = list(in_worker(reader, file, format, on_bad=there.append))
     assert pa.Table.from_batches(found) == pa.Table.from_batches(expected)
     assert there == here
 
@@ -131,7 +136,7 @@ def test_errors_are_those_of_reading_here(
             )
         )  # fmt: skip
     with file_of(data) as file, pytest.raises(error) as there:
-        list(reader.read_batches(file, format, schema=EVENTS, time_format="ticks"))
+        list(in_worker(reader, file, format))
     assert str(there.value) == str(here.value)
 
 
@@ -181,13 +186,13 @@ def test_a_bomb_costs_its_own_request(reader: IsolatedReader) -> None:
         with file_of(data) as file:
             try:
                 rows = 0
-                for batch in reader.read_batches(file, format, schema=EVENTS, time_format="ticks"):
+                for batch in in_worker(reader, file, format):
                     rows += batch.num_rows  # read bit by bit, a long body is no bomb
             except (ResourceLimit, InvalidData, SchemaMismatch, WorkerLost):
                 pass
         assert process.memory_info().rss - before < 256 << 20, name
         with file_of(b'{"t": 1}\n') as file:
-            (batch,) = reader.read_batches(file, "ndjson", schema=EVENTS, time_format="ticks")
+            (batch,) = in_worker(reader, file, "ndjson")
         assert batch.num_rows == 1, name
 
 
@@ -207,7 +212,7 @@ def test_a_worker_that_dies_or_hangs_costs_one_body(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with file_of(long_body()) as file:
-        batches = reader.read_batches(file, "ndjson", schema=EVENTS, time_format="ticks")
+        batches = in_worker(reader, file, "ndjson")
         assert next(batches).num_rows
         (pid,) = list(reader.pool._leased)
         os.kill(pid, number)
@@ -218,12 +223,12 @@ def test_a_worker_that_dies_or_hangs_costs_one_body(
     assert lost.value.why == why
     assert not reader.pool._leased
     with file_of(b'{"t": 1}\n') as file:
-        assert list(reader.read_batches(file, "ndjson", schema=EVENTS, time_format="ticks"))
+        assert list(in_worker(reader, file, "ndjson"))
 
 
 def test_a_reader_that_stops_ends_its_worker(reader: IsolatedReader) -> None:
     with file_of(long_body()) as file:
-        batches = reader.read_batches(file, "ndjson", schema=EVENTS, time_format="ticks")
+        batches = in_worker(reader, file, "ndjson")
         assert next(batches).num_rows
         batches.close()  # type: ignore[attr-defined]
     assert not reader.pool._leased

@@ -32,8 +32,9 @@ from chronicle.core.times import INT64_MAX, INT64_MIN, TICKS_PER_SECOND, time_te
 from chronicle.dbapi import connect
 from chronicle.dbapi.exceptions import DatabaseError
 from chronicle.errors import ChronicleError
-from chronicle.formats import encode, read_batches
+from chronicle.formats.writers import encode
 from chronicle.schema import StreamSchema
+from chronicle.tests.reading import read_batches
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "values.md"
 EPOCH = dt.datetime(1970, 1, 1)
