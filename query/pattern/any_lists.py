@@ -529,6 +529,7 @@ class Source:
     """
 
     _bytes_an_entry = 32
+    """Memory of an entry and of what is needed to build it."""
 
     def __init__(
         self, first: FirstEvents, tables: Tables, turns: IntArray | None, context: Context
@@ -550,6 +551,7 @@ class Source:
     def pieces(self, check: Check) -> Iterator[Lists]:
         """Raises ResourceLimit where one first event needs too much memory."""
         count = len(self._first.rows)
+        most = min(self._context.memory_bytes // self._bytes_an_entry, 2**31 - 1)
         made, progress = np.zeros(count, np.int64), np.array([0, 1, 0, 0], np.int64)
         size, budget, done = ENTRIES_FIRST, SLICE_STEPS, 0
         entries = self._make_room(size)
@@ -567,7 +569,7 @@ class Source:
             if not full:
                 yield self._piece(entries, made, done, upto)
                 done = upto
-            if full and size * 4 * self._bytes_an_entry > self._context.memory_bytes:
+            if full and size * 4 > most:
                 raise self._context.too_large(int(self._first.rows[upto]))
             if done < count and (full or size < ENTRIES_MAX):
                 size *= 4
