@@ -1,14 +1,8 @@
 """Parallel tasks in a thread pool, with results in task order.
 
-A task that turns out too large returns what it has and further tasks, which take its place::
-
-    tasks     1        2                3
-    found     a b      c, more: 4 5     f
-    given     a b      c  d (of 4)  e (of 5)     f
-
-At most ``threads + AHEAD`` tasks per level have begun and are not consumed.  If the consumer stops,
-tasks end at their next check and no thread remains.  Errors come in order; tasks see the consumer's
-context variables.
+At most ``threads + AHEAD`` tasks have begun and are not consumed.  If the consumer stops, tasks end
+at their next check and no thread remains.  Errors come in order; tasks see the consumer's context
+variables.
 """
 
 from __future__ import annotations
@@ -30,10 +24,9 @@ Check = Callable[[], None]
 
 @dataclass(frozen=True)
 class Done(Generic[Found]):
-    """A task's results, and tasks that continue where it stopped."""
+    """A task's results."""
 
     found: Iterable[Found]
-    more: Iterator[Task[Found]] | None = None
 
 
 Task = Callable[[Check], Done[Found]]
@@ -89,20 +82,14 @@ def in_order(
     if busy is not None:
         busy.threads = max(busy.threads, threads)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="chronicle-part")
-    levels: list[tuple[Iterator[Task[Found]], deque[Future[Done[Found]]]]]
-    levels = [(iter(tasks), deque())]
+    left, waiting = iter(tasks), deque[Future[Done[Found]]]()
     try:
-        while levels:
-            left, waiting = levels[-1]
+        while True:
             while len(waiting) < threads + AHEAD and (task := next(left, None)) is not None:
                 waiting.append(pool.submit(contextvars.copy_context().run, run, task))
             if not waiting:
-                levels.pop()
-                continue
-            done = waiting.popleft().result()
-            yield from done.found
-            if done.more is not None:
-                levels.append((done.more, deque()))
+                return
+            yield from waiting.popleft().result().found
     finally:
         stopped.set()
         pool.shutdown(wait=True, cancel_futures=True)

@@ -7,17 +7,16 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from chronicle.core.threads import AHEAD, Busy, Check, Done, Task, in_order
 
 
-def gives(*found: int, more: Iterator[Task[int]] | None = None, seconds: float = 0) -> Task[int]:
+def gives(*found: int, seconds: float = 0) -> Task[int]:
     def run(check: Check) -> Done[int]:
         time.sleep(seconds)
-        return Done(found, more)
+        return Done(found)
 
     return run
 
@@ -27,22 +26,6 @@ def test_results_come_in_the_order_of_the_tasks_whichever_is_done_first() -> Non
     tasks = [gives(2 * i, 2 * i + 1, seconds=r.random() / 200) for i in range(40)]
     assert [*in_order(tasks, 4, None)] == [*range(80)]
     assert [*in_order([], 4, None)] == []
-
-
-def test_what_a_task_leaves_takes_its_turn_where_the_task_stood() -> None:
-    inner = gives(3, more=iter([gives(4), gives(5, seconds=0.01)]))
-    outer = gives(1, more=iter([gives(2), inner, gives(6)]))
-    assert [*in_order([gives(0), outer, gives(7), gives(8)], 3, None)] == [*range(9)]
-
-
-def test_a_task_that_goes_on_thousands_of_times_needs_no_stack() -> None:
-    def going(number: int) -> Task[int]:
-        def run(check: Check) -> Done[int]:
-            return Done([number], iter([going(number + 1)]) if number < 3000 else None)
-
-        return run
-
-    assert [*in_order([going(0)], 2, None)] == [*range(3001)]
 
 
 def test_an_error_comes_where_its_results_would_have_come() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Choice(NamedTuple):
-    """``why``: the reason.  ``pairing``: of a diagram, conditions between events, or None."""
+    """``why``: the reason.  ``pairing``: conditions between events, or None."""
 
     diagram: bool
     why: str
@@ -84,5 +84,5 @@ def choose(automaton: Automaton, plan: ConditionPlan, search: bool = False) -> C
         plan.pairing = pairing(automaton, plan)
     joined: Pairing = plan.pairing
     if joined.obstacle:
-        return Choice(False, joined.obstacle)
+        return Choice(False, joined.obstacle, joined)
     return Choice(True, joined.describe(plan.names), joined)

@@ -87,8 +87,8 @@ class Starts(NamedTuple):
 class Domain(NamedTuple):
     """Rows of a buffer.  Rows of position ``p``: ``row[place[p] .. place[p + 1]]``.
     ``behind[a, r]``: first row after ``r`` that violates absence ``a``.  Condition ``c`` is encoded
-    as ``spec[c]``; of an equality (``keyed[c]``), partners of row ``x`` are
-    ``partner[ranges[c, x, 0] .. ranges[c, x, 1]]``.
+    as ``spec[c]``.  Of an equality, the partners of the ``i``-th row of position ``left[c]`` are
+    ``partner[ranges[b, 0] .. ranges[b, 1]]``, ``b = base[c] + i``; of others, ``base[c]`` is -1.
     """
 
     time: IntArray
@@ -96,7 +96,8 @@ class Domain(NamedTuple):
     row: IntArray
     behind: IntArray
     spec: IntArray
-    keyed: npt.NDArray[np.bool_]
+    left: IntArray
+    base: IntArray
     ranges: Numbers
     partner: IntArray
 
@@ -112,7 +113,7 @@ class Diagram(NamedTuple):
     ends: Numbers
     table: Numbers
     latest: IntArray
-    count: IntArray
+    counts: IntArray
     rows: IntArray
     places: Numbers
     marks: Numbers
@@ -137,7 +138,7 @@ def list_of(p, row, source, holds, held, own, behind, diagram):
     all of ``Shape`` costs more than the work.
     """
     lists, known, table = diagram.lists, diagram.known, diagram.table
-    stamp = diagram.count[STAMPS]
+    stamp = diagram.counts[STAMPS]
     held0 = holds[p]
     held1 = holds[p + 1]
     mixed = np.uint64(p + 1)
@@ -167,10 +168,10 @@ def list_of(p, row, source, holds, held, own, behind, diagram):
             lists[found, LOW] = min(row, lists[found, LOW])
             return found
         at = (at + 1) & mask
-    count = diagram.count[LISTS]
+    count = diagram.counts[LISTS]
     if count == lists.shape[0]:
         return np.int64(-1)
-    diagram.count[LISTS] = count + 1
+    diagram.counts[LISTS] = count + 1
     table[at, 0] = stamp
     table[at, 1] = count
     lists[count, OF] = p
@@ -191,6 +192,13 @@ def list_of(p, row, source, holds, held, own, behind, diagram):
 
 
 @kernel
+def partners(x, left, base, ranges, partner):
+    """Partners of row ``x``, one of the rows ``left``, whose ranges begin at ``base``."""
+    at = base + first_behind(left, np.int64(0), x) - 1
+    return partner[ranges[at, 0] : ranges[at, 1]]
+
+
+@kernel
 def reach_back(shape, domain, start, stop, latest):
     """Per position the last row that can still lead to a match before ``stop``, or -1."""
     for i in range(shape.order.shape[0] - 1, -1, -1):
@@ -204,10 +212,12 @@ def reach_back(shape, domain, start, stop, latest):
         at = first_behind(rows, np.int64(0), limit - 1) - 1
         found = rows[at] if at >= 0 and rows[at] > start else np.int64(-1)
         for c in range(shape.asks[p], shape.asks[p + 1]):
-            if found >= 0 and domain.keyed[c] and shape.slots[shape.reads[c]] == shape.origin:
-                partners = domain.partner[domain.ranges[c, start, 0] : domain.ranges[c, start, 1]]
-                at = first_behind(partners, np.int64(0), found) - 1
-                found = partners[at] if at >= 0 and partners[at] > start else np.int64(-1)
+            equal = domain.base[c] >= 0 and shape.slots[shape.reads[c]] == shape.origin
+            if found >= 0 and equal:
+                left = domain.row[domain.place[domain.left[c]] : domain.place[domain.left[c] + 1]]
+                some = partners(start, left, domain.base[c], domain.ranges, domain.partner)
+                at = first_behind(some, np.int64(0), found) - 1
+                found = some[at] if at >= 0 and some[at] > start else np.int64(-1)
         latest[p] = found
 
 
@@ -244,7 +254,7 @@ def draw(first, offsets, image, floats, shape, domain, task, diagram, entries, m
         )  # fmt: skip
         if status != DONE:
             return status
-        if progress[USED] + diagram.count[DRAWN] + 1 > entries.row.shape[0]:
+        if progress[USED] + diagram.counts[DRAWN] + 1 > entries.row.shape[0]:
             return OUTPUT_FULL
         inner = _backward(stop, shape, domain, diagram, entries, progress)
         last = shape.ends[p] >= 0
@@ -269,8 +279,8 @@ def _forward(start, place, begin, end, image, floats, shape, domain, diagram, pr
     for q in range(diagram.ends.shape[0]):
         diagram.ends[q, HEAD] = -1
         diagram.ends[q, TAIL] = -1
-    diagram.count[STAMPS] += 1
-    diagram.count[LISTS] = 0
+    diagram.counts[STAMPS] += 1
+    diagram.counts[LISTS] = 0
     drawn = np.int64(0)
     spent = progress[SPENT]
     gap = shape.gap[place]
@@ -305,9 +315,11 @@ def _forward(start, place, begin, end, image, floats, shape, domain, diagram, pr
                 stop_at = first_behind(found, at, limit)
                 chosen = np.int64(-1)
                 for c in range(shape.asks[t], shape.asks[t + 1]):
-                    if domain.keyed[c] and at < stop_at:
-                        x = known[shape.slots[shape.reads[c]]]
-                        some = domain.partner[domain.ranges[c, x, 0] : domain.ranges[c, x, 1]]
+                    if domain.base[c] >= 0 and at < stop_at:
+                        x = np.int64(known[shape.slots[shape.reads[c]]])
+                        q = domain.left[c]
+                        left = domain.row[domain.place[q] : domain.place[q + 1]]
+                        some = partners(x, left, domain.base[c], domain.ranges, domain.partner)
                         some_at = first_behind(some, np.int64(0), low)
                         some_stop = first_behind(some, some_at, limit)
                         if some_stop - some_at < stop_at - at:
@@ -373,7 +385,7 @@ def _forward(start, place, begin, end, image, floats, shape, domain, diagram, pr
                 made[drawn, ONWARD] = onward
                 drawn += 1
             of = np.int64(lists[of, AFTER])
-    diagram.count[DRAWN] = drawn
+    diagram.counts[DRAWN] = drawn
     progress[SPENT] = spent
     return DONE
 
@@ -535,22 +547,23 @@ class JoinedSearch:
     def _domain(
         self, rows: list[IntArray], image: IntArray, prepared: PreparedRows, time: IntArray
     ) -> Domain:
-        asked, specs, count = self._pairing.asked, self._specs, len(prepared.words)
-        keyed = np.array([is_equality(spec) for spec in specs], np.bool_)
-        ranges = np.empty((len(asked), count, 2), np.int32)
-        partners = [rows[0]]
-        used = 0
-        for c in np.flatnonzero(keyed):
-            left = rows[self._pairing.places[asked[c].slots[0]]]
-            found, partner = partners_of(specs[c], image, left, rows[asked[c].place])
-            ranges[c, left] = found + used
-            partners.append(partner)
-            used += len(partner)
+        asked, specs = self._pairing.asked, self._specs
+        left = np.array([self._pairing.places[one.slots[0]] for one in asked], np.int64)
+        base = np.full(len(asked), -1, np.int64)
+        ranges, by_key, begun, used = [np.zeros((0, 2), np.int64)], [rows[0]], 0, 0
+        for c, spec in enumerate(specs):
+            if is_equality(spec):
+                found, partner = partners_of(spec, image, rows[left[c]], rows[asked[c].place])
+                base[c] = begun
+                ranges.append(found + used)
+                by_key.append(partner)
+                begun += len(found)
+                used += len(partner)
         sizes = [0, *map(len, rows)]
         return Domain(
             time, np.cumsum(sizes), np.concatenate(rows),
-            _behind(prepared.absent, self._pairing.masks), specs, keyed, ranges,
-            np.concatenate(partners),
+            _behind(prepared.absent, self._pairing.masks), specs, left, base,
+            np.concatenate(ranges).astype(np.int32), np.concatenate(by_key),
         )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 A match is a path through *entries*.  The entries of one list are the rows that can come next in one
 state of the pattern; they are linked by 32-bit index, and 0 ends every list::
 
-    entry       transition   following    child              final           count
+    entry       transition   following    child              final           matches
     row r       which move   next entry   list of the state  state in which  matches that take this
                              of the list  after the move     a match ends    entry or a later one of
                                                              here, or -1     its list
@@ -44,7 +44,6 @@ import numpy.typing as npt
 from ...core.native import kernel
 from ...errors import ResourceLimit, SqlError
 from .automaton import ACCEPT, ANCHOR_END, ANCHOR_START, Automaton
-from .columns import take_ranges
 from .search import DONE, LATEST, OUTPUT_FULL, SLICE, Task, horizon_of, overflow
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ NEXT, USED, SPENT, FAILED = range(4)
 
 class Entries(NamedTuple):
     row: IntArray
-    count: npt.NDArray[np.uint64]
+    matches: npt.NDArray[np.uint64]
     transition: npt.NDArray[np.int32]
     following: npt.NDArray[np.int32]
     child: npt.NDArray[np.int32]
@@ -77,7 +76,7 @@ def room_for(entries: int) -> Entries:
     n = entries + 1
     numbers = [np.empty(n, np.int32) for _ in range(4)]
     made = Entries(np.empty(n, np.int64), np.empty(n, np.uint64), *numbers)
-    made.count[0] = 0
+    made.matches[0] = 0
     return made
 
 
@@ -90,7 +89,7 @@ def plus(a, b):
 @kernel
 def through(e, entries):
     """Number of matches that take entry ``e`` next."""
-    inner = entries.count[entries.child[e]]
+    inner = entries.matches[entries.child[e]]
     return plus(inner, np.uint64(1)) if entries.final[e] >= 0 else inner
 
 
@@ -101,7 +100,7 @@ def add_entry(entries, used, row, transition, following, child, final):
     entries.following[used] = following
     entries.child[used] = child
     entries.final[used] = final
-    entries.count[used] = plus(through(used, entries), entries.count[following])
+    entries.matches[used] = plus(through(used, entries), entries.matches[following])
 
 
 @kernel
@@ -456,7 +455,7 @@ class Lists:
     @property
     def counts(self) -> npt.NDArray[np.uint64]:
         """Number of matches of each first event."""
-        counts: npt.NDArray[np.uint64] = self.entries.count[self.starts]
+        counts: npt.NDArray[np.uint64] = self.entries.matches[self.starts]
         return counts
 
 
@@ -492,10 +491,11 @@ def take_first_events(
         classes, entry, groups.offsets, groups.position, groups.time, task, to_end, alone, begin,
         stop,
     )  # fmt: skip
-    rows = take_ranges(begin, groups.position)
-    rows = rows[classes[rows] >= 0]
+    rows = np.flatnonzero(classes >= 0)
     rows = rows[entry[classes[rows]] >= 0]
-    return FirstEvents(rows, np.searchsorted(groups.offsets, rows, side="right") - 1, stop)
+    owners = np.searchsorted(groups.offsets, rows, side="right") - 1
+    some = (rows >= begin[owners]) & (rows < groups.position[owners])
+    return FirstEvents(rows[some], owners[some], stop)
 
 
 @dataclass(frozen=True)
@@ -529,6 +529,7 @@ class Source:
     """
 
     _bytes_an_entry = 32
+    """Memory of an entry and of what is needed to build it."""
 
     def __init__(
         self, first: FirstEvents, tables: Tables, turns: IntArray | None, context: Context
@@ -550,6 +551,7 @@ class Source:
     def pieces(self, check: Check) -> Iterator[Lists]:
         """Raises ResourceLimit where one first event needs too much memory."""
         count = len(self._first.rows)
+        most = min(self._context.memory_bytes // self._bytes_an_entry, 2**31 - 1)
         made, progress = np.zeros(count, np.int64), np.array([0, 1, 0, 0], np.int64)
         size, budget, done = ENTRIES_FIRST, SLICE_STEPS, 0
         entries = self._make_room(size)
@@ -567,7 +569,7 @@ class Source:
             if not full:
                 yield self._piece(entries, made, done, upto)
                 done = upto
-            if full and size * 4 * self._bytes_an_entry > self._context.memory_bytes:
+            if full and size * 4 > most:
                 raise self._context.too_large(int(self._first.rows[upto]))
             if done < count and (full or size < ENTRIES_MAX):
                 size *= 4

@@ -50,8 +50,10 @@ from .machine import (
     holds,
     value_at,
 )
+from .search import LATEST, Rows, Task
 
 if TYPE_CHECKING:
+    from .buffers import PreparedRows
     from .conditions import Across, ConditionPlan
 
 IntArray = npt.NDArray[np.int64]
@@ -95,12 +97,14 @@ class Shape(NamedTuple):
 @dataclass(frozen=True)
 class Pairing:
     """Conjuncts ``asked`` by position, and positions of slots.
+    ``always``: pairs (p, q) of positions such that every match with ``p`` later has ``q``.
     ``shape``: None for the reason in ``obstacle``.  ``masks``: absences by index.  ``plain``: all
     matches have the same length, hence one labeling.
     """
 
     asked: tuple[Asked, ...]
     places: tuple[int, ...]
+    always: frozenset[tuple[int, int]]
     shape: Shape | None
     obstacle: str
     masks: tuple[int, ...]
@@ -150,6 +154,13 @@ def pairing(automaton: Automaton, plan: ConditionPlan) -> Pairing:
     if any(len({e.target for e in edges}) < len(edges) for edges in automaton.edges):
         obstacle = obstacle or "the pattern has ways that differ only in what must be absent"
     ends = [any(e.target == ACCEPT for e in edges) for edges in automaton.edges]
+    places = tuple(slots)
+    always = frozenset(
+        (places[s], one.place)
+        for one in asked
+        for s in one.slots
+        if not any(ends[p] for p in _reached(follow, places[s], one.place))
+    )
     plain = all(len(f) <= 1 for f in follow) and not any(
         ends[p] and follow[p] for p in range(len(follow))
     )
@@ -157,7 +168,7 @@ def pairing(automaton: Automaton, plan: ConditionPlan) -> Pairing:
     masks: tuple[int, ...] = ()
     if not obstacle and order is not None:
         shape, masks = _shape(automaton, order, asked, slots, origin)
-    return Pairing(tuple(asked), tuple(slots), shape, obstacle, masks, plain)
+    return Pairing(tuple(asked), places, always, shape, obstacle, masks, plain)
 
 
 def _only(names: tuple[str, ...], name: str) -> int | None:
@@ -371,6 +382,51 @@ def partners_of(
     ranges = np.stack([np.searchsorted(keys, own, side=side) for side in ("left", "right")], axis=1)
     ranges[~there] = 0
     return ranges, partner[order]
+
+
+def clear_without_partner(
+    pairing: Pairing, specs: IntArray, prepared: PreparedRows, rows: Rows, task: Task
+) -> None:
+    """Clear bits of rows without a partner in an equality, before a search; a row stays while its
+    partner may arrive.
+    """
+    words, time, count = prepared.words, rows.time, len(prepared.words)
+    sizes = rows.end - rows.begin
+    begin, end = np.repeat(rows.begin, sizes), np.repeat(rows.end, sizes)
+    horizon = np.full(count, LATEST)
+    if task.window >= 0:
+        horizon = np.where(time > LATEST - task.window, LATEST, time + task.window)
+    usable = np.maximum(rows.end - task.lookahead, rows.begin)
+    known = np.where(usable < rows.end, time[np.minimum(usable, count - 1)], task.now)
+    complete = task.final | (horizon < np.repeat(known, sizes))
+    for one, spec in zip(pairing.asked, specs, strict=True):
+        if not is_equality(spec):
+            continue
+        p, q = pairing.places[one.slots[0]], one.place
+        bits = np.uint64(1 << (p - 1)), np.uint64(1 << (q - 1))
+        left, right = (np.flatnonzero(words & bit) for bit in bits)
+        own, other = _keys_and_rows(spec, prepared.image, left, right, count)
+        if (p, q) in pairing.always:
+            after = np.append(np.sort(other), -1)[np.searchsorted(np.sort(other), own, "right")]
+            found = (after // count == own // count) & (after % count < end[left])
+            found &= time[after % count] <= horizon[left]
+            words[left[~found & complete[left]]] &= ~bits[0]
+        before = np.append(-1, np.sort(own))[np.searchsorted(np.sort(own), other)]
+        found = (before // count == other // count) & (before % count >= begin[right])
+        found &= time[right] <= horizon[before % count]
+        words[right[~found]] &= ~bits[1]
+
+
+def _keys_and_rows(
+    spec: IntArray, image: IntArray, left: IntArray, right: IntArray, count: int
+) -> tuple[IntArray, IntArray]:
+    """Key times ``count`` plus row of the rows of an equality; null equals nothing."""
+    is_float = bool(spec[OP] == m.EQ_F)
+    own, there = _column(image, int(spec[X_COLUMN]), left, is_float)
+    other, valid = _column(image, int(spec[Y_COLUMN]), right, is_float)
+    keys = np.unique(np.concatenate([own, other]), return_inverse=True)[1]
+    lefts = np.where(there, keys[: len(left)], -2) * count + left
+    return lefts, np.where(valid, keys[len(left) :], -3) * count + right
 
 
 def _column(

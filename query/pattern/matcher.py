@@ -21,6 +21,7 @@ from .any_choice import choose
 from .any_diagram import JoinedSearch
 from .any_lists import Context, OneEventSearch, Source
 from .any_output import ListOutput
+from .any_pairs import Pairing, clear_without_partner, specs_of
 from .attempts import NOTHING, Waiting
 from .automaton import ACCEPT
 from .binding import MatchAggregate
@@ -135,6 +136,7 @@ class Matcher:
         self.lazy = np.uint64(lazy & ~finals & ~int(follow[0]))
         self.lists: OneEventSearch | JoinedSearch | None = None
         self.output: ListOutput | None = None
+        self.pairing: Pairing | None = None
         if self.selection == "any":
             self._use_diagram()
         self.columns = 256
@@ -144,6 +146,7 @@ class Matcher:
     def _use_diagram(self) -> None:
         automaton, selecting = self.automaton, self.selecting
         chosen = choose(automaton, self.plan, selecting.search)
+        self.pairing = chosen.pairing
         if not chosen.diagram:
             return
         context = Context(self.text, self.describe_row, self.limits.memory_bytes)
@@ -181,6 +184,10 @@ class Matcher:
             return
         starts = words
         if self.prunes(prepared):
+            if self.pairing is not None and len(words):
+                specs = specs_of(self.plan, self.pairing)
+                task = self._task(groups.now, groups.final, 0)
+                clear_without_partner(self.pairing, specs, prepared, rows, task)
             if self.selection == "next":
                 starts = words.copy()
             self.prune(prepared, starts, rows, groups.position, groups.now, groups.final)
