@@ -120,7 +120,7 @@ class Pruner:
         name = predicate.column
         if name == self._time:
             if isinstance(predicate, Range):
-                return _bounds(table[ROW_FIRST], table[ROW_LAST], predicate, _integer_bound)
+                return _bounds(table[ROW_FIRST], table[ROW_LAST], predicate)
             return np.full(children, isinstance(predicate, NotNull | Remainder), np.bool_)
         row = self._rows.get(name)
         if row is None:  # added after this segment was written: null throughout
@@ -142,7 +142,7 @@ class Pruner:
             return present & _prefix_mask(low.view(np.uint64), high.view(np.uint64), predicate)
         if kind is ValueKind.UNSIGNED:
             low, high = low.view(np.uint64), high.view(np.uint64)
-        return present & _bounds(low, high, predicate, _integer_bound)
+        return present & _bounds(low, high, predicate)
 
 
 def _integer_bound(value: Value, upper: bool, is_open: bool) -> int | None:
@@ -165,18 +165,18 @@ def _integer_bound(value: Value, upper: bool, is_open: bool) -> int | None:
     return number
 
 
-def _bounds(low: Any, high: Any, predicate: Range, convert: Any) -> Mask:
+def _bounds(low: Any, high: Any, predicate: Range) -> Mask:
     result = np.ones(len(low), np.bool_)
     info = np.iinfo(low.dtype)
     if predicate.low is not None:
-        bound = convert(predicate.low, False, predicate.low_open)
+        bound = _integer_bound(predicate.low, False, predicate.low_open)
         if bound is not None:
             if bound > info.max:
                 result[:] = False
             elif bound > info.min:
                 result &= high >= low.dtype.type(bound)
     if predicate.high is not None:
-        bound = convert(predicate.high, True, predicate.high_open)
+        bound = _integer_bound(predicate.high, True, predicate.high_open)
         if bound is not None:
             if bound < info.min:
                 result[:] = False

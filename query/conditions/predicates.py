@@ -249,7 +249,7 @@ _COMPARISONS: dict[type, str] = {
 
 class PredicateCompiler:
     """Compiles conditions over one stream.  ``column_of`` maps a column node to an attribute of
-    this stream or None; ``missing``: an outer join may have nulls in place of an event.
+    this stream or None.
     """
 
     def __init__(
@@ -257,9 +257,7 @@ class PredicateCompiler:
         schema: StreamSchema,
         folder: Folder,
         column_of: Callable[[Any], str | None],
-        missing: bool = False,
     ) -> None:
-        self._missing = missing
         self._schema = schema
         self._folder = folder
         self._column_of = column_of
@@ -475,8 +473,6 @@ class PredicateCompiler:
         if name is None:
             return NOTHING
         if isinstance(node.expression, exp.Null):
-            if name == self._schema.time and not self._missing:
-                return NEVER if truth else ALWAYS
             return Compiled(IsNull(name) if truth else NotNull(name), exact=True)
         if isinstance(node.expression, exp.Boolean):
             if self._schema.attribute(name).storage is not Storage.BOOL:

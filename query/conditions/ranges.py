@@ -50,7 +50,12 @@ def time_bounds(prune: Prune | None, time: str) -> tuple[int, int]:
 def only_time(prune: Prune | None, time: str) -> bool:
     if isinstance(prune, AllOf):
         return all(only_time(item, time) for item in prune.items)
-    return isinstance(prune, Never) or (isinstance(prune, Range) and prune.column == time)
+    return isinstance(prune, Never) or is_of_time(prune, time)
+
+
+def is_of_time(prune: Prune | None, time: str) -> bool:
+    """Whether a range of time decides a predicate; no event is without a time."""
+    return isinstance(prune, Range | NotNull) and prune.column == time
 
 
 def describe(prune: Prune | None, schema: StreamSchema) -> str | None:

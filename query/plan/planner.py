@@ -26,14 +26,14 @@ from ...core.times import half_open
 from ...errors import SqlError
 from ...schema import Storage, StreamSchema
 from ...store.layout import ZONE_EVENTS
-from ...store.prune import AllOf, AnyOf, IsNull, Prune, Range
+from ...store.prune import AllOf, AnyOf, IsNull, Prune
 from ...store.snapshot import Snapshot
 from ..binding.binder import conjuncts
 from ..binding.from_operator import Binders, BoundOperator
 from ..binding.scope import Condition, Names, Site
 from ..conditions.constants import Folder, Kind
 from ..conditions.predicates import Compiled, PredicateCompiler, all_of
-from ..conditions.ranges import only_time, tail_start, time_bounds
+from ..conditions.ranges import is_of_time, only_time, tail_start, time_bounds
 from ..conditions.row_filters import has_row_truths
 from ..contract.cancellation import QueryControl
 from ..contract.catalog import Catalog
@@ -77,9 +77,6 @@ def _compiled(
     compiled = PredicateCompiler(schema, folder, column_of).compile(condition.node)
     if nullable and condition.where:
         # an outer join adds NULLs: only conditions that reject them count
-        compiled = PredicateCompiler(schema, folder, column_of, missing=True).compile(
-            condition.node
-        )
         return Compiled(_rejecting(compiled.prune), exact=False)
     return compiled
 
@@ -112,9 +109,7 @@ def _covers_where(site: Site) -> bool:
 
 def _without_time(prune: Prune | None, schema: StreamSchema) -> Prune | None:
     items = prune.items if isinstance(prune, AllOf) else () if prune is None else (prune,)
-    kept = tuple(
-        item for item in items if not (isinstance(item, Range) and item.column == schema.time)
-    )
+    kept = tuple(item for item in items if not is_of_time(item, schema.time))
     if not kept:
         return None
     return kept[0] if len(kept) == 1 else AllOf(kept)

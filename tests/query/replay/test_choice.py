@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import os
 import random
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +36,6 @@ from chronicle.query.replay.pricing import Pricing
 from chronicle.query.replay.run_plan import run_match
 from chronicle.query.replay.symbols import known_outlines
 from chronicle.query.sql.match_clause import clause_of_text
-from chronicle.query.windows import cost as windows
-from chronicle.query.windows.cost import Calibration, load_calibration
 from chronicle.schema import StreamSchema
 from chronicle.store import Store
 
@@ -160,18 +157,16 @@ def test_calibration_measures_and_is_kept(tmp_path: Path, monkeypatch: pytest.Mo
     assert load_weights(tmp_path) == Weights()
 
 
-def test_the_command_calibrates_windows_and_patterns(
+def test_the_command_calibrates_patterns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(calibrate_patterns, "__defaults__", (30_000,))
-    monkeypatch.setattr(windows, "calibrate", partial(windows.calibrate, 20_000))
     chronicle.open(tmp_path / "store").close()
     calibrate(str(tmp_path / "store"))
     shown = capsys.readouterr().out
     kept = load_weights(tmp_path / "store")
     assert kept != Weights()
     assert f"{kept.interval:,.1f} ns" in shown
-    assert load_calibration(tmp_path / "store") != Calibration()
 
 
 def test_a_query_plans_with_the_weights_of_its_store(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from chronicle.commands.plots import plot_format, series_of, svg_text, terminal_text, write_plot
 from chronicle.errors import ChronicleError, InvalidArgument, MissingDependency
-from chronicle.query.replay.cost import Weights, load_weights, save_weights
+from chronicle.query.replay.cost import Weights, save_weights
 
 
 @pytest.fixture
@@ -134,15 +134,6 @@ def test_options_of_plots(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidArgument):
             plot_format(format, plot, output)
-
-
-def test_weights_are_kept_and_read(tmp_path: Path) -> None:
-    """Constants survive the file, and a broken file falls back to the defaults."""
-    path = save_weights(tmp_path, Weights(event=7.0))
-    assert load_weights(tmp_path).event == 7.0
-    path.write_text("{}")
-    assert load_weights(tmp_path) == Weights()
-    assert load_weights(tmp_path / "nowhere") == Weights()
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EACCES])
