@@ -31,7 +31,6 @@ from ...errors import InvalidArgument, QueryCancelled, ResourceLimit
 from ..http.body_pipe import BodyPipe
 from .query_log import RunningQuery
 
-TIME_FORMATS = ("iso", "rfc3339", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns")
 _UNITS = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
 
 
