@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from .database import RemoteDatabase
 from .live import RemoteFeed, RemoteJob, RemoteLive
-from .stream import RemoteStream, StreamRoutes
+from .stream import RemoteStream
 from .transport import Transport
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ __all__ = [
     "RemoteJob",
     "RemoteLive",
     "RemoteStream",
-    "StreamRoutes",
     "Transport",
     "aconnect",
     "connect",

@@ -6,14 +6,13 @@ event loop for each transport.
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..errors import ConnectionFailed, MissingDependency, StoreClosed
+from ..errors import MissingDependency, StoreClosed
 from .calls import Call
 from .transport import (
     ARROW,
@@ -135,12 +134,7 @@ class AsyncTransport:
             text = await response.aread()
         except self._httpx.TransportError as error:
             raise self.address.broke_off(error) from None
-        try:
-            return json.loads(text) if text else None
-        except ValueError:
-            raise ConnectionFailed(
-                f"{self.where} answers something that is no JSON: is it a Chronicle server?"
-            ) from None
+        return self.address.decoded(text)
 
 
 class AsyncFeed:

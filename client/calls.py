@@ -271,7 +271,11 @@ class StreamCalls:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.path = f"/v1/streams/{quoted(name)}"
+
+    @property
+    def path(self) -> str:
+        """Raises ``InvalidArgument`` without a name, which Spark lacks for a query."""
+        return f"/v1/streams/{quoted(self.name)}"
 
     def describe(self) -> Call:
         return Call("GET", self.path)

@@ -85,6 +85,15 @@ class Address:
             f"{self.where} broke off in the middle of an answer ({error}); look at the server's log"
         )
 
+    def decoded(self, answer: bytes) -> Any:
+        """The JSON of an answer, which may be empty."""
+        try:
+            return json.loads(answer) if answer else None
+        except ValueError:
+            raise ConnectionFailed(
+                f"{self.where} answers something that is no JSON: is it a Chronicle server?"
+            ) from None
+
 
 def address_of(url: str) -> Address:
     """Parse a URL; raises ``InvalidArgument``."""
@@ -474,13 +483,7 @@ class Transport:
         return refusal(response.status, text, self.where, response.headers.get("Retry-After"))
 
     def _decoded(self, exchange: Exchange) -> Any:
-        text = self.finish(exchange)
-        try:
-            return json.loads(text) if text else None
-        except ValueError:
-            raise ConnectionFailed(
-                f"{self.where} answers something that is no JSON: is it a Chronicle server?"
-            ) from None
+        return self.address.decoded(self.finish(exchange))
 
     def finish(self, exchange: Exchange) -> bytes:
         try:

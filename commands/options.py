@@ -20,7 +20,7 @@ from ..errors import InvalidArgument, StoreLocked
 
 if TYPE_CHECKING:
     from ..api.database import Database
-    from ..client import RemoteDatabase, StreamRoutes, Transport
+    from ..client import RemoteDatabase, Transport
     from ..ingest import Target
 
 DEFAULT_STORE = "chronicle-data"
@@ -61,11 +61,6 @@ class Connection:
 
         assert self.url is not None
         return Transport(self.url, self.token, timeout=TIMEOUT_SECONDS, retries=RETRIES)
-
-    def stream(self, name: str) -> StreamRoutes:
-        from ..client import StreamRoutes
-
-        return StreamRoutes(self.transport(), name)
 
     def target(self) -> Target:
         from ..ingest import Target

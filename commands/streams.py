@@ -57,11 +57,13 @@ def _time(value: object) -> str | None:
 def _described(connection: Connection, names: list[str] | None) -> Iterator[dict[str, Any]]:
     """Descriptions of streams, as from a server; by default of all."""
     if connection.url is not None:
+        from ..client.calls import StreamCalls
+
         if names is None:
             yield from connection.ask("/v1/streams")["streams"]
             return
         for name in names:
-            yield connection.stream(name).describe()
+            yield connection.ask(StreamCalls(name).path)
         return
     from ..formats.kinds import name_of_type
 

@@ -14,7 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..client import StreamRoutes, Transport
+from ..client import Transport
+from ..client.answers import schema_of
+from ..client.calls import StreamCalls
 from ..errors import ConnectionFailed
 from ..schema import StreamSchema
 from ..store.external_sort import runs_in_order
@@ -29,13 +31,14 @@ class ServerSink:
     sort_directory = None
 
     def __init__(self, transport: Transport, stream: str) -> None:
-        self._stream = StreamRoutes(transport, stream)
+        self._transport = transport
+        self._calls = StreamCalls(stream)
 
     def describe(self) -> StreamSchema:
-        return self._stream.schema()
+        return schema_of(self._transport.json(self._calls.describe()), self._transport.where)
 
     def count(self) -> int:
-        return self._stream.count()
+        return int(self._transport.json(self._calls.describe())["count"])
 
     def create(
         self,
@@ -47,24 +50,19 @@ class ServerSink:
         within: str | None = None,
         if_not_exists: bool = False,
     ) -> StreamSchema:
-        return self._stream.create(
-            schema,
-            codec=codec,
-            retention=retention,
-            unique=unique,
-            within=within,
-            if_not_exists=if_not_exists,
-        )
+        options = {"unique": unique, "within": within} if unique or within else None
+        call = self._calls.create(schema, codec, retention, options, if_not_exists)
+        return schema_of(self._transport.json(call), self._transport.where)
 
     def drop(self) -> None:
-        self._stream.drop()
+        self._transport.json(self._calls.drop())
 
     def append(self, batch: pa.RecordBatch) -> Outcome:
         with _in_doubt():
-            return _outcome(self._stream.append(batch.schema, [batch]))
+            return _outcome(self._transport.send(self._calls.append(), batch.schema, [batch]))
 
     def new_job(self) -> Job:
-        return Job(f"load-{secrets.token_hex(12)}", self._stream.schema())
+        return Job(f"load-{secrets.token_hex(12)}", self.describe())
 
     def prepare(self, job: Job) -> None:
         """Nothing: the server prepares staging with the first part."""
@@ -76,7 +74,8 @@ class ServerSink:
             pieces = _Pieces(run)
             while pieces.first is not None:
                 name = f"{part:06d}-{attempt}-{len(sent):04d}"
-                self._stream.put_part(job.name, name, job.schema.arrow, pieces.take())
+                call = self._calls.put_part(job.name, name)
+                self._transport.send(call, job.schema.arrow, pieces.take())
                 sent.append(name)
         return sent
 
@@ -90,13 +89,12 @@ class ServerSink:
         application: str | None = None,
         version: int | None = None,
     ) -> Outcome:
+        call = self._calls.commit(job, sorted(staged), truncate, over, application, version)
         with _in_doubt():
-            return _outcome(
-                self._stream.commit(job, sorted(staged), truncate, over, application, version)
-            )
+            return _outcome(self._transport.json(call))
 
     def abort(self, job: str) -> None:
-        self._stream.abort(job)
+        self._transport.json(self._calls.abort(job))
 
     def outcome(self, application: str, version: int) -> Outcome | None:
         """None: a server does not report it before the commit."""

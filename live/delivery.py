@@ -48,6 +48,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -200,9 +201,19 @@ def send(webhook: Webhook, id: str, body: bytes, stop: threading.Event) -> Answe
                 if time.monotonic() >= deadline:
                     what = f"no answer within {DEADLINE_S:g} s"
                 raise Undelivered(f"{host} at {address}: {what}") from None
-            wait = response.headers.get("Retry-After", "")
-            return Answer(response.status, float(wait) if wait.isdecimal() else 0.0)
+            return Answer(response.status, seconds_of(response.headers.get("Retry-After", "")))
     raise Undelivered(f"{host} cannot be reached: {failure}")
+
+
+def seconds_of(retry_after: str) -> float:
+    """The seconds that a header Retry-After, a number or a date, asks to wait."""
+    if retry_after.isdecimal():
+        return float(retry_after)
+    try:
+        date = parsedate_to_datetime(retry_after)
+    except ValueError:
+        return 0.0
+    return max(0.0, date.timestamp() - time.time())
 
 
 @contextlib.contextmanager
@@ -245,6 +256,11 @@ class Progress:
     failures: int = 0
     parked: str | None = None
     error: str | None = None
+
+
+def too_many(failures: int) -> str | None:
+    """Why a delivery is parked after so many failures; None: it is not."""
+    return f"{failures} requests failed in a row" if failures >= ATTEMPTS_MAX else None
 
 
 class _Delivery:
@@ -339,8 +355,7 @@ class _Delivery:
                 return False
             error = str(undelivered)
         failures = self.progress.failures + 1
-        if failures >= ATTEMPTS_MAX:
-            parked = f"{failures} requests failed in a row"
+        parked = parked or too_many(failures)
         if parked is not None:
             logger.warning("webhook of %s is parked: %s (%s)", self.sink.query, parked, error)
         self.keep(replace(self.progress, failures=failures, error=error, parked=parked))
@@ -452,7 +467,9 @@ class Deliveries:
             if not delivery.dropped and not delivery.sink.stream.commits.closed:
                 logger.exception("webhook of %s", delivery.sink.query)
             failures = delivery.progress.failures + 1
-            delivery.progress = replace(delivery.progress, failures=failures, error=str(error))
+            delivery.progress = replace(
+                delivery.progress, failures=failures, error=str(error), parked=too_many(failures)
+            )
             delivery.due = time.monotonic() + PAUSE_S_MAX
         finally:
             with self._lock:

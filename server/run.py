@@ -310,7 +310,11 @@ def bounded(
 
             async def app(scope: Scope, receive: Receive, send: Send) -> None:
                 scope[ABORT] = transport.abort
-                await application(scope, receive, send)
+                try:
+                    await application(scope, receive, send)
+                except asyncio.CancelledError:  # by Uvicorn, when a stop has waited long enough
+                    logger.warning("a request of %s was ended: the server stops", self._address)
+                    transport.abort()
 
             self.app = app
             self._await_headers()

@@ -22,7 +22,7 @@ from ..store.pin_files import drop_pin, keep_pin, load_pin, renew_pin, sweep_pin
 from ..store.pins import Pin
 from ..store.recovery import load
 from .local import local_path
-from .opening import remote_stream
+from .opening import ServerStream
 from .options import Options
 
 
@@ -110,19 +110,16 @@ class LocalFollower:
         return earlier, load_pin(store.files, self._directory, after)
 
 
-class ServerFollower:
-    def __init__(self, options: Options) -> None:
-        self._stream = remote_stream(options)
-
-    def describe(self) -> StreamSchema:
-        return self._stream.schema()
-
+class ServerFollower(ServerStream):
     def keep(self, position: int | None = None) -> str:
-        return str(self._stream.keep_position(at=position))
+        return str(self.transport.json(self.calls.keep_position(at=position))["position"])
 
     def keep_later(self, name: str) -> str | None:
         if name:
-            return self._stream.keep_position(after=name)
+            later: str | None = self.transport.json(self.calls.keep_position(after=name))[
+                "position"
+            ]
+            return later
         kept = self.keep()
         if commit_of(kept):
             return kept
@@ -130,20 +127,20 @@ class ServerFollower:
         return None
 
     def drop(self, name: str) -> None:
-        self._stream.drop_position(name)
+        self.transport.json(self.calls.drop_position(name))
 
     def ranges(self, before: str, after: str) -> list[NewRange]:
         if not after:
             raise _leads_nowhere()
+        found = self.transport.json(self.calls.changes(before or None, after))["ranges"]
         return [
-            NewRange(part["start"], part["end"], part["events"], part["stored"])
-            for part in self._stream.changes(before or None, after)
+            NewRange(part["start"], part["end"], part["events"], part["stored"]) for part in found
         ]
 
     def events(self, piece: CommitSpan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Stream the new events; ResourceLimit if the server sends too few."""
         left = piece.take
-        for batch in self._stream.new_events(
+        call = self.calls.new_events(
             piece.before or None,
             piece.after,
             columns,
@@ -151,12 +148,13 @@ class ServerFollower:
             end=piece.end,
             skip=piece.skip,
             limit=piece.take,
-        ):
+        )
+        for batch in self.transport.batches(call):
             left -= batch.num_rows
             yield batch
         if left:
             raise ResourceLimit(
-                f"{self._stream.transport.where} sent {piece.take - left} events of {piece.take}; "
+                f"{self.transport.where} sent {piece.take - left} events of {piece.take}; "
                 "raise its CHRONICLE_MAX_ROWS, or read smaller pieces with the option "
                 "'numPartitions'"
             )

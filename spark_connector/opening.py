@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from ..client import StreamRoutes, Transport
-from ..client.calls import query
+from ..client import Transport
+from ..client.answers import schema_of
+from ..client.calls import StreamCalls, check, query
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
 from .backend import EventPartition, ScanRequest
@@ -21,36 +22,36 @@ from .local import LocalBackend
 from .options import Options
 
 
-def remote_stream(options: Options) -> StreamRoutes:
-    assert options.url is not None
-    transport = Transport(options.url, options.token, options.timeout, options.retries)
-    return StreamRoutes(transport, options.stream or "")
+class ServerStream:
+    """A stream behind a server; it need not have a name, for queries only."""
 
-
-class ServerBackend:
     def __init__(self, options: Options) -> None:
-        self._stream = remote_stream(options)
+        assert options.url is not None
+        self.transport = Transport(options.url, options.token, options.timeout, options.retries)
+        self.calls = StreamCalls(options.stream or "")
 
     def describe(self) -> StreamSchema:
-        return self._stream.schema()
+        return schema_of(self.transport.json(self.calls.describe()), self.transport.where)
 
+
+class ServerBackend(ServerStream):
     def has_view(self, name: str) -> bool:
         text = (
             "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' AND "
             "table_type = 'VIEW'"
         )
-        found = self._stream.transport.batches(query(text)).read_all()
+        found = self.transport.batches(query(text)).read_all()
         return name.lower() in map(str.lower, found.column(0).to_pylist())
 
     def count(self) -> int:
-        return self._stream.count()
+        return int(self.transport.json(self.calls.describe())["count"])
 
     def plan(self, scan: ScanRequest) -> list[EventPartition]:
         """Have the server pin a version and cut it; a wrong predicate fails before tasks run."""
         if scan.filter is not None:
-            self._stream.check_filter(scan.filter)
-        answer = self._stream.partitions(
-            scan.parts, start=scan.start, end=scan.end, version=scan.as_of
+            self.transport.batches(self.calls.events(None, scan.filter, 0)).read_all()
+        answer = self.transport.json(
+            self.calls.partitions(scan.parts, start=scan.start, end=scan.end, version=scan.as_of)
         )
         return [
             EventPartition(part["start"], part["end"], answer["version"])
@@ -58,20 +59,19 @@ class ServerBackend:
         ]
 
     def read(self, scan: ScanRequest, partition: EventPartition) -> Iterator[pa.RecordBatch]:
-        return iter(
-            self._stream.events(
-                list(dict.fromkeys(scan.columns)),
-                scan.filter,
-                scan.limit,
-                start=partition.start,
-                end=partition.end,
-                version=partition.pin,
-            )
+        call = self.calls.events(
+            list(dict.fromkeys(scan.columns)) or None,
+            scan.filter,
+            scan.limit,
+            start=partition.start,
+            end=partition.end,
+            version=partition.pin,
         )
+        return iter(self.transport.batches(call))
 
     def query_schema(self, text: str) -> pa.Schema:
         """Schema of a query's result, from an answer without rows."""
-        return self._stream.query_schema(text)
+        return self.transport.batches(check(text)).read_all().schema
 
     def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
         """One partition: the server runs the query."""
@@ -84,8 +84,7 @@ class ServerBackend:
 
     def run_query(self, text: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         del partition
-        transport = self._stream.transport
-        return iter(transport.batches(query(text)))
+        return iter(self.transport.batches(query(text)))
 
 
 Backend = LocalBackend | ServerBackend

@@ -13,7 +13,6 @@ import pytest
 
 import chronicle
 from chronicle import cli
-from chronicle.client import StreamRoutes, Transport
 from chronicle.errors import SnapshotExpired
 from chronicle.tests.server.conftest import live as live_server  # noqa: F401
 
@@ -113,7 +112,7 @@ def test_through_a_server(run: Any, tmp_path: Path, live_server: Any) -> None:  
             assert outcome[0] == 0, outcome
         assert run("live", "verify", "high", *url)[0] == 1
 
-        remote = StreamRoutes(Transport(f"http://127.0.0.1:{served.port}"), "s")
+        remote = chronicle.connect(f"http://127.0.0.1:{served.port}").stream("s")
         feed = remote.tail("0", where="n > 2", columns=["n"])
         rows = iter(feed)
         assert sum(len(next(rows)) for _ in range(1)) > 0

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import threading
 import time
 import urllib.parse
@@ -29,7 +28,7 @@ from ...core.caches import Lru
 from ...errors import InvalidArgument, MissingDependency, Unauthorized
 from ..http.problems import Problem
 from .settings import Settings, is_loopback
-from .tokens import SCOPES, Token
+from .tokens import SCOPES, Stamp, Token, file_stamp
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeySet
@@ -83,7 +82,7 @@ class IdentityProvider:
         self._guard = threading.Lock()
         self._fetching = False
         self._asked = self._had = float("-inf")
-        self._stamp: tuple[int, int, int] | None = (0, 0, 0)  # of no file
+        self._stamp: Stamp | None = (0, 0, 0)  # of no file
         self._keys: KeySet | None = None
         self._known: Lru[bytes, _Known] = Lru(TOKENS_KEPT)
         if self._remote:
@@ -158,7 +157,7 @@ class IdentityProvider:
     # -------------------------------------------------------------------------- keys
 
     def _look(self) -> None:
-        stamp = _stamp_of(self._where)
+        stamp = file_stamp(self._where)
         if stamp == self._stamp:
             return
         self._stamp = stamp
@@ -222,15 +221,6 @@ def provider_of(settings: Settings) -> IdentityProvider | None:
             "a token of another issuer, or for another service, must not be taken"
         )
     return IdentityProvider(issuer, audience, keys, settings.jwt_algorithms)
-
-
-def _stamp_of(path: str) -> tuple[int, int, int] | None:
-    """Changes when the file is replaced; None without a file."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _words(claim: Any, name: str) -> tuple[str, ...]:

@@ -7,17 +7,15 @@ restart.  Keys have no passphrase.
 from __future__ import annotations
 
 import logging
-import os
 import ssl
 from pathlib import Path
 
 from ...errors import InvalidArgument
 from .settings import Settings
+from .tokens import Stamp, file_stamp
 
 logger = logging.getLogger("chronicle.server")
 LOOK_S = 30
-
-_Stamps = tuple[tuple[int, int, int] | None, ...]
 
 
 class Certificates:
@@ -69,8 +67,8 @@ class Certificates:
                 ) from None
             context.verify_mode = ssl.CERT_REQUIRED
 
-    def _now(self) -> _Stamps:
-        return tuple(None if path is None else _stamp(path) for path in self._files)
+    def _now(self) -> tuple[Stamp | None, ...]:
+        return tuple(None if path is None else file_stamp(path) for path in self._files)
 
 
 def certificates_of(settings: Settings) -> Certificates | None:
@@ -83,14 +81,6 @@ def certificates_of(settings: Settings) -> Certificates | None:
                 )
         return None
     return Certificates(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _reason(error: Exception) -> str:

@@ -73,6 +73,7 @@ INCLUDED = {
 }
 
 SCOPES = tuple(INCLUDED)
+Stamp = tuple[int, int, int]
 _DURATION = re.compile(r"(\d{1,6})\s*(s|m|h|d|w)[a-z]*")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -177,6 +178,15 @@ def server_directory(store: str | os.PathLike[str], *, create: bool = False) -> 
     return path
 
 
+def file_stamp(path: str | os.PathLike[str]) -> Stamp | None:
+    """Changes when the file is replaced; None where there is none to look at."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Replace a file atomically, readable by its owner only."""
     file_contract.replace_file(RealFiles(path.parent), path.name, content, private=True)
@@ -213,7 +223,6 @@ OVERLAP = "1h"
 
 GUARDED = "guarded"
 
-_Stamp = tuple[int, int, int]
 _NAME = re.compile(r"[\w.@ +-]{1,100}")
 
 
@@ -388,15 +397,15 @@ class TokenFile:
         self._path = server_directory(store) / FILE_NAME
         self._manifest = Path(store) / MARK / "MANIFEST"
         self._guard = threading.Lock()
-        self._seen: _Stamp | None = None
-        self._marked: tuple[_Stamp | None, bool] = (None, False)
+        self._seen: Stamp | None = None
+        self._marked: tuple[Stamp | None, bool] = (None, False)
         self._fixed = {} if secret_file is None else _from_secret_file(secret_file)
         self._tokens = self._fixed
         self._uses: dict[str, float] = {}
 
     def current(self) -> dict[str, Token]:
         """The present tokens by the digest of their secret; do not modify."""
-        stamp = _stamp(self._path)
+        stamp = file_stamp(self._path)
         with self._guard:
             if stamp != self._seen:
                 listed = {token.sha256: token for token in _read(self._path)}
@@ -408,7 +417,7 @@ class TokenFile:
         return bool(self.current())
 
     def guarded(self) -> bool:
-        stamp = _stamp(self._manifest)
+        stamp = file_stamp(self._manifest)
         if stamp is None or stamp != self._marked[0]:
             self._marked = (stamp, is_guarded(self._store))
         return self._marked[1]
@@ -444,15 +453,6 @@ class TokenFile:
 
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _stamp(path: Path) -> _Stamp | None:
-    """Changes when the file is replaced; None without a file."""
-    try:
-        found = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _read(path: Path) -> list[Token]:

@@ -66,9 +66,6 @@ class _Begun:
     first: bytes | None
     expiry: asyncio.TimerHandle
 
-    def belongs_to(self, call: Call) -> bool:
-        return self.query.principal.token == call.principal.token
-
     def end(self) -> None:
         self.expiry.cancel()
         self.query.cancellation.cancel()

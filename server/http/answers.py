@@ -380,31 +380,10 @@ class Matches(BaseModel):
 
 
 class Job(BaseModel):
-    """Long work and its progress."""
+    """Long work and its progress, besides the members of the request that began it."""
 
     job_id: str
     kind: str
-    streams: list[str] | None = None
-    name: str | None = None
-    stream: str | None = None
-    attribute: str | None = None
-    lag_events_max: int | None = None
-    where: str | None = None
-    start: str | int | None = None
-    end: str | int | None = None
-    precision: str | None = None
-    set: dict[str, str] | None = None
-    file: str | None = None
-    sql: str | None = None
-    create: bool | None = None
-    if_exists: str | None = None
-    time: str | None = None
-    time_format: str | list[str] | None = None
-    time_zone: str | None = None
-    ambiguous: str | None = None
-    time_of_day: str | None = None
-    types: list[str] | None = None
-    on_error: str | None = None
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
     progress: float = Field(description="The share that is done, 0 to 1.")
     begun: int = Field(description="How often; more than once where the server ended meanwhile.")

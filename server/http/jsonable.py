@@ -17,6 +17,20 @@ import numpy as np
 import pyarrow as pa
 
 from ...core.times import time_text
+from ...formats import arrow_name_of_type, name_of_type
+
+
+def columns_of(schema: pa.Schema) -> list[dict[str, Any]]:
+    """The columns of a stream, a view or a file."""
+    return [
+        {
+            "name": field.name,
+            "type": arrow_name_of_type(field.type),
+            "sql_type": name_of_type(field.type),
+            "nullable": field.nullable,
+        }
+        for field in schema
+    ]
 
 
 def jsonable(value: Any) -> Any:

@@ -15,10 +15,10 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from ...errors import InvalidArgument
 from ...formats.dialect import StoreOptions
-from ...formats.kinds import arrow_name_of_type, name_of_type
 from ...formats.looking import Look
 from ...formats.writers import encode
 from ..access.auth import Requester
+from ..http.jsonable import columns_of
 from ..http.negotiation import file_format
 from ..http.problems import reply
 from ..service.bodies import Body
@@ -79,25 +79,13 @@ def _told(found: Look, compression: str | None) -> dict[str, Any]:
         "time_format": found.time_format,
         "time_formats": found.time_formats,
         "time_of_day": found.time_of_day,
-        "columns": _columns(schema),
+        "columns": columns_of(schema),
         "rows": orjson.Fragment(rows),
         "looked_at": found.looked_at,
         "rejected": found.bad,
         "errors": [bad_row_json(row) for row in found.examples],
         "notes": [in_words_of_ingest(note) for note in found.notes],
     }
-
-
-def _columns(schema: pa.Schema) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": field.name,
-            "type": arrow_name_of_type(field.type),
-            "sql_type": name_of_type(field.type),
-            "nullable": field.nullable,
-        }
-        for field in schema
-    ]
 
 
 @router.post("", summary="Ingest a file")
@@ -156,7 +144,7 @@ class _Ingest:
                 work.answer = {name: answer[name] for name in answer if name != "columns"}
                 return answer, False
             schema = self.server.database.stream_schema(self.stream).arrow
-            return {**work.answer, "columns": _columns(schema)}, True
+            return {**work.answer, "columns": columns_of(schema)}, True
 
     def _store(self) -> dict[str, Any]:
         done = ingest_file(
@@ -177,7 +165,7 @@ class _Ingest:
             "version": report.version,
             "rejected": report.bad,
             "errors": [bad_row_json(row) for row in done.bad],
-            "columns": _columns(report.schema or pa.schema([])),
+            "columns": columns_of(report.schema or pa.schema([])),
             "notes": [in_words_of_ingest(note) for note in report.notes],
         }
         database = self.server.database

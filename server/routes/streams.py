@@ -23,10 +23,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from ...api.streams import Stream
 from ...core.times import INT64_MAX, TICKS_PER_SECOND, time_text
 from ...errors import ChronicleError, InvalidArgument
-from ...formats.kinds import arrow_name_of_type, name_of_type, parse_type
+from ...formats.kinds import name_of_type, parse_type
 from ...schema import StreamSchema
 from ..access.auth import Principal, Requester, visible_to
-from ..http.jsonable import jsonable
+from ..http.jsonable import columns_of, jsonable
 from ..http.problems import reply
 from ..http.request_head import PathName, address
 from ..service.query_log import RunningQuery
@@ -214,15 +214,7 @@ def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": stream.name,
         "time": schema.time,
-        "schema": [
-            {
-                "name": attribute.name,
-                "type": arrow_name_of_type(attribute.type),
-                "sql_type": name_of_type(attribute.type),
-                "nullable": attribute.nullable,
-            }
-            for attribute in schema.attributes
-        ],
+        "schema": columns_of(schema.arrow),
     }
     with server.database.snapshot(name) as snapshot:
         found["count"] = snapshot.count

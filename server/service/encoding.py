@@ -32,7 +32,6 @@ from ...formats.kinds import name_of_type
 from ..http.body_pipe import BodyPipe
 from .query_log import RunningQuery
 
-TIME_FORMATS = ("iso", "rfc3339", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns")
 _UNITS = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
 
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 import pyarrow as pa
 import pytest
 
-from chronicle.client import StreamRoutes, Transport, transport
-from chronicle.client.calls import Call
+from chronicle.client import RemoteDatabase, Transport, transport
+from chronicle.client.calls import Call, StreamCalls
 from chronicle.errors import ConnectionFailed, InvalidArgument, ResourceLimit, StreamNotFound
 from chronicle.tests.patience import PATIENCE_S
 
@@ -107,7 +107,8 @@ def test_what_does_the_same_twice_is_repeated(serve: Serve) -> None:
     assert Transport(serve(b"", OK).url, retries=1).json(Call("GET", "/v1/x")) == {}
     assert Transport(serve(b"", OK).url, retries=1).json(Call("DELETE", "/v1/x")) == {}
     fake = serve(b"", OK)
-    assert StreamRoutes(Transport(fake.url, retries=1), "s").commit("t", ["0"]) == {}
+    call = StreamCalls("s").commit("t", ["0"], False, None, None, None)
+    assert Transport(fake.url, retries=1).json(call) == {}
     assert fake.requests[1].startswith(b"POST /v1/streams/s/transactions/t/commit")
 
 
@@ -181,4 +182,4 @@ def test_what_is_no_url_is_refused(url: str) -> None:
 
 def test_another_server_is_told_apart(serve: Serve) -> None:
     with pytest.raises(ConnectionFailed, match="is it a Chronicle server"):
-        StreamRoutes(Transport(serve(OK).url), "s").schema()
+        RemoteDatabase(Transport(serve(OK).url)).stream("s")

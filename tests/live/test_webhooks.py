@@ -176,6 +176,32 @@ def test_a_delivery_is_parked_and_resumed(
     assert not (tmp_path / "store" / "live" / "high").exists()
 
 
+def test_a_delivery_that_fails_in_another_way_is_parked_too(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("unexpected")
+
+    monkeypatch.setattr(delivery, "ATTEMPTS_MAX", 3)
+    monkeypatch.setattr(delivery, "PAUSE_S_MAX", 0.02)
+    monkeypatch.setattr(delivery, "send", fails)
+    with chronicle.open(tmp_path / "store", live=True) as database:
+        stream = database.create_stream("s", SCHEMA, time="t")
+        query = follow(database, receiver.url)
+        stream.append([{"t": 1, "n": 5}])
+        wait_until(lambda: query.status()["webhook"]["state"] == "parked")
+        monkeypatch.setattr(delivery, "send", send)
+        query.resume()
+        wait_until(lambda: numbers(receiver.taken) == [1])
+
+
+def test_retry_after_is_a_number_or_a_date() -> None:
+    assert delivery.seconds_of("120") == 120
+    assert delivery.seconds_of("Fri, 31 Dec 2100 23:59:59 GMT") > 0
+    assert delivery.seconds_of("Fri, 31 Dec 1999 23:59:59 GMT") == 0
+    assert delivery.seconds_of("soon") == delivery.seconds_of("") == 0
+
+
 def test_a_delivery_is_resumed_while_a_request_is_on_its_way(
     tmp_path: Path, receiver: Receiver
 ) -> None:
