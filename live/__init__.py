@@ -21,8 +21,8 @@ Reading order:
   like), ``analysis`` (from a SELECT to its class);
 * *over several*: ``window_join`` (kernels), ``join_binding``, ``join_form``, ``recent_form`` and
   ``recent_analysis`` (recency joins), ``nested_form`` (subqueries, UNION ALL), ``composition`` (any
-  SELECT), ``viewed`` (views);
-* *running*: ``sources`` (watermarks, late events), ``spent`` (metrics), ``delivery`` (webhooks),
-  ``options``, ``query`` (one running query), ``bank``, ``pattern_group`` and ``sharing`` (groups),
+  SELECT), ``view_expansion``;
+* *running*: ``sources`` (watermarks, late events), ``delivery`` (webhooks), ``options``,
+  ``query`` (one running query), ``bank``, ``pattern_group`` and ``sharing`` (groups),
   ``rounds`` (scheduling), ``rollups``, ``engine`` (statements), ``handle`` (Python API).
 """

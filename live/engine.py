@@ -33,8 +33,7 @@ from .rollups import RetentionHolds, checked, rollup_of
 from .rounds import Rounds
 from .sharing import card_of_query
 from .sink import SinkReader, Sinks, wrong
-from .spent import together
-from .viewed import engine_with_views, kept, put_in
+from .view_expansion import engine_with_views, expand_views, stored_views
 
 
 class LiveQueries:
@@ -119,10 +118,10 @@ class LiveQueries:
 
     def _opened(self, definition: LiveDefinition, found: Analysed | None = None) -> LiveQuery:
         if found is None:
-            text, views = definition.sql, kept(definition.views)
-            viewed = put_in(parse_statement(text), text, views)
-            with viewed.explained():
-                found = self._understood(viewed.tree, text, definition.columns)
+            text, views = definition.sql, stored_views(definition.views)
+            expanded = expand_views(parse_statement(text), text, views)
+            with expanded.explained():
+                found = self._understood(expanded.tree, text, definition.columns)
         sources = self._rounds.sources(definition.sources)
         sink = self._sinks.opened(definition, found)
         if definition.rollup is not None:
@@ -157,17 +156,17 @@ class LiveQueries:
                 if request.exists_ok:
                     return False
                 raise wrong(request, f"there is a live query {request.name!r} already")
-            viewed = put_in(request.tree, request.text, self._engine().catalog.views())
-            with viewed.explained():
-                found = self._understood(viewed.tree, request.text)
+            expanded = expand_views(request.tree, request.text, self._engine().catalog.views())
+            with expanded.explained():
+                found = self._understood(expanded.tree, request.text)
             sources = [self._writer(name) for name in found.form.streams]
-            definition = replace(defined(request, found, sources), views=viewed.views)
+            definition = replace(defined(request, found, sources), views=expanded.views)
             self._sinks.check(request, definition, found)
             if request.rollup and not definition.store:
                 raise wrong(request, "a roll-up stores its results: leave store = false out")
             if request.rollup:
-                with viewed.explained():
-                    windows = checked(self._engine(), found, viewed.tree, request.text)
+                with expanded.explained():
+                    windows = checked(self._engine(), found, expanded.tree, request.text)
                 definition = replace(definition, rollup=windows)
             card = card_of_query(definition, found.form)
             if card is not None:
@@ -187,9 +186,9 @@ class LiveQueries:
 
     def check(self, sql: str) -> None:
         """Raise SqlError for a SELECT that cannot be live."""
-        viewed = put_in(parse_statement(sql), sql, self._engine().catalog.views())
-        with viewed.explained():
-            self._understood(viewed.tree, sql)
+        expanded = expand_views(parse_statement(sql), sql, self._engine().catalog.views())
+        with expanded.explained():
+            self._understood(expanded.tree, sql)
 
     def drop(self, name: str, keep_results: bool = False) -> None:
         self._check_writable()
@@ -315,7 +314,8 @@ class LiveQueries:
         with self._definitions.lock:
             query, group = self._rounds.get(name), self._rounds.sharing.group_of(name)
             shared = {} if group is None else group.figures(name)
-        return together(shared, {} if query is None else query.figures())
+        own = {} if query is None else query.figures()
+        return {key: shared.get(key, 0) + own.get(key, 0) for key in {**shared, **own}}
 
     def describe(self, name: str) -> list[tuple[str, str]]:
         definition = self.definition(name)

@@ -19,7 +19,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,10 +46,9 @@ from .changes import Changes, Removals, Results, Said, difference, newly
 from .definition import LiveDefinition
 from .forms import fewer, ticks_of
 from .pattern_form import PatternForm, late_among, late_between
-from .query import LiveQuery
+from .query import LiveQuery, Timer, figures, status_row
 from .sink import Mark, Sink, leave_marks, put_together
 from .sources import Sources
-from .spent import Spent, figures
 
 IntArray = npt.NDArray[np.int64]
 
@@ -202,7 +201,7 @@ class PatternGroup:
         self.members: dict[str, Member] = {}
         self.sources = sources
         self.mark = Mark()
-        self.stepping, self.reconciling = Spent(), Spent()
+        self.stepping, self.reconciling = Timer(), Timer()
         self._opened = opened
         self._rule = LiveDefinition(
             "", "", (key.source,), "", delay=key.delay, idle_ms=key.idle_ms, correct=key.correct
@@ -218,8 +217,7 @@ class PatternGroup:
         self._doubtful = INT64_MIN  # matches with a later first event were never emitted
         self._marked = 0.0
         self._quiet: deque[str] = deque()
-        self._shared: dict[int, tuple[EventStream, int]] = {}  # sink, number of members
-        self._columns: list[str] = []
+        self._shared: dict[int, EventStream] = {}  # sinks of several members
         self._caught_up = False
 
     # -- members ----------------------------------------------------------------------------------
@@ -227,10 +225,8 @@ class PatternGroup:
     def mark_of(self, name: str, at: Mark | None = None) -> Mark:
         """Progress of a member at a mark of the group."""
         own, mark = self.members[name].mark, self.mark if at is None else at
-        return replace(
-            own, positions=mark.positions, watermark=mark.watermark, events=mark.events,
-            late=own.late + mark.late, ignored=own.ignored + mark.ignored,
-        )  # fmt: skip
+        late, ignored = own.late + mark.late, own.ignored + mark.ignored
+        return replace(own.at(mark), late=late, ignored=ignored)
 
     def count(self, name: str, mark: Mark) -> None:
         """Take over the counters of a member that has emitted something by itself."""
@@ -261,15 +257,13 @@ class PatternGroup:
             name = member.definition.name
             self.members[name] = member
             if member.definition.shared:
-                _, others = self._shared.get(id(member.sink), (member.sink, 0))
-                self._shared[id(member.sink)] = (member.sink, others + 1)
+                self._shared[id(member.sink)] = member.sink
                 if own.group != known or own.watermark != self.mark.watermark:
                     group = {self.key.name: self.mark.to_json()}
                     _, marks = sinks.setdefault(id(member.sink), (member.sink, group))
                     marks[name] = self.mark_of(name).to_json()
             else:
                 self._quiet.append(name)
-        self._columns = self._read_by(self.bank.layers)
         for stream, marks in sinks.values():
             leave_marks(stream, marks)
         self._doubtful = max(self._doubtful, mark.watermark)
@@ -282,12 +276,14 @@ class PatternGroup:
         snapshot = self.moment[self.key.source]
         span, watermark = snapshot.time_range, self.mark.watermark
         if span is not None and watermark is not None:
-            columns = self._read_by([layer])
-            open_at(self.bank, layer, self._scan(snapshot, columns), span[0], watermark)
+            scan = self._scan(snapshot, self.bank.read_by([layer]))
+            open_at(self.bank, layer, scan, span[0], watermark)
 
     def leave(self, names: Sequence[str]) -> dict[str, Mark]:
         """Remove members; their progress, after their marks are written."""
         left: dict[str, Mark] = {}
+        if not names:
+            return left
         sinks: dict[int, tuple[EventStream, dict[str, Any]]] = {}
         for name in names:
             left[name] = replace(self.mark_of(name), group="")
@@ -297,12 +293,10 @@ class PatternGroup:
         for stream, marks in sinks.values():
             leave_marks(stream, marks)
         for name in names:  # only after all marks are written
-            member = self.members.pop(name)
+            del self.members[name]
             self.bank.remove(name)
-            if member.definition.shared:
-                stream, others = self._shared.pop(id(member.sink))
-                if others > 1:
-                    self._shared[id(stream)] = (stream, others - 1)
+        staying = (member for member in self.members.values() if member.definition.shared)
+        self._shared = {id(member.sink): member.sink for member in staying}
         self._quiet = deque(name for name in self._quiet if name in self.members)
         return left
 
@@ -359,7 +353,7 @@ class PatternGroup:
         oldest = INT64_MIN if reach < 0 else moved(before.watermark, -reach)
         if not self._gone.spare(snapshot.state, oldest):
             self._reopen(snapshot)
-        scan = self._scan(snapshot, self._columns)
+        scan = self._scan(snapshot, self.bank.columns)
         found = self.bank.advance(scan(before.watermark + 1, upto), upto)
         span = snapshot.time_range
         if span is not None and snapshot.state.dropped:  # drop matches with removed events
@@ -376,11 +370,6 @@ class PatternGroup:
         self._put(parts, mark)
         self.moment, self.mark, self._caught_up = moment, mark, upto >= known
         return upto < known, {name: (failed[name], left[name]) for name in failed}
-
-    def _read_by(self, layers: Iterable[Layer]) -> list[str]:
-        named = {n for layer in layers for card in layer.cards for n, _ in card.columns}
-        schema = self.bank.schema
-        return [name for name in schema.names if name in {*named, self.bank.time}]
 
     def _scan(self, snapshot: Snapshot, columns: list[str]) -> Scan:
         schema = pa.schema([snapshot.schema.arrow.field(name) for name in columns])
@@ -410,16 +399,12 @@ class PatternGroup:
         if not spans or span is None or watermark is None:
             return None
         events = self.sources.late_events(self.key.source, snapshot, self.mark, self._rule)
-        if events is not None:
-            ticks = ticks_of(events, self.bank.time)
-            late = late_among(
-                snapshot, ticks[ticks >= span[0]]
-            )  # the others were dropped by retention
-            if (late.before < 0).any():
-                raise _Unknown("events are gone")
-        elif (between := late_between(self.moment[self.key.source], snapshot, spans)) is not None:
-            late = between
+        if events is None:
+            late = late_between(self.moment[self.key.source], snapshot, spans)
         else:
+            ticks = ticks_of(events, self.bank.time)
+            late = late_among(snapshot, ticks[ticks >= span[0]])  # retention dropped the others
+        if late is None or (late.before < 0).any():
             raise _Unknown("events are gone")
         if not len(late.tick):
             return None
@@ -501,7 +486,7 @@ class PatternGroup:
         if not quiet:
             return
         self._marked = now
-        for key, (stream, _) in self._shared.items():
+        for key, stream in self._shared.items():
             if key not in sinks:
                 leave_marks(stream, {self.key.name: mark.to_json()})
         self._renew(mark, RENEWED_MAX)
@@ -516,25 +501,11 @@ class PatternGroup:
 
     def status(self, name: str) -> dict[str, Any]:
         """A member's row of SHOW LIVE QUERIES."""
-        member, mark = self.members[name], self.mark_of(name)
-        behind = self.sources.positions() != mark.positions
         schema = self.moment[self.key.source].schema
-        watermark = mark.watermark
-        return {
-            "name": name,
-            "sink": member.definition.sink,
-            "state": "catching up" if behind else "running",
-            "sources": [self.key.source],
-            "watermark": None if watermark is None else schema.from_ticks(watermark),
-            "lag_events": self.sources.lag_events(watermark) if behind else 0,
-            "lag_ms": self.sources.lag_ms() if behind else 0.0,
-            "rows": mark.rows,
-            "retractions": mark.retractions,
-            "late": mark.late,
-            "ignored": mark.ignored,
-            "state_bytes": self.bank.nbytes // len(self.members),
-            "error": None,
-        }
+        behind = self.sources.positions() != self.mark.positions
+        definition = self.members[name].definition
+        row = status_row(definition, self.mark_of(name), schema, self.sources, behind)
+        return {**row, "state_bytes": self.bank.nbytes // len(self.members)}
 
     def describe(self, name: str) -> list[tuple[str, str]]:
         """A member's lines of EXPLAIN."""
@@ -558,7 +529,7 @@ class PatternGroup:
                 return
             until = time.monotonic() + seconds
             try:
-                for stream, _ in self._shared.values():
+                for stream in self._shared.values():
                     leave_marks(stream, {self.key.name: self.mark.to_json()})
                 for _ in range(len(self._quiet)):
                     if time.monotonic() > until:

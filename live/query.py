@@ -41,6 +41,7 @@ import pyarrow as pa
 
 from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..errors import ChronicleError, InvalidArgument, ResourceLimit
+from ..schema import StreamSchema
 from ..store.tap import Spans, united
 from .bank.symbols import Card
 from .changes import Changes, Corrected, Results, Said, beyond, difference, newly
@@ -48,7 +49,6 @@ from .definition import LiveDefinition
 from .forms import Form, LateEvents, Moment, fewer
 from .sink import Mark, Sink, SinkReader, leave_marks
 from .sources import Sources
-from .spent import Spent, figures
 from .window_form import CountForm
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Reconciliation:
     form: Form
     sources: Sources
     sink: SinkReader
-    spent: Spent
+    timer: Timer
     first: int
     before: Mark
     told: Moment
@@ -98,7 +98,7 @@ class Reconciliation:
         added = LateEvents(self.told, self.moment, late, count, before.watermark, events)
         found = self.form.corrected(added, upto)
         if found is not None:
-            self.spent.count(begun)
+            self.timer.count(begun)
         return found
 
     def added_by(self) -> Results | None:
@@ -118,7 +118,7 @@ class Reconciliation:
         found = self.form.added_by(self.moment, events)
         if found is None:
             return None
-        self.spent.count(begun)
+        self.timer.count(begun)
         return found.where(found.time >= self.floor(before.watermark))
 
     def exchanged(self, corrected: Corrected, new: Results) -> Changes:
@@ -165,7 +165,7 @@ class Reconciliation:
         return self.first if frozen is None else max(self.first, moved(frozen, 1))
 
     def region(self, low: int, high: int, known: int) -> Changes:
-        with self.spent.timed():
+        with self.timer.timed():
             want, said = self.form.results(self.moment, low, high, known), self.said(low, high)
             takes_back = self.definition.correct or self.definition.every_ms is not None
             return difference(want, said) if takes_back else newly(want, said)
@@ -206,6 +206,55 @@ def told(error: Exception) -> str:
     return f"a fault in Chronicle ({type(error).__name__}: {error}); the log has more of it"
 
 
+@dataclass
+class Timer:
+    """Number of calls and their wall time; not thread-safe."""
+
+    times: int = 0
+    seconds: float = 0.0
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        self.count(begun)
+
+    def count(self, begun: float) -> None:
+        self.times += 1
+        self.seconds += time.perf_counter() - begun
+
+
+def figures(stepping: Timer, reconciling: Timer, hits: int | None) -> dict[str, float]:
+    """Counters for metrics."""
+    found: dict[str, float] = {
+        "steps": stepping.times, "step_seconds": stepping.seconds,
+        "reconciles": reconciling.times, "reconcile_seconds": reconciling.seconds,
+    }  # fmt: skip
+    return found if hits is None else {**found, "hits": hits}
+
+
+def status_row(
+    definition: LiveDefinition, mark: Mark, schema: StreamSchema, sources: Sources, behind: bool
+) -> dict[str, Any]:
+    """A row of SHOW LIVE QUERIES for a query that runs, without the size of its state."""
+    watermark = mark.watermark
+    return {
+        "name": definition.name,
+        "sink": definition.sink,
+        "state": "catching up" if behind else "running",
+        "sources": list(definition.sources),
+        "watermark": None if watermark is None else schema.from_ticks(watermark),
+        "lag_events": sources.lag_events(watermark) if behind else 0,
+        "lag_ms": sources.lag_ms() if behind else 0.0,
+        "rows": mark.rows,
+        "retractions": mark.retractions,
+        "late": mark.late,
+        "ignored": mark.ignored,
+        "state_bytes": None,
+        "error": None,
+    }
+
+
 class LiveQuery:
     """A running live query; ``card`` is its pattern if that can share a bank."""
 
@@ -223,7 +272,7 @@ class LiveQuery:
         self.sink = sink
         self.card = card
         self.error: str | None = None
-        self.stepping, self.reconciling = Spent(), Spent()
+        self.stepping, self.reconciling = Timer(), Timer()
         self.lock = threading.RLock()
         self.group: PatternGroup | None = None
         """Group that does its steps and whose lock it uses, if any."""
@@ -257,11 +306,6 @@ class LiveQuery:
         if self.group is None:
             return self._mark
         return self.group.mark_of(self.definition.name)
-
-    @property
-    def own_mark(self) -> Mark:
-        """Mark of its last step outside a group."""
-        return self._mark
 
     @property
     def moment(self) -> Moment:
@@ -519,8 +563,9 @@ class LiveQuery:
 
     @property
     def settled(self) -> bool:
-        """Whether it is caught up and nothing must be compared."""
-        return self.active and not self._whole and self._caught_up
+        """Whether it is caught up, at a watermark, and nothing must be compared."""
+        known = self._mark.watermark is not None
+        return self.active and not self._whole and self._caught_up and known
 
     # -- what people ask for ----------------------------------------------------------------------
 
@@ -614,30 +659,10 @@ class LiveQuery:
         return figures(self.stepping, self.reconciling, self.form.hits)
 
     def status(self) -> dict[str, Any]:
-        definition, mark = self.definition, self.mark
-        behind = self.behind()
-        state = "running"
+        schema = next(iter(self.moment.values())).schema
+        row = status_row(self.definition, self.mark, schema, self.sources, self.behind())
         if self.error is not None:
-            state = "failed"
-        elif definition.paused:
-            state = "paused"
-        elif behind:
-            state = "catching up"
-        shown: Any = mark.watermark
-        if shown is not None:
-            shown = next(iter(self.moment.values())).schema.from_ticks(shown)
-        return {
-            "name": definition.name,
-            "sink": definition.sink,
-            "state": state,
-            "sources": list(definition.sources),
-            "watermark": shown,
-            "lag_events": self.sources.lag_events(mark.watermark) if behind else 0,
-            "lag_ms": self.sources.lag_ms() if behind else 0.0,
-            "rows": mark.rows,
-            "retractions": mark.retractions,
-            "late": mark.late,
-            "ignored": mark.ignored,
-            "state_bytes": self.form.state_bytes,
-            "error": self.error,
-        }
+            row["state"] = "failed"
+        elif self.definition.paused:
+            row["state"] = "paused"
+        return {**row, "state_bytes": self.form.state_bytes, "error": self.error}

@@ -31,7 +31,7 @@ from ..store.floor import Hold
 from .analysis import Analysed, refused
 from .definition import LiveDefinition
 from .query import LiveQuery
-from .viewed import kept, put_in
+from .view_expansion import expand_views, stored_views
 from .window_form import WindowForm
 
 NOTHING_SEEN = Hold(INT64_MIN, INT64_MIN)
@@ -62,8 +62,9 @@ def rollup_of(
     """The planner's description; None where the stream has changed incompatibly."""
     assert definition.rollup is not None
     try:
-        viewed = put_in(parse_statement(definition.sql), definition.sql, kept(definition.views))
-        bound, columns = _columns(engine, viewed.tree, definition.sql)
+        views = stored_views(definition.views)
+        expanded = expand_views(parse_statement(definition.sql), definition.sql, views)
+        bound, columns = _columns(engine, expanded.tree, definition.sql)
     except SqlError:  # SHOW ROLLUPS reports it: the query cannot be opened
         return None
     fused = bound.fused

@@ -155,7 +155,7 @@ class Sharing:
         ]  # fmt: skip
         group = PatternGroup(key, sources, self._opened)
         with group.lock:
-            joining = [replace(m, mark=_come_to(m.mark, base)) for m in able]
+            joining = [replace(m, mark=m.mark.at(base)) for m in able]
             group.join(joining, base, moment)
             group.doubt(newest)
         self._take(group, [member.definition.name for member in able])
@@ -185,24 +185,23 @@ class Sharing:
                 if ended is not None:
                     self._end(group, ended)
                 for name, (why, mark) in failed.items():
-                    if self._group_of.pop(name, None) is not None:  # not dropped meanwhile
-                        self.apart[name] = None
-                        query = self._opened(name)
-                        query.part(mark)
-                        query.fail(why)
+                    if name in self._group_of:  # not dropped meanwhile
+                        self._separate({name: mark})
+                        self._opened(name).fail(why)
         return more
 
     def _end(self, group: PatternGroup, error: Exception) -> None:
         self._groups.pop(group.key, None)
         names = list(group.members)
         self._bar(group.key, error)
-        left = self._released(group, names)
-        for name in names:
+        self._separate(self._released(group, names))
+
+    def _separate(self, left: Mapping[str, Mark]) -> None:
+        """Let members that have left their group continue alone, at their marks."""
+        for name, mark in left.items():
             self._group_of.pop(name, None)
             self.apart[name] = None
-            query = self._opened(name)
-            if query.group is group:
-                query.part(left.get(name, query.own_mark))
+            self._opened(name).part(mark)
 
     def _released(self, group: PatternGroup, names: Sequence[str]) -> dict[str, Mark]:
         """Remove members from a group; returns their progress."""
@@ -253,13 +252,10 @@ class Sharing:
 
     def start(self, queries: Iterable[LiveQuery]) -> None:
         """Let new queries process the history together, where that is cheaper."""
-        new: dict[int, tuple[PatternGroup, list[LiveQuery]]] = {}
-        for query in queries:
-            group = self.goal(query) if query.blank else None
-            if group is not None and not group.members:
-                new.setdefault(id(group), (group, []))[1].append(query)
-        for group, some in new.values():
+        for group, some in self._by_group(query for query in queries if query.blank):
             with self._moving, group.lock:
+                if group.members:
+                    continue
                 moment = group.sources.look()
                 snapshot = moment[group.key.source]
                 span, known = snapshot.time_range, group.known()
@@ -274,12 +270,8 @@ class Sharing:
                 self._join(group, some, mark, moment)
 
     def join(self, queries: Iterable[LiveQuery]) -> None:
-        ready: dict[int, tuple[PatternGroup, list[LiveQuery]]] = {}
-        for query in queries:
-            group = self.goal(query) if query.settled else None
-            if group is not None and query.mark.watermark is not None:
-                ready.setdefault(id(group), (group, []))[1].append(query)
-        for group, some in ready.values():
+        """Let queries that have caught up with their group join it."""
+        for group, some in self._by_group(query for query in queries if query.settled):
             with self._moving, group.lock:
                 mark, moment = group.mark, group.moment
                 if not group.members:
@@ -288,6 +280,16 @@ class Sharing:
                 if not able:
                     continue
                 self._join(group, able, mark, moment)
+
+    def _by_group(
+        self, queries: Iterable[LiveQuery]
+    ) -> Iterable[tuple[PatternGroup, list[LiveQuery]]]:
+        found: dict[int, tuple[PatternGroup, list[LiveQuery]]] = {}
+        for query in queries:
+            group = self.goal(query)
+            if group is not None:
+                found.setdefault(id(group), (group, []))[1].append(query)
+        return found.values()
 
     def _join(
         self, group: PatternGroup, queries: Sequence[LiveQuery], mark: Mark, moment: Moment
@@ -299,7 +301,7 @@ class Sharing:
                 if query.active and query.definition.name in self.apart:
                     able.append(query)
             members = [
-                Member(q.definition, q.card, _come_to(q.mark, mark), q.sink.stream)
+                Member(q.definition, q.card, q.mark.at(mark), q.sink.stream)
                 for q in able
                 if q.card is not None
             ]
@@ -330,23 +332,21 @@ class Sharing:
 
     def leave(self, name: str) -> None:
         with self._moving:
-            group = self._group_of.pop(name, None)
+            group = self._group_of.get(name)
             if group is None:
                 return
-            self.apart[name] = None
             with group.lock:
-                if name not in group.members:  # it has failed
+                if name not in group.members:  # it has failed, and the step separates it
                     return
-                left = replace(group.mark_of(name), group="")
                 try:
-                    group.leave([name])
+                    self._separate(group.leave([name]))
                 except Exception as error:  # the group's mark must no longer count for it
                     self._end(group, error)
-                self._opened(name).part(left)
 
     def forget(self, name: str) -> None:
         with self._moving:
             self.leave(name)
+            self._group_of.pop(name, None)
             self.apart.pop(name, None)
             self._owed.discard(name)
 
@@ -372,11 +372,6 @@ class Sharing:
             return group.status(name) if name in group.members else None
 
 
-def _come_to(own: Mark, mark: Mark) -> Mark:
-    """The counters of one mark with the progress of another."""
-    return replace(own, positions=mark.positions, watermark=mark.watermark, events=mark.events)
-
-
 def _key(definition: LiveDefinition, card: Card) -> GroupKey:
     (source,) = definition.sources
     return GroupKey(
@@ -396,7 +391,7 @@ def _further(mark: Mark, group: Any, sources: tuple[str, ...]) -> Mark:
     other = Mark.of(group, sources)
     if other.watermark is None or mark.watermark is None or other.watermark < mark.watermark:
         return mark
-    return replace(mark, positions=other.positions, watermark=other.watermark, events=other.events)
+    return mark.at(other)
 
 
 def _same(mark: Mark, other: Mark) -> bool:

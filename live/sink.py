@@ -291,6 +291,12 @@ class Mark:
     ignored: int = 0
     group: str = ""
 
+    def at(self, other: Mark) -> Mark:
+        """These counters at the progress of another mark."""
+        return dataclasses.replace(
+            self, positions=other.positions, watermark=other.watermark, events=other.events
+        )
+
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "positions": dict(self.positions), "events": dict(self.events)}
 

@@ -172,46 +172,28 @@ def free_rows(
     Rows begin two windows before ``bound``; all absent rows lie before ``low``.  Pairs that are not
     listed may be cut anywhere.
     """
-    every = layer.search(hits, fresh, empty_kept(), moved(bound, -1), room, skip=TO_NEXT)
-    count = len(every.query)
+    parts = layer.search(hits, fresh, empty_kept(), moved(bound, -1), room, skip=TO_NEXT).parts
+    count = len(parts.query)
     cut, listed = np.zeros(count, np.int64), np.zeros((count, 2), np.int64)
     offsets = np.concatenate([[0], np.cumsum(fresh.count)]).astype(np.int64)
     made = _latest_free(
-        every.query, every.parts.partition, every.parts.first_row, every.parts.last_row,
-        layer.window, fresh.tick, offsets, bound, low, cut, listed,
+        parts.query, parts.partition, parts.first_row, parts.last_row, layer.window,
+        fresh.tick, offsets, bound, low, cut, listed,
     )  # fmt: skip
     return listed[:made], cut[:made]
-
-
-@kernel
-def _behind(first, row, bits, partition, rank, listed, cut, out_first, out_row, out_bits):
-    """See ``hits_behind``."""
-    count = 0
-    at = 0
-    for q in range(first.shape[0] - 1):
-        out_first[q] = count
-        for h in range(first[q], first[q + 1]):
-            p = partition[row[h]]
-            while at < cut.shape[0] and (
-                listed[at, 0] < q or (listed[at, 0] == q and listed[at, 1] < p)
-            ):
-                at += 1
-            mine = at < cut.shape[0] and listed[at, 0] == q and listed[at, 1] == p
-            if not mine or rank[row[h]] >= cut[at]:
-                out_row[count] = row[h]
-                out_bits[count] = bits[h]
-                count += 1
-    out_first[first.shape[0] - 1] = count
-    return count
 
 
 def hits_behind(hits: Hits, fresh: Fresh, listed: IntArray, cut: IntArray) -> Hits:
     """Hits at or after the cuts of listed pairs, and all hits of others."""
     if not len(listed):
         return hits
-    some = Hits(np.empty_like(hits.first), np.empty_like(hits.row), np.empty_like(hits.bits))
-    count = _behind(*hits, fresh.partition, fresh.rank, listed, cut, *some)
-    return Hits(some.first, some.row[:count], some.bits[:count])
+    count = len(fresh.count)
+    query = np.repeat(np.arange(len(hits.first) - 1), np.diff(hits.first))
+    pair, pairs = query * count + fresh.partition[hits.row], listed[:, 0] * count + listed[:, 1]
+    at = np.minimum(np.searchsorted(pairs, pair), len(pairs) - 1)
+    stays = (pairs[at] != pair) | (fresh.rank[hits.row] >= cut[at])
+    first = np.concatenate([[0], np.cumsum(stays)])[hits.first]
+    return Hits(first, hits.row[stays], hits.bits[stays])
 
 
 # -- added patterns -----------------------------------------------------------------------------
@@ -417,7 +399,7 @@ class _Searched:
         other = (both[order[1:]] != both[order[:-1]]).any(axis=1)
         number = np.empty(len(order), np.int64)
         number[order] = np.concatenate([[0], np.cumsum(other)])
-        mine, theirs = number[: len(without.query)], number[len(without.query) :]
+        mine, theirs = number[: len(without.parts.query)], number[len(without.parts.query) :]
         said, same = np.zeros((2, len(order)), np.bool_)
         said[mine] = True
         fresh = holds | ~said[theirs]
@@ -435,10 +417,10 @@ def _stands(kept: Kept, keys: IntArray, count: int) -> IntArray:
 
 
 def _events(found: Found) -> IntArray:
-    parts, first = found.parts, np.concatenate([[0], np.cumsum(found.runs)])[:-1].astype(np.int64)
+    parts = found.parts
     return np.stack(
         [
-            found.query, parts.partition, parts.tick[first], parts.among[first], parts.last_tick,
+            parts.query, parts.partition, parts.first_tick, parts.first_among, parts.last_tick,
             parts.last_among,
         ],
         axis=1,

@@ -149,8 +149,7 @@ class Room:
     def tables(self) -> tuple[MatchTable, Parts]:
         n, r = self.matches, 4 * self.matches
         output = MatchTable(*(np.empty(size, np.int64) for size in (n, n, n, n, n, r, r, r)))
-        parts = Parts(*(np.empty(size, np.int64) for size in (n, n, n, n, r, r, n, n)))
-        return output, parts
+        return output, Parts(*(np.empty(n, np.int64) for _ in Parts._fields))
 
 
 @dataclass(frozen=True)
@@ -164,22 +163,17 @@ class _Built:
 class Found:
     """Matches of a search, by pattern and partition number, and the open matches after it."""
 
-    query: IntArray
     parts: Parts
-    runs: IntArray
-    place: IntArray
     kept: Kept
 
     def matches(
         self, names: Sequence[Hashable], keys: Callable[[IntArray], pa.Table]
     ) -> BankMatches:
         parts = self.parts
-        some, query = numbered(self.query)
+        some, query = numbered(parts.query)
         return BankMatches(
             tuple(names[q] for q in some.tolist()), query, keys(parts.partition),
-            parts.partition, parts.first_row, parts.last_row, parts.last_tick, parts.last_among,
-            np.concatenate([[0], np.cumsum(self.runs)]).astype(np.int64), self.place, parts.tick,
-            parts.among,
+            parts.first_tick, parts.first_among, parts.last_tick, parts.last_among,
         )  # fmt: skip
 
 
@@ -292,8 +286,6 @@ class Layer:
         kept: Kept,
         watermark: int | IntArray,
         room: Room,
-        *,
-        final: bool = False,
         skip: int | None = None,
     ) -> Found:
         """Search hits and open matches; ``watermark`` may be per partition, ``skip`` overrides."""
@@ -309,8 +301,8 @@ class Layer:
         output, parts = room.tables()
         known = np.zeros(2 * 65, np.int64)
         frame, visited = room.scratch()
+        final = isinstance(watermark, int) and watermark == INT64_MAX  # nothing comes behind that
         if isinstance(watermark, int):  # it may lie before the first tick
-            final = final or watermark == INT64_MAX  # nothing comes behind that
             now = np.full(len(fresh.count), max(INT64_MIN, min(watermark + 1, INT64_MAX)))
         else:
             now = np.minimum(watermark, INT64_MAX - 1) + 1
@@ -352,7 +344,5 @@ class Layer:
             out.first[: entries + 1].copy(), out.bits[:used].copy(), out.rank[:used].copy(),
             out.tick[:used].copy(), out.among[:used].copy(),
         )  # fmt: skip
-        m, r = int(state[search.MATCHES]), int(state[search.RUNS])
-        tail = {"tick": parts.tick[:r], "among": parts.among[:r]}
-        whole = Parts(**{name: tail.get(name, getattr(parts, name)[:m]) for name in Parts._fields})
-        return Found(parts.query[:m], whole, output.runs[:m], output.place[:r], left)
+        found = int(state[search.MATCHES])
+        return Found(Parts(*(column[:found] for column in parts)), left)

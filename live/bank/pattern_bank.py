@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ...core.native import kernel
 from ...core.sorting import firsts
-from ...core.times import INT64_MIN
+from ...core.times import INT64_MAX, INT64_MIN
 from ...errors import InvalidArgument, ResourceLimit
 from ...query.contract.operator import MatchLimits
 from ...query.pattern.columns import KeyCodes, flat, group_rows, numbers
@@ -240,7 +240,10 @@ class PatternBank:
 
     @property
     def columns(self) -> list[str]:
-        named = {self.time}.union(*(layer.columns for layer in self.layers))
+        return self.read_by(self.layers)
+
+    def read_by(self, layers: Sequence[Layer]) -> list[str]:
+        named = {self.time}.union(*(layer.columns for layer in layers))
         return [name for name in self.schema.names if name in named]
 
     @property
@@ -259,22 +262,22 @@ class PatternBank:
             piece = table.slice(begin, BATCH_ROWS)
             last = begin + BATCH_ROWS >= table.num_rows
             now = self.watermark if last else INT64_MIN
-            found.append(self._step(piece, now, False))
+            found.append(self._step(piece, now))
         return BankMatches.joined(found)
 
     def finish(self) -> BankMatches:
         """End of stream: the matches still open."""
-        return self._step(self.schema.empty_table(), self.watermark, True)
+        return self.advance(None, INT64_MAX)
 
-    def _step(self, table: pa.Table, watermark: int, final: bool) -> BankMatches:
+    def _step(self, table: pa.Table, watermark: int) -> BankMatches:
         fresh, order = self.partitions.arrange(table)
         parts, columns = [self.nothing()], Columns(table)
         for layer in self.layers:
             hits = layer.hits(layer.read(columns), order, fresh, self.room)
             layer.searched += np.diff(hits.first)
-            found = layer.search(hits, fresh, layer.kept, watermark, self.room, final=final)
+            found = layer.search(hits, fresh, layer.kept, watermark, self.room)
             layer.kept = found.kept
-            if len(found.query):
+            if len(found.parts.query):
                 parts.append(found.matches(layer.names, self.partitions.keys_at))
         self._tidy()
         if self.nbytes > self.limits.memory_bytes:
@@ -289,10 +292,7 @@ class PatternBank:
 
     def nothing(self) -> BankMatches:
         none = np.zeros(0, np.int64)
-        keys = self.partitions.keys_at(none)
-        return BankMatches(
-            (), none, keys, none, none, none, none, none, np.zeros(1, np.int64), none, none, none
-        )
+        return BankMatches((), none, self.partitions.keys_at(none), none, none, none, none)
 
     def _tidy(self) -> None:
         places = self.partitions

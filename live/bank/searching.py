@@ -71,16 +71,14 @@ class Kept(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Columns of matches beside ``MatchTable``: per match ranks of first and last row, and last
-    event; per run tick and rank of its first row.
-    """
+    """Matches: ranks in the partition, ticks, and ranks in the tick of first and last event."""
 
     query: IntArray
     partition: IntArray
     first_row: IntArray
     last_row: IntArray
-    tick: IntArray
-    among: IntArray
+    first_tick: IntArray
+    first_among: IntArray
     last_tick: IntArray
     last_among: IntArray
 
@@ -210,7 +208,7 @@ def search_bank(
         if n > before or over:
             # all matches of this (query, partition) are written, or none
             m = state[MATCHES]
-            r0 = state[RUNS]
+            state[RUNS] = 0
             p0 = tables.place[a]
             p1 = tables.place[a + 1]
             e0 = tables.edge[a]
@@ -262,22 +260,18 @@ def search_bank(
             found = state[MATCHES]
             if status != DONE:
                 state[MATCHES] = m
-                state[RUNS] = r0
                 return np.int64(status), query
-            r = r0
             for j in range(m, found):
+                begin = output.start[j]
+                last = begin + output.length[j] - 1
                 parts.query[j] = query
                 parts.partition[j] = partition
-                last = output.start[j] + output.length[j] - 1
-                parts.first_row[j] = ranks[output.start[j]]
+                parts.first_row[j] = ranks[begin]
                 parts.last_row[j] = ranks[last]
+                parts.first_tick[j] = ticks[begin]
+                parts.first_among[j] = amongs[begin]
                 parts.last_tick[j] = ticks[last]
                 parts.last_among[j] = amongs[last]
-                for _ in range(output.runs[j]):
-                    row = output.row[r]
-                    parts.tick[r] = ticks[row]
-                    parts.among[r] = amongs[row]
-                    r += 1
         # rows that may still be part of a match
         begin = n if final else min(n, position[0])
         while begin < n and words[begin] & first_bits == 0:

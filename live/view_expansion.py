@@ -25,7 +25,7 @@ from ..store.views import KeptView
 
 
 @dataclass(frozen=True)
-class Viewed:
+class ExpandedQuery:
     """A SELECT over streams, and the expanded views' queries by name."""
 
     tree: Any
@@ -43,23 +43,23 @@ class Viewed:
             raise self._expansion.explained(error) from None
 
 
-def put_in(tree: Any, text: str, views: Mapping[str, KeptView]) -> Viewed:
+def expand_views(tree: Any, text: str, views: Mapping[str, KeptView]) -> ExpandedQuery:
     """The SELECT with its views expanded; ``tree`` is not changed.  Raises SqlError."""
     root, expansion = expand(tree.copy(), text, views, frozenset())
     if expansion is None or not expansion.used:
-        return Viewed(tree, {}, None)
+        return ExpandedQuery(tree, {}, None)
     for select in reversed(list(root.find_all(exp.Select))):
         _take_filters_over(select)
-    return Viewed(root, dict(expansion.used), expansion)
+    return ExpandedQuery(root, dict(expansion.used), expansion)
 
 
-def kept(views: Mapping[str, str]) -> dict[str, KeptView]:
+def stored_views(views: Mapping[str, str]) -> dict[str, KeptView]:
     return {name: KeptView(name, sql, (), pa.schema([])) for name, sql in views.items()}
 
 
 def engine_with_views(engine: Callable[[], QueryEngine], views: Mapping[str, str]) -> QueryEngine:
     whole = engine()
-    return whole.over_catalog(_WithViews(whole, kept(views)))
+    return whole.over_catalog(_WithViews(whole, stored_views(views)))
 
 
 class _WithViews(VisibleStreams):
