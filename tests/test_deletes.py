@@ -357,36 +357,7 @@ def test_what_is_read_only_or_owned_or_not_there(db: Database) -> None:
     assert db.access("DELETE FROM s WHERE x = 1").scope == "admin"
 
 
-def test_a_live_query_that_was_away_takes_back_what_was_deleted(tmp_path: Path) -> None:
-    with chronicle.open(tmp_path / "live") as db:
-        db.create_stream("s", SCHEMA, time="t")
-        db.stream("s").append(table([(t, "a", t % 10, None) for t in range(100)]))
-        db.sql("CREATE LIVE QUERY q IDLE NEVER AS SELECT t, x FROM s WHERE x > 7")
-        db.run_live()
-        db.live("q").pause()
-        db.stream("s").delete("x = 8")
-    with chronicle.open(tmp_path / "live") as db:
-        db.live("q").resume()
-        db.run_live()
-        assert set(db.live("q").net().column("x").to_pylist()) == {9}
-        assert db.live("q").verify() == 0
-
-
-def test_tails_go_on_across_a_delete(db: Database) -> None:
-    """One that keeps up is told of commits; one that was away of what is left of them."""
-    stream = db.stream("s")
-    stream.append(table([(1999, "new", 1, None)]))
-    with stream.tail() as tail:
-        place = tail.position
-        pinned = tail._pin(stream.snapshot().version)
-        stream.append(table([(2000, "new", 1, None), (2001, "new", 2, None)]))
-        stream.delete("t = 2000 OR k = 'c'")
-        stream.append(table([(2002, "new", 3, None)]))
-        assert times(tail) == [2000, 2001, 2002]
-        assert tail.position == str(stream.snapshot().version)
-    assert pinned.position == int(place)
-    with stream.tail(after=place) as tail:
-        assert times(tail) == [2001, 2002]
+# ------------------------------------------------------------------------------- who follows
 
 
 def times(tail: Any) -> list[int]:
@@ -394,3 +365,60 @@ def times(tail: Any) -> list[int]:
     while (piece := tail.take()) is not None:
         found += piece.events.column("t").to_pylist()
     return found
+
+
+CHANGES: dict[str, tuple[Callable[[Any], object], list[int], list[int]]] = {
+    "delete": (lambda s: s.delete("x = 8 OR t = 2000"), [2000, 2001, 2002], [2001, 2002]),
+    "update": (
+        lambda s: s.update({"x": "0"}, "t = 2000"), [2000, 2001, 2000, 2002], [2000, 2001, 2002]
+    ),
+    "replacement": (
+        lambda s: replace_range(s, [(50, "n", 9, None), (51, "n", 8, None)], 40, 60),
+        [2000, 2001, 50, 51, 2002], [50, 51, 2000, 2001, 2002],
+    ),
+}  # fmt: skip
+"""Changes, what a tail is told that keeps up, and what one that was away."""
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_tails_go_on_across_a_change(db: Database, name: str) -> None:
+    """One that keeps up is told of commits; one that was away of what is left of them."""
+    change, told, left = CHANGES[name]
+    stream = db.stream("s")
+    stream.append(table([(1999, "new", 1, None)]))
+    with stream.tail() as tail:
+        place = tail.position
+        pinned = tail._pin(stream.snapshot().version)
+        stream.append(table([(2000, "new", 1, None), (2001, "new", 2, None)]))
+        change(stream)
+        stream.append(table([(2002, "new", 3, None)]))
+        assert times(tail) == told
+        assert tail.position == str(stream.snapshot().version)
+    assert pinned.position == int(place)
+    with stream.tail(after=place) as tail:
+        assert times(tail) == left
+
+
+@pytest.mark.parametrize("away", [False, True])
+@pytest.mark.parametrize("name", CHANGES)
+def test_live_queries_follow_a_change(tmp_path: Path, name: str, away: bool) -> None:
+    text = "SELECT t, x FROM s WHERE x > 7"
+    with chronicle.open(tmp_path / "live") as db:
+        db.create_stream("s", SCHEMA, time="t")
+        rows = [(t, "a", t % 10, None) for t in range(100)]
+        db.stream("s").append(table([*rows, (2000, "a", 9, None), (3000, "a", 0, None)]))
+        db.sql(f"CREATE LIVE QUERY q IDLE NEVER AS {text}")
+        db.run_live()
+        before = db.live("q").net().num_rows
+        if away:
+            db.live("q").pause()
+        CHANGES[name][0](db.stream("s"))
+    with chronicle.open(tmp_path / "live") as db:
+        if away:
+            db.live("q").resume()
+        db.run_live()
+        net = db.live("q").net().select(["t", "x"]).to_pylist()
+        wanted = [{"t": t, "x": x} for t, x in db.sql(text).fetchall()]
+        assert sorted(map(str, net)) == sorted(map(str, wanted))
+        assert len(net) != before
+        assert db.live("q").verify() == 0

@@ -12,7 +12,7 @@ import chronicle
 from chronicle.errors import InvalidArgument
 from chronicle.ingest.store_sink import StoreSink
 
-from .test_deletes import PATTERN, SCHEMA, SMALL, Event, made, replace_range, table, times
+from .test_deletes import PATTERN, SCHEMA, SMALL, Event, made, replace_range, table
 
 PLAIN = "SELECT t, x FROM s WHERE x > 70"
 WINDOWS = "SELECT window_start, count(*) AS n, sum(x) AS total FROM TUMBLE(s, t, 50) GROUP BY 1"
@@ -68,30 +68,3 @@ def test_live_queries_put_their_results_right(tmp_path: Path) -> None:
             found = sorted(tuple(row.values()) for row in net.to_pylist())
             assert found == sorted(r for r in db.sql(query).fetchall() if r[0] < 5000), name
             assert db.live(name).verify() == 0
-
-
-def test_a_live_query_that_was_away_hears_of_it(tmp_path: Path) -> None:
-    with filled(tmp_path / "store") as db:
-        db.sql(f"CREATE LIVE QUERY q IDLE NEVER AS {PLAIN}")
-        db.run_live()
-        db.live("q").pause()
-        replace_range(db.stream("s"), made(random.Random(3), 500, 400), 350, 700)
-    with chronicle.open(tmp_path / "store") as db:
-        db.live("q").resume()
-        db.run_live()
-        assert db.live("q").verify() == 0
-        assert db.live("q").net().num_rows == len(db.sql(PLAIN).fetchall())
-
-
-def test_a_tail_is_told_of_what_came(tmp_path: Path) -> None:
-    with filled(tmp_path / "store") as db:
-        stream = db.stream("s")
-        with stream.tail() as tail:
-            place = tail.position
-            pinned = tail._pin(stream.snapshot().version)
-            replace_range(stream, [(t, "n", t, None) for t in (500, 510)], 400, 600)
-            stream.append(table([(2000, "n", 1, None)]))
-            assert times(tail) == [500, 510, 2000]
-        assert str(pinned.position) == place
-        with stream.tail(after=place) as tail:
-            assert times(tail) == [500, 510, 2000]

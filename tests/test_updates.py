@@ -21,8 +21,6 @@ from chronicle.errors import (
     StreamOwned,
 )
 
-from .test_deletes import times
-
 SCHEMA = pa.schema(
     [
         pa.field("t", pa.timestamp("us")),
@@ -138,23 +136,6 @@ def test_who_may_not(db: Database, tmp_path: Path) -> None:
         ):
             with pytest.raises(ReadOnlyStore):
                 change()
-
-
-def test_live_queries_and_tails_follow(db: Database) -> None:
-    db.sql("CREATE LIVE QUERY q IDLE NEVER AS SELECT t, x FROM s WHERE x > 2")
-    db.run_live()
-    stream = db.stream("s")
-    with stream.tail() as tail:
-        place = tail.position
-        tail._pin(stream.snapshot().version)
-        stream.append([event(9, "a")])
-        db.sql("UPDATE s SET x = 0 WHERE x = 4")
-        assert [t.microsecond for t in times(tail)] == [9, 4]
-    with stream.tail(after=place) as tail:
-        assert [t.microsecond for t in times(tail)] == [4, 9]
-    db.run_live()
-    assert db.live("q").net().column("x").to_pylist() == [3, 5]
-    assert db.live("q").verify() == 0
 
 
 def test_answers_after_an_update_are_those_of_the_new_values_with_or_without_indexes(
