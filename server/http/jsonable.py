@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...core.times import time_text
-from ...formats import arrow_name_of_type, name_of_type
+from ...formats.kinds import arrow_name_of_type, name_of_type
 
 
 def columns_of(schema: pa.Schema) -> list[dict[str, Any]]:
