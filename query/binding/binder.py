@@ -107,15 +107,17 @@ def _needed(query: Any, ctes: Ctes) -> list[Cte]:
 
 _ALL_HINT = re.compile(r"strategy\s*\(\s*all\s*\)", re.IGNORECASE)
 _HINTS = {
-    "strategy": ("auto", "replay", "index", "all", "greedy", "optimal", "none"),
+    "strategy": ("auto", "replay", "index", "all"),
     "selection": REGIMES,
     "recent": ("auto", "eager", "live_first", "archive_first", "both"),
     "rollups": ("auto", "none", "always"),
 }
+_REMOVED_HINTS = {"strategy": ("greedy", "optimal", "none")}
+"""Values that had a meaning once; they are ignored, and a note says so."""
 THREADS_MAX = 256
 
 
-def take_hints(select: Any, text: str) -> dict[str, str]:
+def take_hints(select: Any, text: str, notes: list[str]) -> dict[str, str]:
     """Remove and return a SELECT's hints; SqlError for unknown ones."""
     hint = select.args.get("hint")
     if hint is None:
@@ -128,6 +130,9 @@ def take_hints(select: Any, text: str) -> dict[str, str]:
         value = item.expressions[0].name.lower() if call and item.expressions else ""
         if not value and _ALL_HINT.search(text):  # ALL is a keyword: parsed without argument
             value = "all"
+        if value in _REMOVED_HINTS.get(name, ()):
+            notes.append(f"the plan hint {name}({value}) no longer exists and is ignored")
+            continue
         counted = name == "threads" and value.isdecimal() and 1 <= int(value) <= THREADS_MAX
         if not counted and value not in _HINTS.get(name, ()):
             known = [f"{h}(x) with x one of {', '.join(x)}" for h, x in _HINTS.items()]
@@ -281,6 +286,7 @@ class BoundQuery:
     names: Names
     unordered: list[OrderSensitive] = field(default_factory=list)
     times: list[TimeUse] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def conjuncts(node: Any) -> Iterator[Any]:
@@ -299,7 +305,7 @@ def bind(root: Any, text: str, catalog: Catalog, operators: Binders) -> BoundQue
     binder = _Binder(root, text, catalog, operators)
     outputs = binder.query(root, {}, None)
     known = binder.streams, binder.frames, binder.names, binder.unordered, binder.times
-    return BoundQuery(root, binder.sites, outputs, *known)
+    return BoundQuery(root, binder.sites, outputs, *known, binder.notes)
 
 
 class _Binder:
@@ -313,6 +319,7 @@ class _Binder:
         self.frames: dict[str, Frame] = {}
         self.unordered: list[OrderSensitive] = []
         self.times: list[TimeUse] = []
+        self.notes: list[str] = []
         self._names = StreamNames(catalog.streams())
         self._scopes = 0
         self._prefix = "chronicle_"
@@ -390,7 +397,7 @@ class _Binder:
     def _select(self, node: Any, ctes: Ctes, outer: Scope | None) -> list[OutputColumn] | None:
         self._scopes += 1
         scope = Scope(self._scopes, outer)
-        hints = take_hints(node, self.text)
+        hints = take_hints(node, self.text, self.notes)
         self._from(node, scope, ctes, hints)
         spell_out(node, scope, self.text)
         for projection in node.expressions:
@@ -602,6 +609,7 @@ class _Binder:
             found = bind(query, self.text, self.catalog, self.operators)
             self.streams.update(found.streams)
             self.frames.update(found.frames)
+            self.notes += found.notes
             return found
 
         functions = frozenset(name for name in self.operators if isinstance(name, str))

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ..binding.tree_aggregates import Call
     from ..contract.frames import Frame
     from ..pattern.compiled import CompiledMatch
-    from ..replay.cost import Weights
     from ..replay.replay_plan import ReplayPlan
     from ..replay.tree_runs import TreeRuns
     from ..situations.compiled import CompiledSituations
@@ -256,7 +255,6 @@ class RecentJoin:
     schema: pa.Schema
     order: str
     why: str
-    weights: Weights
     ends: tuple[int | None, int | None] = (None, None)
 
 
@@ -312,6 +310,7 @@ class QueryPlan:
     root: Root
     cut: str = "whole"
     reason: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def notes_of(plan: QueryPlan) -> tuple[str, ...]:
@@ -322,7 +321,7 @@ def notes_of(plan: QueryPlan) -> tuple[str, ...]:
         listed = [leaf for _, leaf in root.inputs]
     elif isinstance(root, PassThrough):
         listed = [root.input]
-    found: list[str] = []
+    found = list(plan.notes)
     for leaf in listed:
         found += _notes_of(leaf)
     return tuple(dict.fromkeys(found))

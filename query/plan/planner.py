@@ -269,7 +269,8 @@ def plan_query(prepared: PreparedQuery, planning: Planning) -> QueryPlan:
     answered = frozenset(i for i in prepared.candidates if scans[i].exact)
     leaves = [_leaf(prepared, site, scans, answered, planning) for site in prepared.bound.sites]
     root = _root(prepared, leaves, answered, planning)
-    plan = QueryPlan(prepared.text, root, prepared.cut, prepared.reason)
+    notes = tuple(prepared.bound.notes)
+    plan = QueryPlan(prepared.text, root, prepared.cut, prepared.reason, notes)
     if (
         prepared.static
         and not planning.bounds

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -240,7 +240,7 @@ class Execution:
         root = self._plan.root
         if isinstance(root, Relational):
             document = self._around.executor.explain(self._asked(root, control, failures), run)
-            return plan_of(document, self._opened, run)
+            return self._noted(plan_of(document, self._opened, run))
         begun, rows = time.perf_counter(), 0
         for batch in self.result().batches() if run else ():
             rows += batch.num_rows
@@ -248,4 +248,10 @@ class Execution:
         told: dict[str, Any] = {"rows": rows, "time_ms": spent}
         if isinstance(root, PassThrough):
             told["Projections"] = list(dict.fromkeys(picked.column for picked in root.columns))
-        return self._leaf.operator(told, run)
+        return self._noted(self._leaf.operator(told, run))
+
+    def _noted(self, operator: Operator) -> Operator:
+        notes = self._plan.notes
+        return (
+            replace(operator, details=(*operator.details, ("notes", notes))) if notes else operator
+        )

@@ -384,35 +384,6 @@ class CheckSpec(OfStore):
         return checked
 
 
-class CalibrateSpec(OfStore):
-    """Measure this machine for the cost models."""
-
-    kind: Literal["calibrate"]
-
-    def work(self, server: Server) -> Work:
-
-        def calibrated(job: Job) -> dict[str, Any]:
-            del job
-            from ...query.replay.calibration import calibrate_patterns
-            from ...query.replay.cost import save_weights
-            from ...query.windows.cost import calibrate, save_calibration
-
-            path = server.database.path
-            found: dict[str, Any] = {}
-            for what in each(("windows", "patterns")):
-                if what == "windows":
-                    calibration = calibrate().calibration
-                    save_calibration(path, calibration)
-                    found[what] = dataclasses.asdict(calibration)
-                else:
-                    weights = calibrate_patterns()
-                    save_weights(path, weights)
-                    found[what] = dataclasses.asdict(weights)
-            return found
-
-        return calibrated
-
-
 class CompactSpec(OfStore):
     """Merge late events into the segments that they belong to."""
 
@@ -569,7 +540,6 @@ class JobSpec(
             | CheckSpec
             | CompactSpec
             | MoveSpec
-            | CalibrateSpec
             | IndexSpec
             | DeleteJobSpec
             | UpdateJobSpec

@@ -10,14 +10,12 @@ import math
 import os
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from chronicle.commands.plots import plot_format, series_of, svg_text, terminal_text, write_plot
 from chronicle.errors import ChronicleError, InvalidArgument, MissingDependency
-from chronicle.query.replay.cost import Weights, save_weights
 from chronicle.query.windows.cost import Calibration, calibrate, load_calibration, save_calibration
 
 
@@ -153,17 +151,15 @@ def test_calibration_is_positive_kept_and_read(tmp_path: Path) -> None:
     assert load_calibration(tmp_path / "nowhere") == Calibration()
 
 
-@pytest.mark.parametrize("save", [save_calibration, save_weights])
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EACCES])
 def test_constants_that_cannot_be_written_are_an_error_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: Any, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    constants = Calibration() if save is save_calibration else Weights()
 
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(ChronicleError):
-        save(tmp_path, constants)
+        save_calibration(tmp_path, Calibration())
     assert list(tmp_path.iterdir()) == []
