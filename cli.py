@@ -61,7 +61,6 @@ COMMANDS = {
     "compact": "upkeep",
     "move": "upkeep",
     "restore": "upkeep",
-    "calibrate": "upkeep",
     "serve": "serving",
     "mcp": "serving",
     "token": "serving",

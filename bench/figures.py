@@ -40,21 +40,6 @@ def lines(
     return _write(figure, name)
 
 
-def boxes(
-    name: str,
-    title: str,
-    x: str,
-    y: str,
-    groups: Mapping[str, Sequence[float]],
-    *,
-    log: str = "",
-) -> Path:
-    """Draw a box plot (whiskers at 1.5 IQR, outliers) per group."""
-    figure, axes = _axes(title, x, y, log)
-    axes.boxplot([list(values) for values in groups.values()], tick_labels=list(groups))
-    return _write(figure, name)
-
-
 def _axes(title: str, x: str, y: str, log: str) -> tuple[Any, Any]:
     import matplotlib
 

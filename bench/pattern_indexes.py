@@ -1,13 +1,12 @@
 """Index-based patterns against a full replay, on the thesis's synthetic stream (section 3.5.3).
 
-Figures 3.9 (time by symbols), 3.10 and 3.14 (error of the replay estimate), 3.11 (selection) and
-3.13 (distributions), and random queries in ``auto``.  Rows must be equal.  At 5 M events the peer
+Figures 3.9 (time by symbols), 3.11 (selection) and 3.13 (distributions), and random queries in
+``auto``.  Rows must be equal.  At 5 M events the peer
 is the thesis's prototype.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import statistics
 import tempfile
@@ -23,10 +22,8 @@ from .pattern_stream import WINDOW, Bed, Measured, random_query
 
 PROTOTYPE_MS = {2: 1468, 4: 444, 8: 243, 16: 92, 32: 33}
 """Medians of the thesis's prototype (Java) at 5 M events on a similar machine, symbols on A5."""
-CHANCE = 0.674
-"""Median error in sigmas of an estimate ``n`` of a count that deviates by ``sqrt(n)``."""
 PAIRS_MORE = 6
-STRATEGIES = ("all", "greedy", "optimal", "auto")
+STRATEGIES = ("all", "auto")
 SYMBOLS = (2, 4, 8, 16, 32)
 Curves = dict[str, list[tuple[float, float]]]
 
@@ -37,12 +34,8 @@ class _Setting:
     special: str
     times: dict[str, list[float]] = field(default_factory=dict)
     prepared: list[float] = field(default_factory=list)
-    errors: list[float] = field(default_factory=list)
-    uniform_errors: list[float] = field(default_factory=list)
-    expected: list[float] = field(default_factory=list)
     choosing: list[float] = field(default_factory=list)
-    examined: list[int] = field(default_factory=list)
-    empty: int = 0
+    replayed: list[float] = field(default_factory=list)
 
     def ratios(self, strategy: str) -> list[float]:
         pairs = zip(self.times["replay"], self.times[strategy], strict=True)
@@ -51,27 +44,11 @@ class _Setting:
     def median(self, strategy: str) -> float:
         return statistics.median(self.times[strategy])
 
-    def estimate(self, measured: Measured) -> None:
-        plan = measured.plan
-        if plan.phases.get("selection_ms") is not None:
-            self.choosing.append(plan.phases["selection_ms"])
-            self.examined.append(plan.choice.examined)
-        choice = plan.choice
-        if choice.estimate is None or choice.estimate_uniform is None or plan.spans is None:
-            return
-        if not plan.needed:
-            self.empty += 1
-            return
-        self.expected.append(choice.estimate.intervals)
-        self.errors.append(abs(plan.needed - choice.estimate.events) / plan.needed)
-        uniform = choice.estimate_uniform()
-        self.uniform_errors.append(abs(plan.needed - uniform.events) / plan.needed)
-
 
 def _measure(bed: Bed, symbols: int, special: str, queries: int) -> _Setting:
     rng = np.random.default_rng(symbols * 10 + int(special[1]))
     setting = _Setting(symbols, special)
-    bed.run(random_query(symbols, rng, special), "optimal")
+    bed.run(random_query(symbols, rng, special), "auto")
     for _ in range(queries):
         text = random_query(symbols, rng, special)
         bed.run(text, "replay")  # warm-up, as for the other plans
@@ -83,10 +60,10 @@ def _measure(bed: Bed, symbols: int, special: str, queries: int) -> _Setting:
             if not found.rows.equals(replayed.rows):
                 raise AssertionError(f"{strategy}: rows differ from those of a replay: {text}")
             setting.times.setdefault(strategy, []).append(found.total)
-            if strategy == "optimal":
-                setting.estimate(found)
             if strategy == "auto":
                 setting.prepared.append(found.prepared)
+                setting.choosing.append(found.plan.phases["selection_ms"])
+                setting.replayed.append(found.plan.replayed())
     return setting
 
 
@@ -209,7 +186,7 @@ def _at_full_size(bed: Bed, section: Section, short: bool) -> None:
             )
         )
     for setting in [*by_symbols, *by_attribute[:-1]]:
-        _estimates(section, setting)
+        _selection(section, setting)
     if not short:
         _draw(by_symbols, by_attribute)
         section.notes += [
@@ -219,46 +196,23 @@ def _at_full_size(bed: Bed, section: Section, short: bool) -> None:
                 ("pattern-speedup", "Speed-up over replay by number of symbols"),
                 ("pattern-runtime-distribution", "Run time by distribution"),
                 ("pattern-speedup-distribution", "Speed-up over replay by distribution"),
-                ("pattern-error", "Error of the estimate by number of symbols"),
-                ("pattern-error-with-map", "Error of the estimate with the coarse map"),
-                ("pattern-error-without-map", "Error of the estimate without it"),
                 ("pattern-selection", "Selection by number of symbols"),
             )
         ]
 
 
-def _estimates(section: Section, setting: _Setting) -> None:
-    name = f"m = {setting.symbols}, {setting.special.upper()}"
-    if setting.errors:
-        error = statistics.median(setting.errors)
-        few = statistics.median(setting.expected)
-        section.rows.append(
-            Row(
-                f"error of the replay estimate (ErrPIO), {name}, optimal; peer: without the "
-                "coarse pattern map",
-                f"{error:.1%}",
-                f"{statistics.median(setting.uniform_errors):.1%}",
-                f"{few:.0f} candidates expected: {CHANCE / math.sqrt(max(few, 1e-9)):.0%} by "
-                "chance alone",
-                "median below 10 %",
-                error < 0.10,
-            )
-        )
+def _selection(section: Section, setting: _Setting) -> None:
     choosing = statistics.median(setting.choosing)
     section.rows.append(
         Row(
-            f"selection of indexes, {name}, optimal",
+            f"selection of indexes, m = {setting.symbols}, {setting.special.upper()}, auto",
             f"{choosing:.2f} ms",
-            f"{2**setting.symbols:,} combinations",
-            f"{statistics.median(setting.examined):.0f} examined",
+            f"{statistics.median(setting.replayed):.2%} replayed",
+            "",
             "below 5 ms" if setting.symbols == 16 else "",
             choosing < 5 if setting.symbols == 16 else None,
         )
     )
-    if setting.empty:
-        section.notes.append(
-            f"{name}: {setting.empty} plans replayed nothing at all; their error is not defined."
-        )
 
 
 def _draw(by_symbols: Sequence[_Setting], by_attribute: Sequence[_Setting]) -> None:
@@ -295,24 +249,6 @@ def _draw(by_symbols: Sequence[_Setting], by_attribute: Sequence[_Setting]) -> N
         "attribute of one of eight symbols", "median speed-up",
         curves(by_attribute, places, True), log="y", ticks=attributes,
     )  # fmt: skip
-    figures.boxes(
-        "pattern-error", "Error of the replay estimate by number of symbols (Figure 3.10)",
-        "symbols on A5", "ErrPIO, %",
-        {str(s.symbols): [100 * e for e in s.errors] for s in by_symbols},
-    )  # fmt: skip
-    for name, title in (("with", "with"), ("without", "without")):
-        figures.boxes(
-            f"pattern-error-{name}-map",
-            f"Error of the replay estimate {title} the coarse pattern map (Figure 3.14)",
-            "attribute of one of eight symbols", "ErrPIO, %",
-            {
-                s.special.upper(): [
-                    max(0.01, 100 * e) for e in (s.errors if name == "with" else s.uniform_errors)
-                ]
-                for s in by_attribute
-            },
-            log="y",
-        )  # fmt: skip
     figures.lines(
         "pattern-selection", "Selection by number of symbols (Figure 3.11)", "symbols on A5",
         "median",
@@ -320,8 +256,6 @@ def _draw(by_symbols: Sequence[_Setting], by_attribute: Sequence[_Setting]) -> N
             "selection time, ms": [
                 (s.symbols, statistics.median(s.choosing)) for s in by_symbols
             ],
-            "choices examined": [(s.symbols, statistics.median(s.examined)) for s in by_symbols],
-            "choices that there are": [(s.symbols, 2.0**s.symbols) for s in by_symbols],
         },
         ticks=ticks,
     )  # fmt: skip

@@ -11,5 +11,5 @@ Reading order::
     following         live (also chronicle tail)
     notebooks         notebook
     of a server       jobs  serving (also chronicle token, mcp)
-    other commands    streams  upkeep (also objects, calibration)  demonstrate  factory (its events)
+    other commands    streams  upkeep (also objects)  demonstrate  factory (its events)
 """

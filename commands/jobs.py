@@ -85,7 +85,7 @@ def start(
     kind: Annotated[
         str,
         typer.Argument(
-            help="backup, check, compact, move, calibrate, index, delete, update, export or import."
+            help="backup, check, compact, move, index, delete, update, export or import."
         ),
     ],
     work: _Work,

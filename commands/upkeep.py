@@ -1,12 +1,10 @@
 """Maintenance of a store: ``check``, ``inspect``, ``backup``, ``compact``, ``bench`` and others.
 
-``move`` and ``restore`` handle segments and backups in object storage; ``calibrate`` measures this
-machine for the cost models of windows and patterns.
+``move`` and ``restore`` handle segments and backups in object storage.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 from pathlib import Path
 from typing import Annotated
@@ -332,27 +330,3 @@ def restore(
         print(f"{name}: {segments:,} segments restored")
         if lost:
             say(f"{name}: {lost:,} segments were on the lost disk alone, and what came after them")
-
-
-def calibrate(store: StoreOption = None) -> None:
-    """Measure what replaying and reading secondary indexes cost here.
-
-    Takes some seconds, best on an idle machine.  The store keeps the figures; row patterns choose
-    their plans by them, instead of by built-in ones.
-    """
-    connection = connection_of(store, None, None)
-    with connection.database("r") as database:
-        path = database.path
-    from ..query.replay.calibration import calibrate_patterns
-    from ..query.replay.cost import save_weights
-
-    weights = calibrate_patterns()
-    written = save_weights(path, weights)
-    _print("row patterns", dataclasses.asdict(weights))
-    say(f"written to {written}")
-
-
-def _print(title: str, constants: dict[str, float]) -> None:
-    print(title)
-    for name, nanoseconds in constants.items():
-        print(f"  {name:<16}{nanoseconds:>12,.1f} ns")

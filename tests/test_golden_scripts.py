@@ -27,7 +27,7 @@ from chronicle.errors import ChronicleError
 SCRIPTS = Path(__file__).parent / "golden"
 REWRITE = os.environ.get("CHRONICLE_GOLDEN") == "rewrite"
 STATEMENT = re.compile(r"^(plan|analyze)?> ?")
-MACHINE = re.compile(r"\bms\b|\bbytes\b|^choices examined")
+MACHINE = re.compile(r"\bms\b|\bbytes\b")
 """What a figure or detail of a plan is about when it differs between machines."""
 
 

@@ -106,11 +106,14 @@ def _needed(query: Any, ctes: Ctes) -> list[Cte]:
 
 _ALL_HINT = re.compile(r"strategy\s*\(\s*all\s*\)", re.IGNORECASE)
 _HINTS = {
-    "strategy": ("auto", "replay", "index", "all", "greedy", "optimal", "none"),
+    "strategy": ("auto", "replay", "index", "all"),
     "recent": ("auto", "eager", "live_first", "archive_first", "both"),
     "rollups": ("auto", "none", "always"),
 }
-_REMOVED_HINTS = {"selection": ("auto", "lists", "tree", "search")}
+_REMOVED_HINTS = {
+    "strategy": ("greedy", "optimal", "none"),
+    "selection": ("auto", "lists", "tree", "search"),
+}
 """Values that had a meaning once; they are ignored, and a note says so."""
 THREADS_MAX = 256
 

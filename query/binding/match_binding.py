@@ -230,7 +230,7 @@ def bind_match(site: OperatorSite) -> BoundMatch:
     columns, name, query = input_of(
         site, lambda arrow: time_of(match_clause(bare(clause)).order_by, arrow)
     )
-    strategy = {"index": "optimal"}.get(site.strategy, site.strategy)
+    strategy = {"index": "all"}.get(site.strategy, site.strategy)
     site.settle(clause, columns.arrow)
     clause, selecting = _selecting(site, clause, columns)
     compiled = compile_match(match_clause(bare(clause)), columns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..binding.match_binding import BoundMatch
-from ..replay.cost import load_weights
 from ..replay.filtering import local_stream, plan_subquery, restricted
 from ..replay.planning import plan_match
 from .nodes import Match
@@ -13,7 +12,6 @@ from .planner import Planning
 def plan_recognition(bound: BoundMatch, planning: Planning) -> Match:
     catalog, folder, check = planning.catalog, planning.folder, planning.control.check
     compiled = bound.compiled_with(folder)
-    weights = load_weights(catalog.path)
     if bound.stream is not None and planning.part is not None:
         return Match(
             compiled, bound.stream, part=planning.part(planning.snapshot(bound.stream), compiled)
@@ -21,7 +19,7 @@ def plan_recognition(bound: BoundMatch, planning: Planning) -> Match:
     if bound.stream is not None:
         replay = plan_match(
             planning.snapshot(bound.stream), compiled, catalog.indexes_of(bound.stream),
-            bound.strategy, folder=folder, weights=weights, check=check,
+            bound.strategy, folder=folder, check=check,
         )  # fmt: skip
         return Match(compiled, bound.stream, replay=replay)
     under = local_stream(bound.query, catalog.streams())
@@ -30,7 +28,7 @@ def plan_recognition(bound: BoundMatch, planning: Planning) -> Match:
     snapshot = planning.snapshot(under)
     replay = plan_subquery(
         snapshot, compiled, bound.query, catalog.indexes_of(under), bound.strategy, folder,
-        weights, check,
+        check,
     )  # fmt: skip
     query = bound.query
     if replay.spans is not None:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ..contract.frames import Frame
     from ..contract.operator import EventOperator, Part
     from ..pattern.compiled import CompiledMatch
-    from ..replay.cost import Weights
     from ..replay.replay_plan import ReplayPlan
     from ..replay.tree_runs import TreeRuns
     from ..situations.compiled import CompiledSituations
@@ -271,7 +270,6 @@ class RecentJoin:
     schema: pa.Schema
     order: str
     why: str
-    weights: Weights
     ends: tuple[int | None, int | None] = (None, None)
 
 

@@ -16,9 +16,10 @@ from ..pattern.compiled import CompiledMatch
 from ..recent.choice import Choice, SideCost, choose, rows_per_event
 from ..recent.narrowing import narrow, obstacle
 from ..recent.regions import factor_of, regions_of_spans
-from ..replay.cost import READ_GAP, Weights, load_weights
+from ..replay.context import Costs
 from ..replay.planning import plan_match
 from ..replay.replay_plan import ReplayPlan
+from ..replay.spans import READ_GAP
 from .match_plan import plan_recognition
 from .nodes import Match, QueryPlan, RecentJoin, RecentSide, Scan, SituationMatch
 from .planner import Planning, bounded
@@ -42,18 +43,15 @@ class _Outlook:
 
 def plan_recent(bound: BoundRecent, planning: Planning) -> RecentJoin:
     folder = planning.folder
-    weights = load_weights(planning.catalog.path)
     distance = bound.distance(folder)
     read = bound.condition.find_all(exp.Column) if bound.condition is not None else ()
-    live, archive = (
-        _outlook(side.source, planning, weights) for side in (bound.live, bound.archive)
-    )
+    live, archive = (_outlook(side.source, planning) for side in (bound.live, bound.archive))
     costs = [
-        _cost(mine, other, distance, bound.unit, planning, weights)
+        _cost(mine, other, distance, bound.unit, planning)
         for mine, other in ((live, archive), (archive, live))
     ]
     chosen = choose(bound.hint, bound.kind, *costs)
-    sides, chosen = _inputs(bound, (live, archive), chosen, distance, planning, weights)
+    sides, chosen = _inputs(bound, (live, archive), chosen, distance, planning)
     return RecentJoin(
         _side(bound.live, live, sides[0]),
         _side(bound.archive, archive, sides[1]),
@@ -67,7 +65,6 @@ def plan_recent(bound: BoundRecent, planning: Planning) -> RecentJoin:
         bound.schema,
         chosen.order,
         chosen.why,
-        weights,
     )
 
 
@@ -81,7 +78,7 @@ def _side(side: BoundSide, outlook: _Outlook, node: Any) -> RecentSide:
 # ------------------------------------------------------------------------------- costs
 
 
-def _outlook(source: Any, planning: Planning, weights: Weights) -> _Outlook:
+def _outlook(source: Any, planning: Planning) -> _Outlook:
     if isinstance(source, BoundRows) and source.stream is not None:
         count = planning.snapshot(source.stream).count
         return _Outlook(None, source.stream, count, count, count, "")
@@ -93,7 +90,7 @@ def _outlook(source: Any, planning: Planning, weights: Weights) -> _Outlook:
     snapshot = planning.snapshot(source.stream)
     plan = plan_match(
         snapshot, compiled, planning.catalog.indexes_of(source.stream), source.strategy,
-        folder=planning.folder, weights=weights, check=planning.control.check, locate=False,
+        folder=planning.folder, check=planning.control.check, locate=False,
     )  # fmt: skip
     events = _expected(plan, snapshot.count)
     estimate = plan.choice.estimate if plan.choice.picked else None
@@ -111,7 +108,7 @@ def _expected(plan: ReplayPlan, count: int) -> float:
 
 def _cost(
     mine: _Outlook, other: _Outlook, distance: int | None, unit: pa.DataType,
-    planning: Planning, weights: Weights,
+    planning: Planning,
 ) -> SideCost:  # fmt: skip
     compiled = mine.compiled
 
@@ -123,9 +120,9 @@ def _cost(
         snapshot = planning.snapshot(mine.stream)
         return mine.total * rows_per_event(snapshot, compiled, planning.control.check)
 
-    event = weights.event
+    event = Costs.event
     if compiled is not None:
-        event = weights.grouped if compiled.partition_by else weights.event
+        event = Costs.keyed if compiled.partition_by else Costs.event
         event *= PATH_COST if compiled.conditions.path_dependent else 1.0
     region = float(other.total)
     span = planning.snapshot(other.stream).time_range if other.stream is not None else None
@@ -143,11 +140,11 @@ def _cost(
 
 def _inputs(
     bound: BoundRecent, outlooks: tuple[_Outlook, _Outlook], chosen: Choice, distance: int | None,
-    planning: Planning, weights: Weights,
+    planning: Planning,
 ) -> tuple[list[Any], Choice]:  # fmt: skip
     sources = (bound.live.source, bound.archive.source)
     if chosen.order == "both":
-        narrowed = _both(bound, outlooks, distance, planning, weights)
+        narrowed = _both(bound, outlooks, distance, planning)
         if narrowed is not None:
             return narrowed
         chosen = Choice("live_first", "both sides are not row patterns that something bounds")
@@ -163,7 +160,7 @@ def _inputs(
 
 def _both(
     bound: BoundRecent, outlooks: tuple[_Outlook, _Outlook], distance: int | None,
-    planning: Planning, weights: Weights,
+    planning: Planning,
 ) -> tuple[list[Any], Choice] | None:  # fmt: skip
     """Both sides, each narrowed by the other's intervals; None if impossible."""
     if bound.live.time != bound.archive.time or any(
@@ -184,7 +181,7 @@ def _both(
             planning.snapshot(outlook.stream), outlook.compiled,
             planning.catalog.indexes_of(outlook.stream), sources[number].strategy,
             regions_of_spans(other.intervals, other.timeline, distance, bool(number)),
-            weights, planning.control.check,
+            planning.control.check,
         )  # fmt: skip
         if found.part is not None:
             nodes[number] = Match(outlook.compiled, outlook.stream, part=found.part)

@@ -18,7 +18,6 @@ from ..conditions.constants import Folder
 from ..conditions.predicates import PredicateCompiler, all_of
 from ..conditions.ranges import time_bounds
 from ..contract.instants import NOTHING, InstantRange
-from ..replay.cost import load_weights
 from ..replay.situation_intervals import plan_situations_replay
 from ..replay.tree_runs import plan_tree_runs
 from ..situations.compiled import CompiledSituations
@@ -91,7 +90,7 @@ def plan_situations(bound: BoundSituations, planning: Planning) -> SituationMatc
             return SituationMatch(compiled, bound.stream, tree=tree)
     replay = plan_situations_replay(
         snapshot, compiled, catalog.indexes_of(bound.stream),
-        bound.strategy, folder, load_weights(catalog.path), planning.control.check,
+        bound.strategy, folder, planning.control.check,
     )  # fmt: skip
     if part is not None and events < replay.replayed() * snapshot.count:
         return SituationMatch(compiled, bound.stream, part=part)

@@ -49,10 +49,10 @@ from ..pattern.late_region import independent
 from ..pattern.match_stream import condition_columns
 from ..pattern.matcher import Groups
 from ..replay.applicability import demands, not_applicable
-from ..replay.cost import READ_GAP, Weights
 from ..replay.planning import KeyedRanges, Near, plan_match
 from ..replay.replay_plan import ReplayPlan
 from ..replay.run_plan import IntervalStream
+from ..replay.spans import READ_GAP
 from ..replay.timeline import Timeline
 from ..split.cuts import find_cut
 from ..split.parts import Reach
@@ -305,7 +305,6 @@ def narrow(
     indexes: StreamIndexes | None,
     strategy: str,
     regions: Regions,
-    weights: Weights | None = None,
     check: Check = None,
 ) -> Narrowed:
     """How to find the matches in regions; the result has the columns ``@start`` and ``@end``."""
@@ -315,7 +314,7 @@ def narrow(
     if not _bounded(compiled):
         return _open_ended(snapshot, compiled, regions, check)
     if not independent(compiled):
-        return _between_cuts(snapshot, compiled, indexes, strategy, regions, weights, check)
+        return _between_cuts(snapshot, compiled, indexes, strategy, regions, check)
     within, longest = compiled.within, _longest(compiled)
     if within is None:
         assert longest is not None
@@ -327,7 +326,7 @@ def narrow(
         wide = regions.widened(within, within)
         keyed = KeyedRanges(wide.low, wide.high, wide.key, wide.columns, wide.values)
     near = Near(hull.low, hull.high, rows, keyed)
-    return _planned(snapshot, compiled, indexes, strategy, near, weights, check)
+    return _planned(snapshot, compiled, indexes, strategy, near, check)
 
 
 def _planned(
@@ -336,12 +335,9 @@ def _planned(
     indexes: StreamIndexes | None,
     strategy: str,
     near: Near,
-    weights: Weights | None,
     check: Check,
 ) -> Narrowed:
-    plan = plan_match(
-        snapshot, compiled, indexes, strategy, weights=weights, check=check, near=near
-    )
+    plan = plan_match(snapshot, compiled, indexes, strategy, check=check, near=near)
     return Narrowed(replay=plan) if plan.intervals is not None else Narrowed(why=plan.reason)
 
 
@@ -351,7 +347,6 @@ def _between_cuts(
     indexes: StreamIndexes | None,
     strategy: str,
     regions: Regions,
-    weights: Weights | None,
     check: Check,
 ) -> Narrowed:
     reach = Reach(snapshot, compiled)
@@ -387,7 +382,7 @@ def _between_cuts(
         highs.append(tick - 1 if tick < INT64_MAX else INT64_MAX)
     found = Regions.of(np.array(lows, np.int64), np.array(highs, np.int64))
     near = Near(found.low, found.high)
-    return _planned(snapshot, compiled, indexes, strategy, near, weights, check)
+    return _planned(snapshot, compiled, indexes, strategy, near, check)
 
 
 def _clean(

@@ -22,8 +22,6 @@ from ...store.layout import (
     ROW_LAST,
     ROWS_PER_ATTRIBUTE,
     ZONE_EVENTS,
-    ValueKind,
-    value_kind,
 )
 from ...store.prune import Prune, Pruner
 from .timeline import Timeline, TimelinePart
@@ -41,7 +39,6 @@ class PlanMemo:
         return cast(Value, self._known[key])
 
 
-Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -79,32 +76,6 @@ class Buckets:
             return np.ones(len(self.starts), np.bool_)
         assert self.part.view is not None
         return Pruner(prune, self.part.view.file.schema).mask(self.table)
-
-    def extremes(self, name: str) -> tuple[Floats, Floats]:
-        """Minima and maxima of a numeric column; infinite for the tail, inverted if all null."""
-        count = len(self.starts)
-        low, high = np.full(count, -np.inf), np.full(count, np.inf)
-        if self.table is None:
-            return low, high
-        assert self.part.view is not None
-        schema = self.part.view.file.schema
-        if name not in schema:  # older than the attribute: all null
-            return high, low
-        attribute = schema.attribute(name)
-        place = [other.name for other in schema.payload].index(name)
-        row = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * place
-        present, least, most = self.table[row : row + 3]
-        kind = value_kind(attribute)
-        if kind is ValueKind.FLOAT:
-            least, most = least.view(np.float64), most.view(np.float64)
-        elif kind is ValueKind.UNSIGNED:
-            least, most = least.view(np.uint64), most.view(np.uint64)
-        least, most = least.astype(np.float64), most.astype(np.float64)
-        wild = ~np.isfinite(least) | ~np.isfinite(most)  # a NaN fits everything
-        low, high = np.where(wild, low, least), np.where(wild, high, most)
-        empty = present == 0
-        low[empty], high[empty] = np.inf, -np.inf
-        return low, high
 
     def zoned(self, chosen: Mask, columns: Collection[str] | None = None) -> Buckets:
         """With the zones of the chosen leaves in place of these leaves.  ``columns``: attributes to
@@ -177,15 +148,6 @@ class Histogram:
             return np.concatenate([part.may_satisfy(prune) for part in self.parts])
 
         return self._memo.once(("may satisfy", prune), asked)
-
-    def extremes(self, name: str) -> tuple[Floats, Floats]:
-
-        def read() -> tuple[Floats, Floats]:
-            ends = [part.extremes(name) for part in self.parts]
-            low, high = (np.concatenate(some) for some in zip(*ends, strict=True))
-            return low, high
-
-        return self._memo.once(("extremes", name), read)
 
     def reachable(
         self, within: int | None, longest: int | None, find: Callable[[], tuple[Ints, Ints]]

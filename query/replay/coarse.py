@@ -9,10 +9,8 @@ the window, exclude leaves that no match can reach::
     B may be            x   x       x
     A B within one bucket's length:  A in 1, 4   B in 2, 5      3 is out of A's reach
 
-A band (``bands``) excludes buckets, too: ``B AS x > A.x + 5`` needs a maximum that much above the
-minimum of a bucket within reach.  If few leaves remain, their zones of 512 events replace them.
-Cost: linear in buckets x symbols; reads index nodes and the headers of at most ``ZONED_LEAVES``
-leaves (``BANDED_LEAVES`` with a band).
+If few leaves remain, their zones of 512 events replace them.  Cost: linear in buckets x symbols;
+reads index nodes and the headers of at most ``ZONED_LEAVES`` leaves.
 """
 
 from __future__ import annotations
@@ -25,22 +23,16 @@ import numpy.typing as npt
 from ...core.sorting import places_in
 from ...core.times import moved
 from ...store.prune import Prune
-from .bands import Condition
 from .buckets import Histogram
 from .spans import Spans
 from .symbols import Outline
 from .timeline import Timeline
 
-Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 ZONED_LEAVES = 64
 """Most leaves whose zones are read, if they are few and the others are excluded."""
-BANDED_LEAVES = 512
-"""The same where a band bounds values of one event by those of another."""
-REACH_MAX = 64
-"""Buckets that a band compares with each; if a match can reach further, the band is not used."""
 
 
 class CoarseMap:
@@ -105,8 +97,6 @@ def coarse_map(
     found = _mapped(histogram, pattern, low, high, tied)
     left = Spans(found.starts, found.ends).touches(found.allowed)
     many = min(ZONED_LEAVES, len(left) // 2)
-    if any(not band.condition.equal for band in pattern.bands):
-        many = max(many, BANDED_LEAVES)
     if zones and 0 < left.sum() <= many:
         found = _mapped(histogram.zoned(left), pattern, low, high, tied)
     return found
@@ -130,7 +120,6 @@ def _mapped(
     reach = histogram.reachable(
         pattern.within, pattern.longest, lambda: _reachable(starts, ends, first, last, pattern)
     )
-    fit = masks if tied is not None else _fitting(masks, histogram, reach, pattern)
     here = np.arange(len(starts))
     beside = (here, here)
     if tied is not None:  # buckets that share a tick with this one
@@ -138,7 +127,7 @@ def _mapped(
             np.searchsorted(last, first, side="left"),
             np.searchsorted(first, last, side="right") - 1,
         )
-    alive = _sweep(fit, reach, beside)
+    alive = _sweep(masks, reach, beside)
     allowed = _allowed(alive, starts, ends, first, last, pattern, tied)
     return CoarseMap(histogram, alive, masks, allowed.clip(low, high))
 
@@ -156,40 +145,6 @@ def _reachable(
         back = np.maximum(back, np.searchsorted(ends, starts - pattern.longest + 1, side="right"))
         ahead = np.minimum(ahead, np.searchsorted(starts, ends + pattern.longest - 1, side="left"))
     return back, ahead
-
-
-def _fitting(
-    masks: Sequence[Mask], histogram: Histogram, reach: tuple[Ints, Ints], pattern: Outline
-) -> list[Mask]:
-    found = list(masks)
-    here = np.arange(len(reach[0]))
-    back = np.minimum(reach[0], here)
-    pairs: dict[tuple[int, int], list[Condition]] = {}
-    for band in pattern.bands:
-        if not band.condition.equal:
-            pairs.setdefault((band.earlier, band.later), []).append(band.condition)
-    for (earlier, later), conditions in pairs.items():
-        widest = int((here - back).max(initial=0))
-        if widest > REACH_MAX:
-            continue
-        bounds = []
-        for one in conditions:
-            least, most = histogram.extremes(one.source)
-            low, high = one.own(least, most)
-            empty = least > most
-            low[empty], high[empty] = np.inf, -np.inf
-            bounds.append((low, high, *histogram.extremes(one.column)))
-        fits = [np.zeros(len(here), np.bool_), np.zeros(len(here), np.bool_)]
-        for step in range(widest + 1):
-            at = here[step:] - step  # the earlier event's bucket
-            both = found[earlier][at] & found[later][step:] & (back[step:] <= at)
-            for low, high, least, most in bounds:
-                both &= (low[at] <= most[step:]) & (high[at] >= least[step:])
-                both &= least[step:] <= most[step:]
-            fits[0][at] |= both
-            fits[1][step:] |= both
-        found[earlier], found[later] = found[earlier] & fits[0], found[later] & fits[1]
-    return found
 
 
 def _sweep(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,19 +16,38 @@ from ...store.snapshot import Snapshot
 from .applicability import Demands
 from .buckets import Histogram, PlanMemo
 from .candidates import LookupRange, chunks_of
-from .cost import READ_GAP, Weights
+from .spans import READ_GAP
 from .symbols import Outline
 from .timeline import Timeline
 
 REPLAY_GAP = 64
 """Events between two intervals that are replayed: another interval costs about as much."""
-GAP_LEAST = 256
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Nanoseconds of each operation; only their ratios matter.
+
+    - event: replaying one event; keyed: the same under PARTITION BY
+    - decoded: decoding a column of one event
+    - entry: reading one index entry
+    - seek: beginning an interval, or opening a run of an index
+    - plan: what planning has cost before anything is looked up
+    """
+
+    event: float = 12.0
+    keyed: float = 100.0
+    decoded: float = 4.0
+    entry: float = 2.5
+    seek: float = 30_000.0
+    plan: float = 1_000_000.0
 
 
 @dataclass(frozen=True)
 class PlanContext:
     """The inputs of one plan, immutable but for ``metrics`` and ``memo``, which outlines share;
-    spans nearer than ``gap`` are merged; ``check`` may raise.
+    spans nearer than ``gap`` are merged; ``near``: events whose keys are read to find the partition
+    of one; ``check`` may raise.
     """
 
     snapshot: Snapshot
@@ -37,9 +56,10 @@ class PlanContext:
     wants: Demands
     indexes: StreamIndexes | None
     catalogue: Catalogue | None
-    weights: Weights
+    costs: Costs
     check: Callable[[], None]
-    gap: int = READ_GAP
+    gap: int
+    near: float = 32.0
     metrics: IndexMetrics = field(default_factory=IndexMetrics)
     memo: PlanMemo = field(default_factory=PlanMemo)
 
@@ -50,20 +70,14 @@ class PlanContext:
         pattern: Outline,
         wants: Demands,
         indexes: StreamIndexes | None = None,
-        weights: Weights | None = None,
+        costs: Costs | None = None,
         check: Callable[[], None] | None = None,
         gap: int = READ_GAP,
     ) -> PlanContext:
         catalogue = None if indexes is None else indexes.catalogue()
         timeline = Timeline(snapshot, indexes, catalogue)
-        told = weights or Weights()
-        more = told.condition * wants.queries
-        told = replace(told, event=told.event + more, grouped=told.grouped + more)
-        if more:  # expensive events: replay fewer between intervals
-            one = told.grouped if wants.partition_by else told.event
-            gap = min(gap, max(GAP_LEAST, int(gap * (1.0 - more / one))))
         return cls(
-            snapshot, timeline, pattern, wants, indexes, catalogue, told,
+            snapshot, timeline, pattern, wants, indexes, catalogue, costs or Costs(),
             check or (lambda: None), gap,
         )  # fmt: skip
 

@@ -1,385 +1,233 @@
-"""The cost model: how much of the stream a choice of index terms would replay, in nanoseconds.
+"""The cost model of replay intervals: which terms to look up, and whether intervals pay.
 
-Thesis section 3.4.3.  Each block occurs at each position independently.  The distance from an
-occurrence of the rarest chosen block to the position where all others have followed is then
-hypoexponential; an urn model turns number and length of intervals into the fraction covered.
-``_within`` computes the distribution on a grid of ``GRID`` steps of the window, one geometric
-filter per block, which stays exact for equal rates, where the closed form cancels.
+Thesis section 3.4.3, simplified.  In each bucket every block occurs at each position independently,
+at the rate of its terms.  An occurrence of the rarest chosen block is a *candidate* if each other
+chosen block occurs within a window of it, and its interval is a window long on each side where the
+match may have further events::
+
+    rate of candidates   = rate(rarest) * product of (1 - exp(-rate(other) * window))
+    share that is read   = 1 - exp(-rate of candidates * length of an interval)
+
+Under PARTITION BY, a window holds only the events of one partition; their number is counted in a
+sample.  Terms are taken rarest first, as many as make the estimate lowest.  Estimates are rough:
+``pays`` compares the intervals that were found again, by their actual length.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ...core.native import kernel
-from ..contract.constants import ConstantsFile
+from ...core.caches import lazy
+from ...store.layout import Codec
+from .coarse import CoarseMap
+from .context import REPLAY_GAP, Costs, PlanContext
+from .offers import Offer, Offers
+from .partitions import PartitionKeys
+from .replay_plan import Estimate, ReplayIntervals, TermChoice
+from .spans import Spans
 
-Table = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float64]
 
-GRID = 64
-READ_GAP = 2048
-"""Events between two intervals that are decoded rather than skipped: a seek costs about as much."""
-PAIRS_PER_EVENT = 4.0
-"""Pairs of occurrences that may be compared per replayed event."""
-READ_NEAR = 16.0
-"""Events whose column is read to get the value at one occurrence."""
-SEARCH_GRID = 24
-"""Grid steps while choices are compared; they differ by more than a finer grid would show."""
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Nanoseconds of each operation on this machine; ``chronicle calibrate`` measures them.
-
-    - event: reading and matching one event
-    - interval: starting an interval far from others (with LZ4; a third of that without)
-    - near: starting one within ``READ_GAP`` of another
-    - decoded: decoding one event between two such intervals
-    - entry: turning an index entry into a bit
-    - run: opening a run for one range
-    - occurrence: carrying one occurrence of a block through the merge
-    - word: a pass over 64 positions of a bitmap
-    - query: planning, before anything is read; outline: one more outline of the same pattern
-    - grouped: replaying one event under PARTITION BY, key encoding and grouping included
-    - key: reading one event's PARTITION BY columns and finding its code
-    - picked: filtering one event of a partition out of others
-    - walk: testing a condition between events on one more row
-    - condition: evaluating one more condition that is not a plain comparison of numbers
-    - around: one event's share of the passes that find the rows around intervals
-    """
-
-    event: float = 12.0
-    interval: float = 30_000.0
-    near: float = 600.0
-    decoded: float = 3.0
-    entry: float = 2.5
-    run: float = 30_000.0
-    occurrence: float = 12.0
-    word: float = 0.6
-    query: float = 1_500_000.0
-    grouped: float = 60.0
-    key: float = 4.0
-    picked: float = 60.0
-    walk: float = 40.0
-    condition: float = 20.0
-    around: float = 40.0
-    outline: float = 600_000.0
-
-
-_FILE = ConstantsFile("pattern-weights.json", Weights, "CHRONICLE_CALIBRATION")
-load_weights = _FILE.load
-save_weights = _FILE.save
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Expected work of a choice of terms.  ``intervals`` before and ``spans`` after merging;
-    ``events`` replayed; index ``entries`` and ``runs`` read; ``primary_ns`` replay (CPIO and
-    matching), ``secondary_ns`` indexes (CSIO, merging).
-    """
-
-    intervals: float
-    spans: float
-    events: float
-    entries: float
-    runs: float
-    primary_ns: float
-    secondary_ns: float
-
-    @property
-    def total_ns(self) -> float:
-        return self.primary_ns + self.secondary_ns
-
-
-@kernel
-def _within(rates, used, skip, window, mass):  # type: ignore[no-untyped-def]
-    """Probability that the waits for all blocks but ``skip`` sum to at most the window."""
-    grid = mass.shape[0]
-    step = window / grid
-    mass[:] = 0.0
-    fresh = True
-    for b in range(used):
-        if b == skip or rates[b] >= 0.999:
-            continue
-        pace = -step * math.log1p(-rates[b])
-        stay = math.exp(-pace)
-        # an arrival within a step waits for the rest of the step
-        at_once = 1.0 - (1.0 - stay) / pace if pace > 1e-6 else 0.5 * pace
-        waiting = 1.0 if fresh else 0.0
-        for g in range(grid):
-            arrived = 0.0 if fresh else mass[g]
-            served = waiting * (1.0 - stay) + arrived * at_once
-            waiting = waiting * stay + arrived * (1.0 - at_once)
-            mass[g] = served
-        fresh = False
-    if fresh:
-        return 1.0
-    return min(1.0, mass.sum())
-
-
-@dataclass(frozen=True)
-class BlockCosts:
-    """Costs and rates of looking up the ``k`` rarest terms of each block ``b``.
-    ``events[strata]``; ``rates[strata, b, k]`` probability that the block begins at a position of
-    the stratum, given ``k`` terms; ``entries``, ``runs``, ``passes`` ``[b, k]`` index entries and
-    runs read, and bitmap positions passed over; ``lengths[b]`` symbols; ``fits[b, b]`` above the
-    diagonal, the fraction of pairs of occurrences that satisfy the conditions between them (no
-    rows: 1); ``rooms[b, b]`` above the diagonal, about the most events between two blocks (infinite
-    or no rows: bounded by the window alone).
-    """
-
-    events: Table
-    rates: Table
-    entries: Table
-    runs: Table
-    passes: Table
-    lengths: npt.NDArray[np.int64]
-    fits: Table = field(default_factory=lambda: np.ones((0, 0)))
-    rooms: Table = field(default_factory=lambda: np.ones((0, 0)))
-
-
-@kernel
-def _replayed(rates, used, before, after, symbols, slack, mass, out):  # type: ignore[no-untyped-def]
-    """Write to ``out`` the candidates per position and the probability that no interval covers one.
-    A gap is covered when the waits back to the blocks before it and on to those after it fit into
-    the window; gaps correlate the more, the more often the block between them occurs.
-    """
-    rarest = np.int64(0)
-    waits = 0.0
-    for b in range(used):
-        waits += 1.0 / max(rates[b], 1e-12)
-        if rates[b] < rates[rarest]:
-            rarest = b  # type: ignore[assignment]  # an int64 all the time
-    window = max(slack, 0.5)
-    found = rates[rarest] * _within(rates, used, rarest, window, mass)
-    gaps = used - 1 + before + after
-    missed = -found * symbols
-    if gaps > 0:
-        ways = 1.0
-        for b in range(0 if before else 1, used if after else used - 1):
-            room = min(window, waits - 1.0 / max(rates[b], 1e-12) + before + after)
-            ways += 1.0 / (1.0 + rates[b] * room / 3.0)
-        if used + before + after <= 2:
-            ways = 1.0
-        chance = _within(rates, used, np.int64(-1), window, mass)
-        missed += ways * math.log1p(-min(chance, 1.0 - 1e-12))
-    out[0] = found
-    out[1] = math.exp(missed)
-
-
-@kernel
-def _thinned(fits, number, used, window, rates, out):  # type: ignore[no-untyped-def]
-    """Rates after band conditions, of the more frequent block of a pair; returns events to read."""
-    read = 0.0
-    for i in range(used):
-        out[i] = rates[i]
-    for i in range(used):
-        for j in range(i + 1, used):
-            fit = fits[number[i], number[j]]
-            # more pairs are not compared, see `fitting`
-            if fit >= 1.0 or rates[i] * rates[j] * window > PAIRS_PER_EVENT:
-                continue
-            many = i if rates[i] > rates[j] else j
-            out[many] = min(out[many], rates[many] * fit)
-            read += min(1.0, READ_NEAR * rates[i]) + min(1.0, READ_NEAR * rates[j])
-    return read
-
-
-@kernel
-def _estimate(  # type: ignore[no-untyped-def]
-    counts, events, rates, entries, runs, passes, lengths, fits, rooms, window, leading, trailing,
-    gap, weights, mass, chosen, number, thin, out,
-):  # fmt: skip
-    """Write the fields of ``Estimate``.  ``weights``: event, interval, entry, run, occurrence,
-    word, key, near, decoded.
-    """
-    blocks = counts.shape[0]
-    used = np.int64(0)  # no literals (see `compiled.py`)
-    first = 0
-    last = 0
-    symbols = np.int64(0)
-    read = 0.0
-    opened = 0.0
-    swept = 0.0
-    for b in range(blocks):
-        symbols += lengths[b]
-        if counts[b] > 0:
-            if used == 0:
-                first = b
-            last = b
-            used += 1
-            read += entries[b, counts[b]]
-            opened += runs[b, counts[b]]
-            swept += passes[b, counts[b]]
-    out[:] = 0.0
-    out[3] = read
-    out[4] = opened
-    secondary = read * weights[2] + opened * weights[3] + swept / 64.0 * weights[5]
-    if used == 0:
-        out[0] = 1.0
-        out[1] = 1.0
-        out[2] = events.sum()
-        out[5] = out[2] * weights[0]
-        return
-    before = 1 if leading or first > 0 else 0
-    after = 1 if trailing or last < blocks - 1 else 0
-    joined = 0.0
-    stretches = 0.0
-    decoded = 0.0
-    previous = 0
-    pair = np.empty(2)
-    for s in range(events.shape[0]):
-        at = np.int64(0)
-        for b in range(blocks):
-            if counts[b] > 0:
-                rate = min(1.0, rates[s, b, counts[b]])
-                secondary += rate * events[s] * weights[4]
-                if at > 0 and rooms.shape[0] > 0 and rooms[previous, b] < window:
-                    # a bounded distance: both count as one block, if the other is near
-                    fit = fits[previous, b] if fits.shape[0] > 0 else 1.0
-                    chosen[at - 1] *= 1.0 - math.exp(-(rooms[previous, b] + 1.0) * rate * fit)
-                else:
-                    chosen[at] = rate
-                    number[at] = b
-                    at += 1
-                previous = b
-        if fits.shape[0] > 0:
-            looked = _thinned(fits, number, at, window, chosen, thin)
-            secondary += looked * events[s] * weights[6]
-            chosen[:at] = thin[:at]
-        _replayed(chosen, at, before, after, symbols, window - symbols, mass, pair)
-        found = pair[0]
-        missed = pair[1]
-        apart = math.exp(-found * gap)
-        out[0] += events[s] * found
-        out[1] += events[s] * found * missed * apart
-        out[2] += events[s] * (1.0 - missed)
-        # events between neighbours are replayed, or only decoded if the neighbours are apart
-        between = events[s] * missed * (1.0 - apart * (1.0 + found * gap))
-        wide = math.exp(-found * max(gap, READ_GAP))
-        apart_from = 1.0 - wide * (1.0 + found * max(gap, READ_GAP))
-        stretches += events[s] * found * missed * wide
-        decoded += max(0.0, events[s] * missed * apart_from - between)
-        joined += between
-    out[1] = max(1.0, out[1])
-    stretches = max(1.0, stretches)
-    out[5] = (out[2] + joined) * weights[0] + stretches * weights[1]
-    out[5] += max(0.0, out[1] - stretches) * weights[7] + decoded * weights[8]
-    out[6] = secondary
-
-
-@kernel
-def _estimate_all(  # type: ignore[no-untyped-def]
-    choices, events, rates, entries, runs, passes, lengths, fits, rooms, window, leading, trailing,
-    gap, weights, grid, out,
-):  # fmt: skip
-    """``_estimate`` of many choices, row by row."""
-    mass = np.empty(grid)
-    chosen = np.empty(lengths.shape[0])
-    thin = np.empty(lengths.shape[0])
-    number = np.empty(lengths.shape[0], np.int64)
-    for i in range(choices.shape[0]):
-        _estimate(
-            choices[i], events, rates, entries, runs, passes, lengths, fits, rooms, window, leading,
-            trailing, gap, weights, mass, chosen, number, thin, out[i],
-        )  # fmt: skip
-
-
-class Model(Protocol):
-    """Estimates the cost of choices of terms."""
-
-    def table(self, choices: npt.NDArray[np.int64]) -> Table:
-        """Estimates (columns: the fields of ``Estimate``) of choices int64[n, blocks]."""
-
-
-def priced(model: Model, counts: Sequence[int]) -> Estimate:
-    return Estimate(*model.table(np.array([counts], np.int64))[0].tolist())
+LITTLE = 0.9
+"""Share of the stream up to which the coarse map alone makes intervals."""
+CLEARLY = 0.75
+"""Most that intervals may be expected to cost, as a fraction of a full replay: the model errs."""
+STILL = 0.85
+"""The same for intervals that were found, when lookups are paid for."""
+PROBE = 0.1
+"""Cost of lookups that are made in any case, as a fraction of a full replay: a term often holds for
+fewer events than estimated, or for many near one another."""
+SAMPLE_EVENTS = 4096
+MORE_TERMS = 3
+"""Further terms that are tried after one that lowered the estimate."""
+KEYED_SEEKS = 10
+"""Seeks at an interval under PARTITION BY: keys and other columns are read one after the other."""
+PLAIN = 0.2
+"""Cost of a seek in a stream without a codec, by that in another one."""
+ROW_BY_ROW = 2.0
+"""Cost of testing conditions on an event row by row, by that of replaying it."""
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """The model without PARTITION BY.  ``window`` is the number of events that a match can span;
-    ``leading`` and ``trailing`` say whether events may come before the first or after the last
-    block; intervals nearer than ``gap`` events are merged; ``grid`` is the number of steps of the
-    wait distribution.
-    """
+    """Prices plans of one outline.  ``whole``: events replayed without lookups."""
 
-    costs: BlockCosts
-    window: float
-    leading: bool
-    trailing: bool
-    weights: Weights
-    gap: float
-    grid: int = GRID
+    context: PlanContext
+    coarse: CoarseMap
+    offers: Offers
+    whole: int
 
-    def table(self, choices: npt.NDArray[np.int64]) -> Table:
-        out = np.empty((len(choices), 7))
-        weights = self.weights
-        told = np.array(
-            [
-                weights.event, weights.interval, weights.entry, weights.run, weights.occurrence,
-                weights.word, weights.key, weights.near, weights.decoded,
-            ]
-        )  # fmt: skip
-        costs = self.costs
-        _estimate_all(
-            np.ascontiguousarray(choices, np.int64), costs.events, costs.rates, costs.entries,
-            costs.runs, costs.passes, costs.lengths, costs.fits, costs.rooms, float(self.window),
-            self.leading, self.trailing, float(self.gap), told, self.grid, out,
-        )  # fmt: skip
-        return out
+    @property
+    def costs(self) -> Costs:
+        return self.context.costs
+
+    @lazy
+    def event_ns(self) -> float:
+        wants = self.context.wants
+        one = self.costs.keyed if self.context.partitioned else self.costs.event
+        return one + (ROW_BY_ROW * self.costs.event if wants.searching or wants.queries else 0.0)
+
+    @property
+    def full_ns(self) -> float:
+        return self.whole * self.event_ns
+
+    def lookup_ns(self, offer: Offer) -> float:
+        """Cost of looking up one term; events without an index are decoded."""
+        found = offer.entries * self.costs.entry
+        for name in offer.term.attributes:
+            indexed = name in self.context.indexed
+            found += offer.runs * self.costs.seek if indexed else 0.0
+            missing = self.coarse.allowed.total - (self.offers.covered if indexed else 0)
+            found += max(0, missing) * self.costs.decoded
+        return found
+
+    def estimate(self, picked: Sequence[Offer]) -> Estimate:
+        lookups = sum(map(self.lookup_ns, picked))
+        rates: dict[int, Floats] = {}
+        for offer in picked:
+            rates[offer.block] = rates.get(offer.block, 1.0) * offer.rates
+        if not rates:
+            allowed = self.coarse.allowed
+            return Estimate(float(len(allowed)), float(allowed.total), self._read_ns(allowed), 0.0)
+        sizes, window = self._sizes, self._window
+        rarest = min(rates, key=lambda block: float(sizes @ rates[block]))
+        candidates = rates[rarest]
+        for block, rate in rates.items():
+            if block != rarest:
+                candidates = candidates * -np.expm1(-rate * window / self._partitions)
+        length = self._length(sorted(rates))
+        events = float(sizes @ -np.expm1(-candidates * length))
+        intervals = float(sizes @ (candidates * np.exp(-candidates * length)))
+        skipped = max(0.0, self.coarse.allowed.total - events)
+        replay = min(intervals * self._seek_ns, skipped * self.event_ns)
+        if self.context.partitioned:
+            keyed = min(events, float(sizes @ candidates) * length / self._partitions)
+            keys = {block: float(sizes @ rate) * self._key_ns for block, rate in rates.items()}
+            keys[rarest] = float(sizes @ rates[rarest]) * self.context.near * self.costs.decoded
+            lookups += sum(keys.values())
+            replay += events * self._key_ns + 2 * keyed * self.event_ns
+        else:
+            replay += (events + intervals * REPLAY_GAP) * self.event_ns
+        return Estimate(max(1.0, intervals), events, replay, lookups)
+
+    def pays(self, intervals: ReplayIntervals) -> bool:
+        """Whether intervals that were found are cheaper than a full replay."""
+        return self.found_ns(intervals) < STILL * self.full_ns
+
+    def found_ns(self, intervals: ReplayIntervals) -> float:
+        spans, partitions = intervals.spans, intervals.partitions
+        if partitions is None:
+            return self._read_ns(spans)
+        whole = sum(int(spans.ends[i] - spans.starts[i]) for i in intervals.by_time)
+        keyed = partitions.inside.total / self._partitions + whole
+        return (
+            spans.total * self._key_ns
+            + self._gaps_ns(spans)
+            + 2 * min(keyed, spans.total) * self.event_ns
+        )
+
+    def _read_ns(self, spans: Spans) -> float:
+        return spans.total * self.event_ns + self._gaps_ns(spans)
+
+    def _gaps_ns(self, spans: Spans) -> float:
+        """What lies between spans is decoded or, if that costs more, left out by a seek."""
+        gaps = (spans.starts[1:] - spans.ends[:-1]) * self.event_ns
+        return float(np.minimum(gaps, self._seek_ns).sum()) + self._seek_ns
+
+    @lazy
+    def _seek_ns(self) -> float:
+        """Cost of beginning an interval: pages are decompressed, of several columns."""
+        stored = [part.leaves for part in self.context.timeline.parts if part.leaves is not None]
+        time = self.context.schema.time
+        plain = bool(stored) and stored[-1].leaf(0).chunk_entry(time).codec is Codec.NONE
+        keyed = KEYED_SEEKS if self.context.partitioned else 1.0
+        return self.costs.seek * keyed * (PLAIN if plain else 1.0)
+
+    @property
+    def _key_ns(self) -> float:
+        """Cost of reading the partition of one event in an interval."""
+        return self.costs.keyed / 2
+
+    # -- shape of the stream ------------------------------------------------------------------
+
+    @lazy
+    def _sizes(self) -> Floats:
+        return self.coarse.events_allowed().astype(np.float64)
+
+    @lazy
+    def _window(self) -> float:
+        """Events that a match can span."""
+        coarse, pattern = self.coarse, self.context.pattern
+        window = float(max(1, self.context.total))
+        if pattern.longest is not None:
+            window = min(window, float(pattern.longest))
+        elif pattern.within is None and pattern.longest_partition is not None:
+            window = min(window, float(pattern.longest_partition) * self._partitions)
+        if pattern.within is not None and len(coarse.starts):
+            inside = Spans(coarse.starts, coarse.ends).touches(coarse.allowed)
+            events = (coarse.ends - coarse.starts)[inside].sum()
+            ticks = (coarse.last - coarse.first)[inside].astype(np.float64).sum()
+            if events and ticks > 0:
+                window = min(window, 1.0 + pattern.within * float(events) / float(ticks))
+        return window
+
+    def _length(self, used: list[int]) -> float:
+        """Events of the interval of one candidate."""
+        pattern = self.context.pattern
+        before = pattern.leading or used[0] > 0
+        after = pattern.trailing or used[-1] < len(pattern.blocks) - 1
+        if len(used) == 1 and not before and not after:
+            return float(len(pattern.blocks[used[0]].symbols))
+        return self._window * max(1, before + after)
+
+    @lazy
+    def _partitions(self) -> float:
+        """Partitions whose events are interleaved, in a sample."""
+        context, allowed = self.context, self.coarse.allowed
+        if not context.partitioned or not len(allowed):
+            return 1.0
+        first = int(allowed.starts[len(allowed) // 2])
+        end = min(context.total, first + SAMPLE_EVENTS)
+
+        def counted() -> int:
+            keys = PartitionKeys(context.timeline, context.wants.partition_by, context.schema)
+            keys.learn(np.arange(first, end))
+            return keys.count
+
+        return float(max(1, context.memo.once(("partitions", first), counted)))
 
 
-@dataclass(frozen=True)
-class PartitionedModel:
-    """The model under PARTITION BY: keys are read in all spans, only one partition's rows are
-    replayed.  ``about`` is the model without partitions; ``crowd`` the number of interleaved
-    partitions; ``allowed`` the events that the coarse map leaves; ``passes_ns`` the fixed passes
-    over all keys; ``near`` the events whose keys are read per occurrence; ``beside_ns`` and
-    ``beside_most_ns`` the cost of finding the rows around one interval, and the limit for all.
-    """
-
-    about: CostModel
-    crowd: float
-    allowed: float
-    passes_ns: float
-    near: float = 16.0
-    beside_ns: float = 0.0
-    beside_most_ns: float = 0.0
-
-    def table(self, choices: npt.NDArray[np.int64]) -> Table:
-        about, weights = self.about, self.about.weights
-        wide = replace(about, weights=replace(weights, event=weights.key)).table(choices)
-        narrow = replace(about, window=about.window / self.crowd).table(choices)
-        out = wide.copy()
-        out[:, 0], out[:, 2] = narrow[:, 0], narrow[:, 2]
-        first = self._rarest(choices)
-        keys = np.minimum(self.allowed, first * self.near) * weights.key + first * weights.picked
-        event = weights.grouped + weights.picked
-        beside = np.minimum(self.beside_most_ns, narrow[:, 1] * self.beside_ns)
-        out[:, 5] = wide[:, 5] + narrow[:, 2] * event + keys + beside + self.passes_ns
-        nothing = ~choices.any(axis=1)
-        if nothing.any():
-            grouped = replace(about, weights=replace(weights, event=weights.grouped))
-            out[nothing] = grouped.table(choices[nothing])
-        return out
-
-    def _rarest(self, choices: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        costs = self.about.costs
-        held = np.einsum("s,sbk->bk", costs.events, costs.rates)
-        chosen = held[np.arange(held.shape[0]), choices]
-        found: npt.NDArray[np.float64] = np.where(choices > 0, chosen, np.inf).min(axis=1)
-        return np.where(np.isfinite(found), found, 0.0)
-
-
-def coarser(model: Model) -> Model:
-    """The same model on a grid of ``SEARCH_GRID`` steps, to compare many choices."""
-    if isinstance(model, PartitionedModel):
-        return replace(model, about=replace(model.about, grid=SEARCH_GRID))
-    return replace(model, grid=SEARCH_GRID) if isinstance(model, CostModel) else model
+def choose_terms(model: CostModel, strategy: str) -> TermChoice:
+    """The terms to look up: ``all`` that are offered, or with ``auto`` those that pay."""
+    offers = model.offers.items
+    if strategy == "all":
+        return TermChoice(offers, offers, estimate=model.estimate(offers))
+    if not offers and model.coarse.allowed.total > LITTLE * model.context.total:
+        reason = "no index can be used and the coarse pattern map excludes too little"
+        return TermChoice(offers, None, reason)
+    best = nothing = TermChoice(offers, (), estimate=model.estimate(()))
+    if nothing.expected_ns < model.costs.plan:
+        return nothing
+    rarest_first = sorted(offers, key=lambda offer: offer.share)
+    tried = 0
+    for count in range(1, len(rarest_first) + 1):
+        picked = tuple(rarest_first[:count])
+        if sum(map(model.lookup_ns, picked)) > best.expected_ns or tried == MORE_TERMS:
+            break
+        more = TermChoice(offers, picked, estimate=model.estimate(picked))
+        tried += 1
+        if more.expected_ns < best.expected_ns:
+            best, tried = more, 0
+    full = model.full_ns
+    if best.expected_ns <= CLEARLY * full:
+        return best
+    for count in range(len(rarest_first), 0, -1):
+        estimate = model.estimate(rarest_first[:count])
+        if estimate.lookup_ns <= PROBE * full:
+            return TermChoice(offers, tuple(rarest_first[:count]), estimate=estimate)
+    costs = f"{best.expected_ns / 1e6:.1f} ms, a full replay {full / 1e6:.1f} ms"
+    return TermChoice(offers, None, f"intervals would cost {costs}")

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
@@ -31,12 +32,14 @@ from ..conditions.constants import Folder
 from ..conditions.predicates import PredicateCompiler
 from ..pattern.compiled import CompiledMatch
 from .applicability import Demands, demands, not_applicable
-from .context import PlanContext
-from .cost import READ_GAP, Weights
-from .offers import Offer
-from .planning import plan_intervals, retrying
+from .coarse import coarse_map
+from .context import Costs, PlanContext
+from .cost import CostModel
+from .offers import list_offers
+from .planning import consider, considered, located_plan, retrying
 from .reading import read_spans
-from .replay_plan import ReplayPlan
+from .replay_plan import ReplayPlan, TermChoice
+from .spans import READ_GAP
 from .symbols import Block, Outline, Symbol, outline
 from .terms import index_terms
 
@@ -119,27 +122,32 @@ def plan_filter(
         return None
     symbol = Symbol("filter", prune, terms)
     pattern = Outline((Block((symbol,)),), False, False, 1, None, True, False)
-    nothing = Demands((), False, False, 0, 0)
     context = PlanContext.of(
-        snapshot, pattern, nothing, indexes, Weights(event=SCAN_EVENT_NS), check
+        snapshot, pattern, Demands((), False, False, 0, 0), indexes, None, check
     )
-    most = SHARE_MAX * max(1, context.total)
-
-    def rarest(offers: Sequence[Offer]) -> Sequence[int]:
-        rare = [i for i, offer in enumerate(offers) if offer.entries <= most]
-        return sorted(rare, key=lambda i: offers[i].entries)[:2]
-
+    if not context.total:
+        return None
+    timeline = context.timeline
+    first = int(timeline.lower(np.array([low], np.int64))[0])
+    end = int(timeline.upper(np.array([high], np.int64))[0])
+    # the alternative to a filter is a pruned scan, which reads zones itself
+    coarse = coarse_map(timeline, pattern, first, end, zones=False, histogram=context.histogram)
+    offers = list_offers(context, coarse)
+    rare = [one for one in offers.items if one.entries <= SHARE_MAX * context.total]
+    picked = tuple(sorted(rare, key=lambda offer: offer.entries)[:2])
+    model = CostModel(context, coarse, offers, coarse.allowed.total)
+    plan = considered(context, "filter", model, TermChoice(offers.items, picked))
+    if not picked:
+        return None
     try:
-        plan = plan_intervals(context, "filter", picker=rarest, bounds=(low, high))
+        found = located_plan([plan])
     except RunsChanged:
         return None
-    spans = plan.spans
-    if spans is None or not plan.picked:
+    scanned = coarse.allowed.total * SCAN_EVENT_NS
+    spans = found.spans
+    if spans is None or len(spans) * SPAN_NS + spans.total * SCAN_EVENT_NS > 0.8 * scanned:
         return None
-    scanned = plan.allowed * SCAN_EVENT_NS
-    if len(spans) * SPAN_NS + spans.total * SCAN_EVENT_NS > 0.8 * scanned:
-        return None
-    return FilterPlan(snapshot, plan)
+    return FilterPlan(snapshot, found)
 
 
 SPANS_MAX = 64
@@ -183,7 +191,6 @@ def plan_subquery(
     indexes: StreamIndexes | None,
     strategy: str,
     folder: Folder,
-    weights: Weights | None = None,
     check: Callable[[], None] | None = None,
 ) -> ReplayPlan:
     """Plan a clause over a subquery of ``local_stream``; with a reason, all of it must run."""
@@ -194,13 +201,11 @@ def plan_subquery(
     pattern = outline(compiled, schema, folder, _filter(query, schema, folder), skipping=True)
     if not pattern.blocks:
         return ReplayPlan(strategy, "no symbol is needed by every match", outline=pattern)
-    told = weights or Weights()
-    told = replace(told, event=max(told.event, ROW_NS))
 
     def plan() -> ReplayPlan:
         wants = Demands((), True, False, 0, 0)
-        context = PlanContext.of(snapshot, pattern, wants, indexes, told, check)
-        return plan_intervals(context, strategy)
+        context = PlanContext.of(snapshot, pattern, wants, indexes, Costs(event=ROW_NS), check)
+        return located_plan([consider(context, strategy)])
 
     found = retrying(plan)
     if found is None:

@@ -1,20 +1,6 @@
-"""Replay intervals from candidates, and the surroundings of late events.
+"""From spans that contain every match to what is replayed.
 
-``Interval(c, w)`` of thesis section 3.4.2, in positions where the pattern fixes them and in time
-elsewhere.  ``A`` is the latest position at which a candidate's match can begin, ``Z`` the earliest
-at which it can end (``candidates``; symbols before and after the chosen ones count)::
-
-    gap before   gap after   interval                                              thesis
-    no           no          [A, farthest Z], exact positions                      S2
-    no           yes         [A, last position with t <= t(A) + w]                 S1
-    yes          no          [first position with t >= t(Z) - w, farthest Z]       S3
-    yes          yes         [first ... t(Z) - w, last ... t(A) + w]               base case
-
-A bound in events (no Kleene symbol, contiguous) gives a second set; both contain every match, so
-their intersection does.
-
-Spans become what is replayed: near spans are merged, and late events, which have no position, are
-added.
+Near spans are merged, and the surroundings of late events, which have no position, are added.
 """
 
 from __future__ import annotations
@@ -24,7 +10,6 @@ import numpy.typing as npt
 
 from ...core.sorting import order_of
 from ...core.times import moved
-from .candidates import Candidates
 from .context import PlanContext
 from .partitions import PartitionSpans
 from .replay_plan import ReplayIntervals
@@ -32,38 +17,6 @@ from .spans import Spans
 from .timeline import Timeline
 
 Ints = npt.NDArray[np.int64]
-
-
-def candidate_spans(
-    found: Candidates,
-    timeline: Timeline,
-    leading: bool,
-    trailing: bool,
-    within: int | None,
-    longest: int | None,
-) -> Spans:
-    """Merged intervals of candidates; ``within`` in ticks, ``longest`` in events."""
-    if not len(found.first):
-        return Spans.empty()
-    if not leading and not trailing:
-        return Spans.of(found.first, found.farthest + 1)
-    result: Spans | None = None
-    if longest is not None:
-        low = np.maximum(found.nearest - longest + 1, 0) if leading else found.first
-        high = found.first + longest if trailing else found.farthest + 1
-        result = Spans.of(low, np.minimum(high, timeline.total))
-    if within is not None:
-        from_tick = moved(found.nearest_ticks, -within) if leading else found.first_ticks
-        to_tick = moved(found.first_ticks, within) if trailing else found.farthest_ticks
-        breaks = np.flatnonzero(from_tick[1:] > to_tick[:-1])
-        begins = np.concatenate(([0], breaks + 1))
-        finishes = np.concatenate((breaks, [len(from_tick) - 1]))
-        low = timeline.lower(from_tick[begins]) if leading else found.first[begins]
-        high = timeline.upper(to_tick[finishes]) if trailing else found.farthest[finishes] + 1
-        in_time = Spans.of(low, high)
-        result = in_time if result is None else result.intersect(in_time)
-    assert result is not None  # the caller has seen that the pattern is bounded
-    return result
 
 
 def dirty_spans(

@@ -1,9 +1,9 @@
-"""Look up chosen terms: the parts common to ``stream_intervals`` and ``partition_intervals``."""
+"""Look up chosen terms in index runs or, where there are none, in the events."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from .coarse import CoarseMap
 from .context import PlanContext
 from .offers import Offer
 from .spans import Spans
-from .symbols import Outline
 
 Ints = npt.NDArray[np.int64]
 
@@ -98,31 +97,13 @@ class Lookups:
             context.indexes, context.schema, self.coarse, context.metrics, inside, self.kept,
         )  # fmt: skip
 
-    def last_symbol(self, block: int, spans: Spans) -> Ints | None:
-        """Positions of a block's last symbol by itself; None if it is not looked up."""
-        last = len(self.context.pattern.blocks[block].symbols) - 1
-        terms = tuple(
-            replace(chosen, offset=0)
-            for chosen in self._block(block).terms
-            if chosen.offset == last
-        )
-        if not terms:
-            return None
-        context = self.context
-        return occurrences(
-            ChosenBlock(terms, 1, 0), self.chunks, self.bounds.touches(spans), context.timeline,
-            context.indexes, context.schema, self.coarse, context.metrics, kept=self.kept,
-        )  # fmt: skip
-
-    def arranged(self, used: Sequence[int], pattern: Outline | None = None) -> Arrangement:
-        pattern = pattern or self.context.pattern
+    def arranged(self, used: Sequence[int]) -> Arrangement:
+        pattern = self.context.pattern
         lengths = [len(block.symbols) for block in pattern.blocks]
-        own = pattern is self.context.pattern
         blocks = []
         for i, number in enumerate(used):
             between = sum(lengths[used[i - 1] + 1 : number]) if i else 0
-            terms = self._block(number).terms if own else ()
-            blocks.append(ChosenBlock(terms, lengths[number], between))
+            blocks.append(ChosenBlock(self._block(number).terms, lengths[number], between))
         return Arrangement(
             blocks,
             sum(lengths[: used[0]]),

@@ -22,9 +22,7 @@ looked up once per dictionary.
     |...xxx.....xx...||....xxxxx.......||xx..............|     sorted, disjoint spans
 
 ``^``, ``$``, NEXT and PREV need the rows of partitions right before and after intervals.  Keys are
-read near the intervals first, and farther away only for partitions with missing rows.  The rows are
-those of two passes over all keys, which are made instead once reading near intervals has cost as
-much; the total cost is at most twice that.
+read near the intervals first, and farther away only for partitions with missing rows.
 """
 
 from __future__ import annotations
@@ -45,8 +43,7 @@ from ...core.sorting import distinct, firsts, numbered, order_of
 from ...core.times import moved
 from ...schema import StreamSchema
 from ..conditions.constants import comparable
-from .cost import READ_GAP, Weights
-from .spans import Spans
+from .spans import READ_GAP, Spans
 from .timeline import Timeline, near, read_arrays
 
 Ints = npt.NDArray[np.int64]
@@ -429,64 +426,6 @@ class RowFlags:
         return flags
 
 
-@kernel
-def _count_rows(codes, base, counts, wanted, wanted_codes, at, out):  # type: ignore[no-untyped-def]
-    """Advance through rows; answer queries (position, code), sorted by position, from ``at`` on."""
-    size = wanted.shape[0]
-    for i in range(codes.shape[0]):
-        while at < size and wanted[at] <= base + i:
-            out[at] = counts[wanted_codes[at]]
-            at += 1
-        if codes[i] >= 0:
-            counts[codes[i]] += 1
-    return at
-
-
-@kernel
-def _place_rows(codes, base, counts, wanted, cursor, stops, out):  # type: ignore[no-untyped-def]
-    """Advance through rows; answer queries for the row of a rank, sorted by (code, rank)."""
-    for i in range(codes.shape[0]):
-        code = codes[i]
-        if code < 0:
-            continue
-        j = cursor[code]
-        while j < stops[code] and wanted[j] <= counts[code]:
-            out[j] = base + i
-            j += 1
-        cursor[code] = j
-        counts[code] += 1
-
-
-def ranks(keys: PartitionKeys, total: int, codes: Ints, places: Ints) -> Ints:
-    """How many events of its partition lie before each position."""
-    order = order_of(places)
-    wanted, wanted_codes = places[order], codes[order]
-    counts, found = np.zeros(max(1, keys.count), np.int64), np.zeros(len(order), np.int64)
-    at = 0
-    for base, some in keys.pieces(0, total):
-        at = _count_rows(some, base, counts, wanted, wanted_codes, at, found)
-    found[at:] = counts[wanted_codes[at:]]
-    out = np.empty(len(order), np.int64)
-    out[order] = found
-    return out
-
-
-def positions(keys: PartitionKeys, total: int, codes: Ints, rank: Ints) -> Ints:
-    """Position of the event with ``rank`` events of its partition before it, or -1."""
-    order = order_of(rank, codes)
-    wanted, edges = rank[order], np.arange(keys.count + 1)
-    at = np.searchsorted(codes[order], edges).astype(np.int64)
-    cursor = at[:-1].copy()
-    found = np.full(len(order), -1, np.int64)
-    counts = np.zeros(max(1, keys.count), np.int64)
-    for base, some in keys.pieces(0, total):
-        _place_rows(some, base, counts, wanted, cursor, at[1:], found)
-    found[wanted < 0] = -1
-    out = np.empty(len(order), np.int64)
-    out[order] = found
-    return out
-
-
 Codes = npt.NDArray[np.int32]
 FIRST_REACH = 1 << 10
 """Events on each side of an interval in which rows are searched first."""
@@ -501,24 +440,20 @@ def rows_beside(
     intervals: tuple[Ints, Ints, Ints],
     before: int,
     after: int,
-    weights: Weights | None = None,
-) -> list[Ints]:
+) -> list[Ints] | None:
     """Positions of the ``before`` last rows before intervals (code, first, one past the last),
-    nearest first, then of the rows after; -1 if there is none.
+    nearest first, then of the rows after; -1 if there is none.  None if they may be far away.
     """
     code, low, high = intervals
-    weights = weights or Weights()
     sides = _Side(code, low, before, total, False), _Side(code, high, after, total, True)
-    reach, spent = FIRST_REACH, 0.0
+    reach = FIRST_REACH
     while any(len(side.open) for side in sides):
         spans = Spans.empty()
         for side in sides:
             spans = spans.union(side.stretches(reach))
         spans = spans.joined(READ_GAP)
-        spent += spans.total * weights.key + len(spans) * weights.interval
-        if spent > total * weights.around or spans.total > REGION_MOST:
-            _look_at_all(keys, total, sides)
-            break
+        if spans.total > REGION_MOST:
+            return None
         codes = _codes(keys, spans)
         for side in sides:
             side.look(spans, codes, reach)
@@ -598,20 +533,3 @@ class _Side:
             found[self.open[there]] = at[there]
         farther = (high < self.total) if self.forward else (low > 0)
         self.open = self.open[(steps[-1] < 0) & farther]
-
-    def ranks(self, edges: Ints) -> list[Ints]:
-        return [edges + i if self.forward else edges - 1 - i for i in range(self.count)]
-
-
-def _look_at_all(keys: PartitionKeys, total: int, sides: tuple[_Side, _Side]) -> None:
-    codes = [side.code[side.open] for side in sides]
-    edges = np.concatenate([side.edge[side.open] for side in sides])
-    rank = ranks(keys, total, np.concatenate(codes), edges)
-    cut = len(codes[0])
-    wanted = [*sides[0].ranks(rank[:cut]), *sides[1].ranks(rank[cut:])]
-    of = [code for code, side in zip(codes, sides, strict=True) for _ in range(side.count)]
-    rows = positions(keys, total, np.concatenate(of), np.concatenate(wanted))
-    parts = iter(np.split(rows, np.cumsum([len(code) for code in of])[:-1]))
-    for side in sides:
-        for found in side.found:
-            found[side.open] = next(parts)

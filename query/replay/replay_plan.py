@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...indexes.lookup import IndexMetrics
-from .cost import Estimate
 from .partitions import PartitionSpans
 from .spans import Spans
 from .symbols import Outline, SharedColumn
@@ -18,24 +18,33 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """Expected work: ``intervals``, base ``events`` in them, and nanoseconds of the replay and of
+    the lookups.
+    """
+
+    intervals: float
+    events: float
+    replay_ns: float
+    lookup_ns: float
+
+
+@dataclass(frozen=True)
 class TermChoice:
-    """The ``offers`` and those ``picked``: empty for the coarse map alone, None for a full replay.
-    ``reason``: why the whole stream is replayed, or would be without the probe; ``probe``: the
-    picked terms are looked up only to see whether intervals pay; ``counts``: terms per block chosen
-    by the cost model; ``estimate_uniform``: the estimate as if values did not drift (thesis Figure
-    3.14); ``examined``: choices compared; ``agreeing``: bands and the fraction of pairs expected to
-    fit.
+    """The ``offers`` and those ``picked``: empty for the coarse map alone, None for a full replay,
+    which ``reason`` explains.
     """
 
     offers: tuple[Offer, ...] = ()
     picked: tuple[Offer, ...] | None = ()
     reason: str = ""
-    probe: bool = False
-    counts: tuple[int, ...] = ()
     estimate: Estimate | None = None
-    estimate_uniform: Callable[[], Estimate] | None = None
-    examined: int = 0
-    agreeing: tuple[str, ...] = ()
+
+    @property
+    def expected_ns(self) -> float:
+        """Expected cost of the intervals; infinite for a full replay."""
+        estimate = self.estimate
+        return math.inf if estimate is None else estimate.replay_ns + estimate.lookup_ns
 
 
 @dataclass(frozen=True)
@@ -58,8 +67,8 @@ class ReplayPlan:
     terms actually looked up (a lookup may make others unnecessary); ``unavailable``: why existing
     indexes or runs cannot be used; ``covered``: fraction of base events that the used indexes
     cover; ``allowed``: base events that the coarse map leaves; ``needed``: base events in intervals
-    before near ones are joined; ``fitted``: conditions between occurrences and what they left;
-    ``ways``: outlines of alternatives that were looked up one by one; ``phases`` in milliseconds.
+    before near ones are joined; ``ways``: outlines of alternatives that were looked up one by one;
+    ``phases`` in milliseconds.
     """
 
     strategy: str
@@ -75,7 +84,6 @@ class ReplayPlan:
     allowed: int = 0
     needed: int = 0
     shared: SharedColumn | None = None
-    fitted: tuple[str, ...] = ()
     ways: tuple[str, ...] = ()
     metrics: IndexMetrics = field(default_factory=IndexMetrics)
     phases: Mapping[str, float] = field(default_factory=dict)
@@ -123,14 +131,10 @@ class ReplayPlan:
         found.append(("indexes", chosen or ("none: the coarse pattern map alone",)))
         if self.shared is not None:
             found.append(("one_value_of", str(self.shared)))
-        if self.choice.agreeing:
-            found.append(("pairs_expected_to_fit", self.choice.agreeing))
-        if self.fitted:
-            found.append(("pairs_that_fit", self.fitted))
         rest = tuple(text for text in self.offered if text not in chosen)
         if rest:
             found.append(("indexes_not_used", rest))
-        if self.choice.estimate is not None and self.total:
+        if self.picked and self.choice.estimate is not None and self.total:
             share = self.choice.estimate.events / self.total
             found.append(("estimated_replay", f"{share:.4%} of the stream"))
         parts = self.partitions
@@ -159,7 +163,6 @@ class ReplayPlan:
             ("events_in_spans_read", self.spans.total),
             ("partition_keys_read", 0 if parts is None else parts.keys.events_read),
             ("covered_by_indexes", self.covered),
-            ("choices_examined", self.choice.examined),
             ("index_entries_read", self.metrics.entries_read),
             ("index_blocks_read", self.metrics.blocks_read),
             ("index_bytes_read", self.metrics.bytes_read),

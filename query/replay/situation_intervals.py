@@ -48,13 +48,9 @@ from ..situations.compiled import CompiledSituations
 from ..situations.deriving import SPAN, Stretches
 from ..situations.stream import Before, Certifier, SituationStream
 from .applicability import Demands
-from .coarse import CoarseMap, coarse_map
 from .context import PlanContext
-from .cost import Weights
-from .offers import Offers, list_offers
 from .partitions import PartitionKeys
-from .planning import plan_intervals, retrying
-from .pricing import ROWS, MatcherCosts
+from .planning import Considered, consider, located_plan, retrying
 from .replay_plan import ReplayPlan
 from .run_plan import ReplayRun, read_numbered
 from .spans import Spans
@@ -139,10 +135,6 @@ def contrary(bound: Bound, name: str, schema: StreamSchema, folder: Folder) -> P
 Ints = npt.NDArray[np.int64]
 BY_TIME_MOST = 0.7
 """Share of the stream beyond which time ranges are replaced by a full replay."""
-KEY = 0.5
-"""Cost of finding and filtering one event's partition, by that of replaying it."""
-OVERHEAD = 6.0
-"""Cost of lookups and of the rows before intervals, by that of planning."""
 NEAR = 10_000.0
 """Events whose keys are read to find that of one start: most of those between two."""
 WALKED = 1 << 16
@@ -155,7 +147,6 @@ def plan_situations_replay(
     indexes: StreamIndexes | None,
     strategy: str,
     folder: Folder,
-    weights: Weights,
     check: Callable[[], None],
 ) -> ReplayPlan:
     if strategy == "replay":
@@ -166,46 +157,26 @@ def plan_situations_replay(
     if reason:
         return ReplayPlan(strategy, reason)
     wants = Demands(compiled.partition_by, True, False, 0, 0)
-    costs = ROWS
-    if strategy == "auto":
-        weights = replace(weights, key=KEY * weights.grouped)
-        costs = MatcherCosts(OVERHEAD * weights.query, NEAR)
     phases = {"outline_ms": (time.perf_counter() - begun) * 1000}
 
     def plan() -> ReplayPlan:
-        first = PlanContext.of(snapshot, outlines[0], wants, indexes, weights, check)
-        contexts = (replace(first, pattern=one) for one in outlines)
-        chosen = min(map(_Looked.of, contexts), key=_rarest)
-        return plan_intervals(
-            chosen.context, strategy, phases=phases, evaluating=False, matcher=costs,
-            mapped=chosen.mapped,
-        )  # fmt: skip
+        context = PlanContext.of(snapshot, outlines[0], wants, indexes, None, check)
+        context = replace(context, near=NEAR)
+        ways = [
+            consider(replace(context, pattern=one), strategy, evaluating=False) for one in outlines
+        ]
+        return located_plan([min(ways, key=_rarest)])
 
     found = retrying(plan) or ReplayPlan(strategy, "the indexes kept changing")
-    return _by_time_pays(snapshot, compiled, found)
+    return _by_time_pays(snapshot, compiled, replace(found, phases=phases))
 
 
-@dataclass(frozen=True)
-class _Looked:
-    context: PlanContext
-    mapped: tuple[CoarseMap, Offers] | None
-
-    @classmethod
-    def of(cls, context: PlanContext) -> _Looked:
-        if not context.total or context.pattern.impossible:
-            return cls(context, None)
-        coarse = coarse_map(
-            context.timeline, context.pattern, 0, context.total, ties=True,
-            histogram=context.histogram,
-        )  # fmt: skip
-        return cls(context, (coarse, list_offers(context, coarse)))
-
-
-def _rarest(looked: _Looked) -> float:
-    if looked.mapped is None:
+def _rarest(way: Considered) -> float:
+    """Events that satisfy the rarest term of an outline, or may without one."""
+    if way.model is None:
         return 0.0
-    coarse, offers = looked.mapped
-    return min((o.entries for o in offers.items), default=float(coarse.allowed.total))
+    entries = (offer.entries for offer in way.plan.choice.offers)
+    return min(entries, default=float(way.plan.allowed))
 
 
 def _obstacle(

@@ -12,6 +12,9 @@ from ...core.sorting import order_of, places_in
 
 Ints = npt.NDArray[np.int64]
 
+READ_GAP = 2048
+"""Events between two spans that are decoded rather than skipped: a seek costs about as much."""
+
 
 @dataclass(frozen=True)
 class Spans:

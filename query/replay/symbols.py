@@ -7,8 +7,8 @@ become ranges over single attributes, or ``true``::
 
 A *term* is a disjunction of ranges over indexed attributes that every event of its symbol
 satisfies; a conjunction gives several terms.  Guarantee: sound, not complete: every match satisfies
-the outline event by event.  A pattern may have several outlines, each valid for every match, and a
-set of outlines of which every match obeys one; the planner takes the cheapest.
+the outline event by event.  A pattern with alternatives also has a set of outlines of which every
+match obeys one.
 
 A row pattern first becomes symbols (one event) and gaps (any number of events).  Thesis section
 3.4.1.  ``rewrite`` applies Table 3.2, with tighter rows where they cost nothing::
@@ -18,8 +18,8 @@ A row pattern first becomes symbols (one event) and gaps (any number of events).
     (X Y | Z) true gap                  PERMUTE(X, Y)   (X or Y) (X or Y)
     {- X -}   X                         ^ $ [^X]   nothing
 
-If a condition of Y refers to X, X must come first and PERMUTE(X, Y) becomes X Y.  If an index finds
-X, another outline is gap X gap.  *Apart*, alternatives are listed, at most ``APART_MAX``::
+If a condition of Y compares with X, X must come first and PERMUTE(X, Y) becomes X Y.  If indexes
+find X only, it becomes gap X gap.  *Apart*, alternatives are listed, at most ``APART_MAX``::
 
     PERMUTE(X, Y)  ->  X Y ; Y X        W (X Y | Z)  ->  W X Y ; W Z
 
@@ -40,9 +40,8 @@ in the pattern and does not repeat.
 from __future__ import annotations
 
 import datetime as dt
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -66,7 +65,6 @@ from ..sql.pattern_tree import (
     walk,
 )
 from .applicability import earliest
-from .bands import Band, Condition, bands_between, conditions_between, implied_ranges
 from .terms import Term, derived_keys, derived_prunes, index_terms, merged, with_unknown
 
 SYMBOLS_MAX = 128
@@ -93,10 +91,9 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Gap:
-    """Any number of events with some of the variables; at most ``most`` if no event is skipped."""
+    """Any number of events with some of the variables."""
 
     variables: frozenset[str]
-    most: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,20 +115,17 @@ class Parts:
 @dataclass(frozen=True)
 class Known:
     """Conditions by variable, and what indexes can look up.  ``derived``: terms on derived values;
-    ``between``: comparisons with other variables; ``once``: variables with a single place in the
-    pattern; ``option``: which outline of PERMUTE to take, if not ``apart``; ``options`` is an
-    output: the number of outlines of each PERMUTE.
+    ``between``: variables that a condition compares with; ``once``: variables with a single place
+    in the pattern; ``apart``: alternatives are listed.
     """
 
     conditions: dict[str, Prune | None]
     schema: StreamSchema
     indexed: frozenset[str]
     derived: dict[str, tuple[Term, ...]]
-    between: dict[str, tuple[Condition, ...]]
+    between: dict[str, frozenset[str]]
     once: frozenset[str]
-    option: int = 0
     apart: bool = False
-    options: list[int] = field(default_factory=list)
 
     def finds(self, prune: Prune | None) -> bool:
         """Whether indexes can look up the events that satisfy a condition."""
@@ -182,7 +176,7 @@ def _joined(found: Iterable[Parts]) -> Parts:
         for item in some.items:
             last = items[-1] if items else None
             if isinstance(item, Gap) and isinstance(last, Gap):
-                items[-1] = Gap(last.variables | item.variables, _sum(last.most, item.most))
+                items[-1] = Gap(last.variables | item.variables)
             else:
                 items.append(item)
         total = _sum(total, some.most)
@@ -206,8 +200,7 @@ def _either(ways: Sequence[Parts]) -> Parts:
         return Parts(tuple(_any_symbol(column) for column in columns), most)
     carried = frozenset(name for way in ways for name in way.carried)
     anything, least = Symbol("true", None, (), carried), min(lengths, default=0)
-    room = None if most is None else most - least
-    return Parts((*[anything] * least, Gap(carried, room)), most)
+    return Parts((*[anything] * least, Gap(carried)), most)
 
 
 def _any_symbol(symbols: Sequence[Symbol]) -> Symbol:
@@ -234,27 +227,18 @@ def _permuted(node: Permutation, known: Known) -> list[Parts]:
     if known.apart or len(orders) == 1:
         return _few([way for order in orders for way in _each([found[at] for at in order])])
     every = _joined(some[0] for some in found)
-    symbols = every.symbols
-    fixed = len(symbols) == len(every.items)
-    carried = every.carried
+    symbols, gap = every.symbols, Gap(every.carried)
     if not symbols:
-        return [Parts((Gap(carried, every.most),), every.most)]
-    anything = _any_symbol(symbols) if fixed else Symbol("true", None, (), carried)
+        return [Parts((gap,), every.most)]
+    fixed = len(symbols) == len(every.items)
+    anything = _any_symbol(symbols) if fixed else Symbol("true", None, (), every.carried)
+    lookups = [symbol for symbol in symbols if symbol.terms or known.finds(symbol.prune)]
     if any(isinstance(symbol.prune, Never) for symbol in symbols):
         anything = replace(anything, prune=Never())  # all of the parts are needed
-    else:
-        lookups = [s for s in symbols if s.terms or known.finds(s.prune)]
-        lookups.sort(key=lambda symbol: not _is_equality(symbol.prune))
-        together = known.finds(anything.prune) or not lookups
-        known.options.append(together + len(lookups))
-        option = known.option % known.options[-1]
-        if not together or option:
-            chosen = replace(lookups[option - together], variables=carried)
-            gap = Gap(carried, _sum(every.most, -1))
-            return [Parts((gap, chosen, gap), every.most)]
-    rest = _sum(every.most, -len(symbols))
-    gaps = [] if fixed else [Gap(carried, rest)]
-    return [Parts((*[anything] * len(symbols), *gaps), every.most)]
+    elif lookups and not known.finds(anything.prune):
+        chosen = min(lookups, key=lambda symbol: not _is_equality(symbol.prune))
+        return [Parts((gap, replace(chosen, variables=every.carried), gap), every.most)]
+    return [Parts((*[anything] * len(symbols), *([] if fixed else [gap])), every.most)]
 
 
 def _orders(node: Permutation, known: Known) -> list[tuple[int, ...]]:
@@ -265,10 +249,10 @@ def _orders(node: Permutation, known: Known) -> list[tuple[int, ...]]:
         if isinstance(inner, Variable) and inner.name in known.once:
             part_of[inner.name] = at
     before = {
-        (part_of[one.variable], at)
+        (part_of[other], at)
         for name, at in part_of.items()
-        for one in known.between.get(name, ())
-        if one.variable in part_of
+        for other in known.between.get(name, ())
+        if other in part_of and part_of[other] != at
     }
     found: list[tuple[int, ...]] = []
     begun: list[tuple[int, ...]] = [()]
@@ -298,7 +282,7 @@ def _repeated(node: Quantified, known: Known) -> list[Parts]:
     if node.high != copies:
         more = None if node.high is None or most is None else (node.high - copies) * most
         carried = frozenset(name for way in ways for name in way.carried)
-        found.append([Parts((Gap(carried, more),), more)])
+        found.append([Parts((Gap(carried),), more)])
     longest = None if node.high is None or most is None else node.high * most
     return [replace(way, most=longest) for way in _each(found)]
 
@@ -389,9 +373,9 @@ def _comparisons(
 def _bounded_side(bound: Bound, node: Any) -> Navigation | None:
     index = leaf_index(node)
     leaf = None if index is None else bound.leaves[index]
-    if not isinstance(leaf, Navigation) or leaf.row.column in (None, CLASSIFIER) or leaf.shift:
+    if not isinstance(leaf, Navigation) or leaf.row.column in (None, CLASSIFIER):
         return None
-    return leaf
+    return None if leaf.shift or leaf.final else leaf
 
 
 def _is_own(leaf: Navigation, variable: str) -> bool:
@@ -423,11 +407,11 @@ def shared_columns(compiled: CompiledMatch, schema: StreamSchema) -> tuple[Share
     }
     found: dict[str, list[set[str]]] = {}
     for name, bound in compiled.definitions.items():
-        for left, right in _equalities(bound, name):
-            if right not in alone or left not in schema or left == schema.time:
+        for own, how, other, column in _comparisons(bound, name, schema):
+            if how is not exp.EQ or own != column or other not in alone or own == schema.time:
                 continue
-            if schema.attribute(left).storage is not Storage.FLOAT:
-                found.setdefault(left, []).append({name, right})
+            if schema.attribute(own).storage is not Storage.FLOAT:
+                found.setdefault(own, []).append({name, other})
     return tuple(
         SharedColumn(column, frozenset(joined))
         for column, pairs in found.items()
@@ -446,37 +430,6 @@ def _behind(compiled: CompiledMatch, position: int) -> set[int]:
     return seen
 
 
-def _equalities(bound: Bound, variable: str) -> list[tuple[str, str]]:
-    found = []
-    parts = [bound.scalar]
-    while parts:
-        node: Any = parts.pop()
-        if isinstance(node, exp.Paren):
-            parts.append(node.this)
-        elif isinstance(node, exp.And):
-            parts += [node.this, node.expression]
-        elif isinstance(node, exp.EQ):
-            sides = [_side(bound, side, variable) for side in (node.this, node.expression)]
-            for own, other in (sides, sides[::-1]):
-                if own is None or other is None or own[0] != other[0]:
-                    continue
-                if own[1] == variable != other[1]:
-                    found.append((own[0], other[1]))
-    return found
-
-
-def _side(bound: Bound, node: Any, variable: str) -> tuple[str, str] | None:
-    index = leaf_index(node)
-    leaf = None if index is None else bound.leaves[index]
-    if not isinstance(leaf, Navigation) or leaf.row.column is None or leaf.offset or leaf.shift:
-        return None
-    if (leaf.variables is None or leaf.variables == {variable}) and not leaf.first:
-        return leaf.row.column, variable
-    if leaf.variables is not None and len(leaf.variables) == 1 and variable not in leaf.variables:
-        return leaf.row.column, next(iter(leaf.variables))
-    return None
-
-
 def _components(pairs: list[set[str]]) -> list[set[str]]:
     joined: list[set[str]] = []
     for pair in pairs:
@@ -484,12 +437,6 @@ def _components(pairs: list[set[str]]) -> list[set[str]]:
         joined = [some for some in joined if not some & pair]
         joined.append(pair.union(*touched))
     return joined
-
-
-OPTIONS_MAX = 4
-"""Outlines of one pattern that are compared."""
-HANDED_ON = 3
-"""Rounds in which bands propagate ranges from symbol to symbol."""
 
 
 @dataclass(frozen=True)
@@ -500,29 +447,12 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Room:
-    """What lies between a block and the next one, or the end of the match.  ``most``: maximum
-    number of events (None: any).  ``repeats``: the variable of the symbol before, if all of these
-    events carry it.
-    """
-
-    most: int | None = None
-    repeats: str = ""
-
-    @property
-    def bounded(self) -> bool:
-        return self.most is not None or bool(self.repeats)
-
-
-@dataclass(frozen=True)
 class Outline:
     """What every match contains.  ``blocks`` in pattern order with gaps between them, and a gap
     before (``leading``) or after (``trailing``); ``longest``: most events of a contiguous match;
     ``within``: window in ticks; ``contiguous``: symbols of a block are neighbours in the stream;
-    ``impossible``: no event satisfies some symbol; ``within_partition``: the outline in one
-    partition's sequence, None where matches may skip events there too; ``shared``: equal
-    attributes, without PARTITION BY; ``options``: number of outlines of the pattern; ``rooms``:
-    behind each block, in a contiguous match.
+    ``impossible``: no event satisfies some symbol; ``longest_partition``: most events of a match
+    that are neighbours in their partition; ``shared``: equal attributes, without PARTITION BY.
     """
 
     blocks: tuple[Block, ...]
@@ -532,24 +462,8 @@ class Outline:
     within: int | None
     contiguous: bool
     impossible: bool
-    within_partition: Outline | None = None
+    longest_partition: int | None = None
     shared: tuple[SharedColumn, ...] = ()
-    bands: tuple[Band, ...] = ()
-    options: int = 1
-    rooms: tuple[Room, ...] = ()
-
-    def room(self, block: int) -> Room:
-        return self.rooms[block] if self.rooms else Room()
-
-    def distance(self, earlier: int, later: int) -> int | None:
-        """Most events between two blocks, intermediate blocks included; None if unbounded."""
-        total = 0
-        for block in range(earlier, later):
-            room = self.room(block).most
-            if room is None:
-                return None
-            total += room + (len(self.blocks[block].symbols) if block > earlier else 0)
-        return total
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
@@ -558,12 +472,8 @@ class Outline:
     @property
     def bounded(self) -> bool:
         """Whether a match is bounded in time, or in events of the stream or of its partition."""
-        inner = self.within_partition
-        return (
-            self.within is not None
-            or self.longest is not None
-            or (inner is not None and inner.longest is not None)
-        )
+        bounds = (self.within, self.longest, self.longest_partition)
+        return any(bound is not None for bound in bounds)
 
     def __str__(self) -> str:
         parts = ["gap"] if self.leading else []
@@ -589,12 +499,12 @@ def known_outlines(
 def outlines(
     compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None, indexed: frozenset[str]
 ) -> tuple[tuple[Outline, ...], ...]:
-    """Sets of outlines; every match obeys one outline of each set."""
+    """Sets of outlines; every match obeys one outline of each set.  The second, if there is one,
+    has an outline for each alternative of the pattern.
+    """
     maker = _Maker(compiled, schema, folder or _now(), indexed)
-    found = [maker.outline()]
-    found += [maker.outline(option) for option in range(1, min(OPTIONS_MAX, found[0].options))]
     apart = maker.apart()
-    return (*((one,) for one in found), *([apart] if len(apart) > 1 else []))
+    return ((maker.outline(),), *([apart] if len(apart) > 1 else []))
 
 
 def outline(
@@ -622,20 +532,19 @@ class _Maker:
             name: condition_prune(bound, name, schema, folder)
             for name, bound in compiled.definitions.items()
         }
-        between = {
-            name: conditions_between(bound, name, schema, folder)
-            for name, bound in compiled.definitions.items()
-        }
         self.known = Known(
             with_implied(conditions, compiled.definitions, schema), schema, indexed,
-            {} if skipping else _derived(compiled, schema, folder, indexed), between,
+            {} if skipping else _derived(compiled, schema, folder, indexed),
+            {
+                name: frozenset(other for _, _, other, _ in _comparisons(bound, name, schema))
+                for name, bound in compiled.definitions.items()
+            },
             _once(compiled.clause.pattern),
         )  # fmt: skip
 
-    def outline(self, option: int = 0) -> Outline:
-        known = replace(self.known, option=option, options=[])
-        (parts,) = rewrite(self.compiled.clause.pattern, known)
-        return replace(self._of(parts), options=max(known.options, default=1))
+    def outline(self) -> Outline:
+        (parts,) = rewrite(self.compiled.clause.pattern, self.known)
+        return self._of(parts)
 
     def apart(self) -> tuple[Outline, ...]:
         try:
@@ -646,9 +555,7 @@ class _Maker:
 
     def _of(self, parts: Parts) -> Outline:
         compiled, schema, also = self.compiled, self.schema, self.also
-        told = [(item.variables, isinstance(item, Gap)) for item in parts.items]
-        bands = bands_between(told, self.known.between)
-        items = _narrowed(parts.items, bands, schema)
+        items: Sequence[Symbol | Gap] = parts.items
         if also is not None:
             items = [
                 item if isinstance(item, Gap) else replace(item, prune=_and(item.prune, also))
@@ -657,42 +564,32 @@ class _Maker:
         selected = compiled.clause.selection in (None, "contiguous")
         neighbours = selected and len(compiled.order_by) <= 1
         contiguous = neighbours and not self.skipping and not compiled.partition_by
-        longest = None if self.skipping else parts.most
-        found = self._cut(items, longest, contiguous)
-        found = replace(found, bands=bands)
+        most = None if self.skipping else parts.most
+        found = self._cut(items, most if contiguous else None, contiguous)
         if self.skipping:
             return found
         if not compiled.partition_by:
             return replace(found, shared=shared_columns(compiled, schema))
-        return replace(
-            found, within_partition=self._cut(items, longest, True) if neighbours else None
-        )
+        return replace(found, longest_partition=most if neighbours else None)
 
     def _cut(self, items: Sequence[Symbol | Gap], longest: int | None, contiguous: bool) -> Outline:
         blocks: list[list[Symbol]] = []
-        rooms: list[Room] = []
         leading, fresh = False, True
         for item in items:
             if isinstance(item, Gap):
                 leading = leading or not blocks
                 fresh = True
-                if blocks:
-                    alone = item.variables == blocks[-1][-1].variables
-                    name = next(iter(item.variables)) if len(item.variables) == 1 else ""
-                    rooms[-1] = Room(item.most, name if alone else "")
                 continue
             if fresh or not contiguous:
                 blocks.append([])
-                rooms.append(Room(0))
                 fresh = False
             terms = (*item.terms, *index_terms(item.prune, self.schema, self.indexed))
             blocks[-1].append(replace(item, terms=terms))
         trailing = bool(items) and isinstance(items[-1], Gap)
         return Outline(
-            tuple(Block(tuple(block)) for block in blocks), leading, trailing,
-            longest if contiguous else None, self.compiled.within, contiguous,
+            tuple(Block(tuple(block)) for block in blocks), leading, trailing, longest,
+            self.compiled.within, contiguous,
             any(isinstance(s.prune, Never) for block in blocks for s in block),
-            rooms=tuple(rooms) if contiguous else (),
         )  # fmt: skip
 
 
@@ -700,43 +597,6 @@ def _once(pattern: Pattern) -> frozenset[str]:
     """Variables that occur once in a pattern."""
     names = [node.name for node in walk(pattern) if isinstance(node, Variable)]
     return frozenset(name for name in names if names.count(name) == 1)
-
-
-def _narrowed(
-    items: Sequence[Symbol | Gap], bands: tuple[Band, ...], schema: StreamSchema
-) -> list[Symbol | Gap]:
-    found = list(items)
-    places = [i for i, part in enumerate(items) if isinstance(part, Symbol)]
-    for _ in range(min(HANDED_ON, len(bands))):
-        before = list(found)
-        for band in bands:
-            ends = places[band.earlier], places[band.later]
-            columns = band.condition.source, band.condition.column
-            ranges = [_range_of(found[at], name) for at, name in zip(ends, columns, strict=True)]
-            for at, implied in zip(ends, implied_ranges(band, *ranges), strict=True):
-                part = found[at]
-                if implied is not None and isinstance(part, Symbol):
-                    found[at] = replace(part, prune=_within(part.prune, implied, schema))
-        if found == before:
-            break
-    return found
-
-
-def _range_of(part: Symbol | Gap, column: str) -> Range | None:
-    items = merged(part.prune) if isinstance(part, Symbol) else []
-    return next((i for i in items if isinstance(i, Range) and i.column == column), None)
-
-
-def _within(prune: Prune | None, also: Range, schema: StreamSchema) -> Prune | None:
-    if schema.attribute(also.column).storage is not Storage.FLOAT:
-        low = None if also.low is None else math.ceil(float(also.low))
-        high = None if also.high is None else math.floor(float(also.high))
-        also = Range(also.column, low, high)
-    items = merged(prune)
-    both = merged(AllOf((*items, also)))
-    if both == items or isinstance(prune, Never):
-        return prune
-    return both[0] if len(both) == 1 else AllOf(tuple(both))
 
 
 def _and(prune: Prune | None, also: Prune) -> Prune:

@@ -30,9 +30,8 @@ from ..recent.narrowing import narrow
 from ..recent.pairs import Events, Pairing
 from ..recent.regions import Regions, factor_of, regions_for_archive, regions_for_live
 from ..relational.evaluation import evaluate
-from ..replay.cost import READ_GAP, Weights
 from ..replay.planning import plan_match
-from ..replay.spans import Spans
+from ..replay.spans import READ_GAP, Spans
 from ..replay.timeline import Timeline
 from .clause_operator import LIMITS
 from .context import Relation, RunContext
@@ -53,10 +52,9 @@ class _Narrowing:
 
 
 class SideRun:
-    def __init__(self, side: RecentSide, run: RunContext, weights: Weights) -> None:
+    def __init__(self, side: RecentSide, run: RunContext) -> None:
         self.side = side
         self._run = run
-        self._weights = weights
         self._metrics = ScanMetrics()
         self._relation: Relation | None = None
         if not isinstance(side.input, Scan | QueryPlan):
@@ -182,9 +180,7 @@ class SideRun:
         else:
             alone = side.alone
         if worthwhile(found.share * snapshot.count, alone):
-            narrowed = narrow(
-                snapshot, node.compiled, indexes, side.strategy, regions, self._weights, check
-            )
+            narrowed = narrow(snapshot, node.compiled, indexes, side.strategy, regions, check)
             found.why = narrowed.why
             if narrowed.replay is not None or narrowed.part is not None:
                 node = replace(node, replay=narrowed.replay, part=narrowed.part)
@@ -193,9 +189,7 @@ class SideRun:
         else:
             found.why = f"regions are {found.share:.1%} of the stream"
         if node.replay is None and node.part is None:
-            plan = plan_match(
-                snapshot, node.compiled, indexes, side.strategy, weights=self._weights, check=check
-            )
+            plan = plan_match(snapshot, node.compiled, indexes, side.strategy, check=check)
             self._relation = self._run.open(replace(node, replay=plan))
 
     def _about(self, stream: str, regions: Regions) -> float:
@@ -343,8 +337,8 @@ class RecentOperator:
     def __init__(self, node: RecentJoin, run: RunContext) -> None:
         self._node = node
         self._run = run
-        self._live = SideRun(node.live, run, node.weights)
-        self._archive = SideRun(node.archive, run, node.weights)
+        self._live = SideRun(node.live, run)
+        self._archive = SideRun(node.archive, run)
         self._figures = {"rows": 0, "live_rows": 0, "archive_rows": 0, "pairs": 0}
         self._seconds = 0.0
 

@@ -384,25 +384,6 @@ class CheckSpec(OfStore):
         return checked
 
 
-class CalibrateSpec(OfStore):
-    """Measure this machine for the cost model of patterns."""
-
-    kind: Literal["calibrate"]
-
-    def work(self, server: Server) -> Work:
-
-        def calibrated(job: Job) -> dict[str, Any]:
-            del job
-            from ...query.replay.calibration import calibrate_patterns
-            from ...query.replay.cost import save_weights
-
-            weights = calibrate_patterns()
-            save_weights(server.database.path, weights)
-            return {"patterns": dataclasses.asdict(weights)}
-
-        return calibrated
-
-
 class CompactSpec(OfStore):
     """Merge late events into the segments that they belong to."""
 
@@ -559,7 +540,6 @@ class JobSpec(
             | CheckSpec
             | CompactSpec
             | MoveSpec
-            | CalibrateSpec
             | IndexSpec
             | DeleteJobSpec
             | UpdateJobSpec

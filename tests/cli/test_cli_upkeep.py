@@ -70,7 +70,6 @@ def test_indexes_are_listed_with_what_they_cover(run: Run) -> None:
         ["index", "create", "s", "x"],
         ["index", "drop", "s", "x"],
         ["backup", "copy"],
-        ["calibrate"],
     ],
 )
 def test_a_store_that_is_not_there_is_not_made(run: Run, command: list[str]) -> None:

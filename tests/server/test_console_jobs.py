@@ -70,7 +70,7 @@ def test_jobs_write_and_read_files_and_name_what_they_did(
     begin = jobs.get_by_role("button", name="Begin")
     kinds.wait_for()
     assert kinds.get_by_role("option").all_inner_texts() == [
-        "backup", "check", "compact", "move", "calibrate", "export", "import",
+        "backup", "check", "compact", "move", "export", "import",
     ]  # fmt: skip
     kinds.select_option("export")
     jobs.get_by_label("Query to export").fill("SELECT t, v FROM steps WHERE v < 3")

@@ -357,7 +357,7 @@ def test_who_sees_and_does_what(
     def begin(who: str, **body: Any) -> Any:
         return api.post("/v1/jobs", json=body, **keys[who])
 
-    for kind in ("backup", "check", "compact", "calibrate"):
+    for kind in ("backup", "check", "compact"):
         assert begin("some", kind=kind).status_code == 403
     assert api.get("/v1/backups", **keys["some"]).status_code == 403
     assert api.get("/v1/backups", **keys["all"]).json() == {"configured": True, "backups": []}
@@ -418,13 +418,3 @@ def test_what_fails_says_why_and_jobs_are_bounded(tmp_path: Path) -> None:
     assert {job.state for job in jobs.list()} <= {"done", "waiting", "failed"}
     with pytest.raises(Exception, match="stopping"):
         jobs.start({"kind": "check"}, "", nothing)
-
-
-@pytest.mark.slow
-def test_calibrate_measures_for_the_next_query(
-    database: Any, serve_app: Callable[..., Any]
-) -> None:
-    api = serve_app(database)
-    job = api.post("/v1/jobs", json={"kind": "calibrate"}).json()
-    found = ended(api, job)
-    assert (found["state"], set(found["result"])) == ("done", {"patterns"})

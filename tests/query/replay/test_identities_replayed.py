@@ -12,7 +12,7 @@ import chronicle
 from chronicle.api.database import Database
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
-STRATEGIES = ("auto", "none", "index", "all", "greedy")
+STRATEGIES = ("auto", "all")
 CLAUSES = [
     "{by} ORDER BY t MEASURES MATCH_EVENT() AS e, MATCH_ID() AS id, LAST(x) AS x "
     "PATTERN (A B+) WITHIN 12 DEFINE A AS x > 97, B AS x < PREV(x)",

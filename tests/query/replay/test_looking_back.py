@@ -22,6 +22,7 @@ from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay import candidates
 from chronicle.query.replay.candidates import LookupRange
+from chronicle.query.replay.context import Costs
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import run_match
 from chronicle.query.sql.match_clause import clause_of_text
@@ -239,7 +240,7 @@ def test_first_events_of_partitions_are_no_hits(
     snapshot = stream.snapshot()
     asked = clause("PATTERN (A)", "A AS x - PREV(x) > 50", "PARTITION BY k", 5)
     expected, _ = answers(snapshot, asked, indexes, "replay")
-    plan = plan_match(snapshot, asked, indexes, lambda offers: range(len(offers)), gap=0)
+    plan = plan_match(snapshot, asked, indexes, costs=Costs(keyed=1e6, plan=1.0), gap=0)
     found = [row for some in run_match(snapshot, asked, plan) for row in some.to_pylist()]
     assert found == expected
     assert len(found) == 1

@@ -13,10 +13,8 @@ import pytest
 import chronicle
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
-from chronicle.query.replay.partitions import PartitionKeys, positions, ranks
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import ReplayRun, run_match
-from chronicle.query.replay.timeline import Timeline
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
@@ -109,23 +107,6 @@ def test_ten_thousand_partitions_and_a_rare_pattern(
         told = dict(plan.figures(run.given))
         assert told["events_replayed"] == run.given
         assert told["events_in_spans_read"] == plan.spans.total
-
-
-def test_places_in_a_partition_agree_with_counting(crowded: Any) -> None:
-    snapshot, _ = crowded
-    timeline = Timeline(snapshot)
-    table = pa.Table.from_batches(list(snapshot.scan(columns=["k", "g"])))
-    pairs = list(zip(table["k"].to_pylist(), table["g"].to_pylist(), strict=True))
-    rng = np.random.default_rng(1)
-    some = np.sort(rng.choice(timeline.total, 50, replace=False))
-    keys = PartitionKeys(timeline, ("k", "g"), SCHEMA)
-    codes = keys.learn(some)
-    assert np.array_equal(keys.codes_at(some), codes)
-    before = ranks(keys, timeline.total, codes, some)
-    for position, rank in zip(some.tolist(), before.tolist(), strict=True):
-        assert rank == pairs[:position].count(pairs[position])
-    assert np.array_equal(positions(keys, timeline.total, codes, before), some)
-    assert positions(keys, timeline.total, codes, before - before - 1).tolist() == [-1] * 50
 
 
 def test_zeros_and_nans_of_all_kinds_are_one_partition_each(tmp_path: Path) -> None:

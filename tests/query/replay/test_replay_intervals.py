@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from chronicle.indexes import stream_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import MatchLimits, compile_match
 from chronicle.query.replay import planning, reading
-from chronicle.query.replay.cost import Weights
+from chronicle.query.replay.context import Costs
+from chronicle.query.replay.cost import CostModel
 from chronicle.query.replay.planning import plan_match
+from chronicle.query.replay.replay_plan import TermChoice
 from chronicle.query.replay.run_plan import run_match
 from chronicle.query.replay.symbols import Outline, known_outlines
 from chronicle.query.sql.match_clause import clause_of_text
@@ -50,11 +53,17 @@ SCHEMA = StreamSchema(
 )
 LIMITS = MatchLimits(steps_max=200_000)
 EAGER = [
-    Weights(event=1e4, interval=1.0, entry=1e-3, run=1e-3, query=1.0),  # lookups are for nothing
-    Weights(event=10.0, interval=1.0, entry=50.0, run=1.0, query=1.0),  # first ones say enough
-    Weights(event=10.0, interval=2_000.0, entry=0.1, run=1.0, query=1.0),  # intervals do not pay
+    Costs(event=1e4, keyed=1e4, seek=1e-3, entry=1e-3, plan=1.0),  # lookups are for nothing
+    Costs(event=10.0, seek=1.0, entry=50.0, plan=1.0),  # first ones say enough
+    Costs(event=10.0, seek=2_000.0, entry=0.1, plan=1.0),  # intervals do not pay
 ]
-"""Weights under which ``auto`` chooses indexes on small streams, and thinks better of it."""
+"""Costs under which ``auto`` chooses indexes on small streams, and thinks better of it."""
+
+
+def taken(numbers: set[int], model: CostModel, _: str) -> TermChoice:
+    """Some of the offers, by number, whatever they cost."""
+    offers = model.offers.items
+    return TermChoice(offers, tuple(o for i, o in enumerate(offers) if i % 64 in numbers))
 
 
 # -- random streams -----------------------------------------------------------------------------
@@ -294,7 +303,7 @@ def compared_plans(seed: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> Co
             try:
                 compiled = compile_match(clause_of_text(text), SCHEMA)
                 # most clauses have neither WITHIN nor another bound: they say nothing about plans
-                assume(plan_match(snapshot, compiled, indexes, "none").intervals is not None)
+                assume(plan_match(snapshot, compiled, indexes, "all").intervals is not None)
                 told["usable"] += 1
                 full = plan_match(snapshot, compiled, indexes, "replay")
                 complete = answer(snapshot, compiled, full, 50_000)
@@ -305,15 +314,16 @@ def compared_plans(seed: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> Co
             expected = rows(complete)
             told["compared"] += 1
             told["with rows"] += expected.num_rows > 0
-            plans = [(s, None) for s in ("none", "all", "greedy", "optimal", "auto")]
+            plans: list[tuple[str, Costs | None, Any]] = [("all", None, None), ("auto", None, None)]
+            plans += [("auto", costs, None) for costs in EAGER]
             some = [rng.random() < 0.5 for _ in range(64)]
-            plans += [
-                (lambda offers: [i for i in range(len(offers)) if some[i % 64]], None),
-                (lambda offers: [i for i in range(len(offers)) if not some[i % 64]], None),
-            ]
-            plans += [("auto", weights) for weights in EAGER]
-            for strategy, weights in plans:
-                plan = plan_match(snapshot, compiled, indexes, strategy, weights=weights, gap=gap)
+            for kept in (set(), *({i for i in range(64) if some[i] == each} for each in (0, 1))):
+                plans.append(("all", None, kept))
+            for strategy, costs, kept in plans:
+                with pytest.MonkeyPatch.context() as chosen:
+                    if kept is not None:
+                        chosen.setattr(planning, "choose_terms", partial(taken, kept))
+                    plan = plan_match(snapshot, compiled, indexes, strategy, costs=costs, gap=gap)
                 got = rows(answer(snapshot, compiled, plan))
                 assert got.equals(expected), f"seed {seed}, {strategy}: {text}\n{plan.details()}"
                 told["plans"] += 1
@@ -392,7 +402,7 @@ def test_a_pattern_without_bounds_is_replayed_and_says_so(tmp_path: Path) -> Non
         "DEFINE A AS x > 8, C AS y > 8)"
     )
     compiled = compile_match(clause_of_text(text), SCHEMA)
-    plan = plan_match(stream.snapshot(), compiled, None, "optimal")
+    plan = plan_match(stream.snapshot(), compiled, None, "auto")
     assert plan.spans is None
     assert "WITHIN" in plan.reason
     store.close()

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.query.replay import partition_intervals
+from chronicle.query.replay import locating
 from chronicle.query.replay.symbols import shared_columns
 
 from ...rounds import rounds
@@ -47,8 +47,8 @@ PATTERNS = ("(A B)", "(A C* B)", "(A B D)", "(A C B)", "(A Z? B)", "(A [^D] B)",
 def test_rows_are_those_of_a_replay(
     part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_intervals, "WORTH_EVENTS", 0)
-    monkeypatch.setattr(partition_intervals, "COLUMN_SHARE", 1 << 40)
+    monkeypatch.setattr(locating, "WORTH_EVENTS", 0)
+    monkeypatch.setattr(locating, "COLUMN_SHARE", 1 << 40)
     used = 0
     for seed in range(part, rounds(4, 40, 2000), 2):
         r = random.Random(seed)
@@ -77,10 +77,9 @@ def test_rows_are_those_of_a_replay(
             names = [n for n in defined if n in pattern]
             clause = compiled(text, ", ".join(f"{n} AS {defined[n]}" for n in names))
             expected, _ = answers(snapshot, clause, indexes, "replay")
-            for strategy in ("all", "greedy"):
-                found, plan = answers(snapshot, clause, indexes, strategy)
-                assert found == expected, (seed, text, defined)
-                used += plan.shared is not None
+            found, plan = answers(snapshot, clause, indexes, "all")
+            assert found == expected, (seed, text, defined)
+            used += plan.shared is not None
         indexes.close()
         store.close()
     assert used
@@ -89,8 +88,8 @@ def test_rows_are_those_of_a_replay(
 def test_pairs_of_other_keys_are_not_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_intervals, "WORTH_EVENTS", 1000)
-    monkeypatch.setattr(partition_intervals, "COLUMN_SHARE", 100)
+    monkeypatch.setattr(locating, "WORTH_EVENTS", 1000)
+    monkeypatch.setattr(locating, "COLUMN_SHARE", 100)
     rng = np.random.default_rng(5)
     count = 150_000
     x = rng.integers(100, 200, count)
@@ -107,15 +106,13 @@ def test_pairs_of_other_keys_are_not_replayed(
     text = "PATTERN (A C* B) WITHIN 500"
     clause = compiled(text, "A AS x = 7, B AS x = 8 AND k = A.k")
     expected, _ = answers(snapshot, clause, indexes, "replay")
-    shares = {}
-    for strategy in ("all", "auto"):
-        found, plan = answers(snapshot, clause, indexes, strategy)
-        assert found == expected
-        shares[strategy] = plan.replayed()
-        assert dict(plan.details())["one_value_of"] == "k of A, B"
+    found, plan = answers(snapshot, clause, indexes, "all")
+    assert found == expected
+    assert dict(plan.details())["one_value_of"] == "k of A, B"
+    share = plan.replayed()
     plain = compiled(text, "A AS x = 7, B AS x = 8")
     _, plan = answers(snapshot, plain, indexes, "all")
     assert plan.shared is None
-    assert max(shares.values()) < 0.005 < 0.05 < plan.replayed()
+    assert share < 0.005 < 0.05 < plan.replayed()
     indexes.close()
     store.close()

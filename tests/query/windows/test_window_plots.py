@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import errno
 import importlib.util
 import math
-import os
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -14,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.commands.plots import plot_format, series_of, svg_text, terminal_text, write_plot
-from chronicle.errors import ChronicleError, InvalidArgument, MissingDependency
-from chronicle.query.replay.cost import Weights, save_weights
+from chronicle.errors import InvalidArgument, MissingDependency
 
 
 @pytest.fixture
@@ -134,16 +131,3 @@ def test_options_of_plots(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidArgument):
             plot_format(format, plot, output)
-
-
-@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EACCES])
-def test_constants_that_cannot_be_written_are_an_error_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(ChronicleError):
-        save_weights(tmp_path, Weights())
-    assert list(tmp_path.iterdir()) == []

@@ -75,8 +75,6 @@ function resultOf({ kind, result }: Job): string {
       return `${count((result.streams as string[]).length)} streams`;
     case "move":
       return movedOf(result.streams as Record<string, { segments: number; bytes: number }>);
-    case "calibrate":
-      return "measured";
     case "index":
       return `${number("entries")} entries, ${size}`;
     case "delete":

@@ -9,7 +9,6 @@ const WHAT: Record<Kind, string> = {
   check: "every block is read and its checksum compared; nothing is changed",
   compact: "late runs and small segments are written anew, in order",
   move: "sealed segments go to CHRONICLE_OBJECTS; queries find them there",
-  calibrate: "costs of patterns are measured on this machine, for the planner",
   export: "all events, or the rows of a query, into a new file in CHRONICLE_EXCHANGE_DIRECTORY; its suffix says the format",
   import: "a file in CHRONICLE_EXCHANGE_DIRECTORY into a stream, in one commit or not at all",
 };

@@ -5,7 +5,7 @@ import { share } from "./numbers";
 import { Sure } from "./sure";
 
 /** Kinds that Admin begins in its list of jobs; programs and other pages begin further ones. */
-export type Kind = "backup" | "check" | "compact" | "move" | "calibrate" | "export" | "import";
+export type Kind = "backup" | "check" | "compact" | "move" | "export" | "import";
 
 export interface Job {
   job_id: string;
