@@ -138,7 +138,7 @@ class Catalog(Protocol):
 
     @property
     def path(self) -> Path | None:
-        """Directory of the store, with calibrated weights; None without one."""
+        """Directory of the store; None without one."""
 
     def indexes_of(self, name: str) -> StreamIndexes | None:
         """The secondary indexes of a stream; None for a stream without any."""
