@@ -52,7 +52,7 @@ from ..store.options import retention_limits
 from ..store.progress import each
 from ..store.schema_change import drop_attribute, rename_attribute, set_options, widen_attribute
 from ..store.segment import TICK_MAX, TICK_MIN
-from ..store.views import KeptView, Views
+from ..store.views import StoredView, Views
 from .streams import Stream
 
 if TYPE_CHECKING:
@@ -416,12 +416,12 @@ class Database:
 
     # ----------------------------------------------------------------- views
 
-    def views(self) -> Mapping[str, KeptView]:
+    def views(self) -> Mapping[str, StoredView]:
         """All views by name, sorted, with their queries, sources and columns."""
         self._check_open()
         return self._views.all()
 
-    def create_view(self, view: KeptView, *, replace: bool = False) -> None:
+    def create_view(self, view: StoredView, *, replace: bool = False) -> None:
         """Save a view whose query was checked; raises :class:`StreamExists`."""
         self._check_writable(f"create the view {view.name!r}")
         taken = [*self._store.streams(), *(() if replace else self._views.all())]
@@ -736,9 +736,9 @@ class Database:
         if not files.exists("live"):
             return
         with LOADING:
-            from ..live.definition import kept_definitions
+            from ..live.definition import stored_definitions
 
-        known, _ = kept_definitions(files)
+        known, _ = stored_definitions(files)
         if any(definition.rollup is not None for definition in known.values()):
             _ = self.live_statements
 

@@ -43,7 +43,7 @@ from ..errors import (
 from ..schema import StreamSchema
 from ..store import EventStream, StreamReader
 from ..store.changes import new_events, new_ranges
-from ..store.pin_files import keep_pin, kept_pins, load_pin, sweep_pins
+from ..store.pin_files import keep_pin, load_pin, stored_pins, sweep_pins
 from ..store.pins import Pin, pin_stream
 from ..store.recent import BatchSnapshot, Commit, LargeCommit, RecentCommits, logged_commits
 
@@ -317,7 +317,7 @@ class Tail:
         with suppress(SnapshotExpired):
             return load_pin(files, directory, name)
         sweep_pins(files, directory)
-        if sum(kept.endswith(_PIN_SUFFIX) for kept in kept_pins(files, directory)) >= PLACES_MAX:
+        if sum(kept.endswith(_PIN_SUFFIX) for kept in stored_pins(files, directory)) >= PLACES_MAX:
             raise ResourceLimit(
                 f"tails of the stream {self._handle.name!r} are catching up, or have been within "
                 f"an hour, from {PLACES_MAX} places, which is the most; begin with after=now"

@@ -17,9 +17,9 @@ from . import calls
 from .async_transport import AsyncFeed, AsyncRows, AsyncTransport
 from .calls import Call, Parameters
 from .database import RemoteDatabase
-from .live import Following, KnownJob, KnownLive, RemoteJob, RemoteLive
+from .live import Following, JobBase, LiveQueryBase, RemoteJob, RemoteLive
 from .steps import awaited
-from .stream import KnownStream, RemoteStream
+from .stream import RemoteStream, StreamBase
 
 if TYPE_CHECKING:
     from ..query.contract.explanation import Plan
@@ -91,7 +91,7 @@ class AsyncTail:
         await self.close()
 
 
-class AsyncStream(KnownStream):
+class AsyncStream(StreamBase):
     """A stream of a server for asyncio; its methods are those of ``RemoteStream``, awaited."""
 
     def __init__(self, transport: AsyncTransport, name: str, told: Any) -> None:
@@ -130,7 +130,7 @@ class AsyncStream(KnownStream):
         return AsyncTail(self._transport, self._calls.tail(after, follow, where, columns))
 
 
-class AsyncLive(KnownLive):
+class AsyncLive(LiveQueryBase):
     """A live query for asyncio; its methods are those of ``RemoteLive``, awaited."""
 
     def __init__(self, transport: AsyncTransport, name: str, told: Any) -> None:
@@ -149,7 +149,7 @@ class AsyncLive(KnownLive):
         return AsyncTail(self._transport, calls.live_rows(self.name, after, follow))
 
 
-class AsyncJob(KnownJob):
+class AsyncJob(JobBase):
     """A job for asyncio; its methods are those of ``RemoteJob``, awaited."""
 
     def __init__(self, transport: AsyncTransport, told: Any) -> None:

@@ -144,7 +144,7 @@ def caught_up(timeout: float | None = None) -> Steps[None]:
                 raise
 
 
-class KnownLive:
+class LiveQueryBase:
     """Base of the blocking and the asynchronous live query."""
 
     def __init__(self, name: str, told: Any, where: str) -> None:
@@ -163,7 +163,7 @@ class KnownLive:
         return f"<chronicle.LiveQuery {self.name!r} of {self._where}>"
 
 
-class RemoteLive(KnownLive):
+class RemoteLive(LiveQueryBase):
     """A live query, made by ``RemoteDatabase.live``."""
 
     def __init__(self, transport: Transport, name: str, told: Any) -> None:
@@ -221,7 +221,7 @@ FIRST_LOOK_S, LOOK_S_MAX = 0.05, 1.0
 Tell = Callable[[dict[str, Any]], None]
 
 
-class KnownJob:
+class JobBase:
     """Base of the blocking and the asynchronous job."""
 
     def __init__(self, told: Any, where: str) -> None:
@@ -233,7 +233,7 @@ class KnownJob:
         return f"<chronicle.Job {self.id!r} ({self.kind}) of {self._where}>"
 
 
-class RemoteJob(KnownJob):
+class RemoteJob(JobBase):
     """A job, made by ``RemoteDatabase.start_job`` and ``job``."""
 
     def __init__(self, transport: Transport, told: Any) -> None:

@@ -41,7 +41,7 @@ from .steps import Download, Read, Steps, Upload, Work, blocking
 from .transport import Transport
 
 
-class KnownStream:
+class StreamBase:
     """Base of the blocking and the asynchronous stream."""
 
     def __init__(self, name: str, told: Any, where: str) -> None:
@@ -94,7 +94,7 @@ class KnownStream:
         return f"<chronicle.Stream {self.name!r} of {self._where}>"
 
 
-class RemoteStream(KnownStream):
+class RemoteStream(StreamBase):
     """A stream of a server, made by ``RemoteDatabase.stream`` and ``create_stream``."""
 
     def __init__(self, transport: Transport, name: str, told: Any) -> None:

@@ -58,7 +58,7 @@ _SAMPLES: dict[str, bytes] = {
 
 
 def prepare() -> None:
-    """Load the readers in the nursery, except Arrow's parsers, which would start threads.
+    """Load the readers in the fork_server, except Arrow's parsers, which would start threads.
 
     DuckDB (time patterns) runs with one thread, which survives a fork.
     """

@@ -4,11 +4,12 @@ The process that owns a store decodes no foreign file formats and runs no foreig
 in either could corrupt the store.  Confined *workers* do, and their output is validated.  Queries
 and formats bring their own *entry* modules. ::
 
-    server ----control----> nursery (clean: one thread, no foreign byte ever)
+    server ----control----> fork_server (clean: one thread, no foreign byte ever)
        |                       |fork
        +------channel------> worker, worker, ...      confined before they read the first byte
 
-Reading order: ``confinement`` (limits of a worker), ``without_pandas`` (import hook), ``nursery``
-(forks workers), ``channel`` (messages, also for a worker's threads), ``region`` (shared memory for
-inputs), ``batches`` (validated Arrow data), ``pool`` (reuse, limits, replacement).
+Reading order: ``confinement`` (limits of a worker), ``without_pandas`` (import hook),
+``fork_server`` (forks workers), ``channel`` (messages, also for a worker's threads), ``region``
+(shared memory for inputs), ``batches`` (validated Arrow data), ``pool`` (reuse, limits,
+replacement).
 """

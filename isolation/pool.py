@@ -27,7 +27,7 @@ from typing import Any
 from ..core.scratch import ScratchDirectory
 from ..errors import ChronicleError, MissingDependency, StoreClosed, WorkerLost
 from .channel import Channel, ChannelClosed, Garbage
-from .nursery import Nursery, NurseryLost, exit_reason
+from .fork_server import ForkServer, ForkServerLost, exit_reason
 from .region import Region
 
 logger = logging.getLogger("chronicle.isolation")
@@ -36,7 +36,7 @@ WATCH_S = 0.05
 IDLE_LOOK_S = 2.0
 END_S = 5.0
 BIRTHS_MAX = 3
-"""After so many consecutive deaths at birth, the nursery and all its workers are replaced."""
+"""After so many consecutive deaths at birth, the fork_server and all its workers are replaced."""
 
 KEPT_BYTES = 96 << 20
 """A worker that holds more than this after its work is replaced."""
@@ -66,7 +66,7 @@ class _Worker:
     pid: int
     pidfd: int
     channel: Channel
-    nursery: Nursery
+    fork_server: ForkServer
     directory: Path | None
     born: float = field(default_factory=time.monotonic)
     leases: int = 0
@@ -175,14 +175,14 @@ class Pool:
         self._closed = False
         self._root: ScratchDirectory | None = None
         self._watcher: threading.Thread | None = None
-        self._nursery: Nursery | None = Nursery(spec.entry)
+        self._fork_server: ForkServer | None = ForkServer(spec.entry)
         _POOLS.add(self)
 
     @property
     def pids(self) -> list[int]:
         with self._guard:
-            nursery = [self._nursery.pid] if self._nursery is not None else []
-            return [*nursery, *self._leased, *(worker.pid for worker in self._idle)]
+            fork_server = [self._fork_server.pid] if self._fork_server is not None else []
+            return [*fork_server, *self._leased, *(worker.pid for worker in self._idle)]
 
     # ---------------------------------------------------------------------------------- leases
 
@@ -217,25 +217,25 @@ class Pool:
             raise StoreClosed("the database was closed; open it again")
 
     def _make(self) -> _Worker:
-        nursery = self._nursery
+        fork_server = self._fork_server
         for _ in range(BIRTHS_MAX):
             try:
                 return self._born()
             except (ChannelClosed, Garbage) as error:  # killed before it could do anything
                 logger.warning("a worker of %s is lost at its birth: %s", self.spec.entry, error)
-            except NurseryLost as error:
+            except ForkServerLost as error:
                 logger.warning("the process that makes workers is replaced: %s", error)
                 break
         with self._guard:
             self._check_open()
-            broken = self._nursery is nursery  # else another thread replaced it
+            broken = self._fork_server is fork_server  # else another thread replaced it
             if broken:
-                self._nursery = Nursery(self.spec.entry)
-        if broken and nursery is not None:
-            nursery.close()
+                self._fork_server = ForkServer(self.spec.entry)
+        if broken and fork_server is not None:
+            fork_server.close()
         try:
             return self._born()
-        except (NurseryLost, ChannelClosed, Garbage) as error:
+        except (ForkServerLost, ChannelClosed, Garbage) as error:
             raise WorkerLost(
                 f"no worker process could be started ({error}); nothing else is affected, try "
                 "again",
@@ -246,9 +246,9 @@ class Pool:
         spec = self.spec
         with self._guard:
             self._check_open()
-            nursery = self._nursery
-            if nursery is None:
-                nursery = self._nursery = Nursery(spec.entry)
+            fork_server = self._fork_server
+            if fork_server is None:
+                fork_server = self._fork_server = ForkServer(spec.entry)
         directory = self._directory() if spec.spill_bytes else None
         asked = {
             "memory_bytes": spec.memory_bytes + HEADROOM_BYTES,
@@ -257,14 +257,14 @@ class Pool:
             **dict(spec.options),
         }
         try:
-            pid, end, pidfd = nursery.fork(asked)
+            pid, end, pidfd = fork_server.fork(asked)
         except BaseException:
             if directory is not None:
                 shutil.rmtree(directory, ignore_errors=True)
             raise
         # no message is larger than a worker's memory
         channel = Channel(end, trusted=False, data_max=spec.memory_bytes + HEADROOM_BYTES)
-        worker = _Worker(pid, pidfd, channel, nursery, directory)
+        worker = _Worker(pid, pidfd, channel, fork_server, directory)
         try:
             told, _ = channel.receive()
             self.confinement = dict(told["ready"])
@@ -336,8 +336,8 @@ class Pool:
     def _bury(self, worker: _Worker) -> int:
         status = 0
         if worker.ended(END_S):
-            with contextlib.suppress(NurseryLost):
-                status = worker.nursery.reap(worker.pid)
+            with contextlib.suppress(ForkServerLost):
+                status = worker.fork_server.reap(worker.pid)
         with self._guard:
             self._leased.pop(worker.pid, None)
         worker.bury()
@@ -402,8 +402,8 @@ class Pool:
             self._watcher.join()
         for worker in leased:  # the lease's holder reaps it
             worker.ended(END_S)
-        if self._nursery is not None:
-            self._nursery.close()
+        if self._fork_server is not None:
+            self._fork_server.close()
         if self._root is not None:
             self._root.close()
 
@@ -416,9 +416,9 @@ class Pool:
             if worker.region is not None:
                 worker.region.close()
         self._idle, self._leased, self._dead = [], {}, []
-        if self._nursery is not None:
-            self._nursery.forget()
-        self._nursery = self._watcher = self._root = None
+        if self._fork_server is not None:
+            self._fork_server.forget()
+        self._fork_server = self._watcher = self._root = None
 
 
 _POOLS: weakref.WeakSet[Pool] = weakref.WeakSet()

@@ -64,7 +64,7 @@ class Corrected:
 
 
 @dataclass(frozen=True)
-class Said:
+class Emitted:
     """A sink's net contents over a range of times; ``last`` gives the greatest revision ever
     emitted of an identity, or -1.
     """
@@ -74,7 +74,7 @@ class Said:
     last: Callable[[pa.Array], IntArray]
 
     @classmethod
-    def of(cls, changes: pa.RecordBatch, columns: tuple[str, ...]) -> Said:
+    def of(cls, changes: pa.RecordBatch, columns: tuple[str, ...]) -> Emitted:
         """Fold changes, by time, then emission."""
         revisions = changes.column("_rev").to_numpy(zero_copy_only=False).astype(np.int64)
         coded = pc.dictionary_encode(changes.column("_id"))
@@ -88,15 +88,15 @@ class Said:
         kept = net.column("_rev").to_numpy(zero_copy_only=False).astype(np.int64)
         return cls(results, kept, lambda ids: _of_known(ids, coded.dictionary, last))
 
-    def named(self, ids: pa.Array) -> Said:
+    def named(self, ids: pa.Array) -> Emitted:
         mine = pc.is_in(self.net.id, value_set=ids).to_numpy(zero_copy_only=False)
         return self.where(mine)
 
-    def where(self, chosen: npt.NDArray[np.bool_]) -> Said:
-        return Said(self.net.where(chosen), self.revision[chosen], self.last)
+    def where(self, chosen: npt.NDArray[np.bool_]) -> Emitted:
+        return Emitted(self.net.where(chosen), self.revision[chosen], self.last)
 
     @classmethod
-    def anew(cls, results: Results) -> Said:
+    def anew(cls, results: Results) -> Emitted:
         """The given results as if emitted for the first time."""
         return cls(results, np.zeros(len(results), np.int64), lambda ids: np.full(len(ids), -1))
 
@@ -138,7 +138,7 @@ def _contents(*each: Results) -> list[pa.Array]:
     ]
 
 
-def difference(want: Results, said: Said) -> Changes:
+def difference(want: Results, said: Emitted) -> Changes:
     """Changes that turn ``said`` into ``want``, both complete over the same range."""
     have = said.net
     mine, theirs = _contents(want, have)
@@ -152,20 +152,20 @@ def difference(want: Results, said: Said) -> Changes:
     )
 
 
-def beyond(results: Results, others: Results) -> Results:
+def without(results: Results, others: Results) -> Results:
     """The results that are not among ``others``."""
     mine, theirs = _contents(results, others)
     held = pc.is_in(mine, value_set=theirs)
     return results.where(pc.invert(held).to_numpy(zero_copy_only=False))
 
 
-def newly(more: Results, said: Said) -> Changes:
+def newly(more: Results, said: Emitted) -> Changes:
     """Additions for results missing from ``said``; other results there stay."""
     mine, theirs = _contents(more, said.net)
     return _added(more, mine, theirs, said)
 
 
-def _added(want: Results, mine: pa.Array, theirs: pa.Array, said: Said) -> Changes:
+def _added(want: Results, mine: pa.Array, theirs: pa.Array, said: Emitted) -> Changes:
     """Missing results, each with its next revision."""
     added = want.where(pc.invert(pc.is_in(mine, value_set=theirs)).to_numpy(zero_copy_only=False))
     return Changes(added, said.last(added.id) + 1, np.ones(len(added), np.int64))

@@ -50,7 +50,7 @@ from .row_form import TIME, RowForm
 from .window_form import SessionForm, WindowForm
 
 
-def understood(
+def analyse(
     engine: Callable[[], QueryEngine],
     snapshot: Callable[[str], Snapshot],
     tree: Any,
@@ -62,7 +62,7 @@ def understood(
         if table.args.get("db") is not None:
             raise refused(text, table, "a system table has no events to follow")
     parts = _Parts(engine, snapshot, text)
-    return parts.understood(tree, frozen)
+    return parts.analyse(tree, frozen)
 
 
 class _Parts:
@@ -76,16 +76,16 @@ class _Parts:
         self._snapshot = snapshot
         self._text = text
 
-    def understood(self, tree: Any, frozen: Sequence[str]) -> Analysed:
+    def analyse(self, tree: Any, frozen: Sequence[str]) -> Analysed:
         if isinstance(tree, exp.SetOperation):
             return self._union(tree, frozen)
         if isinstance(tree, exp.Select) and tree.args.get("joins"):
             return self._join(tree, frozen)
         if isinstance(tree, exp.Select) and _recency_join(tree):
             recent = RecentAnalysis(
-                self._engine, self._snapshot, self._text, lambda side: self.understood(side, ())
+                self._engine, self._snapshot, self._text, lambda side: self.analyse(side, ())
             )
-            return recent.understood(tree, frozen)
+            return recent.analyse(tree, frozen)
         if isinstance(tree, exp.Select) and _inner(tree) is not None:
             return self._nested(tree, frozen)
         found = form_of(self._engine, self._snapshot, tree, self._text, frozen)
@@ -102,7 +102,7 @@ class _Parts:
             if not isinstance(node.this, exp.SetOperation):
                 branches.insert(0, node.this)
         found = [
-            self.understood(branch.this if isinstance(branch, exp.Subquery) else branch, ())
+            self.analyse(branch.this if isinstance(branch, exp.Subquery) else branch, ())
             for branch in branches
         ]
         first = found[0]
@@ -141,7 +141,7 @@ class _Parts:
                 text, many if many is not None else tree, "an aggregate over all rows of a "
                 "subquery is never known for good: aggregate over a window, in the subquery"
             )  # fmt: skip
-        inner = self.understood(query, ())
+        inner = self.analyse(query, ())
         if not inner.form.corrects:
             raise refused(text, query, "windows of so many events stand alone in a live query")
         name = canonical(query)  # match identities do not depend on the outer query

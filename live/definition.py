@@ -144,7 +144,7 @@ def lose_definition(files: Files, name: str) -> None:
         files.sync_directory(DIRECTORY)
 
 
-def kept_definitions(files: Files) -> tuple[dict[str, LiveDefinition], dict[str, str]]:
+def stored_definitions(files: Files) -> tuple[dict[str, LiveDefinition], dict[str, str]]:
     """All definitions by name, and error messages of unreadable ones by name."""
     found: dict[str, LiveDefinition] = {}
     damaged: dict[str, str] = {}
@@ -165,7 +165,7 @@ class Definitions:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.lock = threading.RLock()
-        self._known, self._damaged = kept_definitions(store.files)
+        self._known, self._damaged = stored_definitions(store.files)
 
     def __iter__(self) -> Iterator[LiveDefinition]:
         return iter(list(self._known.values()))
@@ -193,7 +193,7 @@ class Definitions:
 
     def _look(self) -> None:
         if self._store.mode == "r":
-            self._known, self._damaged = kept_definitions(self._store.files)
+            self._known, self._damaged = stored_definitions(self._store.files)
 
     # -- changes ----------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from ..schema import StreamSchema
 from ..store import EventStream, Store
 from .analysis import Analysed
 from .bank.symbols import Card
-from .composition import understood
+from .composition import analyse
 from .definition import Definitions, LiveDefinition
 from .delivery import Deliveries, Webhook
 from .options import defined
@@ -121,7 +121,7 @@ class LiveQueries:
             text, views = definition.sql, stored_views(definition.views)
             expanded = expand_views(parse_statement(text), text, views)
             with expanded.explained():
-                found = self._understood(expanded.tree, text, definition.columns)
+                found = self._analyse(expanded.tree, text, definition.columns)
         sources = self._rounds.sources(definition.sources)
         sink = self._sinks.opened(definition, found)
         if definition.rollup is not None:
@@ -136,8 +136,8 @@ class LiveQueries:
             self._deliveries.add(webhook, sink)
         return LiveQuery(definition, found.form, sources, sink, card)
 
-    def _understood(self, tree: Any, text: str, frozen: Sequence[str] = ()) -> Analysed:
-        return understood(
+    def _analyse(self, tree: Any, text: str, frozen: Sequence[str] = ()) -> Analysed:
+        return analyse(
             self._engine, lambda name: self._store.stream(name).snapshot(), tree, text, frozen
         )
 
@@ -158,7 +158,7 @@ class LiveQueries:
                 raise wrong(request, f"there is a live query {request.name!r} already")
             expanded = expand_views(request.tree, request.text, self._engine().catalog.views())
             with expanded.explained():
-                found = self._understood(expanded.tree, request.text)
+                found = self._analyse(expanded.tree, request.text)
             sources = [self._writer(name) for name in found.form.streams]
             definition = replace(defined(request, found, sources), views=expanded.views)
             self._sinks.check(request, definition, found)
@@ -188,7 +188,7 @@ class LiveQueries:
         """Raise SqlError for a SELECT that cannot be live."""
         expanded = expand_views(parse_statement(sql), sql, self._engine().catalog.views())
         with expanded.explained():
-            self._understood(expanded.tree, sql)
+            self._analyse(expanded.tree, sql)
 
     def drop(self, name: str, keep_results: bool = False) -> None:
         self._check_writable()

@@ -40,7 +40,7 @@ from ..query.contract.result import Result
 from ..query.engine import QueryEngine
 from ..query.plan.prepared import PreparedQuery
 from ..query.region import Region
-from ..query.windows.kept_groups import GroupHook
+from ..query.windows.group_cache import GroupHook
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot, StreamState
 from ..store.tail import MemoryLeaf, ticks_of_column
@@ -256,7 +256,7 @@ def chosen(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     return table.select(list(columns))
 
 
-def fewer(moment: Moment, regions: Spans, between: int = EVENTS_BETWEEN) -> Spans:
+def coalesced(moment: Moment, regions: Spans, between: int = EVENTS_BETWEEN) -> Spans:
     """Merge ranges where reading the events between them is cheaper than another range."""
     if len(regions) < 2:
         return regions

@@ -76,7 +76,7 @@ class LiveHandle:
         schema = sink.schema
         low = INT64_MIN if start is None else schema.to_ticks(start)
         high = INT64_MAX if end is None else schema.to_ticks(end) - 1
-        said = sink.said(low, high)
+        said = sink.emitted(low, high)
         columns = {
             "_time": pa.array(said.net.time).cast(schema.time_type),
             "_id": said.net.id,

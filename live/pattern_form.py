@@ -1,7 +1,7 @@
 """Live row patterns: one result per match, emitted when no later event can change it.
 
 The search of a region begins at a *cut* (``query.split.cuts``), where it is independent of earlier
-events; undecided matches are left out (``known_part``).  Searches are cached between steps where
+events; undecided matches are left out (``decided_part``).  Searches are cached between steps where
 matches are found one at a time.  Results are ordered by time, then identity.  A late event changes
 matches from the reach of a match before it to the next cut that depends only on later events.
 
@@ -30,19 +30,19 @@ from ..core.sorting import firsts
 from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
 from ..query.contract.operator import Part, PartRun
 from ..query.contract.result import Result
-from ..query.pattern.advancing import AdvancingMatch, Positions, known_with_last_event, marks_ends
+from ..query.pattern.advancing import AdvancingMatch, Positions, final_with_last_event, marks_ends
 from ..query.pattern.columns import KeyCodes
 from ..query.pattern.compiled import CompiledMatch
-from ..query.pattern.late_region import KnownMatches, Late, independent, late_events, late_matches
+from ..query.pattern.late_region import GivenMatches, Late, independent, late_events, late_matches
 from ..query.replay.applicability import demands
-from ..query.split.cuts import KnownPart, find_cut, known_part, told_at_once
+from ..query.split.cuts import DecidedPart, decided_at_once, decided_part, find_cut
 from ..query.split.parts import Cut, Reach
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, tick_ranges, united
-from .changes import Corrected, Results, beyond
-from .forms import Evaluator, LateEvents, Moment, Ticks, chosen, fewer, ticks_of
+from .changes import Corrected, Results, without
+from .forms import Evaluator, LateEvents, Moment, Ticks, chosen, coalesced, ticks_of
 from .row_form import TIME
 from .states import SearchState, StatefulForm, Step, bounded
 
@@ -59,7 +59,7 @@ def keeps_state(compiled: CompiledMatch) -> bool:
     asks = demands(compiled)
     return (
         compiled.in_time_order
-        and (compiled.clause.selection is None or told_at_once(compiled))
+        and (compiled.clause.selection is None or decided_at_once(compiled))
         and compiled.clause.rows != "all with unmatched"
         and not compiled.lookahead
         and not marks_ends(compiled)
@@ -153,7 +153,7 @@ class PatternState(SearchState):
         reach, cut = Reach(snapshot, compiled), None
         if not demands(compiled).neighbours:
             begin = reach.back(min(moved(since, 1), reach.last))
-            cut = known_part(snapshot, compiled, begin, since, run.check).low
+            cut = decided_part(snapshot, compiled, begin, since, run.check).low
         low = reach.first if cut is None else cut.tick
         if cut is not None and len(cut.carried):
             rows = pa.Table.from_batches(run.scan_between(low, cut.last))
@@ -245,7 +245,7 @@ TICKS_FEW = 32
 
 def late_between(old: Snapshot, new: Snapshot, spans: Spans) -> Late | None:
     """Events in ranges of ticks that only ``new`` has; None when events were removed."""
-    spans = fewer({"": new}, _shown(spans, old, new))
+    spans = coalesced({"": new}, _shown(spans, old, new))
     return late_events(_ticks(new, spans), _ticks(old, spans))
 
 
@@ -262,7 +262,7 @@ def late_among(new: Snapshot, ticks: npt.NDArray[np.int64]) -> Late:
     if len(tick) <= TICKS_FEW:
         each = [new.aggregate((), *half_open(t, t)).count for t in tick.tolist()]
         return Late(tick, np.array(each, np.int64) - count)
-    every = _ticks(new, fewer({"": new}, tick_ranges(tick)))
+    every = _ticks(new, coalesced({"": new}, tick_ranges(tick)))
     return Late(tick, every.searchsorted(tick, "right") - every.searchsorted(tick) - count)
 
 
@@ -299,18 +299,18 @@ class PatternForm(StatefulForm):
         asks = demands(compiled)
         self._from_first = asks.neighbours and bool(asks.partition_by)
         """Whether the row before a match, anywhere in its partition, matters."""
-        self._at_once = told_at_once(compiled) and known_with_last_event(compiled)
+        self._at_once = decided_at_once(compiled) and final_with_last_event(compiled)
         self._state: PatternState | None = PatternState() if keeps_state(compiled) else None
         self._none: Results | None = None
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         snapshot = moment[self.stream]
 
-        def part(at: Snapshot, compiled: CompiledMatch) -> KnownPart:
+        def part(at: Snapshot, compiled: CompiledMatch) -> DecidedPart:
             reach = Reach(at, compiled)
             begin = reach.first if self._from_first else reach.back(low)
             end = min(known, reach.after(reach.ahead(high)))
-            return known_part(at, compiled, begin, end)
+            return decided_part(at, compiled, begin, end)
 
         span = snapshot.time_range
         if span is None or low > high:
@@ -383,7 +383,7 @@ class PatternForm(StatefulForm):
         gone = self._nothing(snapshot)
         if correction.gone.num_rows:
             gone = self._part(snapshot, Known(correction.gone))
-        over, more = beyond(gone, found), beyond(found, gone)
+        over, more = without(gone, found), without(found, gone)
         return Corrected(over.id, over.time, more)
 
     def _part(self, snapshot: Snapshot, part: Part) -> Results:
@@ -391,8 +391,8 @@ class PatternForm(StatefulForm):
         return self._named(*self._ended(found, INT64_MIN, INT64_MAX))
 
     def known(self, snapshot: Snapshot, events: pa.Table, offsets: Ticks) -> Results:
-        """Results for matches whose events are given; see ``KnownMatches``."""
-        return self._part(snapshot, KnownMatches(events, offsets))
+        """Results for matches whose events are given; see ``GivenMatches``."""
+        return self._part(snapshot, GivenMatches(events, offsets))
 
     @property
     def compiled(self) -> CompiledMatch:

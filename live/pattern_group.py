@@ -42,9 +42,9 @@ from .bank.layer import Layer
 from .bank.matches import BankMatches
 from .bank.pattern_bank import Arranged, PatternBank
 from .bank.symbols import Card
-from .changes import Changes, Removals, Results, Said, difference, newly
+from .changes import Changes, Emitted, Removals, Results, difference, newly
 from .definition import LiveDefinition
-from .forms import fewer, ticks_of
+from .forms import coalesced, ticks_of
 from .pattern_form import PatternForm, late_among, late_between
 from .query import LiveQuery, Timer, figures, status_row
 from .sink import Mark, Sink, leave_marks, put_together
@@ -65,7 +65,7 @@ def _events_of(
     schema = snapshot.schema
     pairs = np.unique(np.stack([matches.first_tick, matches.last_tick], axis=1), axis=0)
     spans: Spans = united(tuple(zip(*pairs.T.tolist(), strict=True)))
-    spans = fewer({"": snapshot}, spans)
+    spans = coalesced({"": snapshot}, spans)
     batches = [batch for low, high in spans for batch in snapshot.scan(low, high + 1, columns)]
     table = pa.Table.from_batches(batches, pa.schema([schema.arrow.field(n) for n in columns]))
     events, partition = Arranged.of(table, schema.time, matches.keys)
@@ -101,7 +101,7 @@ def rows_of(
     return found
 
 
-def added_rows(query: LiveQuery, rows: Results, said: Said | None) -> Changes:
+def added_rows(query: LiveQuery, rows: Results, said: Emitted | None) -> Changes:
     """Changes for newly decided matches; ``said``: output that may already contain them."""
     rows = _wanted(query, rows)
     return Changes.added(rows) if said is None or not len(rows) else newly(rows, said)
@@ -113,7 +113,7 @@ def corrected_rows(
     gone: BankMatches,
     found: BankMatches,
     floor: int,
-    said: SaidBy,
+    said: EmittedBy,
 ) -> Changes:
     ids = pa.concat_arrays([_names(query, each) for each in (gone, found)])
     some = said.of(query, ids)
@@ -122,23 +122,23 @@ def corrected_rows(
     return difference(rows.where(rows.time >= floor), some)
 
 
-class SaidBy:
+class EmittedBy:
     """Output of queries over a range of times; a shared sink is read once."""
 
     def __init__(self, low: int, high: int) -> None:
         self._range = low, high
-        self._read: dict[int, Callable[[str], Said]] = {}
+        self._read: dict[int, Callable[[str], Emitted]] = {}
 
-    def __call__(self, query: LiveQuery) -> Said:
+    def __call__(self, query: LiveQuery) -> Emitted:
         key = id(query.sink.stream)
         if key not in self._read:
-            self._read[key] = query.sink.said_of_all(*self._range)
+            self._read[key] = query.sink.emitted_of_all(*self._range)
         return self._read[key](query.definition.name)
 
-    def of(self, query: LiveQuery, ids: pa.Array) -> Said:
+    def of(self, query: LiveQuery, ids: pa.Array) -> Emitted:
         if query.sink.shared:
             return self(query).named(ids)
-        return query.sink.said_of(ids, *self._range)
+        return query.sink.emitted_of(ids, *self._range)
 
 
 def span_of(*parts: BankMatches) -> tuple[int, int]:
@@ -442,7 +442,7 @@ class PatternGroup:
         nothing = self.bank.nothing()
         of_all = () if corrected is None else (corrected.gone,)
         low, _ = span_of(found, *of_all) if queries else (upto, upto)
-        said = SaidBy(low, upto)
+        said = EmittedBy(low, upto)
         parts: dict[str, Changes] = {}
         failed: dict[str, Exception] = {}
         for name, query in queries.items():

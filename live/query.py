@@ -44,9 +44,9 @@ from ..errors import ChronicleError, InvalidArgument, ResourceLimit
 from ..schema import StreamSchema
 from ..store.tap import Spans, united
 from .bank.symbols import Card
-from .changes import Changes, Corrected, Results, Said, beyond, difference, newly
+from .changes import Changes, Corrected, Emitted, Results, difference, newly, without
 from .definition import LiveDefinition
-from .forms import Form, LateEvents, Moment, fewer
+from .forms import Form, LateEvents, Moment, coalesced
 from .sink import Mark, Sink, SinkReader, leave_marks
 from .sources import Sources
 from .window_form import CountForm
@@ -130,10 +130,14 @@ class Reconciliation:
         times = np.concatenate([corrected.time, want.time])
         if not len(times):
             return Changes.added(want)
-        return difference(want, self.said_of(ids, max(floor, int(times.min())), int(times.max())))
+        return difference(
+            want, self.emitted_of(ids, max(floor, int(times.min())), int(times.max()))
+        )
 
     def newly(self, more: Results, low: int, high: int) -> Changes:
-        return newly(more, self.said_of(more.id, low, high)) if len(more) else Changes.added(more)
+        return (
+            newly(more, self.emitted_of(more.id, low, high)) if len(more) else Changes.added(more)
+        )
 
     # -- regions ----------------------------------------------------------------------------------
 
@@ -143,10 +147,10 @@ class Reconciliation:
             return ()
         if self.definition.correct_for is None:  # with a limit, events between must not be touched
             between = self.form.region_events
-            late = {n: fewer({n: moment[n]}, spans, between) for n, spans in late.items()}
+            late = {n: coalesced({n: moment[n]}, spans, between) for n, spans in late.items()}
         top = self.form.closed(watermark)
         regions = self.within(self.form.changed(moment, late, watermark), top)
-        return regions if self.definition.correct_for is not None else fewer(moment, regions)
+        return regions if self.definition.correct_for is not None else coalesced(moment, regions)
 
     def within(self, spans: Spans, top: int = INT64_MAX) -> Spans:
         if not spans or self.before.watermark is None:
@@ -166,7 +170,7 @@ class Reconciliation:
 
     def region(self, low: int, high: int, known: int) -> Changes:
         with self.timer.timed():
-            want, said = self.form.results(self.moment, low, high, known), self.said(low, high)
+            want, said = self.form.results(self.moment, low, high, known), self.emitted(low, high)
             takes_back = self.definition.correct or self.definition.every_ms is not None
             return difference(want, said) if takes_back else newly(want, said)
 
@@ -176,21 +180,21 @@ class Reconciliation:
         assert watermark is not None
         want = self.form.results(self.moment, low, high, known)
         before = self.form.results(self.moment, low, high, watermark)
-        return self.newly(beyond(want, before), low, high)
+        return self.newly(without(want, before), low, high)
 
-    def said_of(self, ids: pa.Array, low: int, high: int) -> Said:
+    def emitted_of(self, ids: pa.Array, low: int, high: int) -> Emitted:
         if self.definition.store:
-            return self.sink.said_of(ids, low, high)
-        return self.said(low, high).named(ids)
+            return self.sink.emitted_of(ids, low, high)
+        return self.emitted(low, high).named(ids)
 
-    def said(self, low: int, high: int) -> Said:
+    def emitted(self, low: int, high: int) -> Emitted:
         """The output in a region; recomputed if results are not stored."""
         if self.definition.store:
-            return self.sink.said(low, high)
+            return self.sink.emitted(low, high)
         if (watermark := self.before.watermark) is None:
             low, high, watermark = 1, 0, 0
         top = min(high, self.form.closed(watermark))
-        return Said.anew(self.form.results(self.told, max(low, self.first), top, watermark))
+        return Emitted.anew(self.form.results(self.told, max(low, self.first), top, watermark))
 
 
 logger = logging.getLogger("chronicle.live")
@@ -635,7 +639,7 @@ class LiveQuery:
         watermark = self.mark.watermark
         over = replace(self._over(moment), sink=self.sink.stored)
         if watermark is None or not self.form.corrects:
-            return difference(self.nothing(), over.said(1, 0))
+            return difference(self.nothing(), over.emitted(1, 0))
         floor = over.floor(watermark)
         low = floor if low is None else max(low, floor)
         top = self.form.closed(watermark)
@@ -651,7 +655,7 @@ class LiveQuery:
 
     def retract(self) -> None:
         with self.holding():
-            said = self.sink.said(INT64_MIN, INT64_MAX)
+            said = self.sink.emitted(INT64_MIN, INT64_MAX)
             nothing = said.net.where(said.revision < 0)
             self.sink.put(difference(nothing, said), None)
 

@@ -59,9 +59,9 @@ class RecentAnalysis:
         self._engine = engine
         self._snapshot = snapshot
         self._text = text
-        self._understood = understood
+        self._analyse = understood
 
-    def understood(self, tree: Any, frozen: Sequence[str]) -> Analysed:
+    def analyse(self, tree: Any, frozen: Sequence[str]) -> Analysed:
         """The live form; SqlError, with position, where there is none."""
         text = self._text
         item = unwrapped(tree.args["from_"].this, text)
@@ -204,7 +204,7 @@ class RecentAnalysis:
             item = timed(item)
         names = dict.fromkeys((*columns.values(), side.start))
         shown = list(map(column_node, names))
-        found = self._understood(exp.select(*shown).from_(item.copy()))
+        found = self._analyse(exp.select(*shown).from_(item.copy()))
         return Side(found.form, columns, side.start, 0, keys)
 
     def _nested(self, side: BoundSide, item: Any, columns: dict[str, str]) -> RecentForm:
@@ -222,7 +222,7 @@ class RecentAnalysis:
         self, side: BoundSide, item: Any, columns: dict[str, str], keys: tuple[str, ...]
     ) -> Side:
         """A subquery whose rows have their times at fixed offsets from its results' times."""
-        found = self._understood(item.this)
+        found = self._analyse(item.this)
         if not found.form.corrects:
             raise refused(
                 self._text, item.this, "windows of so many events stand alone in a live query"

@@ -259,7 +259,7 @@ class RecentForm(Form):
         ends = live.end[live.known]
         regions = Regions.of(back(ends, self.recency.distance), moved(ends, -1))
         found = [
-            self._ending(moment, low, high, known, codes) for low, high in self._fewer(regions)
+            self._ending(moment, low, high, known, codes) for low, high in self._coalesced(regions)
         ] or [self._ending(moment, 1, 0, known, codes)]
         return found[0].followed_by(*found[1:])
 
@@ -270,7 +270,7 @@ class RecentForm(Form):
         ends = (moved(low, -lead), moved(high, -lead)) if low <= high else (1, 0)
         return self.archive.rows(self.archive.form.results(moment, *ends, known), codes)
 
-    def _fewer(self, regions: Regions) -> list[tuple[int, int]]:
+    def _coalesced(self, regions: Regions) -> list[tuple[int, int]]:
         """Ranges, merged where gaps are at most the distance, and down to ``REGIONS_MAX``."""
         if not len(regions):
             return []

@@ -56,7 +56,7 @@ from ..store.files import ScratchFiles
 from ..store.prune import AllOf, Prune, Range
 from ..store.tail import ticks_of_column
 from .analysis import Analysed
-from .changes import Changes, Removals, Results, Said
+from .changes import Changes, Emitted, Removals, Results
 from .definition import LiveDefinition
 
 # mypy: disable-error-code="no-untyped-def"
@@ -182,12 +182,12 @@ class Recollection:
 
     # -- what was said ----------------------------------------------------------------------------
 
-    def said(self, low: int, high: int) -> Said:
+    def emitted(self, low: int, high: int) -> Emitted:
         """The output with times ``low`` to ``high``."""
         time, holds = self._rows[: self._count, 0], self._holds[: self._count]
         return self._said(np.flatnonzero(holds & (time >= low) & (time <= high)))
 
-    def said_of(self, ids: pa.Array, low: int, high: int) -> Said:
+    def emitted_of(self, ids: pa.Array, low: int, high: int) -> Emitted:
         entry = distinct(self._numbers.find(words_of(ids)))
         out = np.empty(len(entry), np.int64)
         while (count := self._found(entry, low, high, out)) > len(out):
@@ -197,13 +197,13 @@ class Recollection:
     def _found(self, entry: IntArray, low: int, high: int, out: IntArray) -> int:
         return int(_holding(entry, self._entries, self._rows, self._holds, low, high, out))
 
-    def _said(self, rows: IntArray) -> Said:
+    def _said(self, rows: IntArray) -> Emitted:
         rows = rows[np.argsort(self._rows[rows, 0], kind="stable")]
         time, revision, entry, _ = self._rows[rows].T.copy()
         net = Results(
             time, ids_of(self._numbers.pairs[entry]), pa.Table.from_batches([self._take(rows)])
         )
-        return Said(net, revision, self._last_of)
+        return Emitted(net, revision, self._last_of)
 
     def _last_of(self, ids: pa.Array) -> IntArray:
         number = self._numbers.find(words_of(ids))
@@ -364,17 +364,17 @@ class SinkReader:
             self._source.refresh()
         return self._source.snapshot()
 
-    def said(self, low: int, high: int) -> Said:
+    def emitted(self, low: int, high: int) -> Emitted:
         return self._fold(self._own_changes(low, high))
 
     def _own_changes(self, low: int, high: int) -> pa.Table:
         changes = self._changes(low, high)
         return changes.filter(pc.field(QUERY) == self.query) if self.shared else changes
 
-    def said_of(self, ids: pa.Array, low: int, high: int) -> Said:
-        return self.said(low, high).named(ids)
+    def emitted_of(self, ids: pa.Array, low: int, high: int) -> Emitted:
+        return self.emitted(low, high).named(ids)
 
-    def said_of_all(self, low: int, high: int) -> Callable[[str], Said]:
+    def emitted_of_all(self, low: int, high: int) -> Callable[[str], Emitted]:
         """As ``said`` for every query of a shared sink, reading it once."""
         changes = self._changes(low, high)
         if not self.shared:
@@ -385,7 +385,7 @@ class SinkReader:
         order = np.argsort(codes, kind="stable")
         ends = np.searchsorted(codes[order], np.arange(len(number) + 1))
 
-        def said(query: str) -> Said:
+        def said(query: str) -> Emitted:
             at = number.get(query)
             mine = order[:0] if at is None else order[ends[at] : ends[at + 1]]
             return self._fold(changes.take(pa.array(mine, pa.int64())))
@@ -400,8 +400,8 @@ class SinkReader:
         fields = [self._source.schema.arrow.field(name) for name in names]
         return pa.Table.from_batches(self.snapshot().scan(low, end, names), pa.schema(fields))
 
-    def _fold(self, table: pa.Table) -> Said:
-        return Said.of(self._whole(table), self.columns)
+    def _fold(self, table: pa.Table) -> Emitted:
+        return Emitted.of(self._whole(table), self.columns)
 
     def _whole(self, table: pa.Table) -> pa.RecordBatch:
         whole = table.combine_chunks().to_batches()
@@ -462,13 +462,17 @@ class Sink(SinkReader):
     def stored(self) -> SinkReader:
         return SinkReader(self.stream, self.query, self.columns)
 
-    def said(self, low: int, high: int) -> Said:
+    def emitted(self, low: int, high: int) -> Emitted:
         known = self._recollected(low)
-        return super().said(low, high) if known is None else known.said(low, high)
+        return super().emitted(low, high) if known is None else known.emitted(low, high)
 
-    def said_of(self, ids: pa.Array, low: int, high: int) -> Said:
+    def emitted_of(self, ids: pa.Array, low: int, high: int) -> Emitted:
         known = self._recollected(low)
-        return super().said_of(ids, low, high) if known is None else known.said_of(ids, low, high)
+        return (
+            super().emitted_of(ids, low, high)
+            if known is None
+            else known.emitted_of(ids, low, high)
+        )
 
     def _recollected(self, low: int) -> Recollection | None:
         """The cache from ``low`` on, built if necessary; None if too large."""

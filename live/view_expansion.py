@@ -21,7 +21,7 @@ from ..errors import SqlError
 from ..query.binding.views import Expansion, expand, only_filters, without_qualifier
 from ..query.contract.access import VisibleStreams
 from ..query.engine import QueryEngine
-from ..store.views import KeptView
+from ..store.views import StoredView
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ExpandedQuery:
             raise self._expansion.explained(error) from None
 
 
-def expand_views(tree: Any, text: str, views: Mapping[str, KeptView]) -> ExpandedQuery:
+def expand_views(tree: Any, text: str, views: Mapping[str, StoredView]) -> ExpandedQuery:
     """The SELECT with its views expanded; ``tree`` is not changed.  Raises SqlError."""
     root, expansion = expand(tree.copy(), text, views, frozenset())
     if expansion is None or not expansion.used:
@@ -53,8 +53,8 @@ def expand_views(tree: Any, text: str, views: Mapping[str, KeptView]) -> Expande
     return ExpandedQuery(root, dict(expansion.used), expansion)
 
 
-def stored_views(views: Mapping[str, str]) -> dict[str, KeptView]:
-    return {name: KeptView(name, sql, (), pa.schema([])) for name, sql in views.items()}
+def stored_views(views: Mapping[str, str]) -> dict[str, StoredView]:
+    return {name: StoredView(name, sql, (), pa.schema([])) for name, sql in views.items()}
 
 
 def engine_with_views(engine: Callable[[], QueryEngine], views: Mapping[str, str]) -> QueryEngine:
@@ -63,11 +63,11 @@ def engine_with_views(engine: Callable[[], QueryEngine], views: Mapping[str, str
 
 
 class _WithViews(VisibleStreams):
-    def __init__(self, engine: QueryEngine, views: Mapping[str, KeptView]) -> None:
+    def __init__(self, engine: QueryEngine, views: Mapping[str, StoredView]) -> None:
         super().__init__(engine.catalog, lambda _: True)
         self._views = views
 
-    def views(self) -> Mapping[str, KeptView]:
+    def views(self) -> Mapping[str, StoredView]:
         return self._views
 
 

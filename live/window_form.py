@@ -1,6 +1,6 @@
 """Live TUMBLE and HOP windows: one result per window and group, final when the window has ended.
 
-Once events come late and the windows have keys, emitted groups are cached (``kept_groups``); a late
+Once events come late and the windows have keys, emitted groups are cached (``group_cache``); a late
 event is merged into its groups without reading the windows again::
 
                 first                    watermark
@@ -25,10 +25,10 @@ import pyarrow.compute as pc
 
 from ..core.identity import digests
 from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
-from ..query.windows.kept_groups import (
+from ..query.windows.group_cache import (
+    GroupCache,
     GroupHook,
     Keeping,
-    KeptGroups,
     Merging,
     MergingAndKeeping,
 )
@@ -72,7 +72,7 @@ class WindowForm(StreamForm):
         self._chooses = chooses
         self._able = bool(keys)
         self._of_rows: tuple[StreamSchema, Evaluator] | None = None
-        self._kept: KeptGroups | None = None
+        self._kept: GroupCache | None = None
         self._late_steps = 0
         self._watermark: int | None = None
         self._ahead: tuple[int, int, Results] | None = None
@@ -220,7 +220,7 @@ class WindowForm(StreamForm):
             first, _ = self._starts(low, watermark)
             if snapshot.aggregate((), *half_open(first, watermark)).count > most:
                 continue
-            kept = KeptGroups(self.windows, low)
+            kept = GroupCache(self.windows, low)
             self.drop_state()
             self._results(snapshot, low, watermark, Keeping(kept, low, watermark))
             self._able = kept.able and (not self._chooses or all(map(_is_plain, kept.types)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..store.snapshot import Snapshot
     from .contract.operator import Part
-    from .windows.kept_groups import GroupHook
+    from .windows.group_cache import GroupHook
 
 
 @dataclass(frozen=True)

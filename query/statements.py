@@ -34,7 +34,7 @@ from ..errors import (
 )
 from ..indexes.index_key import index_key
 from ..schema import StreamSchema
-from ..store.views import KeptView
+from ..store.views import StoredView
 from .binding.views import Expansion
 from .conditions.constants import Folder, Kind
 from .contract.access import Access
@@ -164,7 +164,7 @@ VIEW_CHANGES = (CreateView, DropView)
 VIEW_READS = (ShowViews, ShowCreateView)
 
 
-def view_named(engine: QueryEngine, name: str) -> KeptView | None:
+def view_named(engine: QueryEngine, name: str) -> StoredView | None:
     views = engine.catalog.views()
     found = StreamNames(list(views)).find(name)
     return None if found is None else views[found]
@@ -196,7 +196,7 @@ def _status(message: str) -> Result:
 
 
 def _create_view(
-    engine: QueryEngine, tree: Any, text: str, control: QueryControl, known: KeptView | None
+    engine: QueryEngine, tree: Any, text: str, control: QueryControl, known: StoredView | None
 ) -> Result:
     name = tree.this.name if known is None else known.name
     if known is not None and not tree.args.get("replace"):
@@ -225,7 +225,7 @@ def _create_view(
         result.close()
     sources = _sources(engine, expansion)
     sql = text[begin : int(tree.meta["end"])]
-    view = KeptView(name, sql, sources, columns.remove_metadata())
+    view = StoredView(name, sql, sources, columns.remove_metadata())
     engine.catalog.create_view(view, replace=known is not None)
     return _status(f"{'created' if known is None else 'replaced'} view {name}")
 

@@ -33,7 +33,7 @@ from .access.settings import Settings, is_loopback, load_settings
 from .api_document import describe
 from .http.problems import Problem, as_problem, problem_response
 from .http.request_head import SLASH
-from .routes.parameters import only_known
+from .routes.parameters import refuse_unknown
 from .routes.small_requests import ShortReads, SmallAppends
 from .service.load_history import EVERY_S
 from .service.middleware import Audit, RequestMiddleware
@@ -172,7 +172,7 @@ def _routes() -> tuple[list[BaseRoute], list[BaseRoute]]:
     modules = (queries, events, streams, following, live, positions, transactions, status)
     rare = (ingest, console, jobs, tokens, agents)
     for module in (*modules, *rare):
-        others.include_router(module.router, dependencies=[Depends(only_known)])
+        others.include_router(module.router, dependencies=[Depends(refuse_unknown)])
     return everybody.routes, others.routes
 
 

@@ -20,7 +20,7 @@ from ..errors import InvalidArgument
 from ..schema import StreamSchema
 from ..store import ScanMetrics, Store
 from ..store.pins import Pin, catalog_of, open_pinned, pin_stream
-from ..store.views import kept_views
+from ..store.views import stored_views
 from .backend import EventPartition, ScanRequest, partition_count
 from .options import Options
 from .task_metrics import counted, measured
@@ -53,7 +53,7 @@ class LocalBackend:
 
     def has_view(self, name: str) -> bool:
         with self._open() as store:
-            return name.lower() in map(str.lower, kept_views(store.files))
+            return name.lower() in map(str.lower, stored_views(store.files))
 
     def count(self) -> int:
         with self._open() as store:

@@ -33,7 +33,7 @@ from ..schema import StreamSchema
 from ..store import Snapshot, Store
 from ..store.pins import Pin, open_pinned, pin_stream
 from ..store.snapshot import StreamState
-from ..store.views import KeptView, kept_views
+from ..store.views import StoredView, stored_views
 from .backend import partition_count
 
 MEMORY_BYTES = 512 << 20
@@ -73,8 +73,8 @@ class PinnedCatalog:
     def live_statements(self) -> LiveStatements:
         raise ReadOnlyStore("statements about live queries are for the process that writes")
 
-    def views(self) -> Mapping[str, KeptView]:
-        return kept_views(self._store.files)
+    def views(self) -> Mapping[str, StoredView]:
+        return stored_views(self._store.files)
 
     def streams(self) -> list[str]:
         driver = self._growing or self._empty

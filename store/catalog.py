@@ -32,7 +32,7 @@ from typing import Any
 
 from ..core.caches import lazy
 from ..schema import StreamSchema
-from .deletions import KnownDeletions
+from .deletions import RecordedDeletions
 from .evolution import Evolution, evolution_of
 from .manifest import NEEDED
 from .options import StreamOptions
@@ -135,7 +135,7 @@ class StreamManifest:
     log_bytes: int | None = None
     owner: str | None = None
     deleted_events: int = 0
-    deletions: KnownDeletions = field(default_factory=KnownDeletions)
+    deletions: RecordedDeletions = field(default_factory=RecordedDeletions)
     layouts: tuple[Layout, ...] = ()
     renaming: str | None = None
     dropped_before: int | None = None
@@ -205,7 +205,7 @@ class StreamManifest:
             body.get("log_bytes"),
             body.get("owner"),
             body.get("deleted_events", 0),
-            KnownDeletions.from_json(body.get("deletions")),
+            RecordedDeletions.from_json(body.get("deletions")),
             tuple(
                 Layout(StreamSchema.from_json(each["written"]), tuple(each["names"]))
                 for each in body.get("layouts", ())

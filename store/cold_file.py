@@ -145,7 +145,7 @@ class ColdStub:
         behind = sum(length for _, length in self.heads)
         return _ranges(files, path, self.ranges, self.kept_digest, behind)
 
-    def kept_heads(
+    def stored_heads(
         self, files: Files, path: str, wanted: Sequence[Range]
     ) -> Iterator[tuple[int, memoryview]]:
         """Cached leaf heads that overlap ranges, as (offset, bytes); verified by their blocks."""
@@ -383,7 +383,7 @@ class ColdFile:
                         "again"
                     )
                 kept = self._stub.kept(self._files, self.path + SUFFIX)
-                heads = partial(self._stub.kept_heads, self._files, self.path + SUFFIX)
+                heads = partial(self._stub.stored_heads, self._files, self.path + SUFFIX)
                 mapping = self._mapping = ColdMapping(self._stub, kept, heads)
             mapping.tell(forget)
             return mapping

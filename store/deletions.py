@@ -198,7 +198,7 @@ def _frozen(array: Ints) -> Ints:
 
 
 @dataclass(frozen=True)
-class KnownDeletion:
+class RecordedDeletion:
     """A delete in the manifest; ``file`` is None when the whole range was deleted."""
 
     position: int
@@ -232,10 +232,10 @@ class KnownDeletion:
 
 def write_deletion(
     files: Files, directory: str, position: int, deleted: DeletedEvents
-) -> KnownDeletion:
+) -> RecordedDeletion:
     """Write a delete's file durably, except for its name, before the commit."""
     if deleted.ticks is None or deleted.ranks is None:
-        return KnownDeletion(position, deleted.first, deleted.last, None, deleted.changed)
+        return RecordedDeletion(position, deleted.first, deleted.last, None, deleted.changed)
     file = f"{position:08d}.gone"
     body = deleted.body
     path = f"{directory}/{file}"
@@ -244,22 +244,22 @@ def write_deletion(
     with files.create(path) as out:
         out.writev([_HEAD.pack(_MAGIC, deleted.ticks.size, xxhash.xxh3_64_intdigest(body)), body])
         out.sync()
-    return KnownDeletion(position, deleted.first, deleted.last, file, deleted.changed)
+    return RecordedDeletion(position, deleted.first, deleted.last, file, deleted.changed)
 
 
 @dataclass(frozen=True)
-class KnownDeletions:
+class RecordedDeletions:
     """The latest deletes in commit order; ``forgotten`` is the last position before them, or 0."""
 
     forgotten: int = 0
-    known: tuple[KnownDeletion, ...] = ()
+    known: tuple[RecordedDeletion, ...] = ()
 
-    def noted(self, deletion: KnownDeletion) -> KnownDeletions:
+    def noted(self, deletion: RecordedDeletion) -> RecordedDeletions:
         known = (*self.known, deletion)
         gone = known[:-KNOWN_MAX]
-        return KnownDeletions(gone[-1].position if gone else self.forgotten, known[-KNOWN_MAX:])
+        return RecordedDeletions(gone[-1].position if gone else self.forgotten, known[-KNOWN_MAX:])
 
-    def after(self, position: int) -> Sequence[KnownDeletion] | None:
+    def after(self, position: int) -> Sequence[RecordedDeletion] | None:
         if position < self.forgotten:
             return None
         return [each for each in self.known if each.position > position]
@@ -285,7 +285,9 @@ class KnownDeletions:
         return {"forgotten": self.forgotten, "known": known}
 
     @classmethod
-    def from_json(cls, document: dict[str, Any] | None) -> KnownDeletions:
+    def from_json(cls, document: dict[str, Any] | None) -> RecordedDeletions:
         if document is None:
             return cls()
-        return cls(document["forgotten"], tuple(KnownDeletion(*each) for each in document["known"]))
+        return cls(
+            document["forgotten"], tuple(RecordedDeletion(*each) for each in document["known"])
+        )

@@ -12,7 +12,7 @@ from contextlib import suppress
 from .catalog import number_of
 from .file_contract import Files
 from .lock import held_leases
-from .pin_files import drop_pin, kept_leases
+from .pin_files import drop_pin, stored_leases
 from .segment_list import COUNTER_MASK
 
 logger = logging.getLogger("chronicle.store")
@@ -28,7 +28,7 @@ def collect(files: Files, directory: str, garbage: Garbage, room: int) -> tuple[
     garbage, dropped = _unwanted_removed(files, directory, garbage), 0
     if sum(sizes(files, directory, garbage)) <= room:
         return garbage, dropped
-    for lease, name in kept_leases(files, directory):
+    for lease, name in stored_leases(files, directory):
         if not any(lease.wants(_counter(file), version) for file, version in garbage):
             continue
         drop_pin(files, directory, name)

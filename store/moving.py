@@ -256,15 +256,15 @@ def _copy(
         heads = ()
     with files.inner.open(path) as file:
         digest = _digest(read_from(file))
-        kept, kept_heads = (
+        kept, stored_heads = (
             b"".join(bytes(file.read(at, length)) for at, length in some)
             for some in (ranges, heads)
         )
         told = ColdStub(
             store.url, key, entry.bytes, digest, ranges, xxhash.xxh3_64_hexdigest(kept),
-            heads, xxhash.xxh3_64_hexdigest(kept_heads),
+            heads, xxhash.xxh3_64_hexdigest(stored_heads),
         )  # fmt: skip
-        stub = told.to_bytes(kept, kept_heads)
+        stub = told.to_bytes(kept, stored_heads)
         replace_file(files.inner, path + MOVING, stub)
         store.put(key, read_from(file))
     found = _digest(each_of(store.contents(key, entry.bytes)))

@@ -122,7 +122,7 @@ def drop_pin(files: Files, directory: str, name: str) -> None:
         files.remove(_path(directory, name))
 
 
-def kept_pins(files: Files, directory: str) -> list[str]:
+def stored_pins(files: Files, directory: str) -> list[str]:
     """Names of a stream's pins, including expired ones that were not swept yet."""
     try:
         names = files.list(f"{directory}/{PINS}")
@@ -131,10 +131,10 @@ def kept_pins(files: Files, directory: str) -> list[str]:
     return [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
 
 
-def kept_leases(files: Files, directory: str) -> list[tuple[Lease, str]]:
+def stored_leases(files: Files, directory: str) -> list[tuple[Lease, str]]:
     """Lease and name of each readable pin; oldest version first."""
     found = []
-    for name in kept_pins(files, directory):
+    for name in stored_pins(files, directory):
         with suppress(SnapshotExpired, CorruptStore):
             pin = load_pin(files, directory, name)
             found.append((Lease(int(pin.manifest["version"]), below_of(pin)), name))
@@ -145,7 +145,7 @@ def sweep_pins(
     files: Files, directory: str, *, clock: Callable[[], float] = time.time
 ) -> list[str]:
     swept = []
-    for name in kept_pins(files, directory):
+    for name in stored_pins(files, directory):
         try:
             ends = _read(files, directory, name)[1]
         except (SnapshotExpired, CorruptStore):

@@ -24,7 +24,7 @@ DIRECTORY = "views"
 
 
 @dataclass(frozen=True)
-class KeptView:
+class StoredView:
     """A view: its text, the streams and views that it names, its schema at creation."""
 
     name: str
@@ -42,7 +42,7 @@ class KeptView:
         }
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> KeptView:
+    def from_json(cls, told: dict[str, Any]) -> StoredView:
         columns = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told["columns"])))
         return cls(str(told["name"]), str(told["sql"]), tuple(map(str, told["sources"])), columns)
 
@@ -54,16 +54,16 @@ class Views:
         self._files = files
         self._mode = mode
         self._lock = OwnedLock("the views of the store")
-        self._known: dict[str, KeptView] | None = None
+        self._known: dict[str, StoredView] | None = None
 
-    def all(self) -> dict[str, KeptView]:
+    def all(self) -> dict[str, StoredView]:
         """All views by name, sorted; not to be modified.  ``CorruptStore`` if unreadable."""
         known = self._known
         if known is None or self._mode == "r":
-            known = self._known = kept_views(self._files)
+            known = self._known = stored_views(self._files)
         return known
 
-    def keep(self, view: KeptView) -> None:
+    def keep(self, view: StoredView) -> None:
         """Add or replace a view; durable on return, and unchanged on an error."""
         with self._lock:
             self._write({**self.all(), view.name: view})
@@ -85,7 +85,7 @@ class Views:
                     waiting.append(view.name)
         return found
 
-    def _write(self, views: dict[str, KeptView]) -> None:
+    def _write(self, views: dict[str, StoredView]) -> None:
         views = dict(sorted(views.items()))
         if not self._files.exists(DIRECTORY):
             self._files.make_directory(DIRECTORY)
@@ -98,10 +98,10 @@ class Views:
         self._known = views
 
 
-def kept_views(files: Files) -> dict[str, KeptView]:
+def stored_views(files: Files) -> dict[str, StoredView]:
     body = read_manifest(files, DIRECTORY)
     try:
-        listed = [] if body is None else [KeptView.from_json(told) for told in body["views"]]
+        listed = [] if body is None else [StoredView.from_json(told) for told in body["views"]]
     except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise CorruptStore(
             f"{DIRECTORY}/MANIFEST hashes right but misses something: {error!r}"
@@ -112,7 +112,7 @@ def kept_views(files: Files) -> dict[str, KeptView]:
 def check_free(files: Files, name: str) -> None:
     """Raise ``StreamExists`` if a view has the name."""
     if files.exists(f"{DIRECTORY}/MANIFEST"):
-        for taken in kept_views(files):
+        for taken in stored_views(files):
             if taken.lower() == name.lower():
                 raise StreamExists(
                     f"there is a view {taken!r}; drop it (DROP VIEW) or choose another name"

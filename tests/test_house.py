@@ -82,7 +82,7 @@ IMPORTED_BY_NAME = {
     "cli.py",
     "commands/upkeep.py",
     "ingest/pipeline.py",
-    "isolation/nursery.py",
+    "isolation/fork_server.py",
     "core/native.py",
     "server/__init__.py",
     "spark_connector/discovery/pyspark_chronicle/__init__.py",

@@ -45,7 +45,7 @@ PACKAGE = "chronicle"
 STARTS: dict[str, frozenset[str]] = {
     "spark": frozenset({"SparkSession"}),
     "browser": frozenset({"sync_playwright"}),
-    "workers": frozenset({"IsolatedReader", "Pool", "isolation", "nursery"}),
+    "workers": frozenset({"IsolatedReader", "Pool", "isolation", "fork_server"}),
     "process": frozenset({"subprocess", "multiprocessing", "fork", "stdio_client"}),
     "socket": frozenset({"Listening", "ThreadingHTTPServer", "create_server", "start_server"}),
     "service": frozenset({"create_app"}),

@@ -16,7 +16,7 @@ from typing import Any
 from sqlglot import exp
 
 from ...errors import SqlError
-from ...store.views import KeptView
+from ...store.views import StoredView
 from ..contract.cancellation import checkpoint
 from ..sql.dialect import error_at, parse_statement, position_of
 
@@ -43,7 +43,7 @@ class Expansion:
     def __init__(
         self,
         text: str,
-        views: Mapping[str, KeptView],
+        views: Mapping[str, StoredView],
         taken: Hidden = frozenset(),
         within: tuple[str, ...] = (),
     ) -> None:
@@ -121,7 +121,7 @@ class Expansion:
                 derived.meta[key] = node.meta[key]
         node.replace(derived)
 
-    def _query(self, view: KeptView, within: tuple[str, ...], at: int | None) -> Any:
+    def _query(self, view: StoredView, within: tuple[str, ...], at: int | None) -> Any:
         name = view.name.lower()
         if name in within:
             through = within[within.index(name) + 1 :]
@@ -245,7 +245,7 @@ def only_filters(query: Any) -> bool:
 
 
 def expand(
-    root: Any, text: str, views: Mapping[str, KeptView], taken: Hidden
+    root: Any, text: str, views: Mapping[str, StoredView], taken: Hidden
 ) -> tuple[Any, Expansion | None]:
     """The tree with views expanded, and the expansion (None without); SqlError for cycles."""
     if not views:

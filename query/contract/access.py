@@ -15,7 +15,7 @@ from ...errors import StreamNotFound
 from ...schema import StreamSchema
 from ...store.deleting import Change, Choice
 from ...store.snapshot import Snapshot
-from ...store.views import KeptView
+from ...store.views import StoredView
 from .catalog import Catalog, LiveStatements, Rollup
 from .frames import Frame
 
@@ -66,10 +66,10 @@ class VisibleStreams:
     def streams(self) -> list[str]:
         return [name for name in self._catalog.streams() if self._visible(name)]
 
-    def views(self) -> Mapping[str, KeptView]:
+    def views(self) -> Mapping[str, StoredView]:
         return {name: view for name, view in self._catalog.views().items() if self._visible(name)}
 
-    def create_view(self, view: KeptView, *, replace: bool = False) -> None:
+    def create_view(self, view: StoredView, *, replace: bool = False) -> None:
         self._catalog.create_view(view, replace=replace)
 
     def drop_view(self, name: str, *, cascade: bool = False) -> None:

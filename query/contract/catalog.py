@@ -19,7 +19,7 @@ from ...core.append_result import AppendResult
 from ...schema import StreamSchema
 from ...store.deleting import Change, Choice
 from ...store.snapshot import Snapshot
-from ...store.views import KeptView
+from ...store.views import StoredView
 from .frames import Frame
 
 if TYPE_CHECKING:
@@ -160,10 +160,10 @@ class Catalog(Protocol):
     def damaged(self) -> dict[str, str]:
         """Streams that cannot be opened, each with the reason."""
 
-    def views(self) -> Mapping[str, KeptView]:
+    def views(self) -> Mapping[str, StoredView]:
         """Views by name, sorted."""
 
-    def create_view(self, view: KeptView, *, replace: bool = False) -> None:
+    def create_view(self, view: StoredView, *, replace: bool = False) -> None:
         """Store a view; raises StreamExists."""
 
     def drop_view(self, name: str, *, cascade: bool = False) -> None:

@@ -55,7 +55,7 @@ from .retained import (
     TAKEN,
     TIME,
     WORDS,
-    KeptInput,
+    RetainedInput,
     Space,
     completing,
     expire,
@@ -77,7 +77,7 @@ class Positions:
 
 
 def export_positions(
-    kept_input: KeptInput, attempts: OpenAttempts, since: int, watermark: int, forgets: bool
+    kept_input: RetainedInput, attempts: OpenAttempts, since: int, watermark: int, forgets: bool
 ) -> Positions:
     """State for a restart besides the events from ``since`` on; see ``AdvancingMatch.export``."""
     kept, cells = kept_input.rows, kept_input.rows.cells
@@ -103,7 +103,7 @@ def export_positions(
     return Positions(positions, rows.append_column("@marks", pa.array(marks)))
 
 
-def restore_positions(kept_input: KeptInput, given: Positions) -> None:
+def restore_positions(kept_input: RetainedInput, given: Positions) -> None:
     kept, positions = kept_input.rows, given.positions
     groups = kept_input.partitions_of(positions)
     found = {n: positions.column(n).to_numpy() for n in ("@tick", "@rank", "@number")}
@@ -152,7 +152,7 @@ class AdvancingMatch:
         self.limits = limits or MatchLimits()
         self.check = check
         self.matcher = Matcher(compiled, self.limits, self._describe_row)
-        self.input = KeptInput(compiled)
+        self.input = RetainedInput(compiled)
         self.results = Results(compiled, self._take, compiled.naming)
         self.window = compiled.within
         counts = reads_number(compiled)
@@ -565,7 +565,7 @@ def reads_number(compiled: CompiledMatch) -> bool:
     )
 
 
-def known_with_last_event(compiled: CompiledMatch) -> bool:
+def final_with_last_event(compiled: CompiledMatch) -> bool:
     """Whether every match is final as soon as its last event arrives."""
     return _kind(compiled, reads_number(compiled)) == "fresh"
 

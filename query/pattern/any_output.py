@@ -68,7 +68,7 @@ def walk(starts, groups, width, entries, tables, path, prefix, cursor, at, numbe
     """
     row, _, transition, following, child, final = entries
     room = output.number.shape[0]
-    room_rows = output.row.shape[0]
+    row_capacity = output.row.shape[0]
     matches = np.int64(0)
     rows = np.int64(0)
     while at[START] < starts.shape[0]:
@@ -87,7 +87,7 @@ def walk(starts, groups, width, entries, tables, path, prefix, cursor, at, numbe
             prefix[d] = row[path[d]]
         while depth > 0:
             if waits:
-                if matches == room or rows + depth > room_rows:
+                if matches == room or rows + depth > row_capacity:
                     at[DEPTH] = depth
                     at[WAITS] = 1
                     number[g] = count

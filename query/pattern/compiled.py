@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from ..sql.match_clause import MatchClause
 
 
-def known_variables(clause: MatchClause) -> dict[str, frozenset[str]]:
+def pattern_variables(clause: MatchClause) -> dict[str, frozenset[str]]:
     """What each variable and subset stands for; SqlError with line and column."""
     sql = clause.sql
     matched = variables(clause.pattern)
@@ -530,7 +530,7 @@ def compile_match(
         raise InvalidArgument(f"expected a MATCH_RECOGNIZE clause, found {type(clause).__name__}")
     plain = pa.schema([pa.field(f.name, plain_type(f.type), f.nullable) for f in columns.arrow])
     columns = InputColumns(plain, columns.time, columns.ordered)
-    known = known_variables(clause)
+    known = pattern_variables(clause)
     types = RowTypes(plain)
     names = {**known, **{d.variable: frozenset({d.variable}) for d in clause.definitions}}
     binder = Binder(columns, names, clause.sql)

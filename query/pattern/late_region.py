@@ -20,7 +20,7 @@ without NEXT or a match mode, over input ordered by time only.
 Late events of a time range are found by comparing event counts per tick.  Within a tick, events
 committed earlier always come first.
 
-``KnownMatches`` computes the result rows of matches whose first and last events are given, for
+``GivenMatches`` computes the result rows of matches whose first and last events are given, for
 example by a pattern bank.  A clause that takes one match at a time prefers the same match of a
 first event whether or not it sees later events, so the events of the matches suffice.  Not for
 clauses that read beyond a match.
@@ -331,7 +331,7 @@ def _rejoined(
     return bool(np.array_equal(mine, theirs) and passed.all())
 
 
-class KnownMatches(Part):
+class GivenMatches(Part):
     """Result rows of known matches.  Events of match ``i`` are
     ``offsets[i] .. offsets[i + 1]``, with the clause's input columns and ``@rank``.
     """

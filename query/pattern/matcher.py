@@ -140,8 +140,8 @@ class Matcher:
         if self.selection == "any":
             self._use_diagram()
         self.columns = 256
-        self.room_matches = 4096
-        self.room_rows = 1 << 16
+        self.match_capacity = 4096
+        self.row_capacity = 1 << 16
 
     def _use_diagram(self) -> None:
         automaton, selecting = self.automaton, self.selecting
@@ -323,7 +323,7 @@ class Matcher:
         return source
 
     def _task(self, now: int, final: bool, memo: int) -> Task:
-        labels_max = self.room_rows if self.labels and self.selection is None else 2**62
+        labels_max = self.row_capacity if self.labels and self.selection is None else 2**62
         return Task(
             self.window, now, final, self.plan.lookahead, self.follow[0],
             self.automaton.empty_match, memo, self.skip, self.skip_member, self.limits.steps_max,
@@ -333,7 +333,7 @@ class Matcher:
     # -- room -----------------------------------------------------------------------------------
 
     def _output(self) -> MatchTable:
-        n, r = self.room_matches, self.room_rows
+        n, r = self.match_capacity, self.row_capacity
         return MatchTable(*(np.empty(size, np.int64) for size in (n, n, n, n, n, r, r, r)))
 
     def _take(self, output: MatchTable, state: IntArray) -> Matches:
@@ -341,8 +341,8 @@ class Matcher:
         labels = int(state[m.LABELS]) if self.labels else 0
         state[m.MATCHES] = state[m.RUNS] = state[m.LABELS] = 0
         runs = np.concatenate([[0], np.cumsum(output.runs[:n])]).astype(np.int64)
-        busy = n * 2 > self.room_matches or max(r, labels) * 2 > self.room_rows
-        if busy and self.room_rows < 1 << 20:  # fewer, larger batches
+        busy = n * 2 > self.match_capacity or max(r, labels) * 2 > self.row_capacity
+        if busy and self.row_capacity < 1 << 20:  # fewer, larger batches
             self._grow_output()
         number = np.ones(n, np.int64) if self.selecting.weighted else output.number[:n]
         return Matches(  # no copies: the next batch gets new arrays
@@ -351,9 +351,9 @@ class Matcher:
         )  # fmt: skip
 
     def _grow_output(self) -> None:
-        self.room_matches *= 4
-        self.room_rows *= 4
-        size = self.room_matches * 40 + self.room_rows * 24
+        self.match_capacity *= 4
+        self.row_capacity *= 4
+        size = self.match_capacity * 40 + self.row_capacity * 24
         if size > self.limits.memory_bytes:
             raise ResourceLimit(
                 f"the matches of pattern {self.text} that begin with one event need more than "

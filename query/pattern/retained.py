@@ -48,7 +48,7 @@ IntArray = npt.NDArray[np.int64]
 CHUNKS_MAX = 12
 
 
-class KeptEvents:
+class RetainedEvents:
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.rows = 0
@@ -180,7 +180,7 @@ def ranks(groups, offsets, time, tick, rank, out):
             out[r] = rank[g]
 
 
-class KeptRows:
+class RetainedRows:
     """Rows by partition.  Local numbers: ``position``, next row at which a match may begin;
     ``ready``, first row whose conditions are not evaluated; ``told``, first row not yet output as
     (un)matched.  ``seen``: rows were dropped.  ``tick``, ``rank``: of the last row.  ``due``:
@@ -313,7 +313,7 @@ def _pass_bounds(groups, place, begin, end, tick, rank, bound_tick, bound_rank, 
                 position[g] = local + 1
 
 
-class KeptInput:
+class RetainedInput:
     """Rows of one clause; ``careful``: a value of the newest rows could not be computed."""
 
     def __init__(self, compiled: CompiledMatch) -> None:
@@ -321,8 +321,8 @@ class KeptInput:
         self.inputs = compiled.input_columns
         self.schema = pa.schema([compiled.columns.arrow.field(name) for name in self.inputs])
         self.partition_by = list(compiled.partition_by)
-        self.rows = KeptRows()
-        self.events = KeptEvents(self.schema)
+        self.rows = RetainedRows()
+        self.events = RetainedEvents(self.schema)
         self.codes = KeyCodes(max(1, len(self.partition_by)))
         self.keys = pa.schema([self.schema.field(n) for n in self.partition_by]).empty_table()
         if not self.partition_by:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ..windows.cost import Costs
     from ..windows.fields import Aggregate
     from ..windows.filling import Fill
-    from ..windows.kept_groups import GroupHook
+    from ..windows.group_cache import GroupHook
     from ..windows.spec import AnyWindows, Calendar, CalendarWindows, TimeWindows
     from .pass_through import Picked
 

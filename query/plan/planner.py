@@ -45,7 +45,7 @@ from .prepared import PreparedQuery, RowLimit, Written, prepare
 
 if TYPE_CHECKING:
     from ..contract.operator import Part
-    from ..windows.kept_groups import GroupHook
+    from ..windows.group_cache import GroupHook
 
 
 def plan_scan(site: Site, names: Names, folder: Folder) -> Scan:

@@ -26,7 +26,7 @@ from .nodes import SituationMatch
 from .planner import Planning
 
 
-def instants_asked_for(
+def requested_instants(
     bound: BoundSituations, compiled: CompiledSituations, folder: Folder
 ) -> tuple[int, int] | None:
     """Inclusive ticks of the instants of all matches that pass; None without bounds."""
@@ -102,7 +102,7 @@ def _asked(
 ) -> InstantRange | None:
     """The time range that the SELECT restricts matches to; None for all."""
     span = snapshot.time_range
-    asked = instants_asked_for(bound, compiled, planning.folder)
+    asked = requested_instants(bound, compiled, planning.folder)
     if asked is None or span is None:
         return None
     low, high = max(asked[0], INT64_MIN), min(asked[1], span[1])

@@ -2,8 +2,8 @@
 
 The engine sets the executor for the thread (``evaluated_by``); an isolated one runs the text in a
 worker, under the statement's limits.  Otherwise a private single-threaded instance runs it
-(``door``), which is replaced when broken; there the statement's time limit does not interrupt it.
-Row order is kept.  Answers without rows, that is types, are cached.
+(``admission``), which is replaced when broken; there the statement's time limit does not interrupt
+it.  Row order is kept.  Answers without rows, that is types, are cached.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def evaluated_by(executor: RelationalExecutor, control: QueryControl) -> Held:
 
 def evaluate_here(query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     with LOADING:
-        from .door import admit, failure_of, is_ctrl_c
+        from .admission import admit, failure_of, is_ctrl_c
 
     cursor = _cursor()
     try:
@@ -86,7 +86,7 @@ def evaluate_here(query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
 def _cursor() -> Any:
     global _instance
     with LOADING:
-        from .door import open_empty
+        from .admission import open_empty
 
     with _guard:
         if _instance is None:

@@ -1,4 +1,4 @@
-"""The in-process relational executor: DuckDB, locked down (``door``), over our relations alone.
+"""The in-process executor: DuckDB, locked down (``admission``), over our relations alone.
 
 Batches are pulled, so a streaming query holds a few, and sorts and hash tables spill at the memory
 limit, which is not a hard cap (``sql.gate``).  A broken instance is replaced at once.
@@ -18,7 +18,7 @@ from ...core.ownership import Owner, leave_to_parent
 from ...core.scratch import ScratchDirectory
 from ...errors import StoreClosed
 from ..contract.cancellation import QueryControl, interruptibly
-from .door import admit, failure_of, hugeints_of, is_ctrl_c, jsons_of, open_empty
+from .admission import admit, failure_of, hugeints_of, is_ctrl_c, jsons_of, open_empty
 from .evaluation import evaluate_here
 from .interface import Answer, RelationalExecutor, RelationalQuery, translated
 from .scans import BATCH_ROWS, Failure

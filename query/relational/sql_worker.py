@@ -1,7 +1,7 @@
 """The relational executor in a worker, serving ``isolated``.
 
-Entry of ``chronicle.isolation.nursery``.  DuckDB's scans of inputs, with columns and filter, become
-requests to the owner of the store::
+Entry of ``chronicle.isolation.fork_server``.  DuckDB's scans of inputs, with columns and filter,
+become requests to the owner of the store::
 
     owner                                                     worker
     {"region": size} + descriptor, once                ->     maps it
@@ -36,7 +36,7 @@ import pyarrow.dataset as ds
 from ...isolation.batches import describe, pack, unpack
 from ...isolation.channel import Channel, ChannelClosed, Inbox
 from ...isolation.region import Mapped
-from .door import admit, failure_of, hugeints_of, jsons_of, lock, open_unlocked
+from .admission import admit, failure_of, hugeints_of, jsons_of, lock, open_unlocked
 from .scans import BATCH_ROWS
 
 if TYPE_CHECKING:

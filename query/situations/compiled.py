@@ -170,7 +170,7 @@ class MeasureBinder(Binder):
 
 
 @dataclass(frozen=True)
-class FoundMatches:
+class MatchColumns:
     """Matches in output order.  ``lasting``: an end is unknown, later than any time."""
 
     starts: IntArray
@@ -181,7 +181,7 @@ class FoundMatches:
 
 
 def match_values(
-    given: Given, found: FoundMatches, places: Mapping[str, int], identity: bytes, keys: pa.Table
+    given: Given, found: MatchColumns, places: Mapping[str, int], identity: bytes, keys: pa.Table
 ) -> pa.Array:
     """Values of a function of the match; ``places``: column of each name."""
     columns = [places[name] for name in given.names]
@@ -215,7 +215,7 @@ def _by_signs() -> tuple[pa.Array, pa.Array]:
     return pa.array(found, pa.int64()), pa.array(NAMES, pa.string())
 
 
-def _relations(found: FoundMatches, unknown: npt.NDArray[np.bool_], a: int, b: int) -> pa.Array:
+def _relations(found: MatchColumns, unknown: npt.NDArray[np.bool_], a: int, b: int) -> pa.Array:
     code = np.zeros(len(found.instant), np.int64)
     begun = np.zeros(len(code), np.bool_)
     points = [
@@ -230,7 +230,7 @@ def _relations(found: FoundMatches, unknown: npt.NDArray[np.bool_], a: int, b: i
     return names.take(relations.take(pa.array(code, mask=lasting)))
 
 
-def _ids(found: FoundMatches, identity: bytes, keys: pa.Table) -> pa.Array:
+def _ids(found: MatchColumns, identity: bytes, keys: pa.Table) -> pa.Array:
     ids = []
     rows = keys.to_pylist() if keys.num_columns else [{}] * len(found.instant)
     for key, starts in zip(rows, found.starts.tolist(), strict=True):

@@ -40,7 +40,7 @@ from ..pattern.binding import Given
 from ..pattern.columns import flat, group_rows, numbers
 from ..pattern.matches import Matches
 from ..pattern.measures import Context, OutputRows, measure_columns
-from .compiled import CompiledSituations, FoundMatches, match_values
+from .compiled import CompiledSituations, MatchColumns, match_values
 from .deriving import SPAN, Derived, Deriver, Partitions, Stretches
 from .matching import Found, Matching
 
@@ -125,7 +125,7 @@ class Results:
 
     def _batch(self, found: Found, chosen: IntArray, keys: Partitions) -> pa.RecordBatch:
         group = found.group[chosen]
-        values = FoundMatches(
+        values = MatchColumns(
             found.starts[chosen], found.ends[chosen], found.lasting[chosen], found.instant[chosen],
             found.detected[chosen],
         )  # fmt: skip
@@ -189,7 +189,7 @@ class Results:
 def measured_types(compiled: CompiledSituations) -> list[pa.DataType]:
     """Types of the measures, from an evaluation over no matches."""
     none, table = np.zeros(0, np.int64), np.zeros((0, len(compiled.names)), np.int64)
-    nothing = FoundMatches(table, table, table != 0, none, none)
+    nothing = MatchColumns(table, table, table != 0, none, none)
     places = {name: i for i, name in enumerate(compiled.names)}
     rows = compiled.columns.arrow.empty_table()
     context = Context(

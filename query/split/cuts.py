@@ -15,7 +15,7 @@ the whole stream finds from there on.  Without convergence there is no cut.  Lim
 ``PROBE_EVENTS``, from one reach of a match before the tick to three behind.  AFTER MATCH SKIP TO a
 variable is cut only where no match crosses.
 
-For live queries, ``KnownPart`` finds the matches that all events up to a tick decide.  The part
+For live queries, ``DecidedPart`` finds the matches that all events up to a tick decide.  The part
 begins at a cut, so that the search is that of the whole stream, and ends at the watermark without
 treating it as the end of the stream.  All matches found are matches of the whole stream, whatever
 follows, and all that begin behind the cut and are decided are found.  Under EVENT SELECTION a match
@@ -194,7 +194,7 @@ def _meet(places: set[int], leads: Ints, ticks: Ints, until: int) -> int | None:
 
 
 @dataclass(frozen=True, eq=False)
-class KnownPart(Part):
+class DecidedPart(Part):
     """Decided matches that begin behind ``low`` (None: the stream begins).  ``before``: tick from
     which on context rows are read; ``known``: greatest tick that counts.
     """
@@ -214,7 +214,7 @@ class KnownPart(Part):
 
     def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
         compiled, low = run.compiled, None if self.low is None else self.low.tick
-        if told_at_once(compiled):
+        if decided_at_once(compiled):
             advancing = AdvancingMatch(compiled, run.limits, run.check)
             events = run.scan(None if low is None else self.before, self._end)
             yield from self._told(advancing, events, run.snapshot.schema.time)
@@ -249,7 +249,7 @@ class KnownPart(Part):
         return f"what is decided of time [{low}, {self.known}]"
 
 
-def told_at_once(compiled: CompiledMatch) -> bool:
+def decided_at_once(compiled: CompiledMatch) -> bool:
     """Whether each match is decided with its last event: independent matches in a known order."""
     return (
         compiled.clause.selection is not None
@@ -260,16 +260,16 @@ def told_at_once(compiled: CompiledMatch) -> bool:
     )
 
 
-def known_part(
+def decided_part(
     snapshot: Snapshot, compiled: CompiledMatch, tick: int, known: int, check: Check = None
-) -> KnownPart:
+) -> DecidedPart:
     """The part with the matches that begin at ``tick`` or later, from a cut before it."""
     reach = Reach(snapshot, compiled)
     at, step = tick, 1
     while at > reach.first:
         cut, _ = find_cut(snapshot, compiled, reach, at, check)
         if cut is not None and cut.last < tick:
-            return KnownPart(cut, reach.before(reach.back(cut.tick)), known)
+            return DecidedPart(cut, reach.before(reach.back(cut.tick)), known)
         at -= max(step, at - reach.back(at))
         step *= 2
-    return KnownPart(None, reach.first, known)
+    return DecidedPart(None, reach.first, known)

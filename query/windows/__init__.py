@@ -2,7 +2,7 @@
 
 Reading order: ``spec`` (windows, slices, calendar), ``kernels`` (partials), ``fields`` (aggregates
 to fields), ``slices`` (replay, sessions), ``sweep`` (tree), ``slide`` (slices to windows),
-``aggregation`` (physical operators), ``kept_groups`` (key codes, groups that late events update),
+``aggregation`` (physical operators), ``group_cache`` (key codes, groups that late events update),
 ``keyed`` (GROUP BY beside windows), ``filling`` (empty windows), ``expand`` (events with their
 windows), ``cost`` (which of replay and tree).
 """

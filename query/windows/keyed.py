@@ -33,7 +33,7 @@ from . import kernels as k
 from .aggregation import Check, WindowAggregation, times_array
 from .expand import with_bounds
 from .fields import Aggregate, FieldPlan
-from .kept_groups import GroupHook, KeyTable
+from .group_cache import GroupHook, KeyTable
 from .kernels import absorb, absorb_row, fill_identity, fold_ordered, load_validity
 from .slices import BatchColumns, SliceChunk, frozen, in_pieces, ticks_of
 from .slide import (

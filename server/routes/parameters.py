@@ -257,7 +257,7 @@ EventEncoding = Annotated[RowEncoding, Depends(event_encoding)]
 ResultEncoding = Annotated[RowEncoding, Depends(result_encoding)]
 
 
-async def only_known(request: Request, principal: Requester) -> None:
+async def refuse_unknown(request: Request, principal: Requester) -> None:
     """Raise ``RequestValidationError`` for unknown parameters, after authentication."""
     del principal
     if not request.query_params:

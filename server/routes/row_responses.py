@@ -42,9 +42,9 @@ from ..access.limits import Gate
 from ..http.body_pipe import BodyPipe
 from ..http.problems import Problem
 from ..http.request_head import FileRequest, raw_path
+from ..service.answer_cache import AnswerFile, OpenAnswer, tag_of
 from ..service.bodies import Pace
 from ..service.encoding import RowEncoding, Tally, encode
-from ..service.kept_answers import AnswerFile, OpenAnswer, tag_of
 from ..service.middleware import ABORT, BrokenAnswer, note_time
 from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
@@ -87,7 +87,7 @@ def encoding_of_file(asked: FileRequest, encoding: RowEncoding) -> RowEncoding:
     return encoding if whole else dataclasses.replace(encoding, gzip=False)
 
 
-def what_is_asked(request: Request, principal: Principal, encoding: RowEncoding) -> Hashable:
+def request_identity(request: Request, principal: Principal, encoding: RowEncoding) -> Hashable:
     token = principal.token
     rights = None if token is None else (token.id, tuple(token.scopes), tuple(token.streams))
     return raw_path(request.scope), request.scope["query_string"], encoding, rights
@@ -177,7 +177,7 @@ async def send_rows(
     asked = FileRequest.of(request)
     if asked is not None:
         at_once, encoding = None, encoding_of_file(asked, encoding)
-        what = what_is_asked(request, principal, encoding)
+        what = request_identity(request, principal, encoding)
         kept = server.kept.find(principal.client, what, asked.tags) if asked.continues else None
         if kept is not None:
             return FileResponse(kept, asked, server)

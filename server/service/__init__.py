@@ -6,7 +6,7 @@ Reading order::
     request bodies     bodies  event_parsing (also file ingest)  gathering (small appends)
     rows of answers    query_log (running and ended queries)  encoding
     feeds              feeds (also of live queries)
-    durable state      idempotency  kept_answers  positions (also pins)  transactions  jobs
+    durable state      idempotency  answer_cache  positions (also pins)  transactions  jobs
     load samples       load_history
     all of it          state
     users of it        statements

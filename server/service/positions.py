@@ -39,7 +39,7 @@ from ...errors import (
 )
 from ...store import EventStream
 from ...store.changes import NewRange, new_events, new_ranges
-from ...store.pin_files import drop_pin, keep_pin, kept_pins, load_pin, renew_pin, sweep_pins
+from ...store.pin_files import drop_pin, keep_pin, load_pin, renew_pin, stored_pins, sweep_pins
 from ...store.pins import Pin
 from ...store.recovery import load
 
@@ -82,9 +82,9 @@ class Positions:
             if load(files, directory).journal.position <= known:
                 return None
         with self._guard:  # so that concurrent requests do not exceed the maximum
-            if self._full(kept_pins(files, directory), owner):
+            if self._full(stored_pins(files, directory), owner):
                 sweep_pins(files, directory, clock=self._clock)
-                if self._full(kept_pins(files, directory), owner):
+                if self._full(stored_pins(files, directory), owner):
                     raise ResourceLimit(
                         f"the stream {stream!r} keeps {self._most} positions for followers, "
                         "three quarters of them for one token at most "

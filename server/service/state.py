@@ -26,12 +26,12 @@ from ..access.settings import Settings
 from ..access.tokens import TokenFile, mark_guarded, server_directory
 from ..http.body_pipe import BodyPipe
 from ..http.problems import Problem
+from .answer_cache import AnswerCache
 from .bodies import MEMORY_BYTES, Body, Pace, receive
 from .feeds import Feed, Followers
 from .gathering import Gathering
 from .idempotency import IdempotencyKeys
 from .jobs import Jobs
-from .kept_answers import KeptAnswers
 from .load_history import LoadHistory
 from .metrics import LIVE_GAUGES, Figures, Metrics, Probe, StreamFigures
 from .middleware import Drops
@@ -136,7 +136,7 @@ class Server:
                 self.sound,
             )
         )
-        self.kept = KeptAnswers(
+        self.kept = AnswerCache(
             self.directory,
             settings.max_result_bytes,
             settings.result_ttl_ms / 1000,

@@ -98,7 +98,7 @@ def _escape(channel: Any, spec: dict[str, Any]) -> None:
             "fork": _try(clone),
             "exec": _try(lambda: os.execv("/bin/true", ["true"])),
             "signal the owner": _try(lambda: os.kill(spec["owner"], 0)),
-            "signal the nursery": _try(lambda: os.kill(os.getppid(), signal.SIGKILL)),
+            "signal the fork_server": _try(lambda: os.kill(os.getppid(), signal.SIGKILL)),
             "memory file": _try(lambda: os.memfd_create("x")),
             "ptrace": libc.ptrace(16, spec["owner"], 0, 0),
             "files": [n for n in range(256) if _try(lambda n=n: os.fstat(n)).startswith("done")],

@@ -84,7 +84,7 @@ def test_a_worker_reaches_nothing(pool: Pool) -> None:
     if confined["seccomp"]:
         for attempt in ("socket", "unix socket", "fork", "exec", "memory file"):
             assert told[attempt] == "PermissionError", attempt
-        assert told["signal the owner"] == told["signal the nursery"] == "PermissionError"
+        assert told["signal the owner"] == told["signal the fork_server"] == "PermissionError"
         assert told["ptrace"] == -1
     assert running(pool.pids[0])
 

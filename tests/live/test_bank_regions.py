@@ -18,10 +18,10 @@ from chronicle.query.pattern.late_region import Late
 
 from .test_pattern_bank import SCHEMA, clause, compiled_clause, events
 
-Said = set[tuple[Any, ...]]
+Emitted = set[tuple[Any, ...]]
 
 
-def said(found: BankMatches) -> Said:
+def said(found: BankMatches) -> Emitted:
     keys = found.keys.to_pylist() if found.keys.num_columns else [{}] * len(found)
     return {
         (found.names[q], *key.values(), a, b, c, d)
@@ -38,7 +38,7 @@ def layer_of(patterns: dict[int, Any]) -> Layer:
 
 def bank_over(
     patterns: dict[int, Any], table: pa.Table, upto: int, partitioned: bool
-) -> tuple[PatternBank, Said]:
+) -> tuple[PatternBank, Emitted]:
     bank = PatternBank(SCHEMA, "t", ["k"] if partitioned else [])
     bank.take(layer_of(patterns))
     return bank, said(bank.advance(between(table, -100, upto), upto))

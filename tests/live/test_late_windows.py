@@ -128,7 +128,7 @@ def test_an_event_before_what_is_kept_is_a_region(
 
 def test_groups_are_few_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a number of them those of earlier windows are let go, and read again when late."""
-    monkeypatch.setattr("chronicle.query.windows.kept_groups.GROUPS_MAX", 40)
+    monkeypatch.setattr("chronicle.query.windows.group_cache.GROUPS_MAX", 40)
     with chronicle.open(tmp_path / "store") as database:
         rng = random.Random(2)
         stream = database.create_stream("s", SCHEMA, time="t")

@@ -12,7 +12,7 @@ import pytest
 import chronicle
 from chronicle.core.identity import words_of
 from chronicle.live import sink
-from chronicle.live.changes import Said
+from chronicle.live.changes import Emitted
 from chronicle.live.sink import Recollection, RecollectionBudget, ids_of
 
 FIELDS = [pa.field("x", pa.int64()), pa.field("s", pa.string())]
@@ -27,7 +27,7 @@ LOG = pa.schema(
 )
 
 
-def rows(said: Said) -> list[tuple[Any, ...]]:
+def rows(said: Emitted) -> list[tuple[Any, ...]]:
     net = said.net
     columns = [net.time.tolist(), net.id.to_pylist(), said.revision.tolist()]
     return list(zip(*columns, *(c.to_pylist() for c in net.columns.columns), strict=True))
@@ -86,15 +86,15 @@ def test_it_says_what_the_sink_does(seed: int, monkeypatch: pytest.MonkeyPatch) 
         high = low + rng.randrange(60)
         table = log.table()
         inside = [low <= t <= high for t in table.column("_time").to_pylist()]
-        wanted = Said.of(table.filter(pa.array(inside)), ("x", "s"))
-        found = known.said(low, high)
+        wanted = Emitted.of(table.filter(pa.array(inside)), ("x", "s"))
+        found = known.emitted(low, high)
         assert sorted(rows(found)) == sorted(rows(wanted))
         assert found.net.time.tolist() == sorted(found.net.time.tolist())
         some = pa.array([rng.randrange(70).to_bytes(16, "little") for _ in range(9)], pa.binary())
-        assert sorted(rows(known.said_of(some, low, high))) == sorted(rows(wanted.named(some)))
+        assert sorted(rows(known.emitted_of(some, low, high))) == sorted(rows(wanted.named(some)))
         holding = [id_ for id_ in log.last if log.last[id_] >= 0 and id_ in log.holds]
         ids = pa.array([i for i in holding if log.holds[i]["_time"] >= known.since], pa.binary())
-        assert known.said(low, high).last(ids).tolist() == [log.last[i] for i in ids.to_pylist()]
+        assert known.emitted(low, high).last(ids).tolist() == [log.last[i] for i in ids.to_pylist()]
     assert known.nbytes > 0
 
 

@@ -15,7 +15,7 @@ import chronicle
 from chronicle.errors import ChronicleError, SqlError, StreamNotFound
 from chronicle.query import engine
 from chronicle.query.pattern.typed import substitute
-from chronicle.query.relational import door
+from chronicle.query.relational import admission
 from chronicle.query.relational.executor import Executor
 from chronicle.query.sql import gate, nesting
 from chronicle.query.sql.dialect import parse_statement, to_text
@@ -191,14 +191,16 @@ class Everything(frozenset):  # type: ignore[type-arg]
 @pytest.mark.parametrize("lexed", [True, False], ids=["lexed", "only parsed"])
 def test_the_door_does_not_trust_the_renderer(sql, lexed, monkeypatch):
     if not lexed:  # each of its two locks holds alone
-        monkeypatch.setattr(door, "_written", lambda _: door._Written(Everything(), Everything()))
-    with door.open_empty() as connection:
+        monkeypatch.setattr(
+            admission, "_written", lambda _: admission._Written(Everything(), Everything())
+        )
+    with admission.open_empty() as connection:
         cursor = connection.cursor()
         cursor.register("t", pa.table({"a": [1]}))
         admitted = 'WITH "q" AS (SELECT "a" FROM "t") SELECT max("a") FROM "q"'
-        door.admit(cursor, admitted, ["t"])
+        admission.admit(cursor, admitted, ["t"])
         with pytest.raises((SqlError, duckdb.Error)):
-            door.admit(cursor, sql, ["t"])
+            admission.admit(cursor, sql, ["t"])
 
 
 def test_nothing_of_one_execution_is_left_for_another(shared):
@@ -498,7 +500,7 @@ def test_an_instance_opens_without_a_place_for_files(monkeypatch):
         raise FileNotFoundError(2, "No usable temporary directory found")
 
     monkeypatch.setattr("tempfile.mkdtemp", nowhere)
-    with door.open_empty() as connection:
+    with admission.open_empty() as connection:
         assert connection.execute("SELECT 1").fetchall() == [(1,)]
         for statement in ("SET threads = 2", "ATTACH 'x' AS x", "COPY (SELECT 1) TO 'x'"):
             with pytest.raises(duckdb.Error):
@@ -511,7 +513,7 @@ def test_times_of_every_resolution_have_milliseconds(files, monkeypatch):
         monkeypatch.setattr("tempfile.mkdtemp", Mock(side_effect=FileNotFoundError))
     times = [f"{kind} '1970-01-01 00:00:07'" for kind in ("TIMESTAMP", *RESOLUTIONS, "TIMESTAMPTZ")]
     others = ("DATE '1970-01-02'", "TIME '00:00:07'", "INTERVAL 7 SECONDS")
-    with door.open_empty() as connection:
+    with admission.open_empty() as connection:
         for value in (*times, *others):
             asked = f"SELECT epoch_ms({value}), epoch_us({value}) // 1000"
             ((found, expected),) = connection.execute(asked).fetchall()

@@ -17,7 +17,7 @@ from chronicle.errors import ResourceLimit
 from chronicle.server import create_token
 from chronicle.server.http.problems import Problem
 from chronicle.server.http.request_head import FileRequest, Judgement
-from chronicle.server.service.kept_answers import KeptAnswers
+from chronicle.server.service.answer_cache import AnswerCache
 
 from .flights import SPEC, as_ndjson, rows_of
 
@@ -179,7 +179,7 @@ def test_a_file_is_only_so_large(database: Any, serve_app: Callable[..., Any]) -
 
 def test_what_is_not_read_is_removed(tmp_path: Path) -> None:
     clock = itertools.count()
-    kept = KeptAnswers(tmp_path, 1000, 5.0, lambda: float(next(clock)))
+    kept = AnswerCache(tmp_path, 1000, 5.0, lambda: float(next(clock)))
     file = kept.begin("me")
     file.write(b"abc")
     opened = file.keep("what", {})

@@ -21,7 +21,12 @@ from chronicle.store import EventStream, Snapshot, Store, StreamOptions, deletio
 from chronicle.store.changes import new_events, new_ranges
 from chronicle.store.compaction import spill
 from chronicle.store.deleting import Choice
-from chronicle.store.deletions import DeletedEvents, KnownDeletion, KnownDeletions, write_deletion
+from chronicle.store.deletions import (
+    DeletedEvents,
+    RecordedDeletion,
+    RecordedDeletions,
+    write_deletion,
+)
 from chronicle.store.dictionary import DictionaryBuilder
 from chronicle.store.lock import ReaderLease
 from chronicle.store.pins import Pin, pin_stream
@@ -305,17 +310,17 @@ def test_a_damaged_list_of_deleted_events_is_not_believed() -> None:
 
 
 def test_the_latest_deletes_are_remembered() -> None:
-    known = KnownDeletions()
+    known = RecordedDeletions()
     assert not known.since(0)
     for position in range(1, 200):
-        known = known.noted(KnownDeletion(position, 0, 1, None))
+        known = known.noted(RecordedDeletion(position, 0, 1, None))
     assert len(known.known) == deletions.KNOWN_MAX
     assert known.forgotten == 199 - deletions.KNOWN_MAX
     assert known.after(known.forgotten - 1) is None
     assert [d.position for d in known.after(197) or ()] == [198, 199]
     assert known.since(198)
     assert not known.since(199)
-    assert KnownDeletions.from_json(known.to_json()) == known
+    assert RecordedDeletions.from_json(known.to_json()) == known
 
 
 def test_events_are_known_by_tick_and_rank_across_batches() -> None:

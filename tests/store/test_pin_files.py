@@ -77,7 +77,7 @@ def test_positions_are_given_up_where_they_keep_too_much(
                 stream.compact()
                 stats = stream.stats()
                 most = max(most, stats["garbage_bytes"] - stats["bytes"])
-            left = set(pin_files.kept_pins(files, DIRECTORY))
+            left = set(pin_files.stored_pins(files, DIRECTORY))
             assert held_leases(files, DIRECTORY)[0].version == 1
         assert most > 0
         dropped = [name for name in names if name not in left]

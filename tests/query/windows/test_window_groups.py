@@ -18,7 +18,7 @@ import chronicle
 from chronicle.query.windows import keyed, slices
 from chronicle.query.windows.aggregation import ReplayAggregation
 from chronicle.query.windows.fields import Aggregate
-from chronicle.query.windows.kept_groups import KeyTable
+from chronicle.query.windows.group_cache import KeyTable
 from chronicle.query.windows.keyed import KeyedAggregation
 from chronicle.query.windows.spec import CountWindows, SessionWindows, TimeWindows
 from chronicle.schema import StreamSchema

@@ -59,7 +59,7 @@ class _Kept:
     used: float = 0.0
 
 
-class KeptAnswers:
+class AnswerCache:
     """Thread-safe; ``bytes_max`` bounds all files, an unused one lives for ``keep_s`` seconds."""
 
     def __init__(
@@ -162,7 +162,7 @@ class KeptAnswers:
 
 
 class AnswerFile:
-    def __init__(self, answers: KeptAnswers, client: str, file: IO[bytes]) -> None:
+    def __init__(self, answers: AnswerCache, client: str, file: IO[bytes]) -> None:
         self.client = client
         self._answers = answers
         self._file = file

@@ -123,7 +123,7 @@ def _merge_rows(fields, words, row, others):
         absorb_row(fields, words, floats, row[j], others, other_floats, j)
 
 
-class KeptGroups:
+class GroupCache:
     """Stored groups of windows whose last tick is ``first`` or later; ``able``: storable."""
 
     def __init__(self, windows: TimeWindows, first: int) -> None:
@@ -198,7 +198,7 @@ def _pairs(groups: Groups) -> Pairs:
 class GroupHook(ABC):
     """Processes output groups of windows whose last tick is in ``low .. high``."""
 
-    def __init__(self, kept: KeptGroups, low: int, high: int) -> None:
+    def __init__(self, kept: GroupCache, low: int, high: int) -> None:
         self.kept = kept
         self._low, self._high = low, high
 
@@ -223,7 +223,7 @@ class Keeping(GroupHook):
 class Merging(GroupHook):
     """Outputs stored groups with partials merged in, and records ``numbers`` and ``codes``."""
 
-    def __init__(self, kept: KeptGroups, low: int, high: int) -> None:
+    def __init__(self, kept: GroupCache, low: int, high: int) -> None:
         super().__init__(kept, low, high)
         self.numbers: Words = np.empty(0, np.int64)
         self.codes: Words = np.empty(0, np.int64)
@@ -242,7 +242,7 @@ class MergingAndKeeping(Merging):
     for windows that share no events.
     """
 
-    def __init__(self, kept: KeptGroups, low: int, high: int, last: int) -> None:
+    def __init__(self, kept: GroupCache, low: int, high: int, last: int) -> None:
         super().__init__(kept, low, high)
         self._behind = Keeping(kept, high + 1, last)
 

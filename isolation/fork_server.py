@@ -45,14 +45,16 @@ _SETTINGS = {
 }
 """Allocators that return memory and reserve little; no thread pools."""
 
-_START = "from chronicle.isolation.nursery import run_nursery; run_nursery({fd}, {entry!r})"
+_START = (
+    "from chronicle.isolation.fork_server import run_fork_server; run_fork_server({fd}, {entry!r})"
+)
 
 
-class NurseryLost(ChronicleError):
-    """The nursery cannot be started, or is gone."""
+class ForkServerLost(ChronicleError):
+    """The fork_server cannot be started, or is gone."""
 
 
-class Nursery:
+class ForkServer:
     """The owner's handle, for the entry module of that name; thread-safe."""
 
     def __init__(self, entry: str) -> None:
@@ -99,7 +101,7 @@ class Nursery:
                 self._control.send(json.dumps(request).encode())
                 return self._told(descriptors)
             except (OSError, ValueError) as error:
-                raise NurseryLost(
+                raise ForkServerLost(
                     f"the process that makes workers has ended or does not answer ({error}); "
                     "is there memory for it?"
                 ) from None
@@ -130,11 +132,11 @@ class Nursery:
         self._process.returncode = 0  # not ours to wait for
 
 
-# ------------------------------------------------------------------------- inside of the nursery
+# ------------------------------------------------------------------------- inside of it
 
 
-def run_nursery(control_fd: int, entry: str) -> None:
-    """The nursery's main function; never returns."""
+def run_fork_server(control_fd: int, entry: str) -> None:
+    """The fork_server's main function; never returns."""
     from .confinement import without_network
     from .without_pandas import do_without_pandas
 
@@ -167,14 +169,14 @@ def _fork(control: socket.socket, module: Any, spec: dict[str, Any]) -> None:
     if threads != 1:
         raise RuntimeError(f"{threads} threads where there must be one")
     ours, theirs = socket.socketpair()
-    nursery = os.getpid()
+    fork_server = os.getpid()
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
             control.close()
             ours.close()
-            _live(theirs, module, spec, nursery)
+            _live(theirs, module, spec, fork_server)
             status = 0
         finally:
             os._exit(status)
@@ -187,11 +189,11 @@ def _fork(control: socket.socket, module: Any, spec: dict[str, Any]) -> None:
     ours.close()
 
 
-def _live(end: socket.socket, module: Any, spec: dict[str, Any], nursery: int) -> None:
+def _live(end: socket.socket, module: Any, spec: dict[str, Any], fork_server: int) -> None:
     from .channel import Channel, ChannelClosed
     from .confinement import confine, die_with_parent
 
-    die_with_parent(nursery)
+    die_with_parent(fork_server)
     threading.stack_size(1 << 20)
     channel = Channel(end, trusted=True)
     confined = confine(
