@@ -93,7 +93,7 @@ def test_parts_have_every_match_once(
             if compiled is None:
                 continue
             wanted = [row for batch in compiled.run(snapshot.scan()) for row in batch.to_pylist()]
-            strategy = rng.choice(["replay", "all"])
+            strategy = rng.choice(["replay", "all", "all"])
             plan = plan_situations_replay(
                 snapshot, compiled, db._query_engine().catalog.indexes_of("s"), strategy, FOLDER,
                 lambda: None,
