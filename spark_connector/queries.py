@@ -61,11 +61,6 @@ class PinnedCatalog:
         self._indexes: dict[str, StreamIndexes | None] = {}
 
     @property
-    def path(self) -> Path | None:
-        local = self._store.files.local_path("")
-        return None if local is None else Path(local)
-
-    @property
     def mode(self) -> str:
         return "r"
 

@@ -1,7 +1,7 @@
 """Interfaces and values that the query layer shares with its surroundings.
 
 Reading order: ``frames`` (registered tables), ``catalog`` (required of a database, live queries,
-system tables), ``access`` (visibility), ``cancellation`` (and progress), ``constants`` (of cost
-models), ``operator`` (clauses, searches, parts), ``instants`` (parts by time), ``explanation``
-(EXPLAIN), ``result`` (batches, data frames, HTML).
+system tables), ``access`` (visibility), ``cancellation`` (and progress), ``operator``
+(clauses, searches, parts), ``instants`` (parts by time), ``explanation`` (EXPLAIN), ``result``
+(batches, data frames, HTML).
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -114,10 +113,6 @@ class VisibleStreams:
     @property
     def mode(self) -> str:
         return self._catalog.mode
-
-    @property
-    def path(self) -> Path | None:
-        return self._catalog.path
 
     @property
     def live_statements(self) -> LiveStatements:

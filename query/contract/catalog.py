@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -135,10 +134,6 @@ class Catalog(Protocol):
     @property
     def mode(self) -> str:
         """``"rw"`` or ``"r"``."""
-
-    @property
-    def path(self) -> Path | None:
-        """Directory of the store; None without one."""
 
     def indexes_of(self, name: str) -> StreamIndexes | None:
         """The secondary indexes of a stream; None for a stream without any."""
