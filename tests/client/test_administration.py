@@ -116,11 +116,11 @@ def test_a_server_that_stays_away_is_given_up(
     )
     monkeypatch.setattr(live, "time", clock)
 
-    def away() -> dict[str, Any]:
+    def away(*_: Any, **__: Any) -> Any:
         looked.append(1)
         raise chronicle.ConnectionFailed("away")
 
-    monkeypatch.setattr(job, "status", away)
+    monkeypatch.setattr(job._transport, "json", away)
     with pytest.raises(chronicle.ConnectionFailed, match="away"):
         job.wait()
     assert len(looked) == 2

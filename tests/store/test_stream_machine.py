@@ -91,6 +91,7 @@ class StreamMachine(RuleBasedStateMachine):
     )
     def create(self, codec: str, leaf: int, segment: int, late: int, retention: int | None) -> None:
         self.retention = retention
+        self.newest = -(2**63)
         self.open()
         assert self.store is not None
         options = StreamOptions(
@@ -340,7 +341,9 @@ class StreamMachine(RuleBasedStateMachine):
         if self.retention is None or not self.events:
             return
         found = {n for batch in self.stream.snapshot().scan(columns=["n"]) for n in pylist(batch)}
-        horizon = max(event.t for event in self.events) - self.retention
+        # deleting the newest events does not bring back what they had outlived
+        self.newest = max(self.newest, *(event.t for event in self.events))
+        horizon = self.newest - self.retention
         gone = [i for i, event in enumerate(self.events) if event.n not in found]
         assert all(self.events[i].t < horizon for i in gone), "retention dropped a young event"
         self.leave_out(gone)
