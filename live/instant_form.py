@@ -92,7 +92,9 @@ def _fed(search: InstantSearch, run: PartRun, low: int, high: int) -> list[pa.Re
 
 
 class InstantForm(StatefulForm):
-    """``identity``: column with the identity of a result; None: its instant and rank within it."""
+    """``identity``: the column with the identity of a result, or a seed for that of its instant and
+    its rank within it.
+    """
 
     rebuilds = True
 

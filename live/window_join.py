@@ -140,41 +140,6 @@ def window_join(
 
 
 @kernel
-def join_near(columns, others, distance, tile, near, left, right):
-    """Pairs of points, in (attributes, rows), nearer than a distance, tile by tile; ``near`` is
-    scratch.  Returns the number of pairs, including those that do not fit into ``left``.
-    """
-    limit = distance * distance
-    n = 0
-    for begin in range(0, others.shape[1], tile):
-        end = min(others.shape[1], begin + tile)
-        size = end - begin
-        inside = near[:size]
-        for i in range(columns.shape[1]):
-            for a in range(columns.shape[0]):
-                x = columns[a, i]
-                other = others[a, begin:end]  # zero-based slices let these loops vectorise
-                if a == 0:
-                    for j in range(size):
-                        d = other[j] - x
-                        inside[j] = d * d
-                else:
-                    for j in range(size):
-                        d = other[j] - x
-                        inside[j] += d * d
-            for j in range(size):
-                if inside[j] < limit:
-                    if n < left.shape[0]:
-                        left[n] = i
-                        right[n] = begin + j
-                    n += 1
-    return n
-
-
-# mypy: disable-error-code="no-untyped-def"
-
-
-@kernel
 def chain(code, head, before):
     """Add rows, in time order, to the chains of their keys; negative codes have none."""
     for i in range(code.shape[0]):

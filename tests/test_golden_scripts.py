@@ -134,10 +134,7 @@ def run(script: str, store: Path) -> str:
 
 
 @pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.txt")), ids=lambda path: path.stem)
-def test_a_golden_script_prints_what_stands_in_it(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("CHRONICLE_CALIBRATION", raising=False)
+def test_a_golden_script_prints_what_stands_in_it(path: Path, tmp_path: Path) -> None:
     script = path.read_text(encoding="utf-8")
     printed = run(script, tmp_path / "store")
     if REWRITE:

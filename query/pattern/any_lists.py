@@ -34,6 +34,7 @@ memory does not depend on the number of first events or matches.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -522,7 +523,7 @@ class Context:
         return overflow(self.text, self.describe_row(row))
 
 
-class Source:
+class Source(ABC):
     """Lists of a buffer's first events, some at a time; each piece may reuse the arrays of the
     last.  ``turns``: the first events in result order, if that is not the order in which their
     lists are built; then they are built together.
@@ -544,9 +545,9 @@ class Source:
     def _make_room(self, size: int) -> Entries:
         return room_for(size)
 
+    @abstractmethod
     def _build(self, entries: Entries, made: IntArray, progress: IntArray, budget: int) -> int:
         """Continue building; a code of ``search``."""
-        raise NotImplementedError
 
     def pieces(self, check: Check) -> Iterator[Lists]:
         """Raises ResourceLimit where one first event needs too much memory."""
