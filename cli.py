@@ -123,7 +123,7 @@ def app_of(given: Sequence[str]) -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
     gc.set_threshold(COLLECTED_EVERY)
-    _do_without_pandas(sys.argv[1:] if arguments is None else arguments)
+    _load_less(sys.argv[1:] if arguments is None else arguments)
     code = run(arguments)
     try:
         sys.stdout.flush()
@@ -133,13 +133,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(code)
 
 
-def _do_without_pandas(given: Sequence[str]) -> None:
-    """Have no library of this process load pandas, for commands that have no frames.
+def _load_less(given: Sequence[str]) -> None:
+    """Load neither pandas nor threads for products of matrices, in commands that have no frames.
 
-    To load it would be a third of what ``chronicle streams`` takes.  Spark's commands need it.
+    Pandas would be a third of what ``chronicle streams`` takes, the threads that OpenBLAS starts
+    for NumPy a tenth.  Spark's commands need pandas.
     """
     by_spark = any("spark" in each or each.startswith("--master") for each in given)
     if given and given[0] not in FRAMES and not by_spark:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         do_without_pandas()
 
 

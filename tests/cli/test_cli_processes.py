@@ -369,15 +369,32 @@ def test_commands_of_spark_have_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
     """And those that compare with other libraries."""
     finders = list(sys.meta_path)
     monkeypatch.setattr(sys, "meta_path", finders.copy())
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
     ingest = ["ingest", "a.csv"]
     for asked in (
         [*ingest, "--engine", "spark"], [*ingest, "--engine=spark"],
         [*ingest, "--master", "local[2]"], ["demo"], ["bench", "store"],
     ):  # fmt: skip
-        cli._do_without_pandas(asked)
+        cli._load_less(asked)
         assert sys.meta_path == finders
-    cli._do_without_pandas(ingest)
+    cli._load_less(ingest)
     assert sys.meta_path != finders
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads in /proc")
+def test_a_command_starts_no_threads_for_matrices() -> None:
+    asked = (
+        "import os\n"
+        "from chronicle import cli\n"
+        "cli._load_less(['sql'])\n"
+        "import numpy\n"
+        "print(len(os.listdir('/proc/self/task')))\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout == "1\n"
 
 
 def test_pandas_is_absent_to_all_that_ask() -> None:
@@ -386,7 +403,7 @@ def test_pandas_is_absent_to_all_that_ask() -> None:
     asked = (
         "import importlib.metadata, importlib.util, sys\n"
         "from chronicle import cli\n"
-        "cli._do_without_pandas(['sql'])\n"
+        "cli._load_less(['sql'])\n"
         "print(importlib.util.find_spec('pandas'), 'pandas' in sys.modules)\n"
         "for name in ('pandas', 'pandas.core'):\n"
         "    try:\n"
