@@ -128,7 +128,8 @@ class _Stream:
         reach = DAY_MS // slide_ms - 1
         query = f"""
             WITH slides AS (
-                SELECT epoch_ms(t) // {slide_ms} AS w, count(x0) AS n, sum(x0) AS s
+                SELECT epoch_ms(CAST(t AS TIMESTAMP)) // {slide_ms} AS w,
+                    count(x0) AS n, sum(x0) AS s
                 FROM s GROUP BY 1)
             SELECT (w - {reach}) * {slide_ms} AS window_start, sum(s) OVER d AS s,
                 sum(s) OVER d / sum(n) OVER d AS a, (sum(n) OVER d)::BIGINT AS n FROM slides

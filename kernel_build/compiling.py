@@ -18,6 +18,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numba
 from numba.core.types.misc import unliteral
+from numba.cpython import numbers
 from numba.extending import intrinsic
 
 from . import checking
@@ -31,6 +32,9 @@ _OPTIONS: dict[str, Any] = {
     "no_cfunc_wrapper": True,
     "no_cpython_wrapper": True,
 }
+
+# Sums of signed integers wrap, as NumPy's do; Numba would have LLVM assume that none overflows.
+numbers._int_arith_flags = lambda _: []
 
 
 class Compiler:
@@ -104,6 +108,7 @@ class Compiler:
 
     def _key(self, kernel: Any, text: str) -> str:
         machine = [
+            "wrapping",
             numba.__version__,
             numba.config.CPU_NAME,
             platform.machine(),
