@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronicle.errors import CorruptStore, UnsupportedFormat
+from chronicle.errors import CorruptStore, SnapshotExpired, UnsupportedFormat
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Snapshot, Store, StreamOptions, manifest_pages
 from chronicle.store import segment_views as views_module
@@ -86,6 +86,22 @@ def pages_in(files: MemoryFiles | RealFiles, directory: str = "streams/s") -> li
 
 
 # -- the stream as a whole ------------------------------------------------------------------------
+
+
+def test_closing_a_stream_ends_its_snapshots(memory: MemoryFiles) -> None:
+    with Store.open("memory", files=memory) as store:
+        before = filled(store, 6).snapshot()
+        assert numbers(before) == expected(*range(6))
+    with Store.open("memory", files=memory) as store:
+        stream = store.stream("s")
+        assert isinstance(stream, EventStream)
+        held = stream.snapshot()
+        stream.delete()
+        stream.append(batch(6))
+        stream.seal()
+        assert numbers(held) == expected(*range(6))
+        with pytest.raises(SnapshotExpired, match=r"\.seg was removed"):
+            numbers(before)
 
 
 def test_a_commit_writes_the_last_page_and_the_manifest(memory: MemoryFiles) -> None:
