@@ -38,8 +38,7 @@ from .catalog import StreamManifest
 from .file_contract import Files
 from .lock import ReaderLease
 from .manifest_pages import read_roots
-from .sealed_tree import check_entry
-from .segment import SegmentView
+from .segment import SegmentView, check_entry
 from .segment_list import PageRef, SegmentEntry, SegmentList
 
 Table = npt.NDArray[np.int64]
