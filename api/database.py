@@ -45,8 +45,7 @@ from ..errors import (
 from ..schema import StreamSchema, stream_schema, stream_settings
 from ..store import EventStream, Store, StreamOptions, StreamReader
 from ..store.commits import Commits
-from ..store.mover import move_due
-from ..store.moving import Moved
+from ..store.moving import Moved, move_due
 from ..store.object_store import object_store
 from ..store.options import retention_limits
 from ..store.progress import each

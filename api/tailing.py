@@ -43,8 +43,7 @@ from ..errors import (
 from ..schema import StreamSchema
 from ..store import EventStream, StreamReader
 from ..store.changes import new_events, new_ranges
-from ..store.pin_files import keep_pin, load_pin, stored_pins, sweep_pins
-from ..store.pins import Pin, pin_stream
+from ..store.pins import Pin, keep_pin, load_pin, pin_stream, stored_pins, sweep_pins
 from ..store.recent import BatchSnapshot, Commit, LargeCommit, RecentCommits, logged_commits
 
 if TYPE_CHECKING:

@@ -18,12 +18,11 @@ import pyarrow as pa
 
 from ..schema import StreamSchema
 from ..store import EventStream, Store, StreamOptions
-from ..store.catalog import StreamManifest
+from ..store.catalog import StreamManifest, read_manifest, write_manifest
 from ..store.files import RealFiles
 from ..store.layout import ROW_ATTRIBUTES
-from ..store.manifest import read_manifest, write_manifest
 from ..store.manifest_pages import write_pages
-from ..store.sealed_tree import Root
+from ..store.segment import Root
 from ..store.segment_list import SegmentEntry, SegmentList, segment_name
 from ..store.segment_writer import SegmentWriter
 from .harness import Row, Section

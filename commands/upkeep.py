@@ -187,8 +187,7 @@ def backups(
 
 
 def _tend(place: str | None, verify: str | None, remove: str | None) -> None:
-    from ..store.backup import is_address
-    from ..store.object_backup import remove_backup, verify_backup
+    from ..store.backup import is_address, remove_backup, verify_backup
     from ..store.object_store import ObjectStore
 
     if place is None or not is_address(place) or (verify is not None and remove is not None):
@@ -312,7 +311,7 @@ def restore(
     From moved segments it has what had moved until the last `chronicle move`; what was on the disk
     alone is gone.
     """
-    from ..store.object_backup import holds_backups, holds_segments, restore_backup, restore_store
+    from ..store.backup import holds_backups, holds_segments, restore_backup, restore_store
     from ..store.object_store import ObjectStore
 
     path: Path = connection_of(store).path

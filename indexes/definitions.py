@@ -1,4 +1,4 @@
-"""The definitions of a stream's indexes, in a manifest (``store.manifest``) that is replaced::
+"""The definitions of a stream's indexes, in a manifest (``store.catalog``) that is replaced::
 
     <stream>/indexes/definitions/MANIFEST       {"next": 3, "indexes": [
                                                    {"attribute": "x", "id": 1},
@@ -22,10 +22,9 @@ from typing import Any
 
 from ..errors import ChronicleError, CorruptStore, IndexExists
 from ..schema import StreamSchema
-from ..store.catalog import Layout
+from ..store.catalog import MANIFEST, Layout, read_manifest, write_manifest
 from ..store.file_contract import storage_error
 from ..store.files import RealFiles
-from ..store.manifest import MANIFEST, read_manifest, write_manifest
 from .index_key import IndexKey, index_key
 
 DIRECTORY = "definitions"

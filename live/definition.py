@@ -16,9 +16,8 @@ from typing import Any
 
 from ..errors import ChronicleError, CorruptStore, StreamNotFound, StreamOwned
 from ..store import Store
-from ..store.catalog import directory_name, stream_name
+from ..store.catalog import directory_name, read_manifest, stream_name, write_manifest
 from ..store.file_contract import Files
-from ..store.manifest import read_manifest, write_manifest
 
 DIRECTORY = "live"
 STATE_BYTES_MAX = 256 << 20

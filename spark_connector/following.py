@@ -18,8 +18,7 @@ from ..errors import InvalidArgument, ResourceLimit
 from ..schema import StreamSchema
 from ..store import Store
 from ..store.changes import NewRange, new_events, new_ranges
-from ..store.pin_files import drop_pin, keep_pin, load_pin, renew_pin, sweep_pins
-from ..store.pins import Pin
+from ..store.pins import Pin, drop_pin, keep_pin, load_pin, renew_pin, sweep_pins
 from ..store.recovery import load
 from .local import local_path
 from .opening import ServerStream

@@ -8,26 +8,25 @@
 pushdown).
 
 *One tree:* ``leaf``, ``node``, ``segment_writer`` (write-behind), ``evolution`` (of schemas, on
-read), ``segment_list`` (entries), ``segment_file`` (mapping; limit of open files), ``sealed_tree``
-(footer), ``segment`` (view), ``leaf_map`` (positions), ``inspect``.
+read), ``segment_list`` (entries), ``segment_file`` (mapping; limit of open files), ``segment``
+(view), ``leaf_map`` (positions), ``inspect``.
 
 *In memory:* ``tail``, ``merge`` (also kernels), ``tap`` (of commits), ``deletions`` (ticks and
 ranks).
 
-*On disk:* ``options``, ``manifest``, ``views`` (named queries), ``manifest_pages``, ``catalog``
-(manifest body), ``log`` (group commit), ``journal`` (log records), ``lock`` (writer, leases).
+*On disk:* ``options``, ``catalog`` (manifest), ``views`` (named queries), ``manifest_pages``,
+``log`` (group commit), ``journal`` (log records), ``lock`` (writer, leases).
 
 *Reading:* ``segment_views`` (and their roots), ``snapshot``, ``floor`` (retention, hidden events),
-``recovery``, ``recent`` (commits), ``check``, ``pins``, ``pin_files`` (stored versions).
+``recovery``, ``recent`` (commits), ``check``, ``pins`` (versions that readers need; garbage).
 
-*Writing:* ``conform`` (validation), ``append_queue``, ``garbage``, ``commits``, ``duplicates``
-(recent keys), ``draft`` (rollback), ``leaf_append`` (large), ``creation``, ``compaction`` (policy,
-rewriting), ``deleting``, ``moving`` (to objects; throttling), ``background``, ``tiering`` (also
-statistics), ``repair`` (losses), ``schema_change``, ``stream`` (writer), ``stream_reader``.
+*Writing:* ``conform`` (validation), ``append_queue``, ``commits`` (drafts; creation),
+``duplicates`` (recent keys), ``compaction`` (policy, rewriting), ``deleting``, ``moving`` (to
+objects; throttling; statistics), ``background``, ``repair`` (losses), ``schema_change``, ``stream``
+(writer, reader).
 
-*The store:* ``mover`` (thread), ``staging`` (bulk loads, range replacement), ``external_sort``,
-``filling`` (CREATE AS), ``store``, ``changes`` (for followers), ``backup``, ``object_backup`` (also
-restoring).
+*The store:* ``staging`` (bulk loads, range replacement), ``external_sort``, ``filling`` (CREATE
+AS), ``store``, ``changes`` (for followers), ``backup`` (also restoring).
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ from .prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
 from .segment import ScanMetrics
 from .snapshot import Snapshot
 from .store import Store
-from .stream import EventStream
-from .stream_reader import StreamReader
+from .stream import EventStream, StreamReader
 
 __all__ = [
     "AllOf",

@@ -24,7 +24,6 @@ from .block import open_block
 from .catalog import StreamManifest, log_name
 from .columns import ColumnView
 from .file_contract import Files
-from .garbage import sizes
 from .layout import (
     ROW_ATTRIBUTES,
     ROW_FIRST,
@@ -39,6 +38,7 @@ from .leaf import LeafReader, entry_of_table, zone_table
 from .lock import ReaderLease
 from .manifest_pages import PAGE
 from .node import read_node
+from .pins import sizes
 from .progress import each
 from .recovery import Recovered, load
 from .segment import SegmentView

@@ -59,9 +59,9 @@ from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from ..core.ownership import ModuleLock, OwnedLock, OwnThreads
 from ..errors import CorruptStore, SnapshotExpired, StorageFailed, StoreClosed, UnsupportedFormat
+from .catalog import MANIFEST
 from .file_contract import AppendFile, Files, ReadFile, short_read
 from .files import Range, requests
-from .manifest import MANIFEST
 from .object_store import REQUESTS, object_store
 
 SUFFIX = ".cold"

@@ -13,6 +13,10 @@ Readers take the reference ``published`` and never wait.
 
 An ``Edit`` is the state after a change as one value, which ``Commits.apply`` installs.  A
 ``record`` is durable once the log is synced; a ``manifest`` replaces manifest and log together.
+
+Drafts: segments that are written for an edit, and rolled back when their block raises.
+
+Creates a stream in a directory; it exists once its manifest does.
 """
 
 from __future__ import annotations
@@ -20,10 +24,11 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -31,25 +36,32 @@ import pyarrow as pa
 from ..core.ownership import OwnedLock
 from ..errors import CorruptStore, StorageFailed, StorageFull, StoreClosed, StreamOwned
 from ..schema import StreamSchema
-from . import garbage
-from .catalog import QUARANTINE, StreamManifest, log_name, new_identity, truncated_at
+from .catalog import (
+    QUARANTINE,
+    StreamManifest,
+    first_id,
+    log_name,
+    new_identity,
+    truncated_at,
+    write_manifest,
+)
 from .file_contract import Files
 from .floor import Floors, Hold, horizon, retained, together
-from .journal import Journal, RecordKind
+from .journal import Journal, RecordKind, begin_log
 from .layout import table_rows
 from .log import LogWriter
-from .manifest import write_manifest
 from .manifest_pages import PAGE, commit_manifest
-from .options import StreamOptions, retention_limits
+from .options import StreamOptions, retention_limits, settled
+from .pins import collect_garbage, remove_quietly, sizes
 from .recent import RecentCommits
 from .recovery import Recovered, load
-from .sealed_tree import Root
-from .segment import SegmentView
+from .segment import Root, SegmentView
 from .segment_file import SegmentFile
-from .segment_list import COUNTER_BITS, SegmentEntry, segment_name
+from .segment_list import COUNTER_BITS, SegmentEntry, SegmentList, segment_name
 from .segment_views import ViewSource
 from .segment_writer import Extent, SegmentWriter
 from .snapshot import StreamState
+from .tail import Tail
 from .tap import CommitTap
 
 
@@ -553,15 +565,113 @@ class Commits:
         stored += sum(entry.bytes for entry in self.manifest.runs)
         active = 0 if self.journal.extent is None else self.journal.extent.length
         room = self.options.kept_bytes_max + active + stored
-        left, dropped = garbage.collect(self.files, self.directory, listed, room)
+        left, dropped = collect_garbage(self.files, self.directory, listed, room)
         self.count(positions_dropped=dropped)
         return left
 
     def garbage_sizes(self) -> list[int]:
-        return garbage.sizes(self.files, self.directory, self.manifest.garbage)
+        return sizes(self.files, self.directory, self.manifest.garbage)
 
     def _remove_quietly(self, file: str) -> bool:
-        return garbage.remove_quietly(self.files, self.directory, file)
+        return remove_quietly(self.files, self.directory, file)
 
     def path(self, file: str) -> str:
         return f"{self.directory}/{file}"
+
+
+class Draft:
+    """A context for writing segments; the caller holds the stream's lock."""
+
+    def __init__(self, commits: Commits) -> None:
+        self._commits = commits
+        self._first_id = commits.next_id
+        self._mark = None if commits.active is None else commits.active.writer.mark()
+        self.active = commits.active
+        self.entries: list[SegmentEntry] = []
+        self.views: dict[int, SegmentView] = {}
+
+    @property
+    def begun(self) -> bool:
+        return self._commits.next_id != self._first_id
+
+    def writer(self) -> SegmentWriter:
+        if self.active is None:
+            self.active = self._commits.new_segment()
+        return self.active.writer
+
+    def seal(self) -> None:
+        assert self.active is not None
+        writer, self.active = self.active.writer, None
+        entry, view = self._commits.seal_writer(writer)
+        self.entries.append(entry)
+        self.views[entry.id] = view
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None and self._commits.failed is None:
+            self._commits.take_back(self.active, self._mark, self._first_id)
+
+
+def seal(commits: Commits) -> None:
+    """Write the tail and seal the active segment; no-op on an empty stream."""
+    tail = commits.journal.tail
+    if commits.active is None and not tail.rows:
+        return
+    with Draft(commits) as draft:
+        writer = draft.writer()
+        if tail.rows:
+            writer.write(tail.batch())
+        draft.seal()
+        manifest, journal = commits.manifest, commits.journal
+        commits.apply(
+            Edit(
+                replace(journal, extent=None, tail=Tail(commits.schema)),
+                None,
+                replace(manifest, segments=manifest.segments.grown(draft.entries)),
+                draft.views,
+            )
+        )
+
+
+def _empty() -> Sequence[SegmentEntry]:
+    return ()
+
+
+def initialise(
+    files: Files,
+    directory: str,
+    name: str,
+    schema: StreamSchema,
+    options: StreamOptions,
+    owner: str | None = None,
+    fill: Callable[[], Sequence[SegmentEntry]] = _empty,
+) -> None:
+    """Make a directory a stream; ``fill`` adds first segments; ``owner`` alone may change it."""
+    options = settled(options, schema)
+    files.remove_tree(directory)  # leftovers of an interrupted creation
+    files.make_directory(directory)
+    segments = SegmentList.of(fill())
+    events = int(segments.events.sum())
+    identity = new_identity()
+    journal = replace(Journal.empty(schema), events=events, identity=identity)
+    if len(segments):
+        journal = replace(journal, position=1, last=segments[-1].last)
+    begin_log(files, directory, 1, journal).close()
+    manifest = StreamManifest(
+        name,
+        schema,
+        options,
+        next_id=first_id(identity),
+        segments=segments,
+        events=events,
+        position=journal.position,
+        owner=owner,
+    )
+    write_manifest(files, directory, manifest.to_json())

@@ -41,9 +41,8 @@ from ..errors import CorruptStore
 from ..schema import StreamSchema
 from .catalog import StreamManifest
 from .cold_file import ColdFiles
-from .commits import Commits, Edit
+from .commits import Commits, Edit, seal
 from .deletions import TickRun
-from .draft import seal
 from .merge import join_late, merge_sources
 from .progress import each
 from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, SegmentView

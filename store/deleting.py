@@ -34,10 +34,9 @@ import pyarrow.compute as pc
 
 from ..errors import ResourceLimit
 from .catalog import StreamManifest
-from .commits import Commits, Edit
+from .commits import Commits, Edit, seal
 from .compaction import ATTEMPTS, Fold, active_first, events_between, rewritten, show, spill
 from .deletions import DeletedEvents, TickRun, write_deletion
-from .draft import seal
 from .duplicates import without
 from .recent import LargeCommit
 from .segment import TICK_MAX

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from ..schema import StreamSchema
 from .catalog import StreamManifest
+from .commits import initialise
 from .conform import AppendRules, conform
-from .creation import initialise
 from .external_sort import runs_in_order
 from .file_contract import Files
 from .merge import merge_sources

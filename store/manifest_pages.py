@@ -42,13 +42,12 @@ import numpy.typing as npt
 from xxhash import xxh3_64, xxh3_64_hexdigest, xxh3_64_intdigest
 
 from ..errors import CorruptBlock, UnsupportedFormat
-from .catalog import StreamManifest, log_name
+from .catalog import StreamManifest, log_name, read_manifest, write_manifest
 from .file_contract import Files
 from .journal import Journal, begin_log
 from .layout import PAGE_HEADER, PAGE_MAGIC, PAGE_VERSION, ROW_ATTRIBUTES, ROWS_PER_ATTRIBUTE
 from .log import LogWriter
-from .manifest import read_manifest, write_manifest
-from .sealed_tree import Root
+from .segment import Root
 from .segment_list import FIELDS, PageRef, SegmentEntry, SegmentList, alike
 
 PAGE = ".page"

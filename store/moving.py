@@ -24,10 +24,30 @@ Pace: ``Pace`` is called between two pieces of background work.  While the other
 process leave less than ``spare`` processors idle, it rests ``REST_FACTOR`` times as long as the
 work has computed: one tenth of a processor is left to the work.  A rest takes at most
 ``REST_SECONDS_MAX``; overdue work does not rest.  Other processes are not considered.
+
+Tiering: which segments of a stream are due to move to objects ::
+
+    in objects             on the disk
+    |======|======|======| |======|======|===| active |
+                          ^ due: older than newest - move_after, or keep_local_bytes exceeded
+
+Age counts from the newest event of the stream.  Late runs and the active segment stay.  The active
+segment is sealed when it spans a quarter of the age and has ``StreamOptions.moved_bytes_min``, and
+at an eighth of ``keep_local_bytes``, but not below that minimum, which avoids small objects.
+
+``figures_of`` gives the statistics of a stream that is open for writing, for users and metrics.
+
+The mover: a thread of the store's writer that moves due segments to objects.
+
+It checks every stream each ``LOOK_SECONDS``, moves segments one by one, and removes unused objects.
+A failure changes nothing: it is logged, shown by ``Mover.status``, and retried after
+``RETRY_SECONDS``, doubled each time, up to ``RETRY_SECONDS_MAX``.  The retry begins with the next
+stream, so one failing stream does not block the others.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -35,28 +55,31 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import exp
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import xxhash
 
 from ..core.threads import processors
-from ..errors import InvalidArgument, StorageFailed
-from .catalog import StreamManifest
+from ..errors import ChronicleError, InvalidArgument, StorageFailed, StoreClosed
+from .catalog import MANIFEST, StreamManifest, manifest_content
 from .cold_file import DOOMED, MOVING, SUFFIX, ColdFiles, ColdStub, pages_of, purge
 from .commits import Commits
 from .file_contract import ReadFile, replace_file
 from .files import Range
 from .layout import BLOCK_FRAME, FILE_HEADER, FOOTER, ROW_COUNT, ROW_LENGTH, ROW_OFFSET
-from .manifest import MANIFEST, manifest_content
 from .manifest_pages import PAGES, page_key
 from .object_store import ObjectStore
+from .options import moving_ticks
 from .progress import each
-from .segment import SegmentView
+from .segment import TICK_MIN, SegmentView
 from .segment_list import SegmentEntry
+from .snapshot import Snapshot
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from .stream import EventStream
 
 REST_FACTOR = 9
 REST_SECONDS_MAX = 0.5
@@ -315,3 +338,197 @@ def _digest(pieces: Iterable[Buffer]) -> str:
     for piece in pieces:
         digest.update(piece)
     return digest.hexdigest()
+
+
+def due_segments(
+    manifest: StreamManifest, newest: int | None, cold: frozenset[str]
+) -> list[SegmentEntry]:
+    """The segments to move now, oldest first; ``cold`` ones have moved."""
+    age = moving_ticks(manifest.options, manifest.schema)
+    size = manifest.options.local_bytes
+    if age is None and size is None:
+        return []
+    local = [entry for entry in manifest.segments if entry.file not in cold]
+    bound = TICK_MIN if age is None or newest is None else newest - age
+    taken = sum(entry.bytes for entry in (*local, *manifest.runs))
+    due = []
+    for entry in local:
+        if entry.last < bound or (size is not None and taken > size):
+            due.append(entry)
+            taken -= entry.bytes
+    return due
+
+
+def due_now(commits: Commits) -> Chosen | None:
+    """The choice of due segments; None when there is nothing to move or to remove."""
+    files = commits.files
+    if not isinstance(files, ColdFiles):
+        return None
+    names = files.inner.list(commits.directory)
+
+    def chosen(manifest: StreamManifest, newest: int | None) -> list[SegmentEntry]:
+        return due_segments(manifest, newest, files.cold(commits.directory))
+
+    with commits.lock:
+        if commits.closed or commits.failed is not None:
+            return None
+        manifest, newest = commits.manifest, commits.journal.last
+    left = any(name.endswith((DOOMED, MOVING)) for name in names)
+    return chosen if left or chosen(manifest, newest) else None
+
+
+def worth_moving(commits: Commits) -> bool:
+    """Whether the active segment is large enough to seal it for moving; the lock is held."""
+    active = commits.active
+    return active is not None and active.writer.length >= commits.options.moved_bytes_min
+
+
+def places(commits: Commits) -> dict[str, int]:
+    """Numbers and bytes of cold and due segments, for ``stats``; the lock is held."""
+    files, manifest = commits.files, commits.manifest
+    cold = files.cold(commits.directory) if isinstance(files, ColdFiles) else frozenset()
+    moved = [entry for entry in manifest.segments if entry.file in cold] if cold else []
+    due = due_segments(manifest, commits.journal.last, cold)
+    return {
+        "cold_segments": len(moved),
+        "cold_bytes": sum(entry.bytes for entry in moved),
+        "due_segments": len(due),
+        "due_bytes": sum(entry.bytes for entry in due),
+    }
+
+
+def figures_of(commits: Commits) -> dict[str, Any]:
+    manifest, journal = commits.manifest, commits.journal
+    snapshot = Snapshot(commits.published)
+    active = 0 if commits.active is None else commits.active.writer.length
+    stored = int(manifest.segments.bytes.sum()) + sum(entry.bytes for entry in manifest.runs)
+    garbage = commits.garbage_sizes()
+    return {
+        "events": snapshot.count,
+        "position": snapshot.version,
+        "segments": len(manifest.segments) + (commits.active is not None),
+        "late_runs": len(manifest.runs),
+        "late_buffered": sum(batch.num_rows for batch in journal.late),
+        "late_total": journal.late_total,
+        "tail_events": journal.tail.rows,
+        "dropped_events": snapshot.state.dropped,
+        "deleted_events": manifest.deleted_events,
+        "bytes": stored + active + commits.log.size,
+        "log_bytes": commits.log.size,
+        "log_records": commits.log.records,
+        "late_events_in_runs": sum(entry.events for entry in manifest.runs),
+        "garbage_files": len(garbage),
+        "garbage_bytes": sum(garbage),
+        "manifest_version": manifest.version,
+        "dirty_ranges": snapshot.dirty_ranges(),
+        **places(commits),
+        **commits.figures,
+    }
+
+
+logger = logging.getLogger("chronicle.store")
+
+LOOK_SECONDS = 5.0
+RETRY_SECONDS = 5.0
+RETRY_SECONDS_MAX = 300.0
+
+
+def move_due(stream: EventStream, to: ObjectStore, owner: str, stopped: Stopped = never) -> Moved:
+    """Move a stream's due segments, and remove unused objects; no requests without work."""
+    chosen = due_now(stream.commits)
+    return Moved(0, 0) if chosen is None else stream.move(to, owner, chosen, stopped)
+
+
+class Mover:
+    """Moves due segments until stopped; ``stream`` returns None if one cannot be opened."""
+
+    def __init__(
+        self,
+        streams: Callable[[], list[str]],
+        stream: Callable[[str], EventStream | None],
+        objects: ObjectStore,
+        owner: str,
+    ) -> None:
+        self._streams = streams
+        self._stream = stream
+        self._owner = owner
+        self.objects = objects
+        self._stopped = threading.Event()
+        self._failures = 0
+        self._failed_total = 0
+        self._error: str | None = None
+        self._failing_since: float | None = None
+        self._next_try: float | None = None
+        self._first = ""
+        self._thread = threading.Thread(target=self._run, name="chronicle-mover", daemon=True)
+        self._thread.start()
+
+    def status(self) -> dict[str, Any]:
+        """Address, ``"waiting"`` or ``"failing"``, error, failures, seconds to the next attempt."""
+        next_try = self._next_try
+        return {
+            "objects": self.objects.url.partition("?")[0],
+            "state": "failing" if self._failures else "waiting",
+            "error": self._error,
+            "failing_since": self._failing_since,
+            "failures": self._failures,
+            "failed_total": self._failed_total,
+            "next_try_s": None if next_try is None else max(0.0, next_try - time.monotonic()),
+        }
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._pause()):
+            try:
+                self._round()
+            except StoreClosed:
+                return
+            except (ChronicleError, OSError) as error:
+                logger.warning("streams cannot be looked at for what is to move: %s", error)
+            except Exception:
+                logger.exception("what is due to move was not looked at")
+
+    def _pause(self) -> float:
+        if not self._failures:
+            self._next_try = None
+            return LOOK_SECONDS
+        seconds = min(RETRY_SECONDS * (1 << min(self._failures - 1, 30)), RETRY_SECONDS_MAX)
+        self._next_try = time.monotonic() + seconds
+        return seconds
+
+    def _round(self) -> None:
+        names = sorted(self._streams())
+        at = sum(name < self._first for name in names)
+        for name in names[at:] + names[:at]:
+            if self._stopped.is_set():
+                return
+            try:
+                stream = self._stream(name)
+                if stream is None:
+                    continue
+                done = move_due(stream, self.objects, self._owner, self._stopped.is_set)
+            except StoreClosed:
+                continue  # just dropped, renamed or repaired
+            except (ChronicleError, OSError) as error:
+                self._fail(name, error)
+                return
+            if done.segments:
+                logger.info(
+                    "%s: %d segments, %d bytes moved to objects", name, done.segments, done.bytes
+                )
+        if self._failures:
+            logger.info("moving to objects works again")
+        self._failures, self._error, self._failing_since = 0, None, None
+
+    def _fail(self, name: str, error: BaseException) -> None:
+        if self._failing_since is None:
+            self._failing_since = time.time()
+        self._failures += 1
+        self._failed_total += 1
+        self._error = f"{name}: {error}"
+        self._first = name + "\0"  # the one behind it
+        logger.warning("%s: segments cannot move to objects: %s", name, error)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()

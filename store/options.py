@@ -56,7 +56,7 @@ class StreamOptions:
     ``kept_bytes_max``: space for replaced files beyond the stream's size; beyond it the oldest
         follower positions are dropped.
     ``unique``, ``within``: key columns, and the maximum time between duplicates (``duplicates``).
-    ``move_after``: age from which sealed segments move to objects (``tiering``).
+    ``move_after``: age from which sealed segments move to objects (``moving``).
     ``keep_local_bytes``: size above which the oldest segments move to objects.
     """
 

@@ -20,13 +20,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import ChronicleError, CorruptStore, StreamNotFound
-from .catalog import StreamManifest, directory_name, log_name
+from .catalog import MANIFEST, StreamManifest, directory_name, log_name, read_manifest
 from .file_contract import Files
 from .floor import Floors, Hold
 from .journal import Journal
 from .lock import ReaderLease
 from .log import LogContents, read_log
-from .manifest import MANIFEST, read_manifest
 from .manifest_pages import read_pages
 from .segment import SegmentView
 from .segment_file import SegmentFile

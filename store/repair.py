@@ -35,7 +35,7 @@ import pyarrow as pa
 from ..errors import ChronicleError, CorruptBlock, CorruptStore, StorageFailed
 from ..schema import StreamSchema
 from .block import open_block
-from .catalog import QUARANTINE, StreamManifest, log_name
+from .catalog import QUARANTINE, StreamManifest, log_name, write_manifest
 from .check import CheckReport, check_view
 from .dictionary import read_page
 from .file_contract import Files
@@ -56,7 +56,6 @@ from .layout import (
 )
 from .leaf import LeafReader
 from .log import LogRecord, read_log, salvage_log
-from .manifest import write_manifest
 from .recovery import journal_from, stream_manifest
 from .segment import SegmentView
 from .segment_file import SegmentFile

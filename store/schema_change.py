@@ -27,9 +27,8 @@ from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument, SchemaMismatch
 from ..schema import StreamSchema
 from .catalog import Layout, StreamManifest
-from .commits import Commits, Edit
+from .commits import Commits, Edit, seal
 from .conform import widened
-from .draft import seal
 from .evolution import widens
 from .options import StreamOptions, settled, uniqueness
 from .segment_views import ViewSource

@@ -32,7 +32,7 @@ import pyarrow as pa
 import xxhash
 
 from ..core.ownership import ModuleLock, OwnedLock
-from ..errors import CorruptBlock, UnsupportedFormat
+from ..errors import CorruptBlock, SnapshotExpired, UnsupportedFormat
 from ..schema import StreamSchema
 from .cold_file import ColdFile, ColdFiles, ColdMapping
 from .dictionary import read_page
@@ -151,6 +151,7 @@ class SegmentFile:
         self._file: ReadFile | None = None
         self._holders = 0
         self._stays = True
+        self._verified = False
         self.read_since = False
         self.needs: object = None
         self._data = memoryview(b"")
@@ -274,10 +275,18 @@ class SegmentFile:
             return file
         with self._lock:
             if self._file is None:
-                file = self._files.open(self.path)
+                try:
+                    file = self._files.open(self.path)
+                except FileNotFoundError as error:
+                    if not self._verified:
+                        raise
+                    raise SnapshotExpired(
+                        f"{self.path} was removed since this snapshot was taken, and nothing kept "
+                        "it: read from a new snapshot, of an open stream"
+                    ) from error
                 if self._verify:
                     self._check_header(file)
-                self._file = file
+                self._file, self._verified = file, True
             else:
                 file = self._file
             stays = self._stays

@@ -3,9 +3,12 @@
 A stream of at most ``OPENED_MAX`` segments opens all of them, so that damage is found at once; of a
 larger one each is opened on first access, and ``segment_file`` bounds how many stay open.
 
-Guarantee: a state stays readable while it is referenced.  Before a commit drops files,
-``ViewSource.part`` permanently opens those that a state may still read; or, above ``KEPT_OPEN_MAX``
-of them, takes a lease of their version (if possible), which ends with these states. ::
+Guarantee: a state stays readable while it is referenced and its stream is open.  Before a commit
+drops files, ``ViewSource.part`` permanently opens those that a state may still read; or, above
+``KEPT_OPEN_MAX`` of them, takes a lease of their version (if possible), which ends with these
+states.  The next writer knows nothing of the states of a closed stream: a read of one raises
+``SnapshotExpired`` when it opens a file again that was removed since.  So does that of a reader
+without a lease (``OPENED_MAX``) when too many files were open. ::
 
     state 41   | 1 | 2 | 3 |                    has 1 and 2, opened before their names went
     commit 42      compaction: 1, 2 -> 4
@@ -35,8 +38,7 @@ from .catalog import StreamManifest
 from .file_contract import Files
 from .lock import ReaderLease
 from .manifest_pages import read_roots
-from .sealed_tree import check_entry
-from .segment import SegmentView
+from .segment import SegmentView, check_entry
 from .segment_list import PageRef, SegmentEntry, SegmentList
 
 Table = npt.NDArray[np.int64]

@@ -62,9 +62,8 @@ from ..core.times import INT64_MAX, INT64_MIN, moved, time_text
 from ..errors import InvalidArgument, SchemaMismatch, StorageFailed
 from ..schema import StreamSchema, Uniqueness
 from .catalog import BulkCommit, StreamManifest, committed, remembered
-from .commits import Commits, Edit
+from .commits import Commits, Edit, seal
 from .compaction import spill
-from .draft import seal
 from .duplicates import (
     KeyWindow,
     Ticks,

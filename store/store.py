@@ -38,7 +38,7 @@ from ..errors import (
     UnsupportedFormat,
 )
 from ..schema import StreamSchema
-from .catalog import directory_name, stream_name
+from .catalog import directory_name, read_manifest, stream_name, write_manifest
 from .check import CheckReport, check_stream
 from .cold_file import ColdFiles
 from .commits import Edit
@@ -46,15 +46,13 @@ from .file_contract import Files
 from .files import RealFiles
 from .filling import HIDDEN, filled_directory, hidden_directory
 from .lock import WriterLock
-from .manifest import read_manifest, write_manifest
-from .mover import Mover
+from .moving import Mover
 from .object_store import ObjectStore
 from .options import StreamOptions
 from .progress import each
 from .recovery import lost_manifest
 from .repair import Loss, repair_stream
-from .stream import EventStream
-from .stream_reader import StreamReader
+from .stream import EventStream, StreamReader
 from .views import check_free
 
 logger = logging.getLogger("chronicle.store")
@@ -384,7 +382,7 @@ class Store:
         return str(body["identity"])
 
     def move_to(self, objects: ObjectStore) -> None:
-        """Start moving segments to objects, as the streams' options say (``mover``)."""
+        """Start moving segments to objects, as the streams' options say (``moving``)."""
         self._check_writable()
 
         def opened(name: str) -> EventStream | None:
@@ -407,10 +405,9 @@ class Store:
         add: Callable[[str], None] | None = None,
         name: str | None = None,
     ) -> None:
-        """Copy the store while writing goes on; see ``backup`` and ``object_backup``."""
+        """Copy the store while writing goes on; see ``backup``."""
         with LOADING:
-            from .backup import backup_store, is_address
-            from .object_backup import backup_to_objects
+            from .backup import backup_store, backup_to_objects, is_address
             from .object_store import object_store
 
         self._check_open()

@@ -7,6 +7,15 @@ to 8).  An append is atomic: one log record, or one replacement of the manifest,
 Concurrency: one lock serialises changes; its holder performs waiting appends, too
 (``append_queue``).  Log syncs happen outside of it.  Readers take the published state, a reference,
 and never wait.  After a failed log sync the stream refuses changes until it is opened again.
+
+Large appends: full leaves are written directly, and the rest becomes the new tail, in one
+commit::
+
+    before    active segment |====|     tail |--|
+    append                              events  |----------------------|
+    after     active segment |====|==|======|== full |    active |==|  tail |-|
+
+The reader's side of a stream: its last commit, without a lock or write access.
 """
 
 from __future__ import annotations
@@ -14,6 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,35 +31,115 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..core.append_result import AppendResult
+from ..core.ownership import OwnedLock
 from ..errors import ChronicleError, InvalidArgument, SchemaMismatch, StoreClosed
 from ..schema import StreamSchema
 from .append_queue import Append, AppendQueue, AppendSeries
 from .background import Compactor, Flusher
-from .catalog import StreamManifest
+from .catalog import StreamManifest, log_name
 from .check import CheckReport, Problem
-from .commits import Commits, Edit
+from .commits import Commits, Draft, Edit, initialise, seal
 from .compaction import active_first, spill
 from .conform import AppendRules, conform
-from .creation import initialise
 from .deleting import Addition, Change, Choice
-from .draft import seal
 from .duplicates import Keys, RecentKeys, Sifted, keys_of
 from .file_contract import Files
-from .floor import Hold, span_max
-from .journal import Marks, encode_append
-from .leaf_append import append_leaves
+from .floor import Hold, expired, horizon, span_max, within_span
+from .journal import Marks, RecordKind, encode_append, encode_state
 from .log import LogWriter
 from .merge import sort_nearly
-from .moving import Chosen, Moved, Stopped, never
+from .moving import Chosen, Moved, Stopped, figures_of, never, worth_moving
 from .object_store import ObjectStore
 from .options import DURABILITIES, StreamOptions
 from .recent import LARGE_BYTES, Commit, LargeCommit, RecentCommits
+from .recovery import load_for_reading
 from .schema_change import add_attribute
 from .segment import TICK_MAX, TICK_MIN
+from .segment_views import bytes_of, close_views
 from .snapshot import Snapshot, StreamState
-from .tail import is_sorted, ticks_of
+from .tail import Tail, concat_batches, is_sorted, ticks_of
 from .tap import Arrival, CommitTap, tick_ranges
-from .tiering import figures_of, worth_moving
+
+PIECE_EVENTS = 1 << 20
+
+
+def append_leaves(
+    commits: Commits,
+    rules: AppendRules,
+    late: pa.RecordBatch | None,
+    fresh: pa.RecordBatch,
+    marks: Marks | None,
+) -> None:
+    """Write the leaves that tail and fresh events fill, then commit; the lock is held."""
+    schema = rules.schema
+    hold = commits.held()
+    dropped = expired(ticks_of(fresh, schema), rules.retention_ticks, hold)
+    fresh = fresh.slice(dropped)
+    rows = fresh.num_rows + (0 if late is None else late.num_rows)
+    last = int(ticks_of(fresh, schema)[-1])
+    with Draft(commits) as draft:
+        rest = _write_leaves(commits, rules, draft, fresh)
+        active = draft.active
+        extent = None
+        if active is not None:
+            active.writer.sync()
+            extent = active.writer.extent()
+        journal = commits.journal.after(late, rows, last, Tail(schema, [rest]), marks)
+        journal = replace(journal, extent=extent)
+        if draft.entries or dropped:
+            manifest = commits.manifest
+            if dropped and rules.retention_ticks is not None:
+                manifest = manifest.dropping(dropped, horizon(last, rules.retention_ticks, hold))
+            manifest = replace(manifest, segments=manifest.segments.grown(draft.entries))
+            commits.apply(Edit(journal, active, manifest, draft.views))
+        else:
+            if draft.begun:
+                commits.files.sync_directory(commits.directory)
+            record = RecordKind.EXTENT, encode_state(journal, late)
+            commits.apply(Edit(journal, active, record=record))
+
+
+def _write_leaves(
+    commits: Commits, rules: AppendRules, draft: Draft, fresh: pa.RecordBatch
+) -> pa.RecordBatch:
+    tail = commits.journal.tail
+    arrow = rules.arrow
+    rest = fresh
+    events = 0 if draft.active is None else draft.active.writer.events
+    if tail.rows:
+        # fill up the tail to a leaf, so that most events are not copied
+        wanted = max(1, rules.leaf_events - tail.rows % rules.leaf_events)
+        head = concat_batches([tail.batch(), fresh.slice(0, wanted)], arrow)
+        written = draft.writer().write(head, whole_leaves=True)
+        left = head.num_rows - written
+        consumed = min(wanted, fresh.num_rows)
+        if left:
+            rest = concat_batches([head.slice(written), fresh.slice(consumed)], arrow)
+        else:
+            rest = fresh.slice(consumed)
+        _seal_when_full(rules, draft)
+    while rest.num_rows:
+        piece = rest.slice(0, PIECE_EVENTS)
+        writer = draft.writer()
+        span = within_span(ticks_of(piece, rules.schema), writer.first, rules.retention_ticks)
+        written = writer.write(piece.slice(0, span), whole_leaves=span == piece.num_rows)
+        rest = rest.slice(written)
+        _seal_when_full(rules, draft, now=span < piece.num_rows)
+        if written == 0:
+            break
+    if rest.num_rows and not draft.entries and draft.writer().events == events:
+        # Repeated long strings are large here and small on disk: write them anyway.
+        draft.writer().write(rest)
+        rest = rest.slice(rest.num_rows)
+    return rest
+
+
+def _seal_when_full(rules: AppendRules, draft: Draft, *, now: bool = False) -> None:
+    if draft.active is not None:
+        writer = draft.active.writer
+        if (now or writer.length >= rules.segment_bytes) and writer.events:
+            draft.seal()
+
 
 logger = logging.getLogger("chronicle.store")
 
@@ -473,3 +563,84 @@ class EventStream:
             self.flush()
         except Exception:
             logger.exception("%s: sync in the background failed", self.commits.directory)
+
+
+class StreamReader:
+    def __init__(self, files: Files, directory: str) -> None:
+        self.files = files
+        self.directory = directory
+        self._lock = OwnedLock(f"the stream in {directory}")
+        self._seen: tuple[bytes, int] | None = None
+        self._manifest: StreamManifest | None = None
+        self._snapshot: Snapshot
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Load the last commit; cheap without one, since each changes manifest or log."""
+        with self._lock:
+            seen = self._look()
+            if seen is not None and seen == self._seen:
+                return
+            self._manifest, state = load_for_reading(self.files, self.directory)
+            self._snapshot = Snapshot(state)
+            # from before loading: a commit in between is loaded again, never missed
+            self._seen = seen
+
+    def _look(self) -> tuple[bytes, int] | None:
+        if self._manifest is None:
+            return None
+        try:
+            return (
+                self.files.read(f"{self.directory}/MANIFEST"),
+                self.files.size(f"{self.directory}/{log_name(self._manifest.log)}"),
+            )
+        except FileNotFoundError:
+            return None
+
+    @property
+    def name(self) -> str:
+        return self._loaded().name
+
+    @property
+    def schema(self) -> StreamSchema:
+        return self._loaded().schema
+
+    @property
+    def options(self) -> StreamOptions:
+        return self._loaded().options
+
+    @property
+    def layout(self) -> int:
+        """Number of earlier renames, drops and type changes of columns."""
+        return len(self._loaded().layouts)
+
+    @property
+    def owner(self) -> str | None:
+        return self._loaded().owner
+
+    def _loaded(self) -> StreamManifest:
+        assert self._manifest is not None  # since the first refresh
+        return self._manifest
+
+    def snapshot(self) -> Snapshot:
+        self._lock.check()
+        return self._snapshot
+
+    def stats(self) -> dict[str, Any]:
+        state = self._snapshot.state
+        return {
+            "events": self._snapshot.count,
+            "position": self._snapshot.version,
+            "segments": len(state.segments),
+            "late_runs": len(state.runs),
+            "late_buffered": sum(leaf.events for leaf in state.late),
+            "tail_events": state.tail_events,
+            "dropped_events": state.dropped,
+            "deleted_events": state.deleted,
+            "bytes": bytes_of(state.segments) + bytes_of(state.runs),
+            "manifest_version": state.manifest_version,
+            "dirty_ranges": self._snapshot.dirty_ranges(),
+        }
+
+    def close(self) -> None:
+        close_views(self._snapshot.state.segments, self._snapshot.state.runs)

@@ -1,4 +1,4 @@
-"""The views of a store, in ``views/MANIFEST``, a manifest (``manifest``) that is replaced
+"""The views of a store, in ``views/MANIFEST``, a manifest (``catalog``) that is replaced
 atomically::
 
     {"views": [{"name": ..., "sql": ..., "sources": [...], "columns": "<Arrow schema>"}]}
@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from ..core.ownership import OwnedLock
 from ..errors import CorruptStore, StreamExists
+from .catalog import read_manifest, write_manifest
 from .file_contract import Files
-from .manifest import read_manifest, write_manifest
 
 DIRECTORY = "views"
 

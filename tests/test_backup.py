@@ -24,8 +24,8 @@ from chronicle.indexes import StoreIndexes  # noqa: F401  # loaded here, not in 
 from chronicle.schema import StreamSchema
 from chronicle.store import Store
 from chronicle.store.backup import MOMENT, list_backups
+from chronicle.store.catalog import read_manifest, write_manifest
 from chronicle.store.files import RealFiles
-from chronicle.store.manifest import read_manifest, write_manifest
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import PATIENCE_S
 

@@ -16,9 +16,9 @@ import chronicle
 from chronicle.api.database import Database
 from chronicle.errors import InvalidArgument, InvalidData, SchemaMismatch, UnsupportedFormat
 from chronicle.schema import StreamSchema
-from chronicle.store import manifest as manifests
+from chronicle.store import catalog as manifests
+from chronicle.store.catalog import read_manifest
 from chronicle.store.evolution import Evolution, evolution_of, widens
-from chronicle.store.manifest import read_manifest
 from chronicle.tests.reading import read_batches
 
 SCHEMA = pa.schema([("t", pa.int64()), ("a", pa.int32()), ("k", pa.string())])

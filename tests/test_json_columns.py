@@ -28,7 +28,7 @@ from chronicle.errors import (
 from chronicle.formats.layout import Layout
 from chronicle.formats.reader import EventReader
 from chronicle.formats.writers import encode
-from chronicle.store import manifest as manifests
+from chronicle.store import catalog as manifests
 from chronicle.tests.rounds import rounds
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)

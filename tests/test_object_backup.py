@@ -24,11 +24,11 @@ from chronicle.errors import (
     StorageFailed,
     UnsupportedFormat,
 )
-from chronicle.store import object_backup as there
-from chronicle.store.backup import list_backups
-from chronicle.store.object_backup import (
+from chronicle.store import backup as there
+from chronicle.store.backup import (
     BYTES,
     LISTINGS,
+    list_backups,
     object_backups,
     remove_backup,
     restore_backup,

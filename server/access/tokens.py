@@ -59,8 +59,8 @@ import orjson
 
 from ...errors import ChronicleError, CorruptStore, InvalidArgument, StorageFailed, Unauthorized
 from ...store import file_contract
+from ...store.catalog import read_manifest, write_manifest
 from ...store.files import RealFiles
-from ...store.manifest import read_manifest, write_manifest
 from ...store.store import MARK
 
 INCLUDED = {

@@ -1,7 +1,7 @@
 """Positions: commits from which a follower over HTTP resumes, stored under a name.
 
 The events between two positions are always the same, each exactly once (``store.changes``), also
-after a restart: positions are files in the stream's directory (``store.pin_files``), and pin the
+after a restart: positions are files in the stream's directory (``store.pins``), and pin the
 files that they need.  An expired position answers 410.  A position belongs to the token that made
 it, by the token's name.  Its own name is the commit, 16 random digits and 8 of a hash of these and
 the owner: ``57-03ab5c7d9e1f2a4b6c8d0e2f``.
@@ -39,8 +39,7 @@ from ...errors import (
 )
 from ...store import EventStream
 from ...store.changes import NewRange, new_events, new_ranges
-from ...store.pin_files import drop_pin, keep_pin, load_pin, renew_pin, stored_pins, sweep_pins
-from ...store.pins import Pin
+from ...store.pins import Pin, drop_pin, keep_pin, load_pin, renew_pin, stored_pins, sweep_pins
 from ...store.recovery import load
 
 if TYPE_CHECKING:

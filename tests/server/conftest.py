@@ -27,8 +27,8 @@ from chronicle.schema import StreamSchema
 from chronicle.server.access.settings import Settings
 from chronicle.server.app import create_app
 from chronicle.server.run import Listening, uvicorn_config
+from chronicle.store.catalog import write_manifest
 from chronicle.store.files import RealFiles
-from chronicle.store.manifest import write_manifest
 from chronicle.tests.patience import PATIENCE_S
 
 from .console_page import REQUIRED, SWITCHES, Console, chromium

@@ -14,7 +14,7 @@ import pytest
 import chronicle
 from chronicle.server import create_token
 from chronicle.server.service.jobs import KEPT_MAX, WAITING_MAX, Job, Jobs
-from chronicle.store.object_backup import restore_backup
+from chronicle.store.backup import restore_backup
 from chronicle.store.object_store import ObjectStore
 from chronicle.store.progress import each, watched_by
 from chronicle.tests.patience import PATIENCE_S, wait_until

@@ -11,7 +11,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import StorageFailed
-from chronicle.store import mover
+from chronicle.store import moving
 from chronicle.store.object_store import ObjectStore
 from chronicle.tests.patience import wait_until
 
@@ -38,8 +38,8 @@ def gauges(api: Any) -> dict[str, float]:
 def test_a_server_moves_what_is_due(
     tmp_path: Path, serve_app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mover, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(mover, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(moving, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(moving, "RETRY_SECONDS", 0.05)
     objects = f"file://{tmp_path}/objects"
     put, broken = ObjectStore.put, {"on": True}
 

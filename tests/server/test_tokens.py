@@ -16,8 +16,8 @@ import chronicle
 import chronicle.server as server
 from chronicle.errors import CorruptStore, InvalidArgument, Unauthorized
 from chronicle.server.access.tokens import TokenFile, last_uses
+from chronicle.store.catalog import write_manifest
 from chronicle.store.files import RealFiles
-from chronicle.store.manifest import write_manifest
 
 
 @pytest.fixture

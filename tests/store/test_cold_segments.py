@@ -15,12 +15,12 @@ import pytest
 import chronicle
 from chronicle.api.database import Database
 from chronicle.errors import CorruptStore, InvalidArgument, NotAStore, StorageFailed
-from chronicle.store import Store, StreamOptions, cold_file, moving, object_backup
+from chronicle.store import Store, StreamOptions, backup, cold_file, moving
+from chronicle.store.backup import restore_store
 from chronicle.store.cold_file import PAGE, ColdFiles, ColdMapping, ColdStub, cache
 from chronicle.store.files import RealFiles
 from chronicle.store.layout import ROW_OFFSET
 from chronicle.store.leaf_map import LeafMap
-from chronicle.store.object_backup import restore_store
 from chronicle.store.object_store import ObjectStore, object_store
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
@@ -366,8 +366,8 @@ def test_a_restore_that_ends_early_is_refused(
         pass
 
     for owner, operation in (
-        (object_backup.Store, "open"), (ObjectStore, "read"), (object_backup, "write_manifest"),
-        (object_backup, "begin_log"),
+        (backup.Store, "open"), (ObjectStore, "read"), (backup, "write_manifest"),
+        (backup, "begin_log"),
     ):  # fmt: skip
         target = tmp_path / f"early-{operation}"
 

@@ -24,8 +24,7 @@ from chronicle.errors import (
 )
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Snapshot, Store, StreamOptions, duplicates
-from chronicle.store.catalog import BulkCommit
-from chronicle.store.manifest import MANIFEST_VERSION, read_manifest, write_manifest
+from chronicle.store.catalog import MANIFEST_VERSION, BulkCommit, read_manifest, write_manifest
 from chronicle.store.schema_change import drop_attribute, rename_attribute, set_options
 from chronicle.store.segment import TICK_MAX, TICK_MIN
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage

@@ -14,9 +14,8 @@ import chronicle
 from chronicle.errors import StorageFailed, StorageFull
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Store, StreamOptions
-from chronicle.store.commits import Commits
+from chronicle.store.commits import Commits, Draft, seal
 from chronicle.store.compaction import spill
-from chronicle.store.draft import Draft, seal
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles
 from chronicle.tests.memory_files import MemoryFiles
 

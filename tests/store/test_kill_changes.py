@@ -20,8 +20,8 @@ import pytest
 from chronicle.errors import NotAStore
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Snapshot, Store, StreamOptions, StreamReader
+from chronicle.store.backup import restore_store
 from chronicle.store.deleting import Choice
-from chronicle.store.object_backup import restore_store
 from chronicle.store.object_store import object_store
 from chronicle.store.schema_change import rename_attribute
 from chronicle.store.segment import TICK_MAX
@@ -54,7 +54,7 @@ while True:
 RESTORER = """
 import os, signal, sys
 from chronicle.store.object_store import object_store
-from chronicle.store.object_backup import restore_store
+from chronicle.store.backup import restore_store
 
 left = int(sys.argv[3])
 

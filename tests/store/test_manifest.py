@@ -17,7 +17,7 @@ from chronicle.errors import (
     StorageFull,
     UnsupportedFormat,
 )
-from chronicle.store.manifest import read_manifest, write_manifest
+from chronicle.store.catalog import read_manifest, write_manifest
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds

@@ -20,17 +20,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronicle.errors import CorruptStore, UnsupportedFormat
+from chronicle.errors import CorruptStore, SnapshotExpired, UnsupportedFormat
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Snapshot, Store, StreamOptions, manifest_pages
 from chronicle.store import segment_views as views_module
 from chronicle.store.backup import backup_store
+from chronicle.store.catalog import read_manifest
 from chronicle.store.files import RealFiles
-from chronicle.store.manifest import read_manifest
 from chronicle.store.manifest_pages import read_pages, read_roots, write_pages
 from chronicle.store.pins import open_pinned, pin_stream
 from chronicle.store.recovery import load
-from chronicle.store.sealed_tree import Root
+from chronicle.store.segment import Root
 from chronicle.store.segment_file import OpenFiles, open_files
 from chronicle.store.segment_list import SegmentEntry, SegmentList
 from chronicle.store.segment_views import RootRun, SegmentViews, open_entry
@@ -86,6 +86,22 @@ def pages_in(files: MemoryFiles | RealFiles, directory: str = "streams/s") -> li
 
 
 # -- the stream as a whole ------------------------------------------------------------------------
+
+
+def test_closing_a_stream_ends_its_snapshots(memory: MemoryFiles) -> None:
+    with Store.open("memory", files=memory) as store:
+        before = filled(store, 6).snapshot()
+        assert numbers(before) == expected(*range(6))
+    with Store.open("memory", files=memory) as store:
+        stream = store.stream("s")
+        assert isinstance(stream, EventStream)
+        held = stream.snapshot()
+        stream.delete()
+        stream.append(batch(6))
+        stream.seal()
+        assert numbers(held) == expected(*range(6))
+        with pytest.raises(SnapshotExpired, match=r"\.seg was removed"):
+            numbers(before)
 
 
 def test_a_commit_writes_the_last_page_and_the_manifest(memory: MemoryFiles) -> None:

@@ -78,7 +78,7 @@ def test_an_owned_stream_refuses_others() -> None:
 
 
 def test_a_store_without_owners_is_one_of_the_old_format() -> None:
-    from chronicle.store.manifest import read_manifest
+    from chronicle.store.catalog import read_manifest
 
     files = MemoryFiles()
     store = Store.open("mem", files=files)

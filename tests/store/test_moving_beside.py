@@ -15,13 +15,7 @@ from typing import Any
 import pytest
 
 from chronicle.errors import StorageFailed
-from chronicle.store import (
-    EventStream,
-    Store,
-    StreamOptions,
-    background,
-    moving,
-)
+from chronicle.store import EventStream, Store, StreamOptions, background, moving
 from chronicle.store.files import RealFiles, RealReadFile
 from chronicle.store.object_store import PIECE_BYTES, ObjectStore
 from chronicle.store.segment_file import SegmentFile

@@ -13,13 +13,8 @@ import pytest
 import chronicle
 from chronicle.errors import StorageFailed
 from chronicle.store import object_store as module
+from chronicle.store.backup import object_backups, restore_backup, restore_store, verify_backup
 from chronicle.store.cold_file import cache
-from chronicle.store.object_backup import (
-    object_backups,
-    restore_backup,
-    restore_store,
-    verify_backup,
-)
 from chronicle.store.object_store import ObjectStore
 from chronicle.tests.patience import PATIENCE_S, wait_until
 

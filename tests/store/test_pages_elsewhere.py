@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from chronicle.errors import CorruptStore, SnapshotExpired, StorageFailed
-from chronicle.store import EventStream, Store, manifest_pages, pin_files
+from chronicle.store import EventStream, Store, manifest_pages, pins
+from chronicle.store.backup import restore_store
+from chronicle.store.catalog import manifest_content
 from chronicle.store.changes import new_ranges
 from chronicle.store.files import RealFiles
-from chronicle.store.manifest import manifest_content
 from chronicle.store.manifest_pages import known_roots
-from chronicle.store.object_backup import restore_store
 from chronicle.store.object_store import ObjectStore
 from chronicle.store.pins import catalog_of, open_pinned, pin_stream
 from chronicle.tests.memory_files import MemoryFiles
@@ -66,12 +66,12 @@ def test_a_pin_names_pages_and_keeps_them(memory: MemoryFiles) -> None:
 def test_pages_that_nobody_has_a_lease_on_go_and_the_pin_says_so(memory: MemoryFiles) -> None:
     with Store.open("memory", files=memory) as store:
         stream = filled(store, 11)
-        name = pin_files.keep_pin(memory, DIRECTORY)
-        kept = pin_files.load_pin(memory, DIRECTORY, name)
+        name = pins.keep_pin(memory, DIRECTORY)
+        kept = pins.load_pin(memory, DIRECTORY, name)
         old = set(kept.manifest["pages"]["file"])
         stream.delete(0, 9 * EVENTS)
         assert old <= set(pages_in(memory))
-        pin_files.drop_pin(memory, DIRECTORY, name)
+        pins.drop_pin(memory, DIRECTORY, name)
         stream.append(batch(11))
         stream.seal()
         assert not old <= set(pages_in(memory))
@@ -87,14 +87,14 @@ def test_pages_that_nobody_has_a_lease_on_go_and_the_pin_says_so(memory: MemoryF
 def test_a_kept_pin_is_small_renewed_and_opened(memory: MemoryFiles) -> None:
     with Store.open("memory", files=memory) as store:
         stream = filled(store, 40)
-        name = pin_files.keep_pin(memory, DIRECTORY, seconds=1000)
+        name = pins.keep_pin(memory, DIRECTORY, seconds=1000)
         document = json.loads(memory.read(f"{DIRECTORY}/pins/{name}.pin"))
         assert len(document["manifest"]["pages"]["file"]) == 10
         assert "segments" not in document["manifest"]
         later = time.time() + 600
-        assert pin_files.renew_pin(memory, DIRECTORY, name, seconds=1000, clock=lambda: later)
+        assert pins.renew_pin(memory, DIRECTORY, name, seconds=1000, clock=lambda: later)
         stream.delete(0, 35 * EVENTS)
-        pin = pin_files.load_pin(memory, DIRECTORY, name)
+        pin = pins.load_pin(memory, DIRECTORY, name)
         assert numbers(open_pinned(memory, pin)) == expected(*range(40))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chronicle.store import manifest_pages
 from chronicle.store.manifest_pages import read_pages, read_roots, write_pages
-from chronicle.store.sealed_tree import Root
+from chronicle.store.segment import Root
 from chronicle.store.segment_list import SegmentEntry, SegmentList, pages_to_json
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds

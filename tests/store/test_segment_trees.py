@@ -12,7 +12,13 @@ from chronicle.schema import StreamSchema
 from chronicle.store import dictionary as dictionary_module
 from chronicle.store import node as node_module
 from chronicle.store import segment_writer
-from chronicle.store.segment import TICK_MAX, TICK_MIN, AggregatedColumns, SegmentFile, SegmentView
+from chronicle.store.segment import (
+    TICK_MAX,
+    TICK_MIN,
+    AggregatedColumns,
+    SegmentFile,
+    SegmentView,
+)
 from chronicle.store.segment_writer import Extent, SegmentWriter
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds

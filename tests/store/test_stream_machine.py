@@ -209,6 +209,7 @@ class StreamMachine(RuleBasedStateMachine):
     def reopen(self) -> None:
         assert self.store is not None
         self.store.close()
+        self.kept.clear()  # closing a stream ends its snapshots
         self.safe = len(self.events)
         self.open()
 
@@ -274,8 +275,8 @@ class StreamMachine(RuleBasedStateMachine):
             with suppress(SimulatedCrash):
                 steps[what]()
                 done = True
-        if inner.crashed:
-            self.kept.clear()  # the process that held them is gone
+        if inner.crashed or what == "reopen":
+            self.kept.clear()  # the process that held them is gone, or the stream was closed
         if done and batch is not None and batch.num_rows:
             self.safe = len(self.events)
         if what == "delete":

@@ -12,9 +12,8 @@ import chronicle
 from chronicle.errors import CorruptStore
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
-from chronicle.store.catalog import StreamManifest
+from chronicle.store.catalog import StreamManifest, read_manifest, write_manifest
 from chronicle.store.log import read_log
-from chronicle.store.manifest import read_manifest, write_manifest
 from chronicle.store.pins import open_pinned, pin_stream
 from chronicle.tests.memory_files import MemoryFiles
 

@@ -17,15 +17,13 @@ from hypothesis import strategies as st
 
 import chronicle
 from chronicle.errors import InvalidArgument, StorageFailed
-from chronicle.store import mover as mover_module
+from chronicle.store import moving as mover_module
 from chronicle.store import options as options_module
-from chronicle.store.catalog import SegmentEntry, StreamManifest
-from chronicle.store.manifest import MANIFEST
-from chronicle.store.mover import move_due
+from chronicle.store.catalog import MANIFEST, SegmentEntry, StreamManifest
+from chronicle.store.moving import due_segments, move_due
 from chronicle.store.object_store import ObjectStore, object_store
 from chronicle.store.options import StreamOptions
 from chronicle.store.store import Store
-from chronicle.store.tiering import due_segments
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import PATIENCE_S, wait_until
