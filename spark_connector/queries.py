@@ -11,7 +11,7 @@ that ``load()`` would make.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,6 @@ from ..store import Snapshot, Store
 from ..store.pins import Pin, open_pinned, pin_stream
 from ..store.snapshot import StreamState
 from ..store.views import StoredView, stored_views
-from .backend import partition_count
 
 MEMORY_BYTES = 512 << 20
 """Memory of a task's relational operators before they spill."""
@@ -197,8 +196,10 @@ def query_tree(text: str) -> Any:
 
 
 def divided(
-    text: str, engine: QueryEngine, catalog: PinnedCatalog, wanted: int | None
+    text: str, engine: QueryEngine, catalog: PinnedCatalog, parts: Callable[[int], int]
 ) -> tuple[QueryPlan, Division]:
-    """Plan a query over a growing ``catalog``, and divide it into about ``wanted`` parts."""
+    """Plan a query over a growing ``catalog``, and divide it into as many ``parts`` as its stored
+    bytes ask for.
+    """
     plan = engine.plan(query_tree(text), text)
-    return plan, divide(plan, catalog.snapshot, lambda size: partition_count(wanted, size))
+    return plan, divide(plan, catalog.snapshot, parts)

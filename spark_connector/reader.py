@@ -16,7 +16,6 @@ rewritten into the option ``query``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -32,15 +31,12 @@ from ..query.conditions.predicates import NOTHING, Compiled, any_of, column_boun
 from ..query.conditions.ranges import time_bounds as ticks_of
 from ..schema import Attribute, Storage, StreamSchema
 from ..store.prune import AllOf, IsNull, NotNull, Prune
-from .backend import EventPartition, ScanRequest, rebatch, time_bounds
-from .opening import Backend, open_backend
+from .backend import Backend, EventPartition, ScanRequest, open_backend, rebatch, time_bounds
 from .options import Options
 from .types import ReadConversion
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-logger = logging.getLogger("chronicle.spark")
 
 
 class ScanReader(DataSourceReader):
@@ -147,7 +143,6 @@ def of_view(options: Options) -> Options:
         "endTime": options.end_time,
         "asOf": options.as_of,
         "pushFilters": options.push_filters or None,
-        "metricsPath": options.metrics_path,
     }
     said = [name for name, value in refused.items() if value is not None]
     if said:
