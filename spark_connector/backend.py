@@ -26,8 +26,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from ..client import Transport
-from ..client.answers import schema_of
 from ..client.calls import StreamCalls, check, query
+from ..client.conversion import schema_of
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
 from ..store import Store

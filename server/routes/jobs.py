@@ -54,10 +54,9 @@ from ...store.progress import each
 from ...store.store import UNFINISHED
 from ..access.auth import Principal, Requester
 from ..access.tokens import server_directory
-from ..http.problems import Problem, reply
-from ..http.request_head import PathName
-from ..service.bodies import StoredFile
-from ..service.event_parsing import FileOptions, bad_row_json, ingest_file
+from ..http.replies import Problem, reply
+from ..http.requests import PathName
+from ..service.bodies import FileOptions, StoredFile, bad_row_json, ingest_file
 from ..service.jobs import Job, Work
 from ..service.state import Server, server_of
 from .parameters import read_spec, spec_body

@@ -26,9 +26,8 @@ from ...errors import ChronicleError, InvalidArgument
 from ...formats.kinds import name_of_type, parse_type
 from ...schema import StreamSchema
 from ..access.auth import Principal, Requester, visible_to
-from ..http.jsonable import columns_of, jsonable
-from ..http.problems import reply
-from ..http.request_head import PathName, address
+from ..http.replies import columns_of, jsonable, reply
+from ..http.requests import PathName, address
 from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
 from .parameters import (
