@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..core.append_result import AppendResult
+from ..core.sql_text import quoted_name, quoted_text
 from ..errors import ConnectionFailed, InvalidArgument
 from ..formats.tables import tables_of
 from ..schema import StreamSchema, key_names, key_text
@@ -158,7 +159,9 @@ def column_added(
     """The statement that adds a column, with its default as a literal."""
     from ..formats.kinds import name_of_type
 
-    text = f"ALTER STREAM {_quoted(stream)} ADD COLUMN {_quoted(name)} {name_of_type(type_)}"
+    text = (
+        f"ALTER STREAM {quoted_name(stream)} ADD COLUMN {quoted_name(name)} {name_of_type(type_)}"
+    )
     if not nullable:
         text += " NOT NULL"
     return text if default is None else f"{text} DEFAULT {_literal(name, type_, default)}"
@@ -167,7 +170,8 @@ def column_added(
 def column_widened(stream: str, name: str, type_: pa.DataType) -> str:
     from ..formats.kinds import name_of_type
 
-    return f"ALTER STREAM {_quoted(stream)} ALTER COLUMN {_quoted(name)} TYPE {name_of_type(type_)}"
+    column = f"{quoted_name(name)} TYPE {name_of_type(type_)}"
+    return f"ALTER STREAM {quoted_name(stream)} ALTER COLUMN {column}"
 
 
 def _literal(name: str, type_: pa.DataType, value: Any) -> str:
@@ -182,17 +186,17 @@ def _literal(name: str, type_: pa.DataType, value: Any) -> str:
         text = None
     if text is None:
         raise InvalidArgument(f"the default of {name!r} is no {type_}, found {value!r}")
-    return "'" + str(text).replace("'", "''") + "'"
+    return quoted_text(str(text))
 
 
 def altered(stream: str, what: str, name: str, to: str | None = None) -> str:
     """The statement that drops or renames a column, or renames the stream (without ``name``)."""
-    words = [f"ALTER STREAM {_quoted(stream)} {what}", *([_quoted(name)] if name else [])]
-    return " ".join(words if to is None else [*words, "TO", _quoted(to)])
+    words = [f"ALTER STREAM {quoted_name(stream)} {what}", *([quoted_name(name)] if name else [])]
+    return " ".join(words if to is None else [*words, "TO", quoted_name(to)])
 
 
 def dropped_with_views(stream: str) -> str:
-    return f"DROP STREAM IF EXISTS {_quoted(stream)} CASCADE"
+    return f"DROP STREAM IF EXISTS {quoted_name(stream)} CASCADE"
 
 
 def settings_changed(stream: str, options: Mapping[str, Any]) -> str:
@@ -202,10 +206,6 @@ def settings_changed(stream: str, options: Mapping[str, Any]) -> str:
             value = key_text(key_names(value))
         if value is not None and not isinstance(value, (int, str)):
             raise InvalidArgument(f"the setting {name} is a number or a text, found {value!r}")
-        text = "NULL" if value is None else "'" + str(value).replace("'", "''") + "'"
-        listed.append(f"{_quoted(name)} = {value if isinstance(value, int) else text}")
-    return f"ALTER STREAM {_quoted(stream)} SET ({', '.join(listed)})"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+        text = "NULL" if value is None else quoted_text(str(value))
+        listed.append(f"{quoted_name(name)} = {value if isinstance(value, int) else text}")
+    return f"ALTER STREAM {quoted_name(stream)} SET ({', '.join(listed)})"

@@ -23,6 +23,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..core.sql_text import quoted_name
 from ..core.suggestion import did_you_mean
 from ..errors import ChronicleError, InvalidArgument, in_words_of
 from ..query.sql.first_word import only_reads
@@ -268,7 +269,7 @@ class _Prompt:
 
 
 def _quoted(name: str) -> str:
-    return name if name.startswith('"') else '"' + name.replace('"', '""') + '"'
+    return name if name.startswith('"') else quoted_name(name)
 
 
 def _switched(name: str, argument: str, now: bool) -> bool:

@@ -24,6 +24,7 @@ import pyarrow as pa
 from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from ..core.sql_text import quoted_name
 from ..core.times import half_open
 from ..errors import AttributeNotFound, InvalidArgument, SchemaMismatch, StreamNotFound
 from ..query.conditions.constants import constant_of_python
@@ -150,17 +151,13 @@ def of_view(options: Options) -> Options:
             f"{options.stream!r} is a view, which has no time and no commits of its own: leave out "
             f"{', '.join(said)}; a range of time goes into the option 'filter'"
         )
-    columns = "*" if options.columns is None else ", ".join(map(_quoted, options.columns))
-    text = f"SELECT {columns} FROM {_quoted(options.stream)}"
+    columns = "*" if options.columns is None else ", ".join(map(quoted_name, options.columns))
+    text = f"SELECT {columns} FROM {quoted_name(options.stream)}"
     if options.filter is not None:
         text += f" WHERE ({options.filter})"
     if options.limit is not None:
         text += f" LIMIT {options.limit}"
     return replace(options, stream=None, columns=None, filter=None, limit=None, query=text)
-
-
-def _quoted(name: str) -> str:
-    return '"{}"'.format(name.replace('"', '""'))
 
 
 _OPERATORS: dict[type, str] = {

@@ -34,6 +34,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from ...core.options import options_from
+from ...core.sql_text import quoted_name
 from ...core.times import INT64_MAX
 from ...errors import (
     ChronicleError,
@@ -169,7 +170,7 @@ class ExportSpec(OfStore):
             return self.sql
         assert self.stream is not None
         server.database.stream(self.stream)
-        return 'SELECT * FROM "' + self.stream.replace('"', '""') + '"'
+        return f"SELECT * FROM {quoted_name(self.stream)}"
 
     def work(self, server: Server) -> Work:
         target = _place(server, self.file)
