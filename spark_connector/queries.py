@@ -23,7 +23,7 @@ from sqlglot import exp
 from ..errors import ReadOnlyStore, SqlError, StreamNotFound
 from ..indexes.definitions import has_indexes
 from ..indexes.stream_indexes import StreamIndexes
-from ..query.contract.catalog import LiveStatements
+from ..query.contract.catalog import Changes, LiveStatements
 from ..query.engine import QueryEngine
 from ..query.plan.division import Division, Part, divide
 from ..query.plan.nodes import QueryPlan
@@ -148,12 +148,9 @@ class PinnedCatalog:
         """A stream's pin, opened for a time range only."""
         return open_pinned(self._store.files, self.pins[name], start, end)
 
-    def _refuse(self, *_: Any, **__: Any) -> Any:
+    @property
+    def changes(self) -> Changes:
         raise ReadOnlyStore("a query run by Spark reads only; change the store with chronicle sql")
-
-    append_arrow = delete_events = update_events = create_stream = drop_stream = _refuse
-    add_column = widen_column = rename_column = drop_column = create_index = drop_index = _refuse
-    set_options = rename_stream = create_view = drop_view = _refuse
 
 
 def task_processors() -> int:
