@@ -24,6 +24,7 @@ import pyarrow as pa
 from .core.caches import lazy
 from .core.json_text import JSON, is_json, json_value, repeated
 from .core.nested_types import is_nested, normal
+from .core.sql_text import quoted_name
 from .core.suggestion import did_you_mean
 from .core.times import TICKS_PER_SECOND, ticks_of, time_of
 from .errors import AttributeNotFound, InvalidArgument, SchemaMismatch, UnsupportedType
@@ -461,9 +462,7 @@ def key_names(given: str | Sequence[str]) -> tuple[str, ...]:
 def key_text(names: Sequence[str]) -> str:
     """The text that :func:`key_names` reads as these names."""
     plain = re.compile(r'[^",\s]+')
-    return ", ".join(
-        name if plain.fullmatch(name) else '"' + name.replace('"', '""') + '"' for name in names
-    )
+    return ", ".join(name if plain.fullmatch(name) else quoted_name(name) for name in names)
 
 
 def stream_settings(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from ..core.sql_text import quoted_name
 from ..errors import ChronicleError, MissingDependency
 from ..formats.writers import encode
 from ..query.matches import outlined
@@ -99,7 +100,7 @@ def tools_over(database: Readable) -> Any:
     @tool
     def describe(stream: str) -> str:
         """Columns of a stream with their types, which are indexed, and its first events."""
-        quoted = '"' + stream.replace('"', '""') + '"'
+        quoted = quoted_name(stream)
         columns = _rows(asked(f"DESCRIBE {quoted}"))
         return f"{columns}\n\n{_rows(asked(f'SELECT * FROM {quoted} LIMIT 5'))}"
 

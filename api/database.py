@@ -794,6 +794,11 @@ class Database:
         self._check_open()
         return self._store.stream(name).schema
 
+    @property
+    def changes(self) -> Database:
+        """The database itself: what statements may change."""
+        return self
+
     def append_arrow(self, name: str, data: pa.Table) -> AppendResult:
         """Append a table."""
         return self.stream(name).append(data)

@@ -3,9 +3,8 @@
 Reading order, bottom up::
 
     requests      calls (routes as values)
-    answers       answers (JSON to objects)
-    blocking      transport (retries, errors, Arrow streams)  outgoing (users' data, checked)
-                  steps (methods of both clients)
+    conversion    conversion (JSON to objects, users' data to requests)
+    blocking      transport (retries, errors, Arrow streams)  steps (methods of both clients)
                   stream  live (live queries, feeds, jobs)  database
     asynchronous  async_transport  async_database
 """

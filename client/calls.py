@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..core.sql_text import quoted_name
 from ..errors import InvalidArgument, SqlError
 from ..query.sql.first_word import only_reads
 from ..schema import StreamSchema
@@ -135,7 +136,7 @@ def caught_up(seconds: float) -> Call:
 
 def net(name: str, schema: StreamSchema | None, start: object, end: object) -> Call:
     """The current results of a live query; a time range needs the sink's schema."""
-    text = "SELECT * FROM NET(" + '"' + name.replace('"', '""') + '")'
+    text = f"SELECT * FROM NET({quoted_name(name)})"
     if schema is None:
         return query(text)
     given = {k: v for k, v in bounds(schema, start, end).items() if v is not None}
@@ -415,4 +416,4 @@ class StreamCalls:
 def listed(columns: Iterable[str] | None) -> str | None:
     if columns is None:
         return None
-    return ",".join('"' + name.replace('"', '""') + '"' for name in columns)
+    return ",".join(map(quoted_name, columns))

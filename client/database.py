@@ -18,10 +18,9 @@ from ..errors import InvalidArgument, StreamNotFound, no_rollup
 from ..query.sql.first_word import only_reads
 from ..schema import StreamSchema, stream_schema, stream_settings
 from . import calls
-from .answers import damage_of, names_of, plan_of
 from .calls import Expiry, Parameters, StreamCalls
+from .conversion import altered, damage_of, dropped_with_views, names_of, plan_of
 from .live import RemoteJob, RemoteLive, caught_up
-from .outgoing import altered, dropped_with_views
 from .steps import Download, Steps, blocking
 from .stream import RemoteStream
 from .transport import Transport

@@ -19,8 +19,8 @@ import pyarrow as pa
 from ..errors import ConnectionFailed, JobFailed, QueryTimeout
 from ..schema import StreamSchema
 from . import calls
-from .answers import schema_of, status_of
 from .calls import Call, StreamCalls
+from .conversion import schema_of, status_of
 from .steps import Download, Pause, Steps, blocking
 from .transport import Feed, Refusal, Told, Transport
 

@@ -16,27 +16,25 @@ from ..core.append_result import AppendResult
 from ..errors import ConnectionFailed, SchemaMismatch
 from ..schema import StreamSchema
 from . import calls
-from .answers import (
-    append_result,
-    grouped_by_functions,
-    schema_of,
-    time_range_of,
-    values_of,
-)
 from .calls import StreamCalls
-from .live import RemoteFeed
-from .outgoing import (
+from .conversion import (
     PIECE_ROWS,
     SENT_ONCE,
     altered,
+    append_result,
     begun,
     column_added,
     column_widened,
+    grouped_by_functions,
     key_of_part,
     may_fit,
     predicate_of,
+    schema_of,
     settings_changed,
+    time_range_of,
+    values_of,
 )
+from .live import RemoteFeed
 from .steps import Download, Read, Steps, Upload, Work, blocking
 from .transport import Transport
 

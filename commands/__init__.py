@@ -6,10 +6,10 @@ Reading order::
 
     shared            options (and the store or server)  terminal (messages, bars)
     answers           plots  output (tables, formats)
-    statements        session (scripts, files)  prompt  sql
+    statements        session (scripts, files)  sql (also the prompt)
     ingest            ingest
     following         live (also chronicle tail)
     notebooks         notebook
     of a server       jobs  serving (also chronicle token, mcp)
-    other commands    streams  upkeep (also objects)  demonstrate  factory (its events)
+    other commands    streams  upkeep (also objects)  demonstrate (also its events)
 """

@@ -21,6 +21,7 @@ from urllib.parse import quote
 import typer
 
 from ..core.options import option
+from ..core.sql_text import quoted_name
 from ..errors import InvalidArgument
 from .options import Connection, FormatOption, connected
 from .output import check_format, write_answer, write_rows
@@ -124,12 +125,11 @@ def _latest(
         return
     with connection.open() as database:
         time = str(database.stream(stream).time)
-    chosen = "*" if columns is None else ", ".join(map(_quoted, columns))
+    chosen = "*" if columns is None else ", ".join(map(quoted_name, columns))
     condition = "" if where is None else f" WHERE ({where})"
-    inner = (
-        f"SELECT * FROM {_quoted(stream)}{condition} ORDER BY {_quoted(time)} DESC LIMIT {lines}"
-    )
-    statement = f"SELECT {chosen} FROM ({inner}) AS latest ORDER BY {_quoted(time)}"
+    order = f"ORDER BY {quoted_name(time)}"
+    inner = f"SELECT * FROM {quoted_name(stream)}{condition} {order} DESC LIMIT {lines}"
+    statement = f"SELECT {chosen} FROM ({inner}) AS latest {order}"
     with Session(connection, None) as session, session.run(statement, {}) as (schema, batches):
         write_answer(batches, schema, format)
 
@@ -155,10 +155,6 @@ def _latest_of_store(
 
         schema = pa.schema([snapshot.schema.arrow.field(name) for name in names])
         write_answer(events() if lines else iter(()), schema, format)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def write_feed(

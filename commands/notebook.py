@@ -111,7 +111,7 @@ def _plain_errors() -> Iterator[None]:
 
 def load(shell: Any) -> None:
     """Register the magics and the drawing of plans, for ``%load_ext chronicle``."""
-    from ..drawing.history import plan_html
+    from ..drawing.matches import plan_html
     from ..query.contract.explanation import Plan
 
     magics = ChronicleMagics(shell)

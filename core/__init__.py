@@ -3,10 +3,11 @@
 A module here imports :mod:`chronicle.errors` and its neighbours, nothing else of the package.
 
 Reading order
-    ``suggestion`` (hints for misspelt names), ``times`` (ticks, and times as people write them),
-    ``nested_types`` and ``json_text`` (types of lists and structs; text that is JSON),
-    ``append_result``, ``options`` (declared once, for all faces), ``ownership`` (locks and forks),
-    ``caches``, ``threads`` (tasks in threads, results in order), ``scratch`` (temporary
-    directories), ``native`` (kernels, which are machine code), ``sorting``, ``pair_numbers`` (a
-    hash table of pairs), ``identity`` (names of results), ``soundness`` (Arrow data from outside).
+    ``suggestion`` (hints for misspelt names), ``sql_text`` (quoted names and texts), ``times``
+    (ticks, and times as people write them), ``nested_types`` and ``json_text`` (types of lists and
+    structs; text that is JSON), ``append_result``, ``options`` (declared once, for all faces),
+    ``ownership`` (locks and forks), ``caches``, ``threads`` (tasks in threads, results in order),
+    ``scratch`` (temporary directories), ``native`` (kernels, which are machine code), ``sorting``,
+    ``pair_numbers`` (a hash table of pairs), ``identity`` (names of results), ``soundness`` (Arrow
+    data from outside).
 """

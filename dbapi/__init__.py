@@ -6,21 +6,20 @@ share the module and connections, not cursors.  Rows are fetched incrementally.
 
 Every statement is a commit of its own; ``rollback`` raises ``NotSupportedError`` after a change.
 
-Reading order: ``exceptions`` (also types), ``cursor``, ``connection`` (also sharing of a store),
-``dialect`` (SQLAlchemy).
+Reading order: ``connection`` (exceptions, types, connections, cursors), ``dialect`` (SQLAlchemy).
 """
 
 from __future__ import annotations
 
-from .connection import Connection, connect
-from .cursor import Cursor
-from .exceptions import (
+from .connection import (
     BINARY,
     DATETIME,
     NUMBER,
     ROWID,
     STRING,
     Binary,
+    Connection,
+    Cursor,
     DatabaseError,
     DataError,
     Date,
@@ -37,6 +36,7 @@ from .exceptions import (
     Timestamp,
     TimestampFromTicks,
     Warning,
+    connect,
 )
 
 apilevel = "2.0"

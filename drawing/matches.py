@@ -1,20 +1,231 @@
-"""Matches over time: a lane for each, marks for each variable's first and last event.  Matches of
-one partition have lanes of their own, and matches in a lane do not overlap.  If all matches are too
-short to see, each has a lane that starts at its first event, labelled with its time.  Only the
-first MATCH_RECOGNIZE of a statement counts, and at most ``LANES_MAX`` lanes are drawn.
+"""Matches over time, plans and history maps, as SVG and HTML.
+
+Matches: a lane for each, marks for each variable's first and last event.  Matches of one partition
+have lanes of their own, and matches in a lane do not overlap.  If all matches are too short to see,
+each has a lane that starts at its first event, labelled with its time.  Only the first
+MATCH_RECOGNIZE of a statement counts, and at most ``LANES_MAX`` lanes are drawn.
+
+The history map shows which parts of a stream's time a query replayed, looked up or skipped.  A plan
+in HTML shows nested operators, with a history map where one read a stream.
+
+``text`` escapes every text.  Colours are those of Okabe and Ito, as in the console; shapes encode
+the same as colours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import datetime as dt
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 import pyarrow as pa
 
 from ..errors import InvalidArgument
+from ..query.contract.explanation import Operator, Plan, Regions
 from ..query.sql.match_outline import match_outline
-from .axis import LINE, QUIET, SERIES, TEXT, TimeAxis, count, mark, sheet, text
+
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#b2569a", "#b07d00", "#3d8fc4", "#5b6472")
+TEXT, QUIET, LINE = "#1b2330", "#59657a", "#d8dee8"
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_STEPS = (
+    *(0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800),
+    *(21600, 43200, 86400, 2 * 86400, 7 * 86400, 14 * 86400, 30 * 86400, 91 * 86400, 365 * 86400),
+)
+_DAY = 86400
+
+
+@dataclass(frozen=True)
+class TimeAxis:
+    """A range of ticks laid out from ``left`` to ``right``; ``unit`` is s, ms, us, ns, or None for
+    integers.
+    """
+
+    first: int
+    last: int
+    unit: str | None
+    left: float
+    right: float
+
+    def at(self, tick: int) -> float:
+        return self.left + (tick - self.first) / max(1, self.last - self.first) * (
+            self.right - self.left
+        )
+
+    def label(self, tick: int, step: float = 0.0) -> str:
+        """A tick as text; ``step`` is the distance of labels, in seconds or integers."""
+        if self.unit is None:
+            return f"{tick:,}"
+        seconds, rest = divmod(tick, _PER_SECOND[self.unit])
+        try:
+            moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)
+        except OverflowError:
+            return f"{tick:,} {self.unit}"
+        if step >= _DAY:
+            return f"{moment:%Y-%m-%d}"
+        if step >= 60:
+            return f"{moment:%m-%d %H:%M}"
+        if step >= 1:
+            return f"{moment:%H:%M:%S}"
+        digits = len(str(_PER_SECOND[self.unit])) - 1
+        fraction = f".{rest:0{digits}}".rstrip("0").rstrip(".") if digits else ""
+        return f"{moment:%Y-%m-%d %H:%M:%S}{fraction}"
+
+    def marks(self, apart: float = 130.0) -> Iterator[tuple[float, str]]:
+        """Positions and texts of round times, about ``apart`` units from each other."""
+        per = 1 if self.unit is None else _PER_SECOND[self.unit]
+        wanted = (self.last - self.first) / per / max(1.0, (self.right - self.left) / apart)
+        if self.unit is None:
+            power = 10.0 ** math.floor(math.log10(max(wanted, 1.0)))
+            step = next(power * by for by in (1, 2, 5, 10) if power * by >= max(wanted, 1.0))
+        else:
+            step = next((one for one in _STEPS if one >= wanted), _STEPS[-1])
+            while step < wanted:
+                step *= 2
+        every = max(1, round(step * per))
+        tick = -(-self.first // every) * every
+        while tick <= self.last:
+            yield self.at(tick), self.label(tick, step)
+            tick += every
+
+
+def text(value: object, x: float, y: float, *, colour: str = TEXT, more: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}"{more}>{escape(str(value))}</text>'
+
+
+def count(number: int) -> str:
+    return f"{number:,}"
+
+
+def mark(place: int, x: float, y: float, size: float = 4.2) -> str:
+    """The mark of a pattern variable, by its place in the pattern."""
+    colour, shape = SERIES[place % len(SERIES)], place % 5
+    if shape == 0:
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{colour}"/>'
+    if shape == 1:
+        half = size * 0.9
+        return (
+            f'<rect x="{x - half:.1f}" y="{y - half:.1f}" width="{2 * half:.1f}" '
+            f'height="{2 * half:.1f}" fill="{colour}"/>'
+        )
+    corners = {2: 3, 3: 4, 4: 10}[shape]
+    points = []
+    for i in range(corners):
+        angle = -math.pi / 2 + 2 * math.pi * i / corners
+        radius = size * (0.55 if shape == 4 and i % 2 else 1.3)
+        points.append(f"{x + radius * math.cos(angle):.1f},{y + radius * math.sin(angle):.1f}")
+    return f'<polygon points="{" ".join(points)}" fill="{colour}"/>'
+
+
+def sheet(width: int, height: int, title: str, parts: list[str]) -> str:
+    """A whole SVG on white, with its content as text for screen readers."""
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+            f'width="{width}" height="{height}" role="img" style="max-width:100%;height:auto" '
+            'font-family="system-ui, sans-serif" font-size="12">',
+            f"<title>{escape(title)}</title>",
+            f'<rect width="{width}" height="{height}" rx="6" fill="#ffffff"/>',
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+KINDS = {
+    "replayed": ("replayed", SERIES[1]),
+    "read": ("read", SERIES[1]),
+    "aggregated": ("answered by the tree", SERIES[2]),
+    "looked_up": ("looked up", SERIES[0]),
+    "skipped": ("skipped", LINE),
+}
+HEIGHT = 62
+_STRIP = 20
+
+
+def history_svg(regions: Regions, width: int = 860) -> str:
+    """One strip: x is time; the shares are of events."""
+    parts, summary = history_parts(regions, 12, width - 12, 8)
+    return sheet(width, HEIGHT + 10, f"History map: {summary}", parts)
+
+
+def history_parts(regions: Regions, left: float, right: float, top: float) -> tuple[list[str], str]:
+    """The strip as SVG elements, and a summary in words."""
+    found = regions.found
+    first, last = min(one[0] for one in found), max(one[1] for one in found)
+    axis = TimeAxis(first, last, regions.unit, left, right)
+    total = max(1, sum(one[3] for one in found))
+    shares: dict[str, int] = {}
+    drawn: dict[str, list[str]] = {}
+    for begin, end, kind, events in found:
+        shares[kind] = shares.get(kind, 0) + events
+        x, until = axis.at(begin), axis.at(end)
+        wide = max(1.0, until - x)
+        drawn.setdefault(kind, []).append(f"M{x:.1f} {top:.1f}h{wide:.1f}v{_STRIP}h{-wide:.1f}z")
+    parts = [
+        f'<path d="{"".join(drawn[kind])}" fill="{KINDS.get(kind, ("", SERIES[3]))[1]}"/>'
+        for kind in sorted(drawn, key=lambda kind: kind != "skipped")  # skipped ones below
+    ]
+    below = top + _STRIP + 15
+    parts.append(text(axis.label(first), left, below, colour=QUIET))
+    at_right = ' text-anchor="end"'
+    parts.append(text(axis.label(last), right, below, colour=QUIET, more=at_right))
+    x, said = left, []
+    for kind, events in shares.items():
+        name, colour = KINDS.get(kind, (kind, SERIES[3]))
+        label = f"{name} {_share(events, total)} ({count(events)} events)"
+        said.append(f"{name} {_share(events, total)}")
+        parts.append(
+            f'<rect x="{x:.1f}" y="{below + 8:.1f}" width="10" height="10" fill="{colour}"/>'
+        )
+        parts.append(text(label, x + 15, below + 17))
+        x += 30 + 6.4 * len(label)
+    return parts, ", ".join(said)
+
+
+def _share(part: int, whole: int) -> str:
+    share = 100 * part / whole
+    if part and share < 0.01:
+        return "<0.01%"
+    return f"{share:.3g}%" if share < 99.9 or part == whole else f"{share:.2f}%"
+
+
+_BOX = "border-left:2px solid #d8dee8;margin:6px 0 0 4px;padding:0 0 0 12px"
+
+
+def plan_html(plan: Plan) -> str:
+    """The tree of ``str(plan)`` as HTML; every value is escaped."""
+    figures = ", ".join(f"{key.replace('_', ' ')} {_number(value)}" for key, value in plan.figures)
+    foot = f"<p><small>{escape(figures)}</small></p>"
+    return f'<div style="font-size:13px">{_step(plan.root)}{foot}</div>'
+
+
+def _step(step: Operator) -> str:
+    parts = [f"<b>{escape(step.name)}</b>"]
+    for key, value in step.details:
+        if value is None or value in ("", ()):
+            continue
+        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        parts.append(
+            f"<div><small>{escape(key.replace('_', ' '))}:</small> "
+            f'<code style="white-space:pre-wrap">{escape(shown)}</code></div>'
+        )
+    if step.regions is not None and step.regions.found:
+        parts.append(history_svg(step.regions, 720))
+    if step.figures:
+        shown = ", ".join(
+            f"{_number(value)} {key.replace('_', ' ')}" for key, value in step.figures
+        )
+        parts.append(f"<div><small>actual:</small> {escape(shown)}</div>")
+    parts += [_step(below) for below in step.inputs]
+    return f'<div style="{_BOX}">{"".join(parts)}</div>'
+
+
+def _number(value: int | float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
+
 
 LANES_MAX = 40
 _LANE = 24

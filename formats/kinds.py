@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ..core.json_text import JSON
 from ..core.nested_types import is_list
+from ..core.sql_text import quoted_name
 from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument, InvalidData
 
@@ -294,7 +295,7 @@ def name_of_type(type_: pa.DataType) -> str:
 
 
 def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"\w+", name) else '"' + name.replace('"', '""') + '"'
+    return name if re.fullmatch(r"\w+", name) else quoted_name(name)
 
 
 def arrow_name_of_type(type_: pa.DataType) -> str:

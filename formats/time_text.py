@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.ownership import LOADING, ModuleLock, leave_to_parent
+from ..core.sql_text import quoted_text
 from ..errors import InvalidArgument
 
 _UNITS = {"us": 10**6, "ns": 10**9}
@@ -274,9 +275,8 @@ def strptime(values: pa.Array, pattern: str) -> pa.Array:
     try:
         cursor.execute("SET TimeZone = 'UTC'")
         cursor.register("given", pa.table({"text": pc.utf8_trim_whitespace(values)}))
-        literal = pattern.replace("'", "''")
         table = cursor.sql(
-            f"SELECT try_strptime(text, '{literal}') AS t FROM given"
+            f"SELECT try_strptime(text, {quoted_text(pattern)}) AS t FROM given"
         ).to_arrow_table()
     except duckdb.Error as error:
         reason = re.sub(r"\s+", " ", str(error)).removeprefix("Invalid Input Error: ")

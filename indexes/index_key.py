@@ -34,6 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.ownership import LOADING
+from ..core.sql_text import quoted_name
 from ..errors import InvalidArgument, UnsupportedType
 from ..schema import Attribute, Storage, StreamSchema
 from ..store.leaf_map import LeafMap
@@ -379,7 +380,7 @@ def _listing(names: Sequence[str]) -> str:
 
 
 def _quoted(name: str) -> str:
-    return name if _PLAIN_NAME.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+    return name if _PLAIN_NAME.fullmatch(name) else quoted_name(name)
 
 
 def _text(tree: Node) -> str:

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from ..client import Transport
-from ..client.answers import schema_of
 from ..client.calls import StreamCalls
+from ..client.conversion import schema_of
 from ..errors import ConnectionFailed
 from ..schema import StreamSchema
 from ..store.external_sort import runs_in_order

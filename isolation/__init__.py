@@ -9,7 +9,6 @@ and formats bring their own *entry* modules. ::
        +------channel------> worker, worker, ...      confined before they read the first byte
 
 Reading order: ``confinement`` (limits of a worker), ``without_pandas`` (import hook),
-``fork_server`` (forks workers), ``channel`` (messages, also for a worker's threads), ``region``
-(shared memory for inputs), ``batches`` (validated Arrow data), ``pool`` (reuse, limits,
-replacement).
+``fork_server`` (forks workers), ``channel`` (messages, also for a worker's threads; shared memory
+for inputs), ``batches`` (validated Arrow data), ``pool`` (reuse, limits, replacement).
 """

@@ -26,9 +26,8 @@ from typing import Any
 
 from ..core.scratch import ScratchDirectory
 from ..errors import ChronicleError, MissingDependency, StoreClosed, WorkerLost
-from .channel import Channel, ChannelClosed, Garbage
+from .channel import Channel, ChannelClosed, Garbage, Region
 from .fork_server import ForkServer, ForkServerLost, exit_reason
-from .region import Region
 
 logger = logging.getLogger("chronicle.isolation")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..core.sql_text import quoted_text
 from ..core.times import INT64_MAX, INT64_MIN
 from ..errors import InvalidArgument
 from ..query.conditions.constants import Folder, Kind
@@ -154,9 +155,8 @@ def _length(value: object, what: str) -> Given | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return Given(value)
     if isinstance(value, str):
-        quoted = value.replace("'", "''")
         now = dt.datetime.now(dt.timezone.utc)
-        found = Folder({}, now).fold(parse_predicate(f"INTERVAL '{quoted}'"))
+        found = Folder({}, now).fold(parse_predicate(f"INTERVAL {quoted_text(value)}"))
         if found.kind is Kind.INTERVAL:
             return Given(None, int(found.value))
     raise InvalidArgument(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..core.sql_text import quoted_name
 from ..errors import SqlError
 from .binding.recent_binding import recent_outline
 from .contract.result import tuples
@@ -107,8 +108,8 @@ def events_of(
     text = f"SELECT * FROM ({outline.events()}) AS _events WHERE _match = $_number"
     given = {**(params or {}), "_number": number}
     for place, name in enumerate(outline.partition):
-        quoted = '"' + name.replace('"', '""') + '"'
-        text += f" AND CAST({quoted} AS varchar) IS NOT DISTINCT FROM CAST($_key{place} AS varchar)"
+        key = f"CAST({quoted_name(name)} AS varchar)"
+        text += f" AND {key} IS NOT DISTINCT FROM CAST($_key{place} AS varchar)"
         given[f"_key{place}"] = partition[place]
     table, truncated = ask(text, given, EVENTS_MAX)
     return {

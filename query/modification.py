@@ -108,8 +108,8 @@ class Deletion:
     def _rewritten(self, start: int | None, end: int | None, choose: Choice | None) -> int:
         catalog = self.engine.catalog
         if self.change is None:
-            return catalog.delete_events(self.stream, start, end, choose)
-        return catalog.update_events(self.stream, start, end, choose, self.change)
+            return catalog.changes.delete_events(self.stream, start, end, choose)
+        return catalog.changes.update_events(self.stream, start, end, choose, self.change)
 
     def _select(self, *more: Any) -> Any:
         """The time first, so that no unparsed aggregate can stand beside it."""

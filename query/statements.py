@@ -103,7 +103,7 @@ def create_as(
     options = dict(settings)
     try:
         schema = _schema(tree, result.schema, text)
-        made = engine.catalog.create_stream(
+        made = engine.catalog.changes.create_stream(
             tree.this.name,
             schema,
             retention=options.pop("retention", None),
@@ -187,7 +187,7 @@ def execute_view(engine: QueryEngine, tree: Any, text: str, control: QueryContro
     if isinstance(tree, ShowCreateView):
         made = f"CREATE VIEW {exp.to_identifier(view.name, quoted=True).sql()} AS {view.sql}"
         return Result.of_table(pa.table({"statement": [made]}))
-    engine.catalog.drop_view(view.name, cascade=bool(tree.args.get("cascade")))
+    engine.catalog.changes.drop_view(view.name, cascade=bool(tree.args.get("cascade")))
     return _status(f"dropped view {view.name}")
 
 
@@ -226,7 +226,7 @@ def _create_view(
     sources = _sources(engine, expansion)
     sql = text[begin : int(tree.meta["end"])]
     view = StoredView(name, sql, sources, columns.remove_metadata())
-    engine.catalog.create_view(view, replace=known is not None)
+    engine.catalog.changes.create_view(view, replace=known is not None)
     return _status(f"{'created' if known is None else 'replaced'} view {name}")
 
 
@@ -421,7 +421,7 @@ def execute(
         if known.find(tree.this.name) is None and tree.args.get("exists"):
             return _status(f"there is no stream {tree.this.name}")
         name = _stream(engine, tree.this, text)
-        engine.catalog.drop_stream(name, cascade=bool(tree.args.get("cascade")))
+        engine.catalog.changes.drop_stream(name, cascade=bool(tree.args.get("cascade")))
         return _status(f"dropped stream {name}")
     if isinstance(tree, AlterStream):
         return _alter(engine, tree, text)
@@ -551,7 +551,7 @@ def _create(
     retention = settings.pop("retention", None)
     codec = settings.pop("codec", "lz4")
     before = name in engine.catalog.streams()
-    engine.catalog.create_stream(
+    engine.catalog.changes.create_stream(
         name,
         schema,
         retention=retention,
@@ -572,24 +572,24 @@ def _alter(engine: QueryEngine, tree: Any, text: str) -> Result:
         if default is None and not nullable:
             what = "events so far lack the column: give it a DEFAULT, or leave out NOT NULL"
             raise error_at(text, position_of(column), what)
-        engine.catalog.add_column(name, column.this.name, type_, nullable, default)
+        engine.catalog.changes.add_column(name, column.this.name, type_, nullable, default)
         return _status(f"added column {column.this.name} to stream {name}")
     if action == "set":
         settings = _settings(tree, text, _OPTIONS)
-        engine.catalog.set_options(name, settings)
+        engine.catalog.changes.set_options(name, settings)
         return _status(f"set {', '.join(settings)} of stream {name}")
     if action == "rename":
-        engine.catalog.rename_stream(name, to.name)
+        engine.catalog.changes.rename_stream(name, to.name)
         return _status(f"renamed stream {name} to {to.name}")
     found = _attribute(engine.catalog.stream_schema(name), column, text)
     if action == "type":
         type_ = arrow_type(tree.args["kind"], text)
-        engine.catalog.widen_column(name, found, type_)
+        engine.catalog.changes.widen_column(name, found, type_)
         return _status(f"column {found} of stream {name} is {sql_type(type_)}")
     if action == "drop":
-        engine.catalog.drop_column(name, found)
+        engine.catalog.changes.drop_column(name, found)
         return _status(f"dropped column {found} of stream {name}")
-    engine.catalog.rename_column(name, found, to.name)
+    engine.catalog.changes.rename_column(name, found, to.name)
     return _status(f"renamed column {found} of stream {name} to {to.name}")
 
 
@@ -630,11 +630,11 @@ def _index(engine: QueryEngine, tree: Any, text: str) -> Result:
             )
         if exists and attribute in present:
             return _status(f"index on {name} ({attribute}) exists")
-        engine.catalog.create_index(name, attribute, lag_events_max=limit)
+        engine.catalog.changes.create_index(name, attribute, lag_events_max=limit)
         return _status(f"created index on {name} ({attribute})")
     if exists and attribute not in present:
         return _status(f"there is no index on {name} ({attribute})")
-    engine.catalog.drop_index(name, attribute)
+    engine.catalog.changes.drop_index(name, attribute)
     return _status(f"dropped index on {name} ({attribute})")
 
 
@@ -735,7 +735,7 @@ def _insert(
             0,
             f"INSERT gives {len(given)} columns for the {len(names)} of {', '.join(names)}",
         )
-    done = engine.catalog.append_arrow(name, insertion.rows(names, given))
+    done = engine.catalog.changes.append_arrow(name, insertion.rows(names, given))
     answer = {"count": done.appended}
     if engine.catalog.stream_options(name)["unique"] is not None:
         answer["duplicates"] = done.duplicates

@@ -3,7 +3,7 @@
 Names are imported lazily: managing tokens must not load a web framework.  Reading order, bottom up;
 a folder imports only those above it::
 
-    http           errors, JSON, content negotiation, pipes
+    http           errors, JSON, headers and content negotiation
     access         settings, tokens, rights, limits
     service        state that requests share, and services over it
     routes         a module for each kind of route

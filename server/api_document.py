@@ -20,7 +20,7 @@ from pydantic.json_schema import models_json_schema
 
 from ..formats.kinds import media_type_of
 from .http import answers
-from .http.problems import MEDIA_TYPE, TITLES
+from .http.replies import MEDIA_TYPE, TITLES
 
 JSON = "application/json"
 FORMATS = ("json", "ndjson", "csv", "arrow", "parquet")

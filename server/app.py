@@ -31,11 +31,11 @@ from ..errors import ChronicleError, StreamNotFound
 from .access.auth import visible_to
 from .access.settings import Settings, is_loopback, load_settings
 from .api_document import describe
-from .http.problems import Problem, as_problem, problem_response
-from .http.request_head import SLASH
+from .http.replies import Problem, as_problem, problem_response
+from .http.requests import SLASH
 from .routes.parameters import refuse_unknown
 from .routes.small_requests import ShortReads, SmallAppends
-from .service.load_history import EVERY_S
+from .service.metrics import EVERY_S
 from .service.middleware import Audit, RequestMiddleware
 from .service.state import TIDY_EVERY_S, Server
 
@@ -132,12 +132,12 @@ async def _lifespan(
 
 
 def _add_routes(app: FastAPI, server: Server) -> None:
-    from .routes import console
+    from .routes import pages
 
     open_routes, routes = _routes()
     app.router.routes.extend(open_routes)
     if server.settings.console != "off":
-        console.mount_console(app)
+        pages.mount_console(app)
     app.router.routes.extend(routes)
 
 
@@ -148,31 +148,27 @@ def _routes() -> tuple[list[BaseRoute], list[BaseRoute]]:
     """
     from .routes import (
         agents,
-        console,
+        bulk,
         events,
         following,
-        ingest,
         jobs,
         line_protocol,
         live,
-        positions,
+        pages,
         queries,
-        reference,
         service,
-        status,
         streams,
         tokens,
-        transactions,
     )
 
     everybody, others = (APIRouter(generate_unique_id_function=lambda r: r.name) for _ in range(2))
-    for module in (service, reference, line_protocol):
-        everybody.include_router(module.router)
+    for router in (service.router, pages.router, line_protocol.router):
+        everybody.include_router(router)
     # Routes are tried in order: the most frequent first
-    modules = (queries, events, streams, following, live, positions, transactions, status)
-    rare = (ingest, console, jobs, tokens, agents)
-    for module in (*modules, *rare):
-        others.include_router(module.router, dependencies=[Depends(refuse_unknown)])
+    frequent = (queries, events, streams, following, live)
+    rare = (bulk.transactions_router, service.about_router, bulk.router, jobs.router)
+    for router in (*(m.router for m in frequent), *rare, tokens.router, agents.router):
+        others.include_router(router, dependencies=[Depends(refuse_unknown)])
     return everybody.routes, others.routes
 
 

@@ -38,8 +38,14 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from ..api.database import open_database
 from ..errors import InvalidArgument, MissingDependency
-from .access.settings import Settings, is_loopback, load_settings
-from .access.tls import LOOK_S, Certificates, certificates_of
+from .access.settings import (
+    LOOK_S,
+    Certificates,
+    Settings,
+    certificates_of,
+    is_loopback,
+    load_settings,
+)
 from .access.tokens import TokenFile
 from .service.middleware import ABORT
 

@@ -5,13 +5,12 @@ does the same by hand.
 
 Reading order::
 
-    options           options  types  source
-    backends          backend  task_metrics  local (a path)  opening (chooses; a server)
-    batch reads       reader (streams, queries, views; pushdown)  measuring
-    queries           queries (pinned streams, parts)  query_plan (EXPLAIN)
-    writes            writer (batch, overwrite, streaming, by the driver)
-    streaming         following  stream_reader
-    ingest            session  inputs  parsing  pipeline
+    options        options  types  source
+    batch reads    backend (a path, a server)  reader (streams, queries, views; pushdown)
+    queries        queries (pinned streams, parts)  query_plan (EXPLAIN)
+    writes         writer (batch, overwrite, streaming, by the driver)
+    streaming      stream_reader
+    ingest         session  inputs (pieces, parsing)  pipeline
 """
 
 from __future__ import annotations

@@ -1,24 +1,43 @@
-"""Interface between Spark's read protocol and a store, by path or by url.
+"""Reads of a store by Spark: the files by ``path`` (``LocalBackend``), a server by ``url``.
 
 The driver cuts a ``ScanRequest`` into disjoint partitions of one commit, which executors read, so
 repeated runs see the same events, until compaction or retention has removed the commit's files.
+
+By path, executors open the files of a shared directory, without a lock.  Every task opens the
+commit of the plan's ``Pin``, which keeps its files for ``PIN_SECONDS``.
+
+A server sends a stream as Arrow over HTTP.  ``GET .../partitions`` pins a version on the server for
+``CHRONICLE_SNAPSHOT_TTL_MS`` after its last use (default ten minutes); an expired one answers 410,
+an error.  ``pushFilters`` narrows only the time.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from ..client import Transport
+from ..client.calls import StreamCalls, check, query
+from ..client.conversion import schema_of
+from ..errors import InvalidArgument
 from ..schema import StreamSchema
+from ..store import Store
+from ..store.pins import Pin, catalog_of, open_pinned, pin_stream
+from ..store.views import stored_views
 from .options import Options
 
 if TYPE_CHECKING:
+    from ..store import Snapshot
     from ..store.prune import Prune
-
 
 PARTITION_BYTES = 64 << 20
 """Target size of a partition: a task costs about 30 ms, reading this much about 100 ms."""
@@ -107,3 +126,269 @@ def rebatch(
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+logger = logging.getLogger("chronicle.spark")
+
+SEGMENTS_PER_PART = 8
+"""With this many segments per partition, cuts at segment borders are balanced enough."""
+
+
+class LocalBackend:
+    def __init__(self, options: Options) -> None:
+        assert options.path is not None
+        self._path = local_path(options.path)
+        self._stream = options.stream or ""
+
+    def _open(self) -> Store:
+        return Store.open(self._path, mode="r")
+
+    def describe(self) -> StreamSchema:
+        with self._open() as store:
+            return store.stream(self._stream).schema
+
+    def has_view(self, name: str) -> bool:
+        with self._open() as store:
+            return name.lower() in map(str.lower, stored_views(store.files))
+
+    def count(self) -> int:
+        with self._open() as store:
+            return store.stream(self._stream).snapshot().count
+
+    def plan(self, scan: ScanRequest) -> list[EventPartition]:
+        """Pin the last commit and cut it at leaf borders, balanced by bytes."""
+        with self._open() as store:
+            directory = store.directory_of(self._stream)
+            if self._stream not in store.streams():
+                store.stream(self._stream)  # raises, with the known names
+            if scan.filter is not None:
+                self._check_filter(store, scan)
+            pin = pin_stream(store.files, directory, position=scan.as_of)
+            return [
+                EventPartition(low, high, pin)
+                for low, high in _time_ranges(store, pin, scan)
+                if _some(low, high)
+            ]
+
+    def read(self, scan: ScanRequest, partition: EventPartition) -> Iterator[pa.RecordBatch]:
+        columns = list(dict.fromkeys(scan.columns))
+        with self._open() as store:
+            if scan.filter is not None:
+                yield from self._filtered(store, scan, partition, columns)
+                return
+            pin: Pin = partition.pin
+            snapshot = open_pinned(store.files, pin, partition.start, partition.end)
+            yield from snapshot.scan(
+                partition.start,
+                partition.end,
+                columns,
+                prune=scan.prune,
+                limit=scan.limit,
+            )
+
+    def _check_filter(self, store: Store, scan: ScanRequest) -> None:
+        """Run the filter on an empty stream, to report errors before tasks run."""
+        from .queries import PinnedCatalog, query_engine
+
+        assert scan.filter is not None
+        catalog = PinnedCatalog(store, empty=True)
+        columns = list(dict.fromkeys(scan.columns))
+        with query_engine(catalog) as engine:
+            snapshot = catalog.snapshot(self._stream)
+            for _ in engine.scan(self._stream, snapshot, scan.filter, None, None, columns, None):
+                pass
+
+    def _filtered(
+        self,
+        store: Store,
+        scan: ScanRequest,
+        partition: EventPartition,
+        columns: list[str],
+    ) -> Iterator[pa.RecordBatch]:
+        from .queries import PinnedCatalog, query_engine
+
+        assert scan.filter is not None
+        catalog = PinnedCatalog(store, {self._stream: partition.pin})
+        snapshot = catalog.bounded(self._stream, partition.start, partition.end)
+        with query_engine(catalog) as engine:
+            yield from engine.scan(
+                self._stream,
+                snapshot,
+                scan.filter,
+                partition.start,
+                partition.end,
+                columns,
+                scan.limit,
+            )
+
+    def query_schema(self, text: str) -> pa.Schema:
+        """Schema of a query's result, from streams without events."""
+        from .queries import PinnedCatalog, bare, query_engine, query_tree
+
+        query_tree(text)  # refuses other statements
+        with self._open() as store, query_engine(PinnedCatalog(store, empty=True)) as engine:
+            result = engine.run(text, read_only=True)
+            try:
+                return bare(result.schema)
+            finally:
+                result.close()
+
+    def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
+        """Cut a query into parts that run on the same pins."""
+        from .queries import PinnedCatalog, QueryPartition, divided, query_engine
+
+        with self._open() as store:
+            catalog = PinnedCatalog(store, growing=True)
+            with query_engine(catalog) as engine:
+                _, cut = divided(text, engine, catalog, partial(partition_count, parts))
+        logger.info("query in %d parts (%s): %s", len(cut.parts), cut.kind, cut.reason)
+        return [QueryPartition(part, catalog.pins) for part in cut.parts]
+
+    def run_query(self, text: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from .queries import PinnedCatalog, QueryPartition, query_engine
+
+        if not isinstance(partition, QueryPartition):  # Spark's placeholder for an empty plan
+            return
+        with self._open() as store:
+            catalog = PinnedCatalog(store, partition.pins, ticks=partition.part.ticks)
+            with query_engine(catalog) as engine:
+                result = engine.run_plan(partition.part.plan)
+                try:
+                    yield from result.batches()
+                finally:
+                    result.close()
+
+
+def local_path(path: str) -> str:
+    """An absolute path, also of a ``file:`` URI; InvalidArgument for other schemes."""
+    if path.startswith("file:"):
+        rest = path.removeprefix("file:")
+        path = "/" + rest.lstrip("/")
+    elif "://" in path:
+        raise InvalidArgument(
+            "option 'path' expects a directory of a file system that every node mounts, found "
+            f"{path!r}"
+        )
+    return os.path.abspath(path)
+
+
+def _some(low: int | None, high: int | None) -> bool:
+    return low is None or high is None or low < high
+
+
+def _time_ranges(store: Store, pin: Pin, scan: ScanRequest) -> list[tuple[int | None, int | None]]:
+    catalog = catalog_of(store.files, pin)
+    entries = [
+        entry
+        for entry in catalog.segments
+        if (scan.start is None or entry.last >= scan.start)
+        and (scan.end is None or entry.first < scan.end)
+    ]
+    size = sum(entry.bytes for entry in entries)
+    parts = partition_count(scan.parts, size)
+    if parts > 1 and len(entries) >= SEGMENTS_PER_PART * parts:
+        weight = np.cumsum([entry.bytes for entry in entries])
+        goals = weight[-1] * np.arange(1, parts) / parts
+        cuts = sorted({entries[int(at)].first for at in np.searchsorted(weight, goals)})
+    else:
+        snapshot = open_pinned(store.files, pin, scan.start, scan.end)
+        if scan.parts is None:
+            parts = partition_count(None, _bytes_of(snapshot))
+        cuts = [low for low, _ in _fine(snapshot, parts, scan) if low is not None]
+    low, high = scan.start, scan.end
+    inside = [cut for cut in cuts if (low is None or cut > low) and (high is None or cut < high)]
+    bounds: list[Any] = [low, *inside, high]
+    return list(pairwise(bounds))
+
+
+def _bytes_of(snapshot: Snapshot) -> int:
+    state = snapshot.state
+    return sum(view.length for view in (*state.segments, *state.runs))
+
+
+def _fine(snapshot: Snapshot, parts: int, scan: ScanRequest) -> list[tuple[int | None, int | None]]:
+    if scan.start is None and scan.end is None:
+        return snapshot.ranges(parts)
+    span = snapshot.time_range
+    if span is None:
+        return [(None, None)]
+    finest = snapshot.ranges(4096)
+    low = span[0] if scan.start is None else scan.start
+    high = span[1] + 1 if scan.end is None else scan.end
+    inside = [cut for cut, _ in finest if cut is not None and low < cut < high]
+    step = max(1, -(-(len(inside) + 1) // parts))
+    chosen = inside[step - 1 :: step]
+    bounds: list[int | None] = [None, *chosen[: parts - 1], None]
+    return list(pairwise(bounds))
+
+
+class ServerStream:
+    """A stream behind a server; it need not have a name, for queries only."""
+
+    def __init__(self, options: Options) -> None:
+        assert options.url is not None
+        self.transport = Transport(options.url, options.token, options.timeout, options.retries)
+        self.calls = StreamCalls(options.stream or "")
+
+    def describe(self) -> StreamSchema:
+        return schema_of(self.transport.json(self.calls.describe()), self.transport.where)
+
+
+class ServerBackend(ServerStream):
+    def has_view(self, name: str) -> bool:
+        text = (
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' AND "
+            "table_type = 'VIEW'"
+        )
+        found = self.transport.batches(query(text)).read_all()
+        return name.lower() in map(str.lower, found.column(0).to_pylist())
+
+    def count(self) -> int:
+        return int(self.transport.json(self.calls.describe())["count"])
+
+    def plan(self, scan: ScanRequest) -> list[EventPartition]:
+        """Have the server pin a version and cut it; a wrong predicate fails before tasks run."""
+        if scan.filter is not None:
+            self.transport.batches(self.calls.events(None, scan.filter, 0)).read_all()
+        answer = self.transport.json(
+            self.calls.partitions(scan.parts, start=scan.start, end=scan.end, version=scan.as_of)
+        )
+        return [
+            EventPartition(part["start"], part["end"], answer["version"])
+            for part in answer["partitions"]
+        ]
+
+    def read(self, scan: ScanRequest, partition: EventPartition) -> Iterator[pa.RecordBatch]:
+        call = self.calls.events(
+            list(dict.fromkeys(scan.columns)) or None,
+            scan.filter,
+            scan.limit,
+            start=partition.start,
+            end=partition.end,
+            version=partition.pin,
+        )
+        return iter(self.transport.batches(call))
+
+    def query_schema(self, text: str) -> pa.Schema:
+        """Schema of a query's result, from an answer without rows."""
+        return self.transport.batches(check(text)).read_all().schema
+
+    def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
+        """One partition: the server runs the query."""
+        if parts is not None and parts > 1:
+            raise InvalidArgument(
+                "a query behind a url runs in the server, in one piece; leave out the option "
+                "'numPartitions', or read the store by its 'path'"
+            )
+        return [InputPartition(text)]
+
+    def run_query(self, text: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        del partition
+        return iter(self.transport.batches(query(text)))
+
+
+Backend = LocalBackend | ServerBackend
+
+
+def open_backend(options: Options) -> Backend:
+    return LocalBackend(options) if options.path is not None else ServerBackend(options)

@@ -135,7 +135,6 @@ class Options:
     push_filters: bool = _option(
         "r", "flag", "use filters pushed by Spark; unsafe, see above", False
     )
-    metrics_path: str | None = _option("r", "text", "directory for read metrics of tasks")
     starting_position: str | int = _option(
         "s", "position", "earliest, latest or a commit position", "earliest"
     )
@@ -186,11 +185,6 @@ class Options:
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise InvalidArgument(
                 f"option 'url' expects http://host:port or https://..., found {self.url!r}"
-            )
-        if self.metrics_path is not None and (self.path is None or self.query is not None):
-            raise InvalidArgument(
-                "option 'metricsPath' records reads of a stream by its 'path'; a server counts its "
-                "own under /metrics, and EXPLAIN ANALYZE tells of a query"
             )
         if self.query is None and self.stream is None:
             raise InvalidArgument("option 'stream' is missing: the name of the stream")

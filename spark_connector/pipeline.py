@@ -33,18 +33,21 @@ from ..errors import InvalidArgument, NotAStore, SchemaMismatch, StreamNotFound
 from ..formats.chunks import BadRow
 from ..ingest.report import BadRows, IngestReport, Progress, Silent
 from ..schema import StreamSchema
+from .backend import local_path
 from .inputs import (
     SPARK_FORMATS,
     SPLIT_BYTES,
+    TRAIL,
+    FileParser,
     FilePiece,
+    RowParser,
     find_pieces,
     for_spark,
+    ipc_bytes,
     readable,
     settle,
     total_bytes,
 )
-from .local import local_path
-from .parsing import TRAIL, FileParser, RowParser, ipc_bytes
 from .session import pipeline_session
 from .types import arrow_schema, spark_schema
 from .writer import load_sorted, stored_keys, time_ticks

@@ -11,7 +11,7 @@ that ``load()`` would make.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from sqlglot import exp
 from ..errors import ReadOnlyStore, SqlError, StreamNotFound
 from ..indexes.definitions import has_indexes
 from ..indexes.stream_indexes import StreamIndexes
-from ..query.contract.catalog import LiveStatements
+from ..query.contract.catalog import Changes, LiveStatements
 from ..query.engine import QueryEngine
 from ..query.plan.division import Division, Part, divide
 from ..query.plan.nodes import QueryPlan
@@ -34,7 +34,6 @@ from ..store import Snapshot, Store
 from ..store.pins import Pin, open_pinned, pin_stream
 from ..store.snapshot import StreamState
 from ..store.views import StoredView, stored_views
-from .backend import partition_count
 
 MEMORY_BYTES = 512 << 20
 """Memory of a task's relational operators before they spill."""
@@ -149,12 +148,9 @@ class PinnedCatalog:
         """A stream's pin, opened for a time range only."""
         return open_pinned(self._store.files, self.pins[name], start, end)
 
-    def _refuse(self, *_: Any, **__: Any) -> Any:
+    @property
+    def changes(self) -> Changes:
         raise ReadOnlyStore("a query run by Spark reads only; change the store with chronicle sql")
-
-    append_arrow = delete_events = update_events = create_stream = drop_stream = _refuse
-    add_column = widen_column = rename_column = drop_column = create_index = drop_index = _refuse
-    set_options = rename_stream = create_view = drop_view = _refuse
 
 
 def task_processors() -> int:
@@ -197,8 +193,10 @@ def query_tree(text: str) -> Any:
 
 
 def divided(
-    text: str, engine: QueryEngine, catalog: PinnedCatalog, wanted: int | None
+    text: str, engine: QueryEngine, catalog: PinnedCatalog, parts: Callable[[int], int]
 ) -> tuple[QueryPlan, Division]:
-    """Plan a query over a growing ``catalog``, and divide it into about ``wanted`` parts."""
+    """Plan a query over a growing ``catalog``, and divide it into as many ``parts`` as its stored
+    bytes ask for.
+    """
     plan = engine.plan(query_tree(text), text)
-    return plan, divide(plan, catalog.snapshot, lambda size: partition_count(wanted, size))
+    return plan, divide(plan, catalog.snapshot, parts)

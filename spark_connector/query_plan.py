@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from ..errors import InvalidArgument
 from ..query.contract.explanation import Plan
@@ -34,7 +35,7 @@ def plan_query(**options: object) -> CutPlan:
     Raises InvalidArgument without ``path`` and ``query``, and SqlError as the query itself.
     """
     from ..store import Store
-    from .local import local_path
+    from .backend import local_path, partition_count
 
     asked = Options.parse({name: str(value) for name, value in options.items()}, "r")
     if asked.path is None or asked.query is None:
@@ -44,6 +45,7 @@ def plan_query(**options: object) -> CutPlan:
     with Store.open(local_path(asked.path), mode="r") as store:
         catalog = PinnedCatalog(store, growing=True)
         with query_engine(catalog) as engine:
-            plan, cut = divided(asked.query, engine, catalog, asked.num_partitions)
+            parts = partial(partition_count, asked.num_partitions)
+            plan, cut = divided(asked.query, engine, catalog, parts)
             shown = engine.explain_plan(plan)
     return CutPlan(cut.kind, cut.reason, tuple(map(str, cut.parts)), shown)

@@ -16,7 +16,6 @@ rewritten into the option ``query``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ import pyarrow as pa
 from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from ..core.sql_text import quoted_name
 from ..core.times import half_open
 from ..errors import AttributeNotFound, InvalidArgument, SchemaMismatch, StreamNotFound
 from ..query.conditions.constants import constant_of_python
@@ -32,15 +32,12 @@ from ..query.conditions.predicates import NOTHING, Compiled, any_of, column_boun
 from ..query.conditions.ranges import time_bounds as ticks_of
 from ..schema import Attribute, Storage, StreamSchema
 from ..store.prune import AllOf, IsNull, NotNull, Prune
-from .backend import EventPartition, ScanRequest, rebatch, time_bounds
-from .opening import Backend, open_backend
+from .backend import Backend, EventPartition, ScanRequest, open_backend, rebatch, time_bounds
 from .options import Options
 from .types import ReadConversion
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-logger = logging.getLogger("chronicle.spark")
 
 
 class ScanReader(DataSourceReader):
@@ -147,7 +144,6 @@ def of_view(options: Options) -> Options:
         "endTime": options.end_time,
         "asOf": options.as_of,
         "pushFilters": options.push_filters or None,
-        "metricsPath": options.metrics_path,
     }
     said = [name for name, value in refused.items() if value is not None]
     if said:
@@ -155,17 +151,13 @@ def of_view(options: Options) -> Options:
             f"{options.stream!r} is a view, which has no time and no commits of its own: leave out "
             f"{', '.join(said)}; a range of time goes into the option 'filter'"
         )
-    columns = "*" if options.columns is None else ", ".join(map(_quoted, options.columns))
-    text = f"SELECT {columns} FROM {_quoted(options.stream)}"
+    columns = "*" if options.columns is None else ", ".join(map(quoted_name, options.columns))
+    text = f"SELECT {columns} FROM {quoted_name(options.stream)}"
     if options.filter is not None:
         text += f" WHERE ({options.filter})"
     if options.limit is not None:
         text += f" LIMIT {options.limit}"
     return replace(options, stream=None, columns=None, filter=None, limit=None, query=text)
-
-
-def _quoted(name: str) -> str:
-    return '"{}"'.format(name.replace('"', '""'))
 
 
 _OPERATORS: dict[type, str] = {

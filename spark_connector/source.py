@@ -32,7 +32,7 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """Schema of the stream, the chosen columns, or the query's result."""
-        from .opening import open_backend
+        from .backend import open_backend
         from .reader import of_view
         from .types import spark_schema
 

@@ -42,8 +42,7 @@ from ..ingest.sink import Job, Outcome, Over
 from ..ingest.target import Sink, Target
 from ..schema import StreamSchema
 from ..store.tail import ticks_of
-from .backend import time_bounds
-from .local import local_path
+from .backend import local_path, time_bounds
 from .options import Options
 from .types import WriteConversion, arrow_schema
 

@@ -11,11 +11,16 @@ import tempfile
 from pathlib import Path
 
 import chronicle
-from chronicle.commands.demonstrate import PATTERN, STREAM
-from chronicle.commands.factory import SCHEMA, factory_events
-from chronicle.drawing.axis import QUIET, sheet, text
-from chronicle.drawing.history import HEIGHT, history_parts
-from chronicle.drawing.matches import matches_of, matches_parts
+from chronicle.commands.demonstrate import PATTERN, SCHEMA, STREAM, factory_events
+from chronicle.drawing.matches import (
+    HEIGHT,
+    QUIET,
+    history_parts,
+    matches_of,
+    matches_parts,
+    sheet,
+    text,
+)
 
 EVENTS = 2_000_000
 WIDTH = 860

@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.sql_text import quoted_name
 from ...core.times import TICKS_PER_SECOND
 from ...errors import SqlError
 from ..conditions.constants import Folder, Kind
@@ -31,7 +32,7 @@ from ..pattern.scalar import column_types
 from ..sql.dialect import error_at, parse_statement, position_of
 from ..sql.dialect import to_text as text_of
 from ..sql.match_clause import clause_order, fold
-from ..sql.match_outline import quoted, with_of
+from ..sql.match_outline import with_of
 from ..sql.statement_nodes import MatchRelation, RecentRelation, SituationRelation
 from .binder import conjuncts
 from .from_operator import OperatorSite
@@ -478,11 +479,13 @@ def recent_outline(text: str) -> RecentOutline:
     sides = tuple(_name(side) for side in leaves_of(join, text))
     keys = tuple(_keys(join.args.get("on"), sides[0]))
     columns = [
-        f"match_{which}({quoted(side)}) AS _{word}_{place}"
+        f"match_{which}({quoted_name(side)}) AS _{word}_{place}"
         for place, side in enumerate(sides)
         for which, word in (("start", "from"), ("end", "to"))
     ]
-    columns += [f"{quoted(sides[0])}.{quoted(key)} AS _key_{i}" for i, key in enumerate(keys)]
+    columns += [
+        f"{quoted_name(sides[0])}.{quoted_name(key)} AS _key_{i}" for i, key in enumerate(keys)
+    ]
     first, end = join.meta["recent_span"]
     asked = f"{with_of(text)}SELECT {', '.join(columns)} FROM {text[first:end]}"
     return RecentOutline(sides, keys, asked)

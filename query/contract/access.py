@@ -6,16 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from ...core.append_result import AppendResult
 from ...core.caches import lazy
 from ...errors import StreamNotFound
 from ...schema import StreamSchema
-from ...store.deleting import Change, Choice
 from ...store.snapshot import Snapshot
 from ...store.views import StoredView
-from .catalog import Catalog, LiveStatements, Rollup
+from .catalog import Catalog, Changes, LiveStatements, Rollup
 from .frames import Frame
 
 if TYPE_CHECKING:
@@ -46,9 +42,8 @@ class Access:
 
 
 class VisibleStreams:
-    """A ``Catalog`` of the streams for which ``visible`` is true, without frames.  Changes are
-    passed on; the caller has checked permissions.  ``tell`` gives this caller's rows of the system
-    tables in ``catalog.TOLD``.
+    """A ``Catalog`` of the streams for which ``visible`` is true, without frames.  ``tell``
+    gives this caller's rows of the system tables in ``catalog.TOLD``.
     """
 
     def __init__(
@@ -67,12 +62,6 @@ class VisibleStreams:
 
     def views(self) -> Mapping[str, StoredView]:
         return {name: view for name, view in self._catalog.views().items() if self._visible(name)}
-
-    def create_view(self, view: StoredView, *, replace: bool = False) -> None:
-        self._catalog.create_view(view, replace=replace)
-
-    def drop_view(self, name: str, *, cascade: bool = False) -> None:
-        self._catalog.drop_view(name, cascade=cascade)
 
     def stream_schema(self, name: str) -> StreamSchema:
         self._check(name)
@@ -108,8 +97,6 @@ class VisibleStreams:
     def frames(self) -> Mapping[str, Frame]:
         return {}
 
-    # changes and store-wide calls are passed on
-
     @property
     def mode(self) -> str:
         return self._catalog.mode
@@ -118,52 +105,6 @@ class VisibleStreams:
     def live_statements(self) -> LiveStatements:
         return self._catalog.live_statements
 
-    def append_arrow(self, name: str, data: pa.Table) -> AppendResult:
-        return self._catalog.append_arrow(name, data)
-
-    def delete_events(
-        self, name: str, start: int | None, end: int | None, choose: Choice | None
-    ) -> int:
-        return self._catalog.delete_events(name, start, end, choose)
-
-    def update_events(
-        self, name: str, start: int | None, end: int | None, choose: Choice | None, change: Change
-    ) -> int:
-        return self._catalog.update_events(name, start, end, choose, change)
-
-    def create_stream(self, name: str, schema: StreamSchema, **settings: Any) -> Any:
-        return self._catalog.create_stream(name, schema, **settings)
-
-    def drop_stream(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
-        self._catalog.drop_stream(name, if_exists=if_exists, cascade=cascade)
-
-    def add_column(
-        self,
-        name: str,
-        column: str,
-        type_: pa.DataType,
-        nullable: bool = True,
-        default: Any = None,
-    ) -> None:
-        self._catalog.add_column(name, column, type_, nullable, default)
-
-    def widen_column(self, name: str, column: str, type_: pa.DataType) -> None:
-        self._catalog.widen_column(name, column, type_)
-
-    def rename_column(self, name: str, column: str, to: str) -> None:
-        self._catalog.rename_column(name, column, to)
-
-    def drop_column(self, name: str, column: str) -> None:
-        self._catalog.drop_column(name, column)
-
-    def set_options(self, name: str, options: Mapping[str, Any]) -> None:
-        self._catalog.set_options(name, options)
-
-    def rename_stream(self, name: str, to: str) -> None:
-        self._catalog.rename_stream(name, to)
-
-    def create_index(self, name: str, attribute: str, *, lag_events_max: int | None = None) -> None:
-        self._catalog.create_index(name, attribute, lag_events_max=lag_events_max)
-
-    def drop_index(self, name: str, attribute: str) -> None:
-        self._catalog.drop_index(name, attribute)
+    @property
+    def changes(self) -> Changes:
+        return self._catalog.changes

@@ -128,47 +128,14 @@ class Rollup:
         return (tick - self.origin) % self.size == 0
 
 
-class Catalog(Protocol):
-    """Streams by name, and the changes that statements can make."""
-
-    @property
-    def mode(self) -> str:
-        """``"rw"`` or ``"r"``."""
-
-    def indexes_of(self, name: str) -> StreamIndexes | None:
-        """The secondary indexes of a stream; None for a stream without any."""
-
-    @property
-    def live_statements(self) -> LiveStatements:
-        """The live queries."""
-
-    def rollups_of(self, name: str) -> Sequence[Rollup]:
-        """The roll-ups of a stream that may answer its queries."""
-
-    @property
-    def frames(self) -> Mapping[str, Frame]:
-        """Registered tables of the program, by name in lower case."""
-
-    def streams(self) -> list[str]:
-        """Names of all streams, sorted."""
-
-    def damaged(self) -> dict[str, str]:
-        """Streams that cannot be opened, each with the reason."""
-
-    def views(self) -> Mapping[str, StoredView]:
-        """Views by name, sorted."""
+class Changes(Protocol):
+    """The changes that statements can make; who asks for one has checked permissions."""
 
     def create_view(self, view: StoredView, *, replace: bool = False) -> None:
         """Store a view; raises StreamExists."""
 
     def drop_view(self, name: str, *, cascade: bool = False) -> None:
         """Remove a view; raises StreamOwned if others read it."""
-
-    def stream_schema(self, name: str) -> StreamSchema:
-        """Schema of a stream; raises StreamNotFound."""
-
-    def snapshot(self, name: str) -> Snapshot:
-        """A consistent view of a stream as of now."""
 
     def append_arrow(self, name: str, data: pa.Table) -> AppendResult:
         """Append events in the stream's schema."""
@@ -229,6 +196,47 @@ class Catalog(Protocol):
 
     def drop_index(self, name: str, attribute: str) -> None:
         """Remove a secondary index."""
+
+
+class Catalog(Protocol):
+    """Streams by name, as one caller sees them."""
+
+    @property
+    def mode(self) -> str:
+        """``"rw"`` or ``"r"``."""
+
+    def indexes_of(self, name: str) -> StreamIndexes | None:
+        """The secondary indexes of a stream; None for a stream without any."""
+
+    @property
+    def live_statements(self) -> LiveStatements:
+        """The live queries."""
+
+    def rollups_of(self, name: str) -> Sequence[Rollup]:
+        """The roll-ups of a stream that may answer its queries."""
+
+    @property
+    def changes(self) -> Changes:
+        """Where statements change the store."""
+
+    @property
+    def frames(self) -> Mapping[str, Frame]:
+        """Registered tables of the program, by name in lower case."""
+
+    def streams(self) -> list[str]:
+        """Names of all streams, sorted."""
+
+    def damaged(self) -> dict[str, str]:
+        """Streams that cannot be opened, each with the reason."""
+
+    def views(self) -> Mapping[str, StoredView]:
+        """Views by name, sorted."""
+
+    def stream_schema(self, name: str) -> StreamSchema:
+        """Schema of a stream; raises StreamNotFound."""
+
+    def snapshot(self, name: str) -> Snapshot:
+        """A consistent view of a stream as of now."""
 
     def list_indexes(self, name: str) -> Sequence[dict[str, Any]]:
         """The secondary indexes of a stream."""

@@ -26,6 +26,7 @@ import duckdb
 
 from ...core.ownership import ModuleLock
 from ...core.scratch import ScratchDirectory
+from ...core.sql_text import quoted_text
 from ...errors import SqlError
 from ..sql.rendering.forms import (
     COLLATIONS,
@@ -109,12 +110,12 @@ def lock(
     threads: int = 1,
 ) -> None:
     """Set an instance's limits and its spill directory for good; without one it never spills."""
-    place = "" if directory is None else str(directory).replace("'", "''")
+    place = quoted_text("" if directory is None else str(directory))
     connection.execute(f"SET threads = {threads}")
     if memory_bytes is not None:
         connection.execute(f"SET memory_limit = '{memory_bytes}B'")
     connection.execute(f"SET max_temp_directory_size = '{SPILL_BYTES}B'")
-    connection.execute(f"SET temp_directory = '{place}'")
+    connection.execute(f"SET temp_directory = {place}")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 

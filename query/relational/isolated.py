@@ -22,9 +22,8 @@ import pyarrow as pa
 
 from ...core.caches import Lru
 from ...isolation.batches import pack, schema_of, unpack
-from ...isolation.channel import ChannelClosed, Garbage
+from ...isolation.channel import ChannelClosed, Garbage, Region
 from ...isolation.pool import Pool, PoolSpec, WorkerLease, open_pool
-from ...isolation.region import Region
 from ..contract.cancellation import QueryControl
 from .datasets import ScanDataset
 from .interface import Answer, RelationalExecutor, RelationalQuery, translated

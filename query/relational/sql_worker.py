@@ -34,8 +34,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ...isolation.batches import describe, pack, unpack
-from ...isolation.channel import Channel, ChannelClosed, Inbox
-from ...isolation.region import Mapped
+from ...isolation.channel import Channel, ChannelClosed, Inbox, Mapped
 from .admission import admit, failure_of, hugeints_of, jsons_of, lock, open_unlocked
 from .scans import BATCH_ROWS
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlglot.tokens import TokenType
 
+from ...core.sql_text import quoted_name
 from ...errors import SqlError
 from .dialect import Chronicle, error_at, parse_statement
 from .match_clause import MatchClause, MatchRecognize, clause_order, match_clause
@@ -42,7 +43,7 @@ class MatchOutline:
         """SQL with a row per match: ``_match``, ``_first``, ``_last``, ``_events``, and
         ``_first_i``, ``_last_i`` and ``_count_i`` of variable ``i``.
         """
-        at = quoted(time)
+        at = quoted_name(time)
         measures = [
             "MATCH_NUMBER() AS _match",
             f"FIRST({at}) AS _first",
@@ -50,7 +51,7 @@ class MatchOutline:
             "count(*) AS _events",
         ]
         for place, name in enumerate(self.variables):
-            of = quoted(name)
+            of = quoted_name(name)
             measures += [
                 f"FIRST({of}.{at}) AS _first_{place}",
                 f"LAST({of}.{at}) AS _last_{place}",
@@ -68,7 +69,7 @@ class MatchOutline:
         return f"{self._prefix}SELECT count(*) FROM {self.source} AS _input WHERE {condition}"
 
     def _asked(self, measures: list[str], rows: str) -> str:
-        by = ", ".join(map(quoted, self.partition))
+        by = ", ".join(map(quoted_name, self.partition))
         head = (f"PARTITION BY {by} " if by else "") + self._order
         clause = f"{head}MEASURES {', '.join(measures)} {rows} {self._rest}"
         return f"{self._prefix}SELECT * FROM {self.source} MATCH_RECOGNIZE ({clause}) AS _matches"
@@ -117,10 +118,6 @@ def _is_match(relation: Any) -> bool:
     return isinstance(relation.args["match"], MatchRecognize)
 
 
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _closing(tokens: list[Any], opening: int) -> int:
     depth = 0
     for place in range(opening, len(tokens)):
@@ -160,7 +157,7 @@ def _time(node: Any, clause: MatchClause) -> str | None:
 
 def _order(clause: MatchClause) -> str:
     keys = [
-        quoted(key.column)
+        quoted_name(key.column)
         + (" DESC" if key.descending else "")
         + (" NULLS FIRST" if key.nulls_first else "")
         for key in clause.order_by

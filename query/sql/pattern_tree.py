@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
+from ...core.sql_text import quoted_name
 from ...errors import SqlError
 
 
@@ -172,7 +173,7 @@ def describe(node: Pattern) -> str:
 
 def _name(name: str) -> str:
     plain = name.isidentifier() and name == name.upper() and name != "PERMUTE"
-    return name if plain else '"' + name.replace('"', '""') + '"'
+    return name if plain else quoted_name(name)
 
 
 BOUND_MAX = 1_000_000

@@ -25,6 +25,7 @@ from sqlglot import exp
 
 from ...core.json_text import JSON, REASONS, is_json, read_json
 from ...core.nested_types import is_list
+from ...core.sql_text import quoted_name, quoted_text
 from ...core.times import as_duration, only_durations, time_text
 from ...errors import ResourceLimit, SqlError
 from .dialect import error_at, position_of
@@ -141,7 +142,7 @@ def sql_type(type_: pa.DataType) -> str:
         return f"{sql_type(type_.value_type)}[]"
     if pa.types.is_struct(type_):
         fields = [type_.field(i) for i in range(type_.num_fields)]
-        return f"STRUCT({', '.join(f'{_quoted(f.name)} {sql_type(f.type)}' for f in fields)})"
+        return f"STRUCT({', '.join(f'{quoted_name(f.name)} {sql_type(f.type)}' for f in fields)})"
     if pa.types.is_decimal(type_):
         return f"DECIMAL({type_.precision},{type_.scale})"
     if pa.types.is_timestamp(type_) and type_.tz is not None:
@@ -149,10 +150,6 @@ def sql_type(type_: pa.DataType) -> str:
     if pa.types.is_interval(type_) or pa.types.is_duration(type_):
         return "INTERVAL"
     return _NAMES.get(type_, str(type_))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def literal_text(value: pa.Scalar) -> str:
@@ -169,7 +166,7 @@ def literal_text(value: pa.Scalar) -> str:
         text = str(value.as_py())
         if types.is_floating(value.type) and isfinite(value.as_py()):
             return text
-    return "'" + text.replace("'", "''") + "'"
+    return quoted_text(text)
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

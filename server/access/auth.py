@@ -31,7 +31,7 @@ from starlette.types import Scope
 
 from ...core.caches import Lru
 from ...errors import Forbidden, Unauthorized
-from ..http.problems import Problem
+from ..http.replies import Problem
 from .identity_provider import IdentityProvider
 from .settings import Settings, is_loopback
 from .tokens import Token, TokenFile

@@ -26,7 +26,7 @@ import orjson
 
 from ...core.caches import Lru
 from ...errors import InvalidArgument, MissingDependency, Unauthorized
-from ..http.problems import Problem
+from ..http.replies import Problem
 from .settings import Settings, is_loopback
 from .tokens import SCOPES, Stamp, Token, file_stamp
 

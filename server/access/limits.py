@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from ...errors import ResourceLimit
-from ..http.problems import Problem
+from ..http.replies import Problem
 
 RETRY_AFTER_S = 1
 RESERVED = 4

@@ -6,8 +6,7 @@ Substrait plans and DoExchange are refused.  See docs/decisions/0028-flight-sql.
 
 Reading order, bottom up::
 
-    messages      protobuf messages of both protocols; record batches to FlightData and back
-    calls         one RPC: principal, answer, error code, logs
+    calls         protobuf messages of both protocols; one RPC: principal, answer, error code, logs
     statements    queries behind tickets, changes, prepared statements, bulk events
     catalogue     metadata tables
     service       dispatch of RPCs and commands; the port: gRPC, TLS, shutdown

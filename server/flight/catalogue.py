@@ -15,7 +15,7 @@ from ...query.contract.catalog import SYSTEM_TABLES
 from ...query.plan.relation_plan import CATALOG, SCHEMA
 from ..access.auth import Principal, visible_to
 from ..service.state import Server
-from .messages import schema_bytes
+from .calls import schema_bytes
 
 TEXT = pa.string()
 STREAM, VIEW, SYSTEM = "TABLE", "VIEW", "SYSTEM TABLE"

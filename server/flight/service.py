@@ -31,14 +31,23 @@ from ... import __version__
 from ...errors import InvalidArgument, ReadOnlyStore
 from ...query.sql.nesting import TEXT_LENGTH_MAX
 from ..access.auth import Principal
-from ..access.settings import Settings
-from ..access.tls import certificates_of
-from ..http.problems import Problem
+from ..access.settings import Settings, certificates_of
+from ..http.replies import Problem
 from ..service.middleware import Audit
 from ..service.state import Server
-from .calls import SERVICE, Answer, Call, handled
+from .calls import (
+    SERVICE,
+    Answer,
+    Call,
+    command_of,
+    handled,
+    made,
+    packed,
+    parse,
+    schema_bytes,
+    written,
+)
 from .catalogue import TABLES
-from .messages import command_of, made, packed, parse, schema_bytes, written
 from .statements import IDLE_S, Loading, Params, PreparedStatements, Statements, no_transaction
 
 _LISTS = pa.map_(pa.int32(), pa.list_(pa.field("$data$", pa.int32())))

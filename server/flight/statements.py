@@ -40,17 +40,22 @@ from ...query.sql.parameters import names_in
 from ..access.auth import authorize, visible_to
 from ..access.limits import ByteAccount
 from ..access.tokens import server_directory
-from ..http.body_pipe import BodyPipe
-from ..http.problems import Problem
-from ..service.bodies import MEMORY_BYTES, Body, body_too_large, fill
-from ..service.encoding import Tally
-from ..service.event_parsing import FileOptions, events_of, ingest_file, look_at
+from ..http.replies import Problem
+from ..service.bodies import (
+    MEMORY_BYTES,
+    Body,
+    FileOptions,
+    body_too_large,
+    events_of,
+    fill,
+    ingest_file,
+    look_at,
+)
 from ..service.middleware import STATEMENT
 from ..service.query_log import RunningQuery
+from ..service.row_stream import BodyPipe, Tally, account_for, compute, open_statement
 from ..service.state import Server
-from ..service.statements import account_for, compute, open_statement
-from .calls import Call
-from .messages import END_OF_STREAM, as_stream, command_of, framed, made, parse, write_rows
+from .calls import END_OF_STREAM, Call, as_stream, command_of, framed, made, parse, write_rows
 
 HELD_MAX = 256
 FORMAT = "flight"

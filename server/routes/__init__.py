@@ -1,9 +1,9 @@
 """The routes of the API, a module for each kind, after the modules that several of them use.
 
 Reading order: ``parameters`` (query string, JSON bodies), ``row_responses`` (streamed rows,
-files), ``following`` (endless answers, ``/tail``); routes: ``console`` (static files), ``service``,
-``reference`` (``/docs``), ``status``, ``streams`` (also views, profiles), ``events``, ``live``,
-``positions``, ``transactions``, ``ingest``, ``line_protocol``, ``queries`` (also editors, matches),
-``tokens``, ``jobs`` (also backups), ``agents``; ``small_requests`` (fast paths of small appends,
-queries and reads).
+files), ``following`` (endless answers: ``/tail``; positions); routes: ``pages`` (console,
+``/docs``), ``service`` (also status), ``streams`` (also views, profiles), ``events``, ``live``,
+``bulk`` (files, transactions), ``line_protocol``, ``queries`` (also editors, matches), ``tokens``,
+``jobs`` (also backups), ``agents``; ``small_requests`` (fast paths of small appends, queries and
+reads).
 """

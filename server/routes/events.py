@@ -47,11 +47,9 @@ from ...query.contract.cancellation import QueryControl
 from ...query.plan.planner import EVENTS_MAX, is_small_read
 from ...schema import StreamSchema
 from ..access.auth import Principal, Requester, ask_again, check_predicate
-from ..http.negotiation import BinaryEvent, binary_event, body_format
-from ..http.problems import Problem, as_problem, problem_document, reply
-from ..http.request_head import PathName
-from ..service.bodies import Body, Pace, too_slow
-from ..service.event_parsing import bad_row_json, read_events, time_format_of
+from ..http.replies import Problem, as_problem, problem_document, reply
+from ..http.requests import BinaryEvent, PathName, binary_event, body_format
+from ..service.bodies import Body, Pace, bad_row_json, read_events, time_format_of, too_slow
 from ..service.gathering import SmallReader
 from ..service.idempotency import IdempotencyKeys
 from ..service.middleware import ABORT, BrokenAnswer, note_time, timed

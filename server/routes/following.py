@@ -1,4 +1,6 @@
-"""Sends a feed to a client until one of the two ends it. ::
+"""Routes of followers: a stream's tail, positions, and the events committed between two of these.
+``api/tailing.py`` defines order and places, ``service.positions`` has the guarantees of positions,
+``service.feeds`` the formats.  ``send_feed`` sends a feed until client or server ends it. ::
 
     slot -> thread: open, or a problem -> 200 -+-> thread: take -> send ---.
                                                |     | nothing new         |
@@ -8,9 +10,6 @@
 The server holds at most one piece of a feed per client besides the socket's buffer; waiting needs
 no thread.  A client that reads too slowly is disconnected (``Pace``) and resumes at its last id.
 Each heartbeat checks the token again.  An error after the first byte is the last event or line.
-
-``GET /v1/streams/{stream}/tail`` follows a stream.  ``api/tailing.py`` defines order and positions,
-``service.feeds`` the formats.
 """
 
 from __future__ import annotations
@@ -20,27 +19,49 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
+import pyarrow as pa
 from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from ...api.tailing import Tail
-from ...errors import ChronicleError, Forbidden, QueryCancelled, ReadOnlyStore, Unauthorized
+from ...core.times import INT64_MAX
+from ...errors import (
+    ChronicleError,
+    Forbidden,
+    InvalidArgument,
+    QueryCancelled,
+    ReadOnlyStore,
+    Unauthorized,
+)
 from ...query.contract.cancellation import QueryControl
+from ...schema import StreamSchema
 from ...store import EventStream
 from ..access.auth import Principal, Requester, ask_again, check_predicate
 from ..access.limits import Slot
-from ..http.negotiation import feed_format
-from ..http.problems import Problem, as_problem
-from ..http.request_head import PathName
+from ..http.replies import Problem, as_problem, reply
+from ..http.requests import PathName, feed_format
 from ..service.bodies import Pace
 from ..service.feeds import Feed, TailFeed, format_of
 from ..service.middleware import ABORT, BrokenAnswer
 from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
-from .parameters import Columns, FeedStyle, Follow, column_names
+from .events import Patience, distinct_columns
+from .parameters import (
+    Columns,
+    EventEncoding,
+    FeedStyle,
+    Follow,
+    Limit,
+    TimeRange,
+    column_names,
+    read_spec,
+    spec_body,
+)
+from .row_responses import RowSource, send_rows
 
 logger = logging.getLogger("chronicle.server")
 HEARTBEAT_S = 15.0
@@ -288,4 +309,119 @@ async def tail(
     text = f"tail of {stream}" + (f" where {where}" if where else "")
     return await send_feed(
         request, principal, "tail", text, open_feed, follow=follow, allowed=allowed
+    )
+
+
+After = Annotated[
+    str | None, Query(description="A position that was read; default: before the first event.")
+]
+Until = Annotated[str, Query(description="A later position, up to which is read.")]
+
+
+class PositionSpec(BaseModel):
+    """Which commit to keep."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    at: int | None = Field(
+        None, ge=0, le=INT64_MAX, description="A commit's version; default: the last one."
+    )
+    after: str | None = Field(
+        None, description="Only if something was committed after this position, which is renewed."
+    )
+
+
+@router.post("/positions", summary="Keep a position", openapi_extra=spec_body(PositionSpec))
+async def keep_position(request: Request, principal: Requester, stream: PathName) -> Response:
+    """Keep the last commit, or an earlier one, for a follower; null when there is none."""
+    principal.require("read", stream)
+    spec = await read_spec(request, PositionSpec)
+    if spec.at is not None and spec.after is not None:
+        raise InvalidArgument("give one of 'at' and 'after'")
+    server = server_of(request)
+    name = await server.call(server.positions.keep, stream, principal.owner, spec.at, spec.after)
+    version = None if name is None else int(name.partition("-")[0])
+    return reply({"position": name, "version": version}, 200 if name is None else 201)
+
+
+@router.delete("/positions/{position}", status_code=204, summary="Drop a position")
+async def drop_position(
+    request: Request, principal: Requester, stream: PathName, position: PathName
+) -> Response:
+    """Drop a position, and stop keeping old segments for it."""
+    principal.require("read", stream)
+    server = server_of(request)
+    await server.call(server.positions.drop, stream, principal.owner, position)
+    return Response(status_code=204)
+
+
+@router.get("/changes", summary="Plan a read of what is new")
+async def changes(
+    request: Request, principal: Requester, stream: PathName, until: Until, after: After = None
+) -> Response:
+    """Time ranges that hold events committed after one position and up to another."""
+    principal.require("read", stream)
+    server = server_of(request)
+
+    def plan() -> dict[str, Any]:
+        ranges = server.positions.ranges(stream, principal.owner, after, until)
+        return {
+            "stream": stream,
+            "events": sum(part.events for part in ranges),
+            "ranges": [
+                {"start": p.start, "end": p.end, "events": p.events, "stored": p.stored}
+                for p in ranges
+            ],
+        }
+
+    return reply(await server.read(principal.client, plan))
+
+
+@router.head("/changes/events", include_in_schema=False)
+@router.get("/changes/events", summary="Read what is new")
+async def read_changes(
+    request: Request,
+    principal: Requester,
+    encoding: EventEncoding,
+    stream: PathName,
+    until: Until,
+    times: TimeRange,
+    after: After = None,
+    columns: Columns = None,
+    skip: Annotated[
+        int, Query(ge=0, le=INT64_MAX, description="New events to leave out at the start.")
+    ] = 0,
+    limit: Limit = None,
+) -> Response:
+    """Events committed between two positions, of a time range, in time order; streamed."""
+    principal.require("read", stream)
+    server = server_of(request)
+
+    def open_rows(query: RunningQuery) -> RowSource:
+        schema: StreamSchema = server.database.stream(stream).event_schema
+        names = distinct_columns(schema, column_names(columns))
+        patience = Patience(query, server.settings.query_timeout)
+        batches = server.positions.events(
+            stream,
+            principal.owner,
+            after,
+            until,
+            *times.bounds(schema),
+            names,
+            skip,
+            limit,
+            patience.check,
+        )
+        return RowSource(pa.schema([schema.arrow.field(n) for n in names]), patience.watch(batches))
+
+    return await send_rows(
+        request,
+        principal,
+        server.reads,
+        "events",
+        f"changes of {stream}",
+        open_rows,
+        encoding,
+        limit=limit,
+        looks_ahead=False,
     )

@@ -34,6 +34,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from ...core.options import options_from
+from ...core.sql_text import quoted_name
 from ...core.times import INT64_MAX
 from ...errors import (
     ChronicleError,
@@ -54,10 +55,9 @@ from ...store.progress import each
 from ...store.store import UNFINISHED
 from ..access.auth import Principal, Requester
 from ..access.tokens import server_directory
-from ..http.problems import Problem, reply
-from ..http.request_head import PathName
-from ..service.bodies import StoredFile
-from ..service.event_parsing import FileOptions, bad_row_json, ingest_file
+from ..http.replies import Problem, reply
+from ..http.requests import PathName
+from ..service.bodies import FileOptions, StoredFile, bad_row_json, ingest_file
 from ..service.jobs import Job, Work
 from ..service.state import Server, server_of
 from .parameters import read_spec, spec_body
@@ -170,7 +170,7 @@ class ExportSpec(OfStore):
             return self.sql
         assert self.stream is not None
         server.database.stream(self.stream)
-        return 'SELECT * FROM "' + self.stream.replace('"', '""') + '"'
+        return f"SELECT * FROM {quoted_name(self.stream)}"
 
     def work(self, server: Server) -> Work:
         target = _place(server, self.file)

@@ -17,8 +17,7 @@ from fastapi.security import HTTPAuthorizationCredentials
 from ...errors import StreamNotFound
 from ...formats.lineprotocol import lines_by_measurement
 from ..access.auth import Principal, bearer, identify
-from ..service.bodies import Body
-from ..service.event_parsing import read_events
+from ..service.bodies import Body, read_events
 from ..service.state import Server, server_of
 
 router = APIRouter(tags=["line protocol"])

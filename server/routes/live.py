@@ -16,10 +16,8 @@ from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore, StreamNotF
 from ...live.definition import LiveDefinition
 from ...store import EventStream
 from ..access.auth import Principal, Requester, authorize, visible_to
-from ..http.jsonable import jsonable
-from ..http.negotiation import feed_format
-from ..http.problems import reply
-from ..http.request_head import PathName
+from ..http.replies import jsonable, reply
+from ..http.requests import PathName, feed_format
 from ..service.feeds import Feed, LiveFeed
 from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of

@@ -31,10 +31,10 @@ from ...formats.dialect import TextOptions
 from ...formats.kinds import parse_pairs
 from ...schema import StreamSchema
 from ..access.auth import Requester
-from ..http.negotiation import answer_format, wants_gzip
-from ..http.problems import Problem
+from ..http.replies import Problem
+from ..http.requests import answer_format, wants_gzip
 from ..service.bodies import Pace, pieces_of
-from ..service.encoding import RowEncoding
+from ..service.row_stream import RowEncoding
 from ..service.state import server_of
 
 T = TypeVar("T")

@@ -37,13 +37,12 @@ from ...query.contract.explanation import Plan
 from ...query.matches import events_of, outlined, pairs_of
 from ...query.sql.parameters import names_in
 from ..access.auth import Principal, Requester, authorize, visible_to
-from ..http.jsonable import jsonable
-from ..http.problems import Problem, problem_document, reply
-from ..http.request_head import PathName
+from ..http.replies import Problem, jsonable, problem_document, reply
+from ..http.requests import PathName
 from ..service.middleware import STATEMENT
 from ..service.query_log import RunningQuery
+from ..service.row_stream import open_statement
 from ..service.state import Server, server_of
-from ..service.statements import open_statement
 from .parameters import Limit, ResultEncoding, read_spec, spec_body
 from .row_responses import RowSource, send_rows
 

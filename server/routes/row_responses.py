@@ -39,16 +39,14 @@ from ...errors import ChronicleError, QueryCancelled
 from ...formats.kinds import media_type_of
 from ..access.auth import Principal
 from ..access.limits import Gate
-from ..http.body_pipe import BodyPipe
-from ..http.problems import Problem
-from ..http.request_head import FileRequest, raw_path
+from ..http.replies import Problem
+from ..http.requests import FileRequest, raw_path
 from ..service.answer_cache import AnswerFile, OpenAnswer, tag_of
 from ..service.bodies import Pace
-from ..service.encoding import RowEncoding, Tally, encode
 from ..service.middleware import ABORT, BrokenAnswer, note_time
 from ..service.query_log import RunningQuery
+from ..service.row_stream import BodyPipe, RowEncoding, Tally, account_for, compute, encode
 from ..service.state import Server, server_of
-from ..service.statements import account_for, compute
 
 logger = logging.getLogger("chronicle.server")
 

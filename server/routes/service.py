@@ -1,11 +1,13 @@
-"""Routes about the server itself; only ``/metrics`` may need a token.  ``/healthz`` needs neither a
-thread nor the store.
+"""Routes about the server itself.  ``/healthz`` needs neither a thread nor the store; outside of
+``/v1`` only ``/metrics`` may need a token.  ``GET /v1/status`` is a snapshot of the server's load
+for people; sums over the store are for clients that may read all of it.
 """
 
 from __future__ import annotations
 
 import logging
 import shutil
+import time
 from functools import partial
 from typing import Annotated, Any
 
@@ -15,10 +17,12 @@ from starlette.responses import RedirectResponse
 
 from ... import __version__
 from ...errors import ChronicleError, Forbidden, Unauthorized
-from ..access.auth import Principal, authenticate, bearer
-from ..http.problems import Problem, reply
+from ..access.auth import Principal, Requester, authenticate, bearer
+from ..access.tokens import SCOPES
+from ..http.replies import Problem, reply
+from ..service.metrics import EVERY_S, resident_bytes
 from ..service.state import Server, server_of
-from .console import wants_page
+from .pages import wants_page
 
 logger = logging.getLogger("chronicle.server")
 router = APIRouter(tags=["service"])
@@ -124,3 +128,60 @@ async def metrics(
 
     text = await server.call(content)
     return Response(text, media_type=server.metrics.content_type)
+
+
+about_router = APIRouter(prefix="/v1", tags=["service"])
+
+
+@about_router.get("/session", summary="What this token may do")
+async def session(request: Request, principal: Requester) -> Response:
+    """Name, scopes and streams of the token; `open` where there are no tokens."""
+    token = principal.token
+    found: dict[str, Any] = {
+        "version": __version__,
+        "console": server_of(request).settings.console,
+        "open": token is None,
+        "name": None if token is None else token.name,
+        "scopes": list(SCOPES) if token is None else list(token.scopes),
+        "may": [scope for scope in SCOPES if principal.may(scope)],
+        "streams": ["*"] if token is None else list(token.streams),
+    }
+    return reply(found)
+
+
+@about_router.get("/status", summary="How the server does")
+async def status(request: Request, principal: Requester) -> Response:
+    """Version, slots in use, memory, the last quarter of an hour; with every right, the store."""
+    server = server_of(request)
+    trouble = await server.probe.trouble()
+    flight = request.app.state.flight
+    gates = {
+        "queries": server.queries,
+        "reads": server.reads,
+        "appends": server.appends,
+        "uploads": server.bodies,
+        "followers": server.followers_gate,
+    }
+    found: dict[str, Any] = {
+        "version": __version__,
+        "state": server.condition,
+        "mode": server.database.mode,
+        "uptime_s": round(time.monotonic() - server.load.started, 1),
+        "memory_bytes": resident_bytes(),
+        "disk_free_bytes": None,
+        "flight_port": None if flight is None else flight.port,
+        "gates": {
+            name: {"running": gate.running, "waiting": gate.waiting, "limit": gate.running_max}
+            for name, gate in gates.items()
+        },
+        "store": {},
+        "moving": None,
+        "trouble": trouble,
+        "every_s": EVERY_S,
+        "history": server.load.columns(),
+    }
+    if principal.everywhere:
+        found["store"] = await server.call(server.store_gauges)
+        found["moving"] = server.database.moving()
+        found["disk_free_bytes"] = shutil.disk_usage(server.database.path).free
+    return reply(found)

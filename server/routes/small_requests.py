@@ -31,10 +31,9 @@ from ...errors import ChronicleError
 from ...formats.kinds import WRITE_FORMATS, format_of_media_type
 from ...schema import StreamSchema
 from ..access.auth import Principal, identify
-from ..http.problems import Problem
-from ..http.request_head import SLASH, plain_head
-from ..service.bodies import Pace, too_slow
-from ..service.event_parsing import time_format_of
+from ..http.replies import Problem
+from ..http.requests import SLASH, plain_head
+from ..service.bodies import Pace, time_format_of, too_slow
 from ..service.gathering import BYTES_MAX, SmallBody, SmallReader, Stored
 from ..service.state import Server
 from .events import read_stream

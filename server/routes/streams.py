@@ -21,14 +21,14 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...api.streams import Stream
+from ...core.sql_text import quoted_name
 from ...core.times import INT64_MAX, TICKS_PER_SECOND, time_text
 from ...errors import ChronicleError, InvalidArgument
 from ...formats.kinds import name_of_type, parse_type
 from ...schema import StreamSchema
 from ..access.auth import Principal, Requester, visible_to
-from ..http.jsonable import columns_of, jsonable
-from ..http.problems import reply
-from ..http.request_head import PathName, address
+from ..http.replies import columns_of, jsonable, reply
+from ..http.requests import PathName, address
 from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
 from .parameters import (
@@ -519,9 +519,9 @@ def _text(
         attribute = schema.attribute(name)
         if not attribute.summable or pa.types.is_boolean(attribute.type):
             raise InvalidArgument(f"a profile is of numbers; {name!r} is {attribute.type}")
-        quoted = _quoted(attribute.name)
-        columns += [f"{f}({quoted}) AS {_quoted(f'{f}_{name}')}" for f in ("min", "max", "avg")]
-    time = _quoted(schema.time)
+        quoted = quoted_name(attribute.name)
+        columns += [f"{f}({quoted}) AS {quoted_name(f'{f}_{name}')}" for f in ("min", "max", "avg")]
+    time = quoted_name(schema.time)
     type_ = schema.attribute(schema.time).type
     ticks = max(1, -(-(high - low) // buckets))
     if schema.time_unit is None:
@@ -531,7 +531,7 @@ def _text(
         name = "TIMESTAMPTZ" if type_.tz else "TIMESTAMP"
         bounds = [f"{name} '{time_text(tick, type_)}'" for tick in (low, high)]
     return (
-        f"SELECT {', '.join(columns)} FROM TUMBLE({_quoted(stream)}, {time}, {width}) "
+        f"SELECT {', '.join(columns)} FROM TUMBLE({quoted_name(stream)}, {time}, {width}) "
         f"WHERE {time} >= {bounds[0]} AND {time} < {bounds[1]} GROUP BY window_start "
         "ORDER BY window_start"
     )
@@ -542,7 +542,3 @@ def _interval(micros: int) -> str:
         if micros // size < COUNT_MAX:
             return f"INTERVAL '{-(-micros // size)}' {unit}"
     return f"INTERVAL '{-(-micros // 60_000_000)}' MINUTE"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -22,8 +22,8 @@ from ..access.tokens import (
     revoke_token,
     rotate_token,
 )
-from ..http.problems import Problem, reply
-from ..http.request_head import PathName
+from ..http.replies import Problem, reply
+from ..http.requests import PathName
 from ..service.state import Server, server_of
 from .parameters import read_spec, spec_body
 

@@ -2,12 +2,10 @@
 
 Reading order::
 
-    around a request   metrics (also /readyz)  middleware (also audit, drops)
-    request bodies     bodies  event_parsing (also file ingest)  gathering (small appends)
-    rows of answers    query_log (running and ended queries)  encoding
-    feeds              feeds (also of live queries)
+    around a request   metrics (also /readyz, load)  middleware (also audit, drops)
+    request bodies     bodies (received, parsed, files ingested)  gathering (small appends)
+    rows of answers    query_log (running and ended queries)  row_stream
+    feeds              feeds (also of live queries, server-sent events)
     durable state      idempotency  answer_cache  positions (also pins)  transactions  jobs
-    load samples       load_history
     all of it          state
-    users of it        statements
 """

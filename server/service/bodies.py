@@ -1,4 +1,4 @@
-"""Request bodies: received in pieces, bounded in size and time, decompressed while read. ::
+"""Request bodies: received in pieces, bounded in size and time, unpacked while parsed. ::
 
     socket --1 MiB pieces--> [<= 8 MiB memory | unnamed file] --> gunzip --> count --> parser
           event loop                worker thread                    worker thread
@@ -6,6 +6,14 @@
 Neither the bytes on the wire nor the decoded ones exceed their limits, whatever a header says, so a
 decompression bomb stops at the limit.  A client slower than ``Pace`` is disconnected.  Parsing
 starts after the whole body has arrived: an append is atomic and its errors need a status.
+
+``read_events`` parses a body into events before anything is stored; an error lists the first
+invalid rows.  A number is a time only if ``precision`` names its unit; its magnitude is never used
+to guess.
+
+``POST /v1/ingest`` and ``/v1/ingest/preview`` run the pipeline of ``chronicle ingest`` on a body,
+which a worker process reads.  All or nothing; a truncated file stores nothing, whatever
+``on_error`` says.
 """
 
 from __future__ import annotations
@@ -14,20 +22,39 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import re
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any
 
+import pyarrow as pa
 from starlette.requests import ClientDisconnect, Request
 
-from ...formats.archives import unpacked
+from ...core.options import option
+from ...errors import ChronicleError, InvalidArgument, InvalidData, in_words_of
+from ...formats.archives import check_size, unpacked
+from ...formats.chunks import BadRow, BadRowPolicy, fail
+from ...formats.dialect import ReadOptions, TextOptions, by_name
 from ...formats.kinds import sniff_compression
+from ...formats.layout import Layout
+from ...formats.limits import Limits
+from ...formats.looking import Look, look
+from ...formats.reader import EventReader
+from ...formats.time_rules import TimeRule, parse_time_formats
+from ...ingest import BadRows, Ingest, IngestReport, IngestRequest, InputSource
+from ...ingest.report import Progress
+from ...ingest.store_sink import StoreSink
+from ...schema import StreamSchema
 from ..access.limits import ByteAccount
 from ..access.settings import Settings
-from ..http.problems import Problem
+from ..http.replies import Problem
+
+if TYPE_CHECKING:
+    from ...formats.isolated import IsolatedReader
+    from .state import Server
 
 MEMORY_BYTES = 8 << 20
 PIECE_BYTES = 1 << 20
@@ -269,3 +296,358 @@ async def pieces_of(request: Request, body_max: int, pace: Pace) -> AsyncGenerat
             raise body_too_large(body_max)
         if piece:
             yield piece
+
+
+ROWS_LISTED = 20
+
+
+class RefusedRows(InvalidData):
+    """Invalid rows: the first of them, and whether reading stopped early (``more``)."""
+
+    def __init__(self, rows: list[BadRow], more: bool) -> None:
+        first = rows[0]
+        count = f"{len(rows)} rows" if len(rows) > 1 else "one row"
+        if more:
+            count = f"at least {count}"
+        super().__init__(
+            f"nothing was appended: {count} cannot be read as events; {first}",
+            row=first.row,
+        )
+        self.errors = [bad_row_json(row) for row in rows]
+
+
+def bad_row_json(row: BadRow) -> dict[str, Any]:
+    found = {
+        "row": row.row,
+        "line": row.line,
+        "column": row.column,
+        "value": row.value,
+        "reason": in_words_of("rest", row.reason),
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+class _EnoughListed(Exception):
+    """Enough invalid rows were listed."""
+
+
+def batches_of(
+    body: Body,
+    format: str,
+    schema: StreamSchema,
+    time_format: str,
+    decoded_max: int,
+    reader: IsolatedReader | None,
+    **more: Any,
+) -> Iterator[pa.RecordBatch]:
+    """The events of a body in batches of a stream's schema; ``more`` as in ``events_of``."""
+    layout = Layout(time_format=time_format, target=schema)
+    return events_of(body, format, layout, decoded_max, reader, **more)
+
+
+def events_of(
+    body: Body,
+    format: str | None,
+    layout: Layout,
+    decoded_max: int,
+    reader: IsolatedReader | None,
+    *,
+    on_bad: BadRowPolicy = fail,
+    name: str = "body",
+    reading_s: float | None = None,
+    **options: Any,
+) -> Iterator[pa.RecordBatch]:
+    """The events of a body in batches, read by a worker, or here if ``reader`` is None; ``layout``
+    learns the inferred schema, ``options`` go to ``EventReader``.
+    """
+    if reader is None:
+        yield from EventReader(
+            body.open(decoded_max, seekable=format in ("parquet", None)),
+            format,
+            layout=layout,
+            on_bad=on_bad,
+            name=name,
+            compression=None,
+            **options,
+        )
+        return
+    taken = 0
+    with body.handed_over() as source:
+        for batch in reader.events(
+            source,
+            format,
+            layout=layout,
+            on_bad=on_bad,
+            name=name,
+            encoding=body.encoding,
+            decoded_max=decoded_max,
+            reading_s=reading_s,
+            **options,
+        ):
+            taken += batch.nbytes
+            check_size(taken, decoded_max)
+            body.hold(batch.nbytes)
+            yield batch
+
+
+def time_format_of(schema: StreamSchema, precision: str | None) -> str:
+    if schema.time_unit is not None:
+        return precision or "iso"
+    if precision is not None:
+        raise InvalidArgument(
+            f"precision={precision} makes no sense here: the time attribute {schema.time!r} counts "
+            "plain integers"
+        )
+    return "ticks"
+
+
+def read_events(
+    body: Body,
+    format: str,
+    schema: StreamSchema,
+    precision: str | None,
+    decoded_max: int,
+    reader: IsolatedReader | None = None,
+    *,
+    columns_max: int = Limits.columns,
+    skip: bool = False,
+    text: TextOptions | None = None,
+) -> tuple[pa.Table, list[BadRow], int]:
+    """Parse a body: a table in the stream's schema, the first bad rows (only with ``skip``) and
+    their total; blocks.  Raises ``RefusedRows``, ``InvalidData``, ``SchemaMismatch``,
+    ``ResourceLimit``.
+    """
+    time_format = time_format_of(schema, precision)
+    bad: list[BadRow] = []
+    rejected = 0
+
+    def note(row: BadRow) -> None:
+        nonlocal rejected
+        rejected += 1
+        if len(bad) < ROWS_LISTED:
+            bad.append(row)
+        elif not skip:
+            raise _EnoughListed
+
+    more = False
+    batches: list[pa.RecordBatch] = []
+    try:
+        batches.extend(
+            batches_of(
+                body,
+                format,
+                schema,
+                time_format,
+                decoded_max,
+                reader,
+                on_bad=note,
+                text=text,
+                limits=Limits(columns_max, unpacked_bytes=decoded_max, total_bytes=decoded_max),
+            )
+        )
+    except _EnoughListed:
+        more = True
+    except pa.ArrowException as error:
+        raise InvalidData(f"the body cannot be read as {format}: {error}") from None
+    if bad and not skip:
+        raise RefusedRows(bad, more)
+    return pa.Table.from_batches(batches, schema=schema.arrow), bad, rejected
+
+
+DECODED_FACTOR = 8
+
+_OPTION = re.compile(
+    r"--([a-z][a-z-]*)(?: ((?:COLUMN|append|skip|s|ms|us|ns|N|latin-1|utf-16-[bl]e|windows-1252)\b"
+    r"|[,.](?= )))?"
+)
+_WORDS = (
+    ("pass time_format= ", "give time_format="),
+    ("pass time_format=", "give time_format="),
+    ("give their names by columns= when", "give their names (columns=) when"),
+    ("give it the type string to", "give it the type string (types=) to"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions(ReadOptions):
+    """How a file that is a request's body is read."""
+
+    name: str = option("body", "The file's name: its suffix tells the format.", longest=255)
+
+
+@dataclass(frozen=True)
+class IngestedFile:
+    report: IngestReport
+    bad: list[BadRow]
+
+
+def look_at(
+    server: Server, body: Body, options: FileOptions, stream: str | None, rows_max: int
+) -> Look:
+    """Preview the first rows of a file, as columns of ``stream`` if it exists; blocks."""
+    body.tell_encoding()
+    rule = _rule(server, options)
+    target = None
+    if stream is not None and stream in server.database.streams():
+        target = server.database.stream(stream).event_schema
+    layout: dict[str, Any] = {
+        "time": options.time,
+        "time_format": rule,
+        "time_of_day": options.time_of_day,
+        "types": list(options.types),
+        "rename": options.rename,
+        "select": options.select,
+        "target": target,
+    }
+    settings = server.settings
+    most = DECODED_FACTOR * settings.max_body_bytes
+    limits = Limits(settings.max_columns, settings.max_decoded_bytes, unpacked_bytes=most)
+    more: dict[str, Any] = {"rows_max": rows_max, "layout": layout, "limits": limits}
+    more |= {"name": options.name, "text": options.text}
+    try:
+        Layout(**layout, timeless=True)  # raises before a worker starts
+        if server.reader is None:
+            return look(lambda: body.open(most, seekable=True), options.format, **more)
+        with body.handed_over() as source:
+            return server.reader.look(
+                source, options.format, encoding=body.encoding, decoded_max=most, **more
+            )
+    except ChronicleError as error:
+        error.args = (in_words_of_ingest(str(error)), *error.args[1:])
+        raise
+
+
+def ingest_file(
+    server: Server,
+    body: Body,
+    options: FileOptions,
+    *,
+    strict: bool,
+    reading_s: float | None = None,
+    decoded_max: int | None = None,
+    progress: Progress | None = None,
+    **chosen: Any,
+) -> IngestedFile:
+    """Store a file in a stream; blocks.  ``strict``: a bad row refuses the file (``RefusedRows``).
+    ``reading_s`` bounds the worker's time, ``decoded_max`` the bytes after decompression;
+    ``chosen`` are further fields of ``chronicle.ingest.IngestRequest``.
+    """
+    body.tell_encoding()
+    try:
+        request = IngestRequest(
+            [options.name],
+            **by_name(replace(options, time_format=_rule(server, options)), ReadOptions),
+            max_columns=server.settings.max_columns,
+            **chosen,
+        )
+        bad_rows = _Listed(strict)
+        if decoded_max is None:
+            decoded_max = DECODED_FACTOR * server.settings.max_part_bytes
+        limits = {"reading_s": reading_s, "decoded_max": decoded_max}
+        work = _FileIngest(request, server, body, options, bad_rows, limits, progress)
+        return IngestedFile(work.run(), bad_rows.listed)
+    except ChronicleError as error:
+        error.args = (in_words_of_ingest(str(error)), *error.args[1:])
+        raise
+
+
+def _rule(server: Server, options: FileOptions) -> TimeRule:
+    if isinstance(options.time_format, TimeRule):
+        return options.time_format
+    return parse_time_formats(
+        options.time_format,
+        zone=options.time_zone,
+        ambiguous=options.ambiguous,
+        tried=server.reader is None,
+    )
+
+
+def in_words_of_ingest(text: str) -> str:
+    """Rewrite hints that name command line options to name request parameters."""
+    for library, rest in _WORDS:
+        text = text.replace(library, rest)
+    return _OPTION.sub(
+        _parameter, text.replace("--create", "create=true").replace("--no-header", "header=false")
+    )
+
+
+def _parameter(option: re.Match[str]) -> str:
+    name = option[1].replace("-", "_")
+    return f"{name}={option[2]}" if option[2] else name
+
+
+class _Listed(BadRows):
+    def __init__(self, strict: bool) -> None:
+        super().__init__("skip")
+        self._refuses = strict
+        self.listed: list[BadRow] = []
+
+    def __call__(self, bad: BadRow) -> None:
+        super().__call__(bad)
+        if len(self.listed) < ROWS_LISTED:
+            self.listed.append(bad)
+        elif self._refuses:
+            raise RefusedRows(self.listed, True)
+
+    def judge(self) -> None:
+        if self._refuses and self.listed:
+            raise RefusedRows(self.listed, False)
+
+
+class _FileIngest(Ingest):
+    def __init__(
+        self,
+        request: IngestRequest,
+        server: Server,
+        body: Body,
+        options: FileOptions,
+        bad_rows: _Listed,
+        limits: dict[str, Any],
+        progress: Progress | None,
+    ) -> None:
+        self._server = server
+        self._body = body
+        self._options = options
+        self._listed = bad_rows
+        self._read_within = limits
+        database = server.database
+        sink = StoreSink(database.path, request.stream, database=database)
+        super().__init__(request, sink, bad_rows, progress)
+
+    def sources(self) -> Sequence[InputSource]:
+        return [InputSource(self._options.name, self._body.size)]
+
+    def open_source(self, source: InputSource, layout: Layout, on_bad: BadRowPolicy) -> _Batches:
+        server = self._server
+        batches = events_of(
+            self._body,
+            self._options.format,
+            layout,
+            reader=server.reader,
+            on_bad=on_bad,
+            name=source.path,
+            limits=Limits(
+                server.settings.max_columns, unpacked_bytes=self._read_within["decoded_max"]
+            ),
+            **self._read_within,
+            text=self._options.text,
+        )
+        return _Batches(batches, self._listed, self._body)
+
+
+class _Batches:
+    def __init__(self, batches: Iterator[pa.RecordBatch], bad_rows: _Listed, body: Body) -> None:
+        self._batches = batches
+        self._bad_rows = bad_rows
+        self._body = body
+        self.rows = 0
+
+    @property
+    def consumed(self) -> int:
+        return self._body.position
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.rows += batch.num_rows
+            yield batch
+        self._bad_rows.judge()

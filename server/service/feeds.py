@@ -10,6 +10,17 @@
 A client that resumes at the id, or place, that it read last receives what follows it, exactly once.
 A mark says that everything up to its place was sent.
 
+Server-sent events are ``text/event-stream`` (WHATWG HTML, section 9.2.6)::
+
+    event: row                  the kind; "message" without this line
+    id: 79.3                    what the client sends back as Last-Event-ID
+    data: {"t": 1}              one such line for each line of the text
+                                an empty line dispatches the event
+    : comment                   ignored by clients; keeps proxies from closing the connection
+    retry: 2000                 milliseconds before a client reconnects
+
+Names and ids with a line break, and ids with NUL, are refused.
+
 A live query's feed has every ``_seq`` after the client's, once and in order, also after a restart,
 since a result and its ``_seq`` are one commit.  It answers 410 where results after it fell to the
 sink's retention, and for a ``_seq`` of another store or an earlier live query.
@@ -30,6 +41,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,11 +60,44 @@ from ...live.query import LiveQuery
 from ...live.sink import QUERY, SEQUENCE, Sink
 from ...store import EventStream
 from ...store.recent import Commit
-from ..http import body_pipe
-from ..http.jsonable import jsonable
-from .encoding import as_text
+from ..http.replies import jsonable
+from .row_stream import as_text
 
 RETRY_MS = 2000
+
+EVENT_STREAM = "text/event-stream"
+_BREAK = re.compile(r"\r\n|\r|\n")
+
+
+def event(kind: str, data: str, id: str | None = None) -> bytes:
+    lines = [f"event: {_single(kind)}"]
+    if id is not None:
+        lines.append(f"id: {_single(id)}")
+    lines += [f"data: {line}" for line in _BREAK.split(data)]
+    return ("\n".join(lines) + "\n\n").encode()
+
+
+def row_events(ids: pa.Array, rows: pa.RecordBatch) -> bytes:
+    head, middle, between = (
+        pa.scalar(text, pa.large_string()) for text in ("event: row\nid: ", "\ndata: ", "")
+    )
+    names = pc.cast(ids, pa.large_string())
+    heads = pc.binary_join_element_wise(head, names, middle, between)
+    return json_bytes(rows, last="}\n\n", heads=heads)
+
+
+def comment(text: str = "") -> bytes:
+    return "".join(f": {line}\n" for line in _BREAK.split(text)).encode() + b"\n"
+
+
+def retry(milliseconds: int) -> bytes:
+    return b"retry: %d\n\n" % milliseconds
+
+
+def _single(text: str) -> str:
+    if _BREAK.search(text) or "\0" in text:
+        raise ValueError(f"a name or id in an event stream is one line, found {text!r}")
+    return text
 
 
 class Format(ABC):
@@ -78,25 +123,25 @@ class Format(ABC):
 
 
 class _ServerSentEvents(Format):
-    media_type = body_pipe.MEDIA_TYPE
+    media_type = EVENT_STREAM
 
     def __init__(self, *, int64_as_string: bool) -> None:
         self._int64_as_string = int64_as_string
 
     def head(self) -> bytes:
-        return body_pipe.retry(RETRY_MS)
+        return retry(RETRY_MS)
 
     def rows(self, ids: Callable[[], pa.Array], place: str, rows: pa.RecordBatch) -> bytes:
-        return body_pipe.row_events(ids(), as_text(rows) if self._int64_as_string else rows)
+        return row_events(ids(), as_text(rows) if self._int64_as_string else rows)
 
     def mark(self, place: str, told: dict[str, Any]) -> bytes:
-        return body_pipe.event("mark", orjson.dumps(told).decode(), place)
+        return event("mark", orjson.dumps(told).decode(), place)
 
     def beat(self, place: str, told: dict[str, Any]) -> bytes:
-        return body_pipe.comment()
+        return comment()
 
     def end(self, kind: str, told: dict[str, Any]) -> bytes:
-        return body_pipe.event(kind, orjson.dumps(told).decode())
+        return event(kind, orjson.dumps(told).decode())
 
 
 class _Lines(Format):

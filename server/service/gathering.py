@@ -15,7 +15,7 @@ stored before.
 
 ``SmallReader`` reads small JSON bodies on the event loop; all others go to a worker process.
 ``SmallReader.columns`` takes the values of a body in microseconds, ``SmallReader.batch`` makes one
-Arrow batch from many bodies.  What this reader accepts, the full parser (``event_parsing``) reads
+Arrow batch from many bodies.  What this reader accepts, the full parser (``bodies``) reads
 as the same events.  It declines whatever it is not certain of: names or types that are not the
 stream's, duplicate names, text where a number is expected, digits that a type does not hold, a time
 without its unit, times with an offset mixed with times without, a signed zero that the type lacks;

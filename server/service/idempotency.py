@@ -50,7 +50,7 @@ import orjson
 from ...errors import ChronicleError, CorruptStore, InvalidArgument, StorageFailed, StorageFull
 from ...store.file_contract import Files
 from ...store.log import LogWriter, read_log
-from ..http.problems import Problem
+from ..http.replies import Problem
 
 logger = logging.getLogger("chronicle.server")
 FILE_NAME = "idempotency.wal"

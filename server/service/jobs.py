@@ -33,7 +33,7 @@ from ...errors import ChronicleError, QueryCancelled
 from ...store.backup import LOCAL
 from ...store.progress import watched_by
 from ..access.tokens import note, now_utc, replace_file, server_directory
-from ..http.problems import Problem, as_problem
+from ..http.replies import Problem, as_problem
 
 logger = logging.getLogger("chronicle.server")
 DIRECTORY = f"jobs{LOCAL}"

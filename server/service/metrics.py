@@ -5,13 +5,19 @@ them.  Store gauges are computed at each scrape.
 ``/readyz`` says whether the store and SQL answer, checked at most once per ``KEEP_S`` seconds.  A
 query slower than ``LIMIT_S`` counts as failed.  Error texts may name paths: they go to the log, not
 to the client.
+
+``LoadHistory`` has the load of the last quarter of an hour, for the console: a ring of ``SAMPLES``
+samples in memory, rates and means of the counters every ``EVERY_S`` seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import resource
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +30,7 @@ from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
     from ...api.database import Database
+    from .state import Server
 
 Figures = dict[str, float]
 
@@ -199,3 +206,69 @@ class Probe:
         except Exception:
             logger.exception("not ready: %s", what)
         return f"{what}; the server's log says why"
+
+
+EVERY_S = 5.0
+SAMPLES = 180
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class LoadHistory:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.started = self._at = time.monotonic()
+        self._samples: deque[dict[str, float | None]] = deque(maxlen=SAMPLES)
+        self._before = self._sums()
+
+    def sample(self) -> None:
+        now, sums = time.monotonic(), self._sums()
+        seconds = max(1e-3, now - self._at)
+        gone = {name: value - self._before[name] for name, value in sums.items()}
+        self._at, self._before = now, sums
+        server = self._server
+        self._samples.append(
+            {
+                "appended_events_per_s": gone["events"] / seconds,
+                "append_ms": _mean_ms(gone["append_s"], gone["appends"]),
+                "queries_per_s": gone["queries"] / seconds,
+                "query_ms": _mean_ms(gone["query_s"], gone["queries"]),
+                "queries_running": float(server.queries.running),
+                "memory_bytes": float(resident_bytes()),
+            }
+        )
+
+    def columns(self) -> dict[str, list[float | None]]:
+        samples = list(self._samples)
+        return {name: [one[name] for one in samples] for name in (samples[0] if samples else ())}
+
+    def _sums(self) -> dict[str, float]:
+        metrics = self._server.metrics
+        return {
+            "events": _sum(metrics.appended_events, "_total"),
+            "appends": _sum(metrics.append_seconds, "_count"),
+            "append_s": _sum(metrics.append_seconds, "_sum"),
+            "queries": _sum(metrics.query_seconds, "_count"),
+            "query_s": _sum(metrics.query_seconds, "_sum"),
+        }
+
+
+def _sum(metric: Any, end: str) -> float:
+    return sum(
+        float(sample.value)
+        for family in metric.collect()
+        for sample in family.samples
+        if sample.name.endswith(end)
+    )
+
+
+def _mean_ms(seconds: float, count: float) -> float | None:
+    return seconds / count * 1000 if count else None
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process, or its peak, where the present value is unknown."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * _PAGE
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -29,8 +29,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...errors import StreamNotFound
 from ..access.auth import Authenticator
 from ..access.tokens import note
-from ..http.problems import as_problem, problem_response
-from ..http.request_head import SLASH, check_headers, raw_path, routed_path
+from ..http.replies import as_problem, problem_response
+from ..http.requests import SLASH, check_headers, raw_path, routed_path
 from .metrics import Metrics
 
 STATEMENT = "chronicle.statement"

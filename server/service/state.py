@@ -24,16 +24,14 @@ from ..access.identity_provider import provider_of
 from ..access.limits import ByteBudget, Gate
 from ..access.settings import Settings
 from ..access.tokens import TokenFile, mark_guarded, server_directory
-from ..http.body_pipe import BodyPipe
-from ..http.problems import Problem
+from ..http.replies import Problem
 from .answer_cache import AnswerCache
 from .bodies import MEMORY_BYTES, Body, Pace, receive
 from .feeds import Feed, Followers
 from .gathering import Gathering
 from .idempotency import IdempotencyKeys
 from .jobs import Jobs
-from .load_history import LoadHistory
-from .metrics import LIVE_GAUGES, Figures, Metrics, Probe, StreamFigures
+from .metrics import LIVE_GAUGES, Figures, LoadHistory, Metrics, Probe, StreamFigures
 from .middleware import Drops
 from .positions import PinnedSnapshots, Positions
 from .query_log import Haste, QueryLog, RunningQueries, telling
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from ...api.database import Database
     from ...formats.isolated import IsolatedReader
     from ...query.contract.access import Tell
+    from .row_stream import BodyPipe
 
 
 logger = logging.getLogger("chronicle.server")

@@ -37,7 +37,7 @@ from ...store import EventStream
 from ...store.segment_list import SegmentEntry
 from ...store.staging import StagedSegment
 from ..access.tokens import replace_file, server_directory
-from ..http.problems import Problem
+from ..http.replies import Problem
 
 if TYPE_CHECKING:
     from ...api.database import Database

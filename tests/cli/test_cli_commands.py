@@ -98,7 +98,7 @@ def test_demo(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_factory_is_the_same_every_time() -> None:
-    from chronicle.commands.factory import SCHEMA, factory_events
+    from chronicle.commands.demonstrate import SCHEMA, factory_events
 
     table = factory_events(10_000)
     assert table.schema.equals(SCHEMA)

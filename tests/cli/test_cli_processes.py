@@ -25,7 +25,7 @@ import pytest
 
 from chronicle import cli
 from chronicle.commands.options import Connection
-from chronicle.commands.prompt import Completer
+from chronicle.commands.sql import Completer
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 Run = Callable[..., Any]

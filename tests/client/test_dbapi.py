@@ -15,7 +15,7 @@ import pytest
 
 import chronicle
 from chronicle import dbapi, errors
-from chronicle.dbapi.exceptions import class_of
+from chronicle.dbapi.connection import class_of
 from chronicle.server.access.tokens import create_token
 
 T0 = dt.datetime(2018, 8, 1, 5)

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,12 @@ from chronicle.tests.patience import PATIENCE_S
 PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
 HERE = "127.0.0.1:8000"
 ASK = httpx.Client(timeout=PATIENCE_S)  # the first lines have their kernels loaded
+
+
+@pytest.fixture(scope="module", autouse=True)
+def connection_is_closed() -> Iterator[None]:
+    with ASK:
+        yield
 
 
 def block(heading: str, kind: str) -> str:

@@ -11,7 +11,7 @@ import sys
 import pyarrow as pa
 import pytest
 
-from chronicle.isolation.region import Mapped, Region
+from chronicle.isolation.channel import Mapped, Region
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux")
 

@@ -24,6 +24,10 @@ SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("n", pa.int64())]
 LIVE = "CREATE LIVE QUERY high IDLE AFTER INTERVAL '0' SECOND AS SELECT t, n FROM s WHERE n > 2"
 
 
+INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+"""Tests that run in the background ignore interrupts, and so would their children."""
+
+
 class Process:
     """A ``chronicle`` command of its own."""
 
@@ -31,7 +35,12 @@ class Process:
         environment = {**os.environ, "CHRONICLE_STORE": str(store), "CHRONICLE_PORT": "0"}
         environment["CHRONICLE_ISOLATION"] = "none"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "chronicle.cli", *arguments],
+            [
+                sys.executable,
+                "-c",
+                f"{INTERRUPTIBLE}from chronicle import cli; cli.main()",
+                *arguments,
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
@@ -171,7 +180,7 @@ def test_an_interrupt_while_an_object_is_finalized_ends_it_too(store: Path) -> N
         arguments = ["tail", "s", "-F", "--after", "0", "-f", "ndjson"]
         environment = {**os.environ, "CHRONICLE_STORE": str(store), "CHRONICLE_ISOLATION": "none"}
         follower = subprocess.Popen(
-            [sys.executable, "-c", FORGETS, *arguments],
+            [sys.executable, "-c", INTERRUPTIBLE + FORGETS, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,

@@ -13,8 +13,7 @@ import pytest
 import chronicle
 from chronicle.api.database import Database
 from chronicle.errors import QueryTimeout, ResourceLimit, SqlError, WorkerLost
-from chronicle.isolation.channel import Channel
-from chronicle.isolation.region import Region
+from chronicle.isolation.channel import Channel, Region
 from chronicle.query.relational.isolated import IsolatedExecutor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux")

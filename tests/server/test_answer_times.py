@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronicle.errors import InvalidArgument
-from chronicle.server.service.encoding import with_times
+from chronicle.server.service.row_stream import with_times
 
 QUERY = (
     "SELECT TIMESTAMP '2018-08-01 05:00:00.5' AS a, TIMESTAMPTZ '2018-08-01 05:00:00+02' AS b, "

@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from chronicle.server.access.tokens import create_token
 from chronicle.server.api_document import ROUTES
-from chronicle.server.routes.reference import page
+from chronicle.server.routes.pages import page
 from chronicle.tests.patience import PATIENCE_S
 
 ROUNDS = 3

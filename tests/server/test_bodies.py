@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from chronicle.errors import InvalidData, ResourceLimit
 from chronicle.server.access.limits import ByteBudget
-from chronicle.server.http.problems import Problem
+from chronicle.server.http.replies import Problem
 from chronicle.server.service.bodies import MEMORY_BYTES, Body, Pace, receive
 from chronicle.tests.patience import PATIENCE_S
 

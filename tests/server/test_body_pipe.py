@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from chronicle.errors import QueryCancelled
-from chronicle.server.http import body_pipe as module
-from chronicle.server.http.body_pipe import BodyPipe
+from chronicle.server.service import row_stream as module
+from chronicle.server.service.row_stream import BodyPipe
 
 
 def write(pipe: BodyPipe, pieces: list[bytes], error: Exception | None = None) -> threading.Thread:

@@ -20,7 +20,7 @@ from chronicle.query.binding.recent_binding import recent_outline
 from chronicle.query.sql.match_outline import match_outline
 from chronicle.server.access.auth import Principal
 from chronicle.server.access.tokens import INCLUDED, create_token
-from chronicle.server.routes.console import POLICY, load_assets
+from chronicle.server.routes.pages import POLICY, load_assets
 from chronicle.store.segment import ScanMetrics
 
 PACKAGE = Path(chronicle.__file__).parent

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronicle.server.http.body_pipe import comment, event, retry, row_events
+from chronicle.server.service.feeds import comment, event, retry, row_events
 
 from .event_client import parse
 

@@ -24,7 +24,7 @@ import chronicle  # noqa: E402
 from chronicle.errors import InvalidArgument  # noqa: E402
 from chronicle.server import create_token, load_settings, serve  # noqa: E402
 from chronicle.server.access.tokens import INCLUDED, SCOPES  # noqa: E402
-from chronicle.server.flight.messages import (  # noqa: E402
+from chronicle.server.flight.calls import (  # noqa: E402
     command_of,
     made,
     packed,

@@ -10,7 +10,7 @@ import pytest
 
 from chronicle.errors import ResourceLimit
 from chronicle.server.access.limits import ByteBudget, Gate
-from chronicle.server.http.problems import Problem
+from chronicle.server.http.replies import Problem
 from chronicle.tests.patience import PATIENCE_S
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from chronicle.errors import CorruptStore, InvalidArgument, InvalidData, StorageFailed, StorageFull
 from chronicle.schema import StreamSchema
-from chronicle.server.http.problems import Problem
+from chronicle.server.http.replies import Problem
 from chronicle.server.service.idempotency import FILE_NAME, IdempotencyKeys
 from chronicle.store import EventStream
 from chronicle.store import Store as EventStore

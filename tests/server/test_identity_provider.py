@@ -20,7 +20,7 @@ from joserfc.jwk import ECKey, KeySet, OctKey, OKPKey, RSAKey
 from chronicle.errors import InvalidArgument, Unauthorized
 from chronicle.server import create_token, load_settings
 from chronicle.server.access.identity_provider import IdentityProvider, provider_of
-from chronicle.server.http.problems import Problem
+from chronicle.server.http.replies import Problem
 from chronicle.server.run import check_binding
 from chronicle.tests.patience import PATIENCE_S, wait_until
 

@@ -10,7 +10,7 @@ import pytest
 import chronicle.errors as errors
 from chronicle.errors import OUTSIDE, ChronicleError, InvalidData, SqlError
 from chronicle.server import create_token
-from chronicle.server.http.problems import TITLES
+from chronicle.server.http.replies import TITLES
 
 ALL = sorted(OUTSIDE, key=lambda kind: kind.__name__)
 

@@ -14,7 +14,7 @@ import pytest
 import chronicle
 from chronicle.errors import OUTSIDE, InvalidArgument
 from chronicle.server.access.settings import Settings, load_settings
-from chronicle.server.http.problems import TITLES, Problem, as_problem
+from chronicle.server.http.replies import TITLES, Problem, as_problem
 
 DOCS = Path(chronicle.__file__).parent / "docs"
 

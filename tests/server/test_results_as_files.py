@@ -15,8 +15,8 @@ import pytest
 
 from chronicle.errors import ResourceLimit
 from chronicle.server import create_token
-from chronicle.server.http.problems import Problem
-from chronicle.server.http.request_head import FileRequest, Judgement
+from chronicle.server.http.replies import Problem
+from chronicle.server.http.requests import FileRequest, Judgement
 from chronicle.server.service.answer_cache import AnswerCache
 
 from .flights import SPEC, as_ndjson, rows_of

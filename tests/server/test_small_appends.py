@@ -20,8 +20,7 @@ import chronicle
 from chronicle.errors import ChronicleError, StorageFull
 from chronicle.schema import StreamSchema
 from chronicle.server.access.limits import ByteBudget
-from chronicle.server.service.bodies import Body
-from chronicle.server.service.event_parsing import read_events, time_format_of
+from chronicle.server.service.bodies import Body, read_events, time_format_of
 from chronicle.server.service.gathering import Gathering, SmallReader
 from chronicle.tests.patience import PATIENCE_S, wait_until
 

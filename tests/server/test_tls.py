@@ -17,7 +17,7 @@ import trustme
 import chronicle
 from chronicle.errors import ConnectionFailed, InvalidArgument
 from chronicle.server import load_settings
-from chronicle.server.access.tls import Certificates, certificates_of
+from chronicle.server.access.settings import Certificates, certificates_of
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 from .test_server_process import SPEC, Process

@@ -30,7 +30,7 @@ import pytest
 import chronicle
 from chronicle.core.times import INT64_MAX, INT64_MIN, TICKS_PER_SECOND, time_text
 from chronicle.dbapi import connect
-from chronicle.dbapi.exceptions import DatabaseError
+from chronicle.dbapi.connection import DatabaseError
 from chronicle.errors import ChronicleError
 from chronicle.formats.writers import encode
 from chronicle.schema import StreamSchema

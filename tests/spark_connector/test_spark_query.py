@@ -16,7 +16,7 @@ from chronicle.errors import InvalidArgument, SqlError
 from chronicle.query.plan import match_plan, planner
 from chronicle.query.split.parts import SpanPart
 from chronicle.query.sql import dialect
-from chronicle.spark_connector.local import LocalBackend
+from chronicle.spark_connector.backend import LocalBackend
 from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.query_plan import plan_query
 from chronicle.store import Store

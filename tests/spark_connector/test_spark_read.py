@@ -15,8 +15,7 @@ import pytest
 import chronicle
 from chronicle.errors import SnapshotExpired, SqlError
 from chronicle.schema import StreamSchema
-from chronicle.spark_connector.backend import ScanRequest
-from chronicle.spark_connector.local import LocalBackend
+from chronicle.spark_connector.backend import LocalBackend, ScanRequest
 from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.reader import ScanReader
 from chronicle.spark_connector.types import spark_schema

@@ -20,8 +20,7 @@ from chronicle.errors import (
     StreamNotFound,
 )
 from chronicle.schema import StreamSchema
-from chronicle.spark_connector.backend import ScanRequest
-from chronicle.spark_connector.opening import ServerBackend
+from chronicle.spark_connector.backend import ScanRequest, ServerBackend
 from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.reader import of_view
 from chronicle.spark_connector.types import spark_schema

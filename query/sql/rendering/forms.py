@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from ....core.sql_text import quoted_name, quoted_text
 from ...contract.cancellation import checkpoint
 
 
@@ -51,13 +52,13 @@ def unknown_argument(node: Any, known: frozenset[str]) -> str | None:
 def identifier(name: str, node: Any = None) -> str:
     if not name or "\0" in name:
         raise Refused(node, "a name is neither empty nor does it hold a zero character")
-    return '"' + name.replace('"', '""') + '"'
+    return quoted_name(name)
 
 
 def literal(text: str, node: Any = None) -> str:
     if "\0" in text:
         raise Refused(node, "a text cannot hold a zero character")
-    return "'" + text.replace("'", "''") + "'"
+    return quoted_text(text)
 
 
 def form(*classes: type, takes: str = "this") -> Callable[[Callable[[Any], str]], Any]:

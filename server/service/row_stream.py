@@ -1,4 +1,17 @@
-"""Encodes rows into an answer's bytes: row limit, JSON envelope, end markers, gzip. ::
+"""Rows of a statement: opened in a thread, encoded, and carried to the event loop. ::
+
+    worker thread                                                     event loop
+    rows -> cut -> encode -> blocks of >= 64 KiB -> [queue, <= 4 MiB] -> await next_block()
+
+A statement is authorized by the objects that it binds to, before it runs.  A drop or rename forgets
+what the server holds for the stream, and requests that fail meanwhile say why.  The slot is
+released, and the query leaves the list of running ones, when the thread has really ended, even if
+the client has gone.
+
+A slow client blocks the thread; after a disconnect the thread's next write raises.  An exception of
+the thread arrives after the bytes written before it.  A pipe has one writer and one reader.
+
+JSON has an envelope::
 
     {"query_id": "...", "columns": ["a"], "types": ["bigint"], "rows": [{"a": 1}],
      "row_count": 1, "truncated": false, "elapsed_ms": 1.2}
@@ -13,13 +26,18 @@ exact, or an error where 64 bits overflow.  Dates and integer times stay as they
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
+import threading
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pyarrow as pa
@@ -29,8 +47,118 @@ from ...core.times import TICKS_PER_SECOND
 from ...errors import InvalidArgument, QueryCancelled, ResourceLimit
 from ...formats import writers
 from ...formats.kinds import name_of_type
-from ..http.body_pipe import BodyPipe
-from .query_log import RunningQuery
+from ..access.auth import Principal, authorize, visible_to
+from ..access.limits import Slot
+from ..http.replies import Problem
+from .query_log import RunningQuery, outcome_of
+
+if TYPE_CHECKING:
+    from ...query.contract.access import Access
+    from ...query.contract.result import Result
+    from .state import Server
+
+BLOCK_BYTES = 64 * 1024
+QUEUE_BYTES = 4 * 1024 * 1024
+
+
+class BodyPipe(io.RawIOBase):
+    """A bounded queue of bytes; create it on the event loop that reads it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._arrived = asyncio.Event()
+        self._space = threading.Condition()
+        self._queue: deque[bytes] = deque()
+        self._queued = 0
+        self._block: list[bytes] = []
+        self._block_bytes = 0
+        self._ended = False
+        self._error: BaseException | None = None
+        self._abandoned = False
+        self.written = 0
+
+    # --- the thread's side: a write-only binary file
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.written
+
+    def close(self) -> None:
+        """Does nothing: encoders close their file, and ``end`` ends the answer."""
+
+    def flush(self) -> None:
+        if self._block:
+            block, self._block, self._block_bytes = b"".join(self._block), [], 0
+            self._put(block)
+
+    def write(self, data: Any) -> int:
+        """Add bytes; blocks while the queue is full, raises when the reader has given up."""
+        piece = bytes(data)
+        self._block.append(piece)
+        self._block_bytes += len(piece)
+        self.written += len(piece)
+        if self._block_bytes >= BLOCK_BYTES:
+            self.flush()
+        return len(piece)
+
+    def end(self, error: BaseException | None = None) -> None:
+        with self._space:  # the last block and the end become visible together
+            if error is None and self._block:
+                self._queue.append(b"".join(self._block))
+            self._block = []
+            self._ended = True
+            self._error = error
+        self._wake()
+
+    def _put(self, block: bytes) -> None:
+        with self._space:
+            while self._queued >= QUEUE_BYTES and not self._abandoned:
+                self._space.wait()
+            if self._abandoned:
+                raise QueryCancelled("the client went away")
+            self._queue.append(block)
+            self._queued += len(block)
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._arrived.set)
+        except RuntimeError:  # the event loop has ended
+            self._abandoned = True
+
+    # --- the event loop's side
+
+    @property
+    def complete(self) -> bool:
+        with self._space:
+            return self._ended and self._error is None and not self._queue
+
+    async def next_block(self) -> bytes | None:
+        """The next block; None at the end; raises the thread's exception."""
+        while True:
+            with self._space:
+                if self._queue:
+                    block = self._queue.popleft()
+                    self._queued -= len(block)
+                    self._space.notify()
+                    return block
+                if self._ended:
+                    if self._error is not None:
+                        raise self._error
+                    return None
+                self._arrived.clear()
+            await self._arrived.wait()
+
+    def abandon(self) -> None:
+        """Stop reading: pending and later writes raise ``QueryCancelled``."""
+        with self._space:
+            self._abandoned = True
+            self._queue.clear()
+            self._queued = 0
+            self._space.notify_all()
+
 
 _UNITS = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
 
@@ -243,3 +371,85 @@ def _unique_names(names: list[str]) -> list[str]:
         seen.add(chosen)
         unique.append(chosen)
     return unique
+
+
+def open_statement(
+    server: Server,
+    principal: Principal,
+    query: RunningQuery,
+    text: str,
+    params: dict[str, Any] | list[Any] | None,
+    timeout: float,
+    *,
+    read_only: bool = False,
+) -> Result:
+    dropped: list[str] = []
+    with contextlib.ExitStack() as dropping:
+
+        def allowed(access: Access) -> None:
+            authorize(principal, access)
+            gone = access.kind == "DropStream" or access.renamed is not None
+            if gone and access.target is not None:
+                dropping.enter_context(server.drops.dropping(access.target))
+                dropped.append(access.target)
+
+        result = server.database.sql(
+            text,
+            params,
+            timeout,
+            read_only=read_only,
+            cancellation=query.cancellation,
+            visible=visible_to(principal),
+            allowed=allowed,
+            tell=server.tell(principal),
+        )
+    for name in dropped:
+        server.forget_stream(name)
+    return result
+
+
+def account_for(
+    server: Server,
+    kind: str,
+    format: str,
+    tally: Tally,
+    error: BaseException | None,
+    seconds: float,
+) -> None:
+    server.metrics.query_seconds.labels(kind).observe(seconds)
+    server.metrics.result_rows.labels(format).inc(tally.rows)
+    server.metrics.queries.labels(kind, outcome_of(error)).inc()
+
+
+def compute(
+    server: Server,
+    slot: Slot,
+    query: RunningQuery,
+    pipe: BodyPipe,
+    tally: Tally,
+    format: str,
+    write: Callable[[], None],
+) -> None:
+    """Have a thread run ``write``, which fills ``pipe``; on the event loop.  Raises ``Problem``
+    (503).
+    """
+    started = time.perf_counter()
+    loop = asyncio.get_running_loop()
+
+    def work() -> None:
+        with server.running.logged(query, tally):
+            write()
+
+    def ended(job: Future[BaseException | None]) -> None:
+        slot.release()
+        server.running.remove(query)
+        seconds = time.perf_counter() - started
+        account_for(server, query.kind, format, tally, job.result(), seconds)
+
+    try:
+        job = server.submit(pipe, work)
+    except Problem:
+        server.running.remove(query)
+        slot.release()
+        raise
+    job.add_done_callback(lambda job: loop.call_soon_threadsafe(ended, job))

@@ -1,19 +1,133 @@
-"""``/docs``: the API reference as a static page without scripts, generated from the OpenAPI
-document.
+"""Static pages: the web console (``/console/``, and ``docs/`` for its Help), and the API reference
+(``/docs``), a page without scripts that is generated from the OpenAPI document.
+
+The console's files are read once, at the start; an address is a key of a dict, not a path.  Each
+answer has a strong ETag and the headers of ``POLICY``: resources of this server only, no inline
+scripts, Trusted Types, no frames.  The files hold no secret and need no token.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, FastAPI, Request
+from starlette.datastructures import Headers
+from starlette.responses import RedirectResponse, Response
+
+from ...core.caches import lazy
+from ..http.replies import Problem
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "worker-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types chronicle-worker",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "Cache-Control": "no-cache",
+    "Vary": "Accept-Encoding",
+}
+TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".md": "text/markdown; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+_PACKAGE = Path(__file__).parent.parent.parent
+GZIP_LEAST = 1024
+
+
+@dataclass(frozen=True)
+class Asset:
+    content: bytes
+    media_type: str
+    etag: str
+
+    @classmethod
+    def of(cls, content: bytes, suffix: str) -> Asset:
+        return cls(content, TYPES[suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+
+    @lazy
+    def packed(self) -> bytes:
+        """The content, compressed on first use; deterministic."""
+        if len(self.content) < GZIP_LEAST:
+            return self.content
+        return gzip.compress(self.content, 9, mtime=0)
+
+    def answer(self, headers: Headers) -> Response:
+        known = {
+            tag.strip().removeprefix("W/") for tag in headers.get("if-none-match", "").split(",")
+        }
+        more = {**HEADERS, "ETag": self.etag}
+        if self.etag in known:
+            return Response(status_code=304, headers=more)
+        content = self.content
+        if "gzip" in headers.get("accept-encoding", "") and len(self.packed) < len(content):
+            content = self.packed
+            more["Content-Encoding"] = "gzip"
+        return Response(content, headers=more, media_type=self.media_type)
+
+
+def load_assets(package: Path = _PACKAGE) -> dict[str, Asset]:
+    console, docs = package / "server" / "console", package / "docs"
+    found = {
+        path.name: Asset.of(path.read_bytes(), path.suffix)
+        for path in sorted(console.iterdir())
+        if path.suffix in TYPES
+    }
+    pages = sorted(docs.glob("*.md"))
+    for path in pages:
+        found[f"docs/{path.name}"] = Asset.of(path.read_bytes(), path.suffix)
+    found["docs/"] = Asset.of("\n".join(path.stem for path in pages).encode(), ".txt")
+    return found
+
+
+def wants_page(headers: Headers) -> bool:
+    return "text/html" in headers.get("accept", "")
+
+
+def mount_console(app: FastAPI) -> None:
+    assets = load_assets()
+
+    async def console(request: Request) -> Response:
+        name = request.path_params["name"] or "index.html"
+        asset = assets.get(name)
+        if asset is None:
+            raise Problem("not-found", 404, f"the console has no file {name!r}")
+        return asset.answer(request.headers)
+
+    async def to_console(request: Request) -> Response:
+        return RedirectResponse(request.url.path + "/", 308)
+
+    app.add_route("/console", to_console, ["GET", "HEAD"], include_in_schema=False)
+    app.add_route("/console/{name:path}", console, ["GET", "HEAD"], include_in_schema=False)
+
 
 router = APIRouter(tags=["service"])
 JSON = "application/json"
@@ -31,7 +145,7 @@ tr + tr td { border-top: 1px solid #8884; }
 b.method { display: inline-block; min-width: 4.2rem; }
 """
 _DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-HEADERS = {
+REFERENCE_HEADERS = {
     "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_DIGEST}'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
@@ -47,7 +161,7 @@ async def docs(request: Request) -> Response:
         text = page(request.app.openapi()).encode()
         state.reference = text, f'"{hashlib.sha256(text).hexdigest()[:32]}"'
     text, etag = state.reference
-    headers = {**HEADERS, "ETag": etag}
+    headers = {**REFERENCE_HEADERS, "ETag": etag}
     if request.headers.get("if-none-match") == etag:
         return Response(status_code=304, headers=headers)
     return Response(text, headers=headers, media_type="text/html")

@@ -1,0 +1,395 @@
+"""What a request's head says: names, formats, conditions and ranges.
+
+A header that names the server, the client or the body must not be repeated, so that a proxy and
+this server cannot read a request differently.  An encoded slash belongs to a name:
+``/v1/streams/a%2Fb`` is the stream ``a/b``.  Requests with only ordinary headers, none repeated,
+are recognised for the fast paths past the router.  Conditional and range requests follow RFC 9110,
+sections 13 and 14; an unreadable range, one of another unit, or of several parts is ignored.
+
+Content negotiation: ``?format=``, then ``Content-Type`` (bodies) or ``Accept`` (answers; ``*/*`` is
+JSON).  An unknown format is an error that lists the known ones: 415 for a body, 406 for an answer.
+
+A CloudEvent in binary mode is converted to structured mode, which ``chronicle.formats`` reads. ::
+
+    ce-specversion: 1.0                          {"specversion": "1.0", "id": "7",
+    ce-id: 7                                      "source": "/sensors", "type": "reading",
+    ce-source: /sensors                     ->    "data": {"x": 1}}
+    ce-type: reading
+    Content-Type: application/json
+
+    {"x": 1}
+
+JSON data is embedded, text becomes a string, anything else base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, NamedTuple
+from urllib.parse import quote, unquote
+
+import orjson
+from fastapi import Path
+from pydantic import AfterValidator
+from starlette.requests import Request
+from starlette.types import Scope
+
+from ...formats.kinds import READ_FORMATS, WRITE_FORMATS, format_of_media_type, media_type_of
+from .replies import Problem
+
+HEADERS_MAX = 100
+PARAMETERS_MAX = 200
+ONCE = frozenset(
+    {
+        b"authorization",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"host",
+        b"idempotency-key",
+        b"origin",
+        b"sec-fetch-mode",
+        b"sec-fetch-site",
+        b"transfer-encoding",
+        b"x-request-id",
+    }
+)
+
+SLASH = "\0"
+"""Replaces a slash within a name during routing; no name has this character."""
+
+
+def check_headers(scope: Scope) -> None:
+    """Refuse repeated or too many headers and parameters; raises ``Problem`` (400, 431)."""
+    if len(scope["headers"]) > HEADERS_MAX:
+        raise Problem(
+            "headers-too-large",
+            431,
+            f"a request has at most {HEADERS_MAX} headers, found {len(scope['headers'])}",
+        )
+    names = [name.lower() for name, _ in scope["headers"]]
+    if len(set(names)) < len(names):
+        found = Counter(names)
+        twice = sorted(name.decode() for name in ONCE if found[name] > 1)
+    else:
+        twice = []
+    if twice:
+        raise Problem("bad-request", 400, f"sent more than once: the header {', '.join(twice)}")
+    count = scope["query_string"].count(b"&") + 1
+    if count > PARAMETERS_MAX:
+        raise Problem(
+            "bad-request", 400, f"a request has at most {PARAMETERS_MAX} parameters, found {count}"
+        )
+
+
+def raw_path(scope: Scope) -> bytes:
+    given: bytes | None = scope.get("raw_path")
+    return quote(scope["path"]).encode() if given is None else given
+
+
+def routed_path(raw: bytes) -> str:
+    """The decoded path for routing, with ``SLASH`` for encoded slashes; may raise ``Problem``."""
+    path = raw.decode("ascii", "replace").replace("%2F", "%00").replace("%2f", "%00")
+    if b"%00" in raw:
+        raise Problem("bad-request", 400, "the address has the character NUL, which no name has")
+    try:
+        return unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        raise Problem(
+            "bad-request", 400, "the address is not UTF-8; percent-encode names as UTF-8"
+        ) from None
+
+
+def address(*parts: str) -> str:
+    return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+PathName = Annotated[str, Path(), AfterValidator(lambda name: name.replace(SLASH, "/"))]
+
+
+_KNOWN = frozenset(
+    {b"accept", b"accept-encoding", b"authorization", b"cache-control", b"connection"}
+    | {b"content-length", b"content-type", b"host", b"user-agent", b"x-request-id"}
+)
+"""Headers that do not affect the answer, or that the callers handle."""
+
+
+class PlainHead(NamedTuple):
+    secret: str | None
+    content_type: str
+    length: int
+
+
+def plain_head(scope: Scope) -> PlainHead | None:
+    secret, content_type, length = None, "", -1
+    for name, value in scope["headers"]:
+        if name not in _KNOWN:
+            return None
+        if name == b"content-length":
+            length = int(value) if value.isdigit() and len(value) < 10 else -1
+        elif name == b"content-type":
+            content_type = value.decode("latin-1")
+        elif name == b"authorization":
+            scheme, _, given = value.decode("latin-1").partition(" ")
+            if scheme.lower() != "bearer" or not given or given != given.strip():
+                return None
+            secret = given
+    return PlainHead(secret, content_type, length)
+
+
+_HEADERS = frozenset({b"range", b"if-match", b"if-none-match"})
+_TAG = re.compile(r'(?:W/)?("[^"]*")')
+_RANGE = re.compile(r"bytes=\s*([0-9]{0,18})-([0-9]{0,18})\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Status 200, 206 or 304; bytes ``first`` to ``last``, inclusive (none if reversed)."""
+
+    status: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class FileRequest:
+    """Conditions and range of a request, as sent; ``head`` is True for HEAD."""
+
+    head: bool
+    wanted: str | None
+    if_match: str | None
+    if_none_match: str | None
+    if_range: str | None
+
+    @classmethod
+    def of(cls, request: Request) -> FileRequest | None:
+        head = request.method == "HEAD"
+        if not head and (
+            request.method != "GET" or _HEADERS.isdisjoint(n for n, _ in request.headers.raw)
+        ):
+            return None
+        get = request.headers.get
+        wanted = None if head else get("range")
+        return cls(head, wanted, get("if-match"), get("if-none-match"), get("if-range"))
+
+    @property
+    def continues(self) -> bool:
+        return self.wanted is not None or self.if_match is not None
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return _tags(self.if_match) | _tags(self.if_range)
+
+    def judge(self, tag: str, size: int) -> Judgement:
+        """How to answer with a file of this tag and size; raises ``Problem`` (412, 416)."""
+        if self.if_match is not None and not _names(self.if_match, tag):
+            raise Problem(
+                "precondition-failed",
+                412,
+                f"the answer is another one now, {tag}, not {self.if_match}; begin again with HEAD",
+            )
+        if self.if_none_match is not None and _names(self.if_none_match, tag):
+            return Judgement(304, 0, -1)
+        whole = Judgement(200, 0, size - 1)
+        found = None if self.wanted is None else _RANGE.fullmatch(self.wanted.strip())
+        if found is None or (self.if_range is not None and self.if_range.strip() != tag):
+            return whole
+        first, last = found.groups()
+        if not first and not last:
+            return whole
+        if not first:
+            start, end = max(0, size - int(last)), size - 1
+        else:
+            start, end = int(first), min(size - 1, int(last) if last else size - 1)
+            if last and int(last) < start:
+                return whole
+        if start >= size:
+            raise Problem(
+                "range-not-satisfiable",
+                416,
+                f"the answer has {size:,} bytes, and the range {self.wanted!r} has none of them",
+                {"Content-Range": f"bytes */{size}", "ETag": tag},
+            )
+        return Judgement(206, start, end)
+
+
+def _tags(given: str | None) -> frozenset[str]:
+    return frozenset() if given is None else frozenset(_TAG.findall(given))
+
+
+def _names(given: str, tag: str) -> bool:
+    return given.strip() == "*" or tag in _tags(given)
+
+
+FEEDS = ("sse", "ndjson", "arrow")
+
+
+_FORM = "application/x-www-form-urlencoded"
+
+
+def body_format(request: Request) -> str:
+    wished = request.query_params.get("format")
+    if wished is not None:
+        if wished.lower() in READ_FORMATS:
+            return wished.lower()
+        raise _unsupported(f"unknown format {wished!r}")
+    given = request.headers.get("content-type", "")
+    found = format_of_media_type(given) if given else None
+    if found is not None:
+        return found
+    if not given or given.startswith(_FORM):
+        raise _unsupported(
+            "the body's format is not said; send a Content-Type (curl: -H 'Content-Type: "
+            "application/x-ndjson') or ?format=ndjson"
+        )
+    raise _unsupported(f"unknown Content-Type {given!r}")
+
+
+def file_format(request: Request) -> str | None:
+    """Format of a file sent as the body; None: infer it.  Raises ``Problem`` (415)."""
+    given = request.headers.get("content-type", "")
+    if given.lower().startswith("multipart/"):
+        detail = "send the file itself as the body, without a form around it"
+        raise Problem("unsupported-media-type", 415, detail)
+    if request.query_params.get("format") is None and format_of_media_type(given) is None:
+        return None
+    return body_format(request)
+
+
+def _unsupported(detail: str) -> Problem:
+    known = ", ".join(f"{name} ({media_type_of(name).partition(';')[0]})" for name in READ_FORMATS)
+    return Problem("unsupported-media-type", 415, f"{detail}; known are {known}")
+
+
+@lru_cache(maxsize=256)
+def answer_format(wished: str | None, accept: str, default: str = "json") -> str:
+    if wished is not None:
+        if wished.lower() in WRITE_FORMATS:
+            return wished.lower()
+        known = ", ".join(WRITE_FORMATS)
+        raise Problem("not-acceptable", 406, f"unknown format {wished!r}; known are {known}")
+    if not accept.strip():
+        return default
+    for media_type, _ in _by_preference(accept):
+        if media_type in ("*/*", "application/*"):
+            return default
+        if media_type == "text/*":
+            return "csv"
+        found = format_of_media_type(media_type)
+        if found is not None and found in WRITE_FORMATS:
+            return found
+    raise Problem(
+        "not-acceptable",
+        406,
+        f"none of the formats in Accept {accept!r} is known; known are "
+        + ", ".join(media_type_of(name).partition(";")[0] for name in WRITE_FORMATS),
+    )
+
+
+def feed_format(request: Request) -> str:
+    """Format of an endless answer, by default server-sent events; raises ``Problem`` (406)."""
+    wished = request.query_params.get("format")
+    if wished is not None:
+        if wished.lower() in FEEDS:
+            return wished.lower()
+        detail = f"unknown format {wished!r}; known are {', '.join(FEEDS)}"
+        raise Problem("not-acceptable", 406, detail)
+    accept = request.headers.get("accept", "")
+    if not accept.strip():
+        return "sse"
+    for media_type, _ in _by_preference(accept):
+        if media_type in ("text/event-stream", "*/*", "text/*"):
+            return "sse"
+        found = format_of_media_type(media_type)
+        if found in FEEDS:
+            return str(found)
+        if media_type == "application/*":
+            return "ndjson"
+    raise Problem(
+        "not-acceptable",
+        406,
+        f"none of the formats in Accept {accept!r} is known; known are text/event-stream, "
+        + ", ".join(media_type_of(name).partition(";")[0] for name in FEEDS[1:]),
+    )
+
+
+@lru_cache(maxsize=256)
+def wants_gzip(accept_encoding: str) -> bool:
+    given = dict(_by_preference(accept_encoding))
+    return given.get("gzip", given.get("*", 0.0)) > 0
+
+
+def _by_preference(header: str) -> list[tuple[str, float]]:
+    """Entries of an ``Accept`` header by descending ``q``, without those of ``q=0``."""
+    found = []
+    for entry in header.split(","):
+        name, *parameters = (part.strip().lower() for part in entry.split(";"))
+        quality = 1.0
+        for parameter in parameters:
+            if parameter.startswith("q="):
+                try:
+                    quality = float(parameter[2:])
+                except ValueError:
+                    quality = 0.0
+        if name and quality > 0:
+            found.append((name, quality))
+    return sorted(found, key=lambda item: -item[1])
+
+
+PREFIX = "ce-"
+_NAME = re.compile(r"[a-z0-9]{1,64}")
+_REQUIRED = ("id", "source", "type")
+
+
+class BinaryEvent(NamedTuple):
+    attributes: tuple[tuple[str, str], ...]
+    media_type: str
+
+    def structured(self, data: bytes) -> bytes:
+        head = orjson.dumps(dict(self.attributes))[:-1]
+        if not data.strip():
+            return head + b"}"
+        kind = self.media_type
+        if kind in ("", "application/json", "text/json") or kind.endswith("+json"):
+            return head + b',"data":' + data + b"}"
+        if kind.startswith("text/"):
+            try:
+                return head + b',"data":' + orjson.dumps(data.decode()) + b"}"
+            except UnicodeDecodeError:
+                pass
+        return head + b',"data_base64":"' + base64.b64encode(data) + b'"}'
+
+
+def binary_event(request: Request) -> BinaryEvent | None:
+    """The event in a request's headers, or None; raises ``Problem`` (400)."""
+    headers = request.headers
+    version = headers.get("ce-specversion")
+    if version is None or request.query_params.get("format") is not None:
+        return None
+    found = {}
+    for header, value in headers.items():
+        name = header.removeprefix(PREFIX)
+        if name == header:
+            continue
+        if not _NAME.fullmatch(name) or name in ("data", "data_base64"):
+            raise _wrong(f"the header {header!r} names no attribute: letters and digits make one")
+        try:
+            found[name] = unquote(value.encode("latin-1").decode(), errors="strict")
+        except UnicodeDecodeError:
+            raise _wrong(f"the header {header!r} is not UTF-8, percent-encoded") from None
+    missing = [PREFIX + name for name in _REQUIRED if not found.get(name)]
+    if version.strip() != "1.0" or missing:
+        what = f"no {', '.join(missing)}" if missing else f"ce-specversion {version!r}"
+        raise _wrong(f"expected a CloudEvent 1.0 with ce-id, ce-source and ce-type, found {what}")
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type:
+        found["datacontenttype"] = media_type
+    return BinaryEvent(tuple(found.items()), media_type)
+
+
+def _wrong(detail: str) -> Problem:
+    return Problem("invalid-data", 400, detail)
