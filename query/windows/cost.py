@@ -12,10 +12,8 @@ Only their ratios decide, so they are constants of a small machine, in nanosecon
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...core.caches import lazy
 from ...store.layout import PAGE_EVENTS, ROW_LENGTH, ROW_OFFSET, ZONE_EVENTS, Codec
 from ...store.segment import SegmentView
 from ...store.snapshot import Snapshot
@@ -30,34 +28,12 @@ SLICE_NS = 150.0
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What a query reads; ``tail``: events in memory; ``packed``: compressed columns."""
-
-    events: float
-    span: float
-    tail: float
-    fields: int
-    packed: int
-
-
-@dataclass(frozen=True)
 class Costs:
     """Estimates for one query in nanoseconds."""
 
     replay: float
     index: float
     slices: float
-    shape: Shape
-    windows: TimeWindows | CountWindows
-
-    @lazy
-    def break_even(self) -> float | None:
-        """Slide from which on the index is cheaper, or None; only EXPLAIN needs it."""
-        timed = isinstance(self.windows, TimeWindows)
-        return _break_even(
-            lambda slide: _priced(self.shape, self.windows, slide),
-            self.shape.span if timed else self.shape.events,
-        )
 
 
 def estimate(
@@ -66,64 +42,31 @@ def estimate(
     selected: SelectedRange,
     names: tuple[str, ...],
 ) -> Costs:
-    shape = _shape(snapshot, selected, names)
-    slices = _slices(shape, windows, windows.slide)
-    return Costs(*_priced(shape, windows, windows.slide), slices, shape, windows)
-
-
-def _slices(shape: Shape, windows: TimeWindows | CountWindows, slide: float) -> float:
-    span = shape.span if isinstance(windows, TimeWindows) else shape.events
-    per_slide = 2 if windows.cut and slide == windows.slide else 1
-    return min(span / slide * per_slide + 1, max(shape.events, 1.0))
-
-
-def _priced(shape: Shape, windows: TimeWindows | CountWindows, slide: float) -> tuple[float, float]:
-    """Replay and index, with a given slide."""
-    span = shape.span if isinstance(windows, TimeWindows) else shape.events
-    slices, overlap = _slices(shape, windows, slide), windows.size / slide
-    given = min(span / slide + overlap, slices * max(1.0, overlap))
-    stored = shape.events - shape.tail
-    pages = stored / PAGE_EVENTS * shape.packed
-    event_ns = EVENT_NS + shape.fields * FIELD_NS
-    both = shape.tail * event_ns + (slices * shape.fields + given) * SLICE_NS
-    replay = stored * event_ns + pages * PAGE_NS
-    cut = min(stored / ZONE_EVENTS, slices)
-    index = cut * (ZONE_NS + ZONE_EVENTS * shape.fields * FIELD_NS) + slices * SLICE_NS
-    return both + replay, both + index + min(pages, slices * shape.packed) * PAGE_NS
-
-
-def _break_even(costs: Callable[[float], tuple[float, float]], span: float) -> float | None:
-    low, high = 1.0, max(span, 2.0)
-
-    def cheaper(slide: float) -> bool:
-        replay, index = costs(slide)
-        return index < replay
-
-    if cheaper(low) or not cheaper(high):
-        return None
-    for _ in range(48):
-        middle = (low * high) ** 0.5
-        if cheaper(middle):
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def _shape(snapshot: Snapshot, selected: SelectedRange, names: tuple[str, ...]) -> Shape:
     inside = snapshot.aggregate((), selected.start, selected.end)
     first, last = inside.first, inside.last
-    if first is None or last is None:
-        return Shape(0.0, 0.0, 0.0, len(names), 0)
-    stored, packed = 0.0, 0
-    for view in (*snapshot.state.segments, *snapshot.state.runs):
-        if not view.events or view.last < first or view.first > last:
-            continue
-        covered = min(view.last, last) - max(view.first, first) + 1
-        stored += min(1.0, covered / (view.last - view.first + 1)) * view.events
-        packed = max(packed, _packed(view, names))
-    tail = max(0.0, inside.count - stored)
-    return Shape(float(inside.count), float(last - first + 1), tail, len(names), packed)
+    events, span, stored, packed = float(inside.count), 0.0, 0.0, 0
+    if first is not None and last is not None:
+        span = float(last - first + 1)
+        for view in (*snapshot.state.segments, *snapshot.state.runs):
+            if not view.events or view.last < first or view.first > last:
+                continue
+            covered = min(view.last, last) - max(view.first, first) + 1
+            stored += min(1.0, covered / (view.last - view.first + 1)) * view.events
+            packed = max(packed, _packed(view, names))
+    stored = min(stored, events)
+    width = span if isinstance(windows, TimeWindows) else events
+    slides = width / windows.slide
+    slices = min(slides * (2 if windows.cut else 1) + 1, max(events, 1.0))
+    overlap = windows.size / windows.slide
+    results = min(slides + overlap, slices * max(1.0, overlap))
+    pages = stored / PAGE_EVENTS * packed
+    event_ns = EVENT_NS + len(names) * FIELD_NS
+    both = (events - stored) * event_ns + (slices * len(names) + results) * SLICE_NS
+    replay = stored * event_ns + pages * PAGE_NS
+    cut = min(stored / ZONE_EVENTS, slices)
+    index = cut * (ZONE_NS + ZONE_EVENTS * len(names) * FIELD_NS) + slices * SLICE_NS
+    index += min(pages, slices * packed) * PAGE_NS
+    return Costs(both + replay, both + index, slices)
 
 
 def _packed(view: SegmentView, names: tuple[str, ...]) -> int:

@@ -1,9 +1,19 @@
-"""Windows from slices: each slice enters once and leaves once (thesis 3.3.1).  Nothing is
-subtracted. Amortised cost: two merges per window and two per slice; empty windows cost nothing.
-Memory: the non-empty slices of one window, at most ``BUFFER_BYTES_MAX``.
+"""Windows from slices, key by key: each slice enters once and leaves once (thesis 3.3.1).  Nothing
+is subtracted.  Amortised cost: two merges per window and two per slice; empty windows cost nothing.
+Memory: the non-empty slices and keys of one window, at most ``BUFFER_BYTES_MAX``.  Without keys,
+all slices have the key 0.
 
-The kernel joins slices to windows with two stacks in one buffer.  Slice numbers are halved and
-compared, never doubled or added to, so no 64-bit number overflows.
+The kernel joins slices to windows with two stacks per key, in nodes of a shared pool.  The front
+stack holds suffix aggregates, the other plain slices whose total is ``back``; a window is the first
+suffix merged with ``back``.  When the front is empty, the rest is turned into suffixes::
+
+    key a   [suffix]-[suffix] | [slice]-[slice]-[slice]     back = total of the slices
+    key b                     | [slice]                     back = that slice
+    key c   (no node: not active)
+
+A node has its slice number, its partial and its neighbours.  ``links`` has per key the first node,
+the first that is not a suffix, and the last; -1 for none.  Slice numbers are halved and compared,
+never doubled or added to, so no 64-bit number overflows.
 """
 
 from __future__ import annotations
@@ -17,10 +27,8 @@ from ...core.native import kernel
 from ...errors import ResourceLimit
 from .fields import FieldPlan
 from .kernels import absorb_row, fill_identity
-from .slices import SliceChunk
+from .slices import SliceChunk, frozen
 from .spec import TICK_MIN, CountWindows, TimeWindows
-
-STATE_WORDS = 5
 
 _SIGNED_MAX = np.int64(9223372036854775807)
 _SIGNED_MIN = np.int64(-9223372036854775807 - 1)
@@ -69,27 +77,24 @@ def first_window(number, pairing, overlap):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def slide_windows(  # type: ignore[no-untyped-def]
-    ids, words, first, count, finish, pairing, overlap, fields, ring_ids, ring, back, state,
-    steps, out, out_words,
+def slide_groups(  # type: ignore[no-untyped-def]
+    ids, keys, words, first, finish, pairing, overlap, fields, nodes, pool, links, backs, active,
+    state, steps, out, out_keys, out_words,
 ):  # fmt: skip
-    """Join slices ``first .. count`` to windows with O(1) amortised merges per window.  The front
-    of the buffer holds suffix aggregates, the rest plain slices whose total is ``back``; a window
-    is the first suffix merged with ``back``.  When the front is empty, the rest is turned into
-    suffixes.  ``state``: head, end of the front, tail, next window, suffix reached while turning
-    (0: not turning).  Returns next slice, windows, reason: 0 all consumed, 1 output full, 2 buffer
-    full, 3 steps used up.
+    """Join groups of slices (ascending, from ``first`` on) to groups of windows.  The first slice
+    may be the last one of the previous call.  ``nodes``: slice, next and previous node.  ``backs``:
+    totals of non-suffixes.  ``active``: keys with nodes.  ``state``: next window, number of active
+    keys, index among these within the window, node reached while turning a key's slices (or -1),
+    head of the free list (or -1).  ``steps``: approximate limit of merges.
+    Returns consumed, written, reason: 0 all consumed, 1 output full, 2 pool full, 3 steps used up.
     """
     floats = words.view(np.float64)
-    ring_floats = ring.view(np.float64)
-    back_floats = back.view(np.float64)
+    pool_floats = pool.view(np.float64)
+    back_floats = backs.view(np.float64)
     out_floats = out_words.view(np.float64)
     width = words.shape[1]
-    head = state[0]
-    border = state[1]
-    tail = state[2]
-    window = state[3]
-    turned = state[4]
+    count = ids.size
+    window = state[0]
     written = 0
     at = first
     reason = 0
@@ -98,68 +103,97 @@ def slide_windows(  # type: ignore[no-untyped-def]
         if not arriving and not finish:
             break
         # windows that end before the arriving slice are complete
-        while head < tail and (not arriving or window_ended(window, ids[at], pairing, overlap)):
-            while head < tail and slide_of(ring_ids[head], pairing) < window:
-                if head == border:
-                    i = turned - 1 if turned > 0 else tail - 2
-                    while i >= head and steps > 0:
-                        absorb_row(fields, ring, ring_floats, i, ring, ring_floats, i + 1)
-                        i -= 1
-                        steps -= 1
-                    if i >= head:
-                        turned = i + 1
-                        reason = 3
-                        break
-                    turned = 0
-                    border = tail
-                    fill_identity(back, 0, 1, fields)
-                head += 1
-            if reason != 0 or head == tail:
+        while state[1] > 0 and (not arriving or window_ended(window, ids[at], pairing, overlap)):
+            while state[2] < state[1]:
+                key = active[state[2]]
+                node = links[key, 0]
+                while node != -1 and slide_of(nodes[node, 0], pairing) < window:
+                    if node == links[key, 1]:
+                        later = links[key, 2] if state[3] == -1 else state[3]
+                        while later != node and steps > 0:
+                            earlier = nodes[later, 2]
+                            absorb_row(fields, pool, pool_floats, earlier, pool, pool_floats, later)
+                            later = earlier
+                            steps -= 1
+                        if later != node:
+                            state[3] = later
+                            reason = 3
+                            break
+                        state[3] = -1
+                        links[key, 1] = -1
+                        fill_identity(backs, key, key + 1, fields)
+                    following = nodes[node, 1]
+                    nodes[node, 1] = state[4]
+                    state[4] = node
+                    node = following
+                links[key, 0] = node
+                if reason != 0:
+                    break
+                if node == -1:
+                    links[key, 2] = -1
+                    state[1] -= 1
+                    active[state[2]] = active[state[1]]
+                    continue
+                if written == out.size:
+                    reason = 1
+                    break
+                if steps <= 0:
+                    reason = 3
+                    break
+                out[written] = window
+                out_keys[written] = key
+                if node == links[key, 1]:
+                    for w in range(width):
+                        out_words[written, w] = backs[key, w]
+                else:
+                    for w in range(width):
+                        out_words[written, w] = pool[node, w]
+                    absorb_row(fields, out_words, out_floats, written, backs, back_floats, key)
+                written += 1
+                steps -= 1
+                state[2] += 1
+            if reason != 0:
                 break
-            if written == out.size:
-                reason = 1
-                break
-            if steps <= 0:
-                reason = 3
-                break
-            out[written] = window
-            if head < border:
-                for w in range(width):
-                    out_words[written, w] = ring[head, w]
-                absorb_row(fields, out_words, out_floats, written, back, back_floats, 0)
-            else:
-                for w in range(width):
-                    out_words[written, w] = back[0, w]
-            written += 1
-            steps -= 1
+            state[2] = 0
             if window == _SIGNED_MAX:  # no window begins later
-                head = tail
+                state[1] = 0
                 break
             window += 1
         if reason != 0 or not arriving:
             break
-        if head == tail:
-            head = border = tail = 0
-            fill_identity(back, 0, 1, fields)
+        if state[1] == 0:
             window = max(window, first_window(ids[at], pairing, overlap))
-        if tail == ring_ids.size:
-            reason = 2
-            break
         if steps <= 0:
             reason = 3
             break
-        ring_ids[tail] = ids[at]
-        for w in range(width):
-            ring[tail, w] = words[at, w]
-        tail += 1
-        absorb_row(fields, back, back_floats, 0, words, floats, at)
+        key = keys[at]
+        last = links[key, 2]
+        if last != -1 and nodes[last, 0] == ids[at]:  # same slice as the last node
+            absorb_row(fields, pool, pool_floats, last, words, floats, at)
+        else:
+            node = state[4]
+            if node == -1:
+                reason = 2
+                break
+            state[4] = nodes[node, 1]
+            nodes[node, 0] = ids[at]
+            nodes[node, 1] = -1
+            nodes[node, 2] = last
+            for w in range(width):
+                pool[node, w] = words[at, w]
+            if last != -1:
+                nodes[last, 1] = node
+            else:
+                links[key, 0] = node
+                active[state[1]] = key
+                state[1] += 1
+            if links[key, 1] == -1:
+                links[key, 1] = node
+            links[key, 2] = node
+        absorb_row(fields, backs, back_floats, key, words, floats, at)
         at += 1
         steps -= 1
-    state[0] = head
-    state[1] = border
-    state[2] = tail
-    state[3] = window
-    state[4] = turned
+    state[0] = window
     return at, written, reason
 
 
@@ -172,67 +206,107 @@ STEPS_AT_ONCE = 1 << 19
 BUFFER_BYTES_MAX = 4 << 30
 _FIRST_ROOM = 1 << 12
 
+_ACTIVE, _FREE = 1, 4
+"""Places in the state."""
+
 
 class Slider:
+    """Joins groups of slices to groups of windows."""
+
     def __init__(
         self, windows: TimeWindows | CountWindows, plan: FieldPlan, check: Callable[[], None]
     ) -> None:
-        self._windows = windows
+        self._pairing = int(windows.pairing)
+        self._overlap = windows.overlap
         self._fields = plan.own.fields
         self._width = plan.width
         self._check = check
-        self._pairing = int(windows.pairing)
-        self._ring_ids = np.empty(_FIRST_ROOM, np.int64)
-        self._ring = np.empty((_FIRST_ROOM, plan.width), np.int64)
-        self._back = np.empty((1, plan.width), np.int64)
-        fill_identity(self._back, 0, 1, self._fields)
+        self._slices = windows.slices
         first = 0 if isinstance(windows, CountWindows) else TICK_MIN
-        self._state = np.array([0, 0, 0, first, 0], np.int64)
+        self._state = np.array([first, 0, 0, -1, -1], np.int64)
+        self._nodes = np.empty((0, 3), np.int64)
+        self._pool = np.empty((0, plan.width), np.int64)
+        self._links = np.empty((0, 3), np.int64)
+        self._backs = np.empty((0, plan.width), np.int64)
+        self._active = np.empty(0, np.int64)
+
+    @property
+    def active(self) -> Words:
+        """Codes of keys with events that windows still need."""
+        return self._active[: int(self._state[_ACTIVE])]
+
+    def renumber(self) -> None:
+        active = self.active
+        self._links = self._links[active]
+        self._backs = self._backs[active]
+        self._active = np.arange(len(active))
 
     def windows(self, chunks: Iterable[SliceChunk]) -> Iterator[SliceChunk]:
-        if self._windows.slices == 1:
+        """Windows of slices without keys."""
+        if self._slices == 1:
             for ids, words in chunks:
                 yield (ids >> 1 if self._pairing else ids), words
             return
         for ids, words in chunks:
-            yield from self._slide(ids, words, False)
-        nothing = np.empty(0, np.int64), np.empty((0, self._width), np.int64)
-        yield from self._slide(*nothing, True)
+            yield from self._without_keys(ids, words, False)
+        yield from self._without_keys(np.empty(0, np.int64), np.empty((0, self._width), np.int64))
 
-    def _slide(self, ids: Words, words: Words, finish: bool) -> Iterator[SliceChunk]:
+    def _without_keys(self, ids: Words, words: Words, finish: bool = True) -> Iterator[SliceChunk]:
+        keys = np.zeros(len(ids), np.int64)
+        for numbers, _, partials in self.slide(ids, keys, words, 1, finish):
+            yield numbers, partials
+
+    def slide(
+        self, ids: Words, keys: Words, words: Words, known: int, finish: bool
+    ) -> Iterator[tuple[Words, Words, Words]]:
+        """Groups of slices in, (window numbers, keys, partials) out; ``known``: number of keys."""
+        self._make_room_for_keys(known)
         at = 0
         while True:
             self._check()
-            room = WINDOWS_AT_ONCE
-            out = np.empty(room, np.int64)
-            out_words = np.empty((room, self._width), np.int64)
-            at, written, reason = slide_windows(
-                ids, words, at, ids.size, finish, self._pairing, self._windows.overlap,
-                self._fields, self._ring_ids, self._ring, self._back, self._state, STEPS_AT_ONCE,
-                out, out_words,
+            out, out_keys = np.empty((2, WINDOWS_AT_ONCE), np.int64)
+            out_words = np.empty((WINDOWS_AT_ONCE, self._width), np.int64)
+            at, written, reason = slide_groups(
+                frozen(ids), frozen(keys), frozen(words), at, finish, self._pairing,
+                self._overlap, self._fields, self._nodes, self._pool, self._links, self._backs,
+                self._active, self._state, STEPS_AT_ONCE, out, out_keys, out_words,
             )  # fmt: skip
             if written:
-                yield out[:written], out_words[:written]
+                yield out[:written], out_keys[:written], out_words[:written]
             if reason == 0:
                 return
             if reason == 2:
-                self._make_room()
+                self._make_room_for_nodes()
 
-    def _make_room(self) -> None:
-        """Compact the buffer; double it if it is more than half full."""
-        head, border, tail = (int(word) for word in self._state[:3])
-        size = self._ring_ids.size
-        ring_ids, ring = self._ring_ids, self._ring
-        if tail - head > size // 2:
-            size *= 2
-            needed = size * (self._width + 1) * 8
-            if needed > BUFFER_BYTES_MAX:
-                raise ResourceLimit(
-                    f"a window spans more than {tail - head} slides with events, which takes "
-                    f"{needed >> 20} MiB; choose a longer slide or a smaller size"
-                )
-            self._ring_ids = np.empty(size, np.int64)
-            self._ring = np.empty((size, self._width), np.int64)
-        self._ring_ids[: tail - head] = ring_ids[head:tail].copy()
-        self._ring[: tail - head] = ring[head:tail].copy()
-        self._state[:3] = 0, max(0, border - head), tail - head
+    def _make_room_for_keys(self, known: int) -> None:
+        had = len(self._links)
+        if known <= had:
+            return
+        size = max(known, 2 * had)
+        self._links = _longer(self._links, size)
+        self._links[had:] = -1
+        self._backs = _longer(self._backs, size)
+        fill_identity(self._backs, had, size, self._fields)
+        self._active = _longer(self._active, size)
+
+    def _make_room_for_nodes(self) -> None:
+        """Double the pool; requires an empty free list."""
+        had = len(self._nodes)
+        size = max(_FIRST_ROOM, 2 * had)
+        needed = size * (self._width + 3) * 8
+        if needed > BUFFER_BYTES_MAX:
+            raise ResourceLimit(
+                f"a window spans more than {had} slides with events of a key, which takes "
+                f"{needed >> 20} MiB; choose a longer slide, a smaller size or fewer keys"
+            )
+        self._nodes = _longer(self._nodes, size)
+        self._pool = _longer(self._pool, size)
+        self._nodes[had:, 1] = np.arange(had + 1, size + 1)
+        self._nodes[-1, 1] = -1
+        self._state[_FREE] = had
+
+
+def _longer(array: Words, rows: int) -> Words:
+    longer = np.empty((rows, *array.shape[1:]), np.int64)
+    longer[: len(array)] = array
+    return longer
