@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import InvalidArgument
-from ..query.sql.match_outline import match_outline
+from ..query.matches import match_outline
 from .axis import LINE, QUIET, SERIES, TEXT, TimeAxis, count, mark, sheet, text
 
 LANES_MAX = 40

@@ -35,6 +35,7 @@ from ..errors import (
 from ..indexes.index_key import index_key
 from ..schema import StreamSchema
 from ..store.views import StoredView
+from .binding.scope import StreamNames
 from .binding.views import Expansion
 from .conditions.constants import Folder, Kind
 from .contract.access import Access
@@ -42,12 +43,11 @@ from .contract.cancellation import QueryControl
 from .contract.catalog import LIVE_QUERIES, SYSTEM_TABLES, Given, LiveRequest, LiveStatements
 from .contract.explanation import Plan
 from .contract.result import Result
-from .insertion import Insertion, default_of
-from .modification import Deletion, Update
-from .plan.relation_plan import index_rows, live_rows, stream_rows
+from .modification import Deletion, Insertion, Update, default_of
+from .relations import index_rows, live_rows, stream_rows
 from .sql.dialect import error_at, position_of, to_text
 from .sql.sql_types import arrow_type, sql_type
-from .sql.statement_nodes import (
+from .sql.statement_clauses import (
     AlterLive,
     AlterStream,
     CreateIndexOn,
@@ -74,7 +74,6 @@ from .sql.statement_nodes import (
     ShowViews,
     UpdateEvents,
 )
-from .sql.stream_names import StreamNames
 
 if TYPE_CHECKING:
     from .engine import QueryEngine

@@ -32,17 +32,19 @@ from ..contract.catalog import SYSTEM_TABLES, Catalog
 from ..contract.frames import Frame
 from ..sql.dialect import error_at, position_of, to_text
 from ..sql.sql_types import TimeUse
-from ..sql.statement_nodes import MatchRelation, RecentRelation
-from ..sql.stream_names import StreamNames
-from .from_operator import Binders, BoundOperator, OperatorSite
+from ..sql.statement_clauses import MatchRelation, RecentRelation
 from .scope import (
+    Binders,
+    BoundOperator,
     ColumnUse,
     Condition,
     Names,
+    OperatorSite,
     OutputColumn,
     Scope,
     Site,
     Source,
+    StreamNames,
     leaves_of,
     outputs_of,
     own_nodes,

@@ -26,17 +26,16 @@ from ..pattern.any_choice import Selecting, choose
 from ..pattern.automaton import ACCEPT, Automaton
 from ..pattern.binding import CLASSIFIER, Bound, Navigation
 from ..pattern.compiled import CompiledMatch, InputColumns, compile_match
-from ..relational.evaluation import evaluate
+from ..relational.interface import evaluate
 from ..situations.compiled import CompiledSituations
-from ..sql.canonical import canonical, canonical_pattern
-from ..sql.dialect import error_at, position_of, to_text
+from ..sql.dialect import canonical, canonical_pattern, error_at, position_of, to_text
 from ..sql.gate import check_query, is_volatile
 from ..sql.match_clause import OrderKey, match_clause
 from ..sql.rendering.forms import AGGREGATES
 from ..sql.situation_clause import Lasting
-from ..sql.statement_nodes import MatchRelation
+from ..sql.statement_clauses import MatchRelation
 from .binder import BoundQuery
-from .from_operator import OperatorSite
+from .scope import OperatorSite
 
 WEIGHT = "@matches"
 """Number of matches that a row represents."""

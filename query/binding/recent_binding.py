@@ -10,8 +10,6 @@
     column of the relation     "alias.column"; times are "alias.@start", "alias.@end"
 
 Both times are of one kind and compared in the finer unit.
-
-For drawing, a statement with a recency join is rewritten to return the times of each pair's rows.
 """
 
 from __future__ import annotations
@@ -28,19 +26,17 @@ from ...errors import SqlError
 from ..conditions.constants import Folder, Kind
 from ..pattern.compiled import interval_ticks, is_key
 from ..pattern.scalar import column_types
-from ..sql.dialect import error_at, parse_statement, position_of
+from ..sql.dialect import error_at, position_of
 from ..sql.dialect import to_text as text_of
 from ..sql.match_clause import clause_order, fold
-from ..sql.match_outline import quoted, with_of
-from ..sql.statement_nodes import MatchRelation, RecentRelation, SituationRelation
+from ..sql.statement_clauses import MatchRelation, RecentRelation, SituationRelation
 from .binder import conjuncts
-from .from_operator import OperatorSite
 from .match_binding import BoundMatch, bare, bind_match, input_of, with_values
 from .scope import (
     Face,
     Names,
+    OperatorSite,
     Scope,
-    leaves_of,
     own_nodes,
     resolve,
     source_of,
@@ -456,49 +452,3 @@ def _check_type(condition: Any, schema: pa.Schema, text: str, on: Any) -> None:
     if not (pa.types.is_boolean(found) or pa.types.is_null(found)):
         message = f"the condition of a recency join is true or false, this is of type {found}"
         raise error_at(text, position_of(on), message)
-
-
-@dataclass(frozen=True)
-class RecentOutline:
-    """Sides (live first), keys, and SQL with ``_from_i``, ``_to_i`` and ``_key_i`` per pair."""
-
-    sides: tuple[str, ...]
-    keys: tuple[str, ...]
-    text: str
-
-
-def recent_outline(text: str) -> RecentOutline:
-    """Parse the outermost recency join; SqlError if there is none, or it has no pairs."""
-    join = parse_statement(text).find(RecentRelation)
-    if join is None:
-        raise SqlError("the statement has no RECENT JOIN: there are no pairs to draw", 1, 1)
-    if join.args["kind"] in ("semi", "anti"):
-        message = "SEMI and ANTI joins give live rows alone: there are no pairs to draw"
-        raise error_at(text, join.meta["recent_at"], message)
-    sides = tuple(_name(side) for side in leaves_of(join, text))
-    keys = tuple(_keys(join.args.get("on"), sides[0]))
-    columns = [
-        f"match_{which}({quoted(side)}) AS _{word}_{place}"
-        for place, side in enumerate(sides)
-        for which, word in (("start", "from"), ("end", "to"))
-    ]
-    columns += [f"{quoted(sides[0])}.{quoted(key)} AS _key_{i}" for i, key in enumerate(keys)]
-    first, end = join.meta["recent_span"]
-    asked = f"{with_of(text)}SELECT {', '.join(columns)} FROM {text[first:end]}"
-    return RecentOutline(sides, keys, asked)
-
-
-def _name(side: Any) -> str:
-    unnamed = "match" if isinstance(side, MatchRelation | SituationRelation) else side.name
-    return str(side.alias or unnamed)
-
-
-def _keys(on: Any, live: str) -> Iterator[str]:
-    found: dict[str, None] = {}
-    for part in () if on is None else conjuncts(on):
-        columns = (part.this, part.expression) if isinstance(part, exp.EQ) else ()
-        if columns and all(isinstance(column, exp.Column) for column in columns):
-            mine = [column.name for column in columns if column.table.lower() == live.lower()]
-            if len(mine) == 1:
-                found[mine[0]] = None
-    yield from found

@@ -4,23 +4,95 @@ Names ignore case; one is refused only when every possible source is known and l
 
 The sides of a recency join are sources of one relation with columns ``alias.column``.  A column of
 a query has a ``ColumnUse`` only where its values are an attribute's, row by row.
+
+``OperatorSite`` and ``BoundOperator`` are between the binder and the operators in FROM (windows,
+row patterns, ...).  A binding function (``query.operators``) may rewrite the surrounding SELECT,
+for instance replace ``avg(x)`` by a column that the operator delivers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from sqlglot import exp
 
 from ...core.suggestion import did_you_mean
+from ...errors import SqlError
 from ...schema import StreamSchema
+from ..contract.frames import Frame
 from ..sql.dialect import error_at, position_of
 from ..sql.rendering.forms import AGGREGATES
-from ..sql.statement_nodes import RecentRelation
-from .from_operator import BoundOperator
+from ..sql.sql_types import TimeUse, settle_times, type_in
+from ..sql.statement_clauses import RecentRelation
+
+if TYPE_CHECKING:
+    from .binder import BoundQuery
+
+
+class StreamNames:
+    def __init__(self, names: Sequence[str]) -> None:
+        self.all = list(names)
+        self._folded = {name.lower(): name for name in names}
+
+    def find(self, name: str) -> str | None:
+        """The stream's name; None without one."""
+        return name if name in self.all else self._folded.get(name.lower())
+
+    def missing(self, node: Any, text: str, what: str = "stream") -> SqlError:
+        """The error for an unknown name."""
+        hint = did_you_mean(node.name, self.all, quoted=False)
+        if not self.all:
+            hint = f"; the store has no {what}s yet"
+        return error_at(text, position_of(node), f"no {what} {node.name!r}{hint}")
+
+
+class BoundOperator(Protocol):
+    """An operator bound to its arguments, reusable for any number of executions."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the relation."""
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """Streams read; a change of their schema requires binding again."""
+
+    @property
+    def ordered_by(self) -> Sequence[str]:
+        """Columns by which rows are sorted, most significant first."""
+
+
+@dataclass(frozen=True)
+class OperatorSite:
+    """An operator's FROM item, its SELECT, and plan hints (``auto`` or 0 without).  ``stream``
+    resolves a node to a stream; ``bound`` binds a nested query in place.
+    """
+
+    item: Any
+    select: Any
+    text: str
+    strategy: str
+    functions: frozenset[str]
+    streams: Sequence[str]
+    frames: Mapping[str, Frame]
+    stream: Callable[[Any], tuple[str, StreamSchema]]
+    bound: Callable[[Any], BoundQuery]
+    recent: str = "auto"
+    threads: int = 0
+    rollup: str = "auto"
+    times: list[TimeUse] = field(default_factory=list)
+
+    def settle(self, node: Any, schema: pa.Schema) -> None:
+        """Read texts that stand for times in a tree over columns; see :mod:`..sql.sql_types`."""
+        self.times.extend(settle_times(node, type_in(schema), self.text))
+
+
+Binders = Mapping[str | type, Callable[[OperatorSite], BoundOperator]]
+"""Binding functions: table functions by name, clauses by node class."""
+
 
 _TYPE_KEEPING = frozenset(
     (

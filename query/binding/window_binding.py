@@ -42,9 +42,8 @@ from sqlglot import exp
 from ...errors import ChronicleError, SqlError
 from ...schema import StreamSchema
 from ..conditions.constants import Folder, Kind
-from ..relational.evaluation import evaluate
-from ..sql.canonical import canonical
-from ..sql.dialect import error_at, position_of, to_text
+from ..relational.interface import evaluate
+from ..sql.dialect import canonical, error_at, position_of, to_text
 from ..sql.gate import is_volatile
 from ..sql.nesting import all_true
 from ..sql.rendering import identifier
@@ -69,7 +68,7 @@ from ..windows.spec import (
     Windows,
 )
 from .binder import conjuncts
-from .from_operator import OperatorSite
+from .scope import OperatorSite
 from .tree_aggregates import natural_name
 
 _FORMS = {

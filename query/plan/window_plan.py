@@ -43,13 +43,19 @@ from ..binding.window_binding import (
     key_text,
     names_in,
 )
-from ..conditions.predicates import PredicateCompiler, all_of
-from ..conditions.ranges import TICK_MAX, TICK_MIN, only_time, shown_time, time_bounds
+from ..conditions.predicates import (
+    TICK_MAX,
+    TICK_MIN,
+    PredicateCompiler,
+    all_of,
+    only_time,
+    shown_time,
+    time_bounds,
+)
 from ..contract.catalog import Rollup
 from ..sql.dialect import error_at, position_of
 from ..sql.nesting import all_true
-from ..windows.aggregation import SelectedRange, result_schema
-from ..windows.cost import Costs, estimate
+from ..windows.aggregation import Costs, SelectedRange, estimate, result_schema
 from ..windows.fields import Aggregate, FieldPlan, aggregate_column, in_tree, key_column
 from ..windows.spec import AnyWindows, Calendar, CalendarWindows, SessionWindows, TimeWindows
 from .nodes import (

@@ -19,7 +19,7 @@ from ...core.times import half_open
 from ...errors import InvalidArgument, ResourceLimit
 from ...schema import StreamSchema
 from ...store.segment import ScanMetrics
-from ..conditions.ranges import TICK_MAX, TICK_MIN, shown_time
+from ..conditions.predicates import TICK_MAX, TICK_MIN, shown_time
 from ..contract.explanation import Operator, Regions
 from ..plan.nodes import (
     FilledWindows,

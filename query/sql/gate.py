@@ -38,7 +38,7 @@ from .rendering.forms import (
     spelled,
 )
 from .sql_types import DIGITS, sql_type
-from .statement_nodes import MatchRelation, RecentRelation
+from .statement_clauses import MatchRelation, RecentRelation
 
 LITERAL_SIZE_MAX = 10_000
 """Limit of literal sizes for padding, resizing, sampling and formatting."""

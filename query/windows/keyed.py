@@ -1,5 +1,5 @@
 """Windows with group keys, such as ``GROUP BY window_start, icao24``, in one pass over the events.
-Cost: events plus output rows.  Memory: that of ``slide``, and active keys.
+Cost: events plus output rows.  Memory: that of ``slices``, and active keys.
 
 Sessions are computed by replay; ``SESSION(s, t, gap, k)`` and sessions grouped by keys have their
 own for each key.  Sessions are numbered by first event, independently of batches.  A *piece* is a
@@ -24,8 +24,7 @@ from .expand import with_bounds
 from .fields import Aggregate, FieldPlan
 from .group_cache import GroupHook, KeyTable, merge_rows
 from .kernels import absorb, fold_ordered, load_validity
-from .slices import BatchColumns, fold_batch, frozen, in_pieces, ticks_of
-from .slide import Slider
+from .slices import BatchColumns, Slider, fold_batch, frozen, in_pieces, ticks_of
 from .spec import TICK_MAX, CountWindows, SessionWindows, TimeWindows
 
 Words = npt.NDArray[np.int64]

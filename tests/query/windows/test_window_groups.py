@@ -16,7 +16,7 @@ import pytest
 
 import chronicle
 from chronicle.query.windows import keyed, slices
-from chronicle.query.windows import slide as sliding
+from chronicle.query.windows import slices as sliding
 from chronicle.query.windows.aggregation import ReplayAggregation
 from chronicle.query.windows.fields import Aggregate
 from chronicle.query.windows.group_cache import KeyTable

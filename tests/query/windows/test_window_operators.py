@@ -24,7 +24,7 @@ from chronicle.query.windows.aggregation import (
 )
 from chronicle.query.windows.fields import Aggregate, FieldPlan
 from chronicle.query.windows.keyed import SessionAggregation
-from chronicle.query.windows.slide import Slider
+from chronicle.query.windows.slices import Slider
 from chronicle.query.windows.spec import CountWindows, SessionWindows, TimeWindows
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
