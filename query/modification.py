@@ -41,7 +41,7 @@ from .conditions.row_filters import columns_of, has_row_truths, row_truths
 from .contract.cancellation import QueryControl
 from .plan.nodes import PassThrough, Relational, Scan
 from .plan.planner import Region
-from .sql.dialect import error_at, parse_predicate, position_of
+from .sql.dialect import error_at, error_on, parse_predicate, position_of
 from .sql.gate import is_text, lost_by_cast
 from .sql.parameters import bind_values, number_placeholders
 from .sql.sql_types import cast_of_texts, conform, sql_type
@@ -221,9 +221,9 @@ def default_of(
     if value is None:
         return None
     if not _is_literal(value):
-        raise error_at(
+        raise error_on(
             text,
-            position_of(value),
+            value,
             f"the default of {column.this.name!r} is a literal, such as 0, 'none' or DATE "
             "'2018-08-01'",
         )
@@ -251,7 +251,7 @@ def check_condition(condition: Any, text: str) -> None:
     """Raise ``SqlError`` for what is no condition on one event."""
     more = condition.find(exp.Query, exp.Subquery, exp.Window, exp.AggFunc)
     if more is not None:
-        raise error_at(text, position_of(more), NO_CONDITION)
+        raise error_on(text, more, NO_CONDITION)
 
 
 PART_EVENTS = 262_144
@@ -298,11 +298,12 @@ class Deletion:
         check_condition(self.condition, self.text)
         scan = self._scan()
         if not scan.exact or scan.low > scan.high:
-            raise error_at(
-                self.text, position_of(self.condition),
+            raise error_on(
+                self.text,
+                self.condition,
                 f"expected a range of times: {self.schema.time!r} compared with constants, with "
                 ">=, <, BETWEEN, and AND between them",
-            )  # fmt: skip
+            )
         return half_open(scan.low, scan.high)
 
     def _rewritten(self, start: int | None, end: int | None, choose: Choice | None) -> int:
@@ -371,7 +372,7 @@ class Deletion:
             passes = pc.fill_null(batch.column(1), False)
             yield ticks, passes.to_numpy(zero_copy_only=False)
         if events != snapshot.aggregate((), start, end).count:
-            raise error_at(self.text, position_of(self.condition), NO_CONDITION)
+            raise error_on(self.text, self.condition, NO_CONDITION)
 
 
 NO_VALUE = "a new value is an expression over one event: no subquery, aggregate or window function"

@@ -33,7 +33,7 @@ from .contract.frames import Frame
 from .plan.nodes import FrameRows, NetRows, Scan, SystemRows
 from .plan.planner import Planning, bounded
 from .run.context import RunContext
-from .sql.dialect import error_at, position_of
+from .sql.dialect import error_on
 from .sql.sql_types import literal_text, sql_type
 
 CHANGELOG = ("_time", "_seq", "_id", "_rev")
@@ -63,7 +63,7 @@ def bind_net(site: OperatorSite) -> BoundNet:
     arguments = site.item.this.expressions
 
     def wrong(what: str, node: Any = None) -> SqlError:
-        return error_at(site.text, position_of(node or site.item), what)
+        return error_on(site.text, node or site.item, what)
 
     if len(arguments) != 1 or not isinstance(arguments[0], exp.Column) or arguments[0].table:
         raise wrong("NET takes the name of a live query's stream: NET(name)")
@@ -141,12 +141,12 @@ def bind_system_table(site: OperatorSite) -> BoundSystemTable:
     if tables is None:
         hint = did_you_mean(space, sorted(SYSTEM_TABLES), quoted=False)
         message = f"names of streams have one part, found {space}.{item.name}{hint}"
-        raise error_at(site.text, position_of(item), message)
+        raise error_on(site.text, item, message)
     if name not in tables:
         hint = did_you_mean(name, sorted(tables), quoted=False, prefix=f"{space}.")
         known = "" if hint else f" (there are {', '.join(sorted(tables))})"
         message = f"no system table {space}.{item.name}{hint}{known}"
-        raise error_at(site.text, position_of(item), message)
+        raise error_on(site.text, item, message)
     item.set("db", None)
     return BoundSystemTable(space, name)
 

@@ -28,7 +28,7 @@ from ..pattern.binding import CLASSIFIER, Bound, Navigation
 from ..pattern.compiled import CompiledMatch, InputColumns, compile_match
 from ..relational.interface import evaluate
 from ..situations.compiled import CompiledSituations
-from ..sql.dialect import canonical, canonical_pattern, error_at, position_of, to_text
+from ..sql.dialect import canonical, canonical_pattern, error_on, to_text
 from ..sql.gate import check_query, is_volatile
 from ..sql.match_clause import OrderKey, match_clause
 from ..sql.rendering.forms import AGGREGATES
@@ -323,10 +323,11 @@ def _types_of(site: OperatorSite, bound: BoundQuery) -> list[tuple[str, pa.DataT
     try:
         answer = evaluate(to_text(bare), **tables)
     except SqlError as error:
-        raise error_at(
-            site.text, position_of(site.item),
+        raise error_on(
+            site.text,
+            site.item,
             f"the types of the subquery's columns are not known ({error.reason}); CAST them",
-        ) from None  # fmt: skip
+        ) from None
     return [(field.name, field.type) for field in answer.schema]
 
 

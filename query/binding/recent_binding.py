@@ -26,7 +26,7 @@ from ...errors import SqlError
 from ..conditions.constants import Folder, Kind
 from ..pattern.compiled import interval_ticks, is_key
 from ..pattern.scalar import column_types
-from ..sql.dialect import error_at, position_of
+from ..sql.dialect import error_at, error_on, position_of
 from ..sql.dialect import to_text as text_of
 from ..sql.match_clause import clause_order, fold
 from ..sql.statement_clauses import MatchRelation, RecentRelation, SituationRelation
@@ -150,9 +150,7 @@ class BoundRecent:
             found = folder.fold(self.last)
             value = found.value if found is not None and found.kind is Kind.EXACT else None
         if value is None or not str(value).isdigit() or not 0 < int(value) < 2**31:
-            raise error_at(
-                self.text, position_of(self.last), "RECENT LAST takes an integer from 1 on"
-            )
+            raise error_on(self.text, self.last, "RECENT LAST takes an integer from 1 on")
         return int(value)
 
     def condition_text(self, folder: Folder) -> str | None:
@@ -188,7 +186,7 @@ def bind_recent(site: OperatorSite) -> BoundRecent:
     if bound.last is not None:
         if bound.one_sided:
             message = f"LAST chooses pairs, and a {bound.kind.upper()} join gives none"
-            raise error_at(text, position_of(bound.last), message)
+            raise error_on(text, bound.last, message)
         if not isinstance(bound.last, exp.Placeholder):
             bound.greatest(None)
     on = item.args.get("on")
@@ -218,17 +216,18 @@ def _side(site: OperatorSite, item: Any) -> BoundSide:
         return _matches(inner)
     if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
         if item.args.get("sample") is not None:
-            raise error_at(site.text, position_of(item), "a side of a recency join has no sample")
+            raise error_on(site.text, item, "a side of a recency join has no sample")
         name, schema = site.stream(item)
         rows = BoundRows(schema.arrow, name)
         return _leaf(rows, item.alias or item.name, schema.names, schema.time, schema.time)
     if isinstance(item, exp.Subquery):
         return _rows(inner)
-    raise error_at(
-        site.text, position_of(item),
+    raise error_on(
+        site.text,
+        item,
         "a side of a recency join is MATCH_RECOGNIZE, MATCH_SITUATIONS, a stream, a query with "
         "PERIOD (start, end) behind its name, or another recency join",
-    )  # fmt: skip
+    )
 
 
 def _leaf(source: Any, alias: str, names: Sequence[str], start: str, end: str) -> BoundSide:
@@ -320,11 +319,12 @@ def _rows(site: OperatorSite) -> BoundSide:
     time = _event_time(site, item.this) if item.meta.get(PUT_IN) else None
     period = item.meta.get("period") or (None if time is None else (time, time))
     if period is None or not item.alias:
-        raise error_at(
-            text, position_of(item),
+        raise error_on(
+            text,
+            item,
             "rows of a query have no times of their own: name it and say which columns they are, "
             "(SELECT ...) AS x PERIOD (start, end)",
-        )  # fmt: skip
+        )
     columns, _, query = input_of(replace(site, item=exp.Paren(this=item.copy())), lambda _: None)
     times = []
     for wanted in period:
@@ -406,7 +406,7 @@ def _with_condition(bound: BoundRecent, on: Any) -> BoundRecent:
         if isinstance(node, (exp.Query, exp.Window)):
             what = "a subquery" if isinstance(node, exp.Query) else "a window function"
             message = f"{what} cannot be used in the condition of a recency join"
-            raise error_at(text, position_of(node), message)
+            raise error_on(text, node, message)
     taken: set[int] = set()
     for node in list(own_nodes(holder)):
         if isinstance(node, exp.Anonymous) and take_time(node, scope, text):
@@ -448,7 +448,7 @@ def _check_type(condition: Any, schema: pa.Schema, text: str, on: Any) -> None:
     try:
         (found,) = column_types([text_of(known, text)], schema)
     except SqlError as error:
-        raise error_at(text, position_of(on), error.reason) from None
+        raise error_on(text, on, error.reason) from None
     if not (pa.types.is_boolean(found) or pa.types.is_null(found)):
         message = f"the condition of a recency join is true or false, this is of type {found}"
-        raise error_at(text, position_of(on), message)
+        raise error_on(text, on, message)

@@ -468,6 +468,11 @@ def error_at(text: str, offset: int | None, message: str) -> SqlError:
     return SqlError(message, line, column)
 
 
+def error_on(text: str, node: Any, message: str) -> SqlError:
+    """A ``SqlError`` at a node of the text's tree."""
+    return error_at(text, position_of(node), message)
+
+
 def position_of(node: Any) -> int | None:
     """Offset of a node's first token; None if unknown."""
     offsets = [
