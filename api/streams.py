@@ -593,8 +593,8 @@ def _scan_expression(
 ) -> Iterator[pa.RecordBatch]:
     """A scan under an Arrow expression, which prunes blocks where possible and always filters."""
     with LOADING:
+        from ..query.conditions.predicates import TICK_MAX, TICK_MIN
         from ..query.conditions.pushed_filters import split_filter
-        from ..query.conditions.ranges import TICK_MAX, TICK_MIN
         from ..query.conditions.row_filters import ExpressionFilter
 
     filter = ExpressionFilter.of(expression, snapshot.schema.names)

@@ -30,7 +30,7 @@ from ..query.situations.network import NAMES
 from ..query.situations.stream import SituationStream
 from ..query.sql.dialect import parse_statement
 from ..query.sql.situation_clause import situation_clause
-from ..query.sql.statement_nodes import SituationRelation
+from ..query.sql.statement_clauses import SituationRelation
 from .flink import FlinkMissing
 from .harness import Row, Section, paired
 from .situation_history import (

@@ -67,12 +67,12 @@ class Digest:
 
 @dataclass(frozen=True)
 class Point:
-    """Seconds by side at one slide; ``break_even_ms`` is where the cost model prefers the index."""
+    """Seconds by side at one slide, and what the cost model expects of replay and index."""
 
     slide_ms: int
     seconds: dict[str, float]
     chosen: str
-    break_even_ms: float | None
+    expected: dict[str, float]
     stopped: bool
 
 
@@ -248,17 +248,18 @@ def measure(stream: _Stream, slides: tuple[int, ...] = SLIDES_MS) -> list[Point]
         points.append(
             Point(
                 slide, {side: made[side].seconds for side in SIDES}, chosen,
-                details.get("break_even_slide"), made["DuckDB"].digest is None,
+                {side: details[f"cost_{side}_ms"] for side in ("replay", "index")},
+                made["DuckDB"].digest is None,
             )
         )  # fmt: skip
     return points
 
 
-def crossing(points: list[Point]) -> float | None:
-    """The slide from which the index is faster, log-interpolated; None without one."""
+def crossing(points: list[Point], costs: Callable[[Point], dict[str, float]]) -> float | None:
+    """The slide from which the index is cheaper, log-interpolated; None without one."""
     found = None
     for low, high in pairwise(points):
-        a, b = (math.log(p.seconds["index"] / p.seconds["replay"]) for p in (low, high))
+        a, b = (math.log(costs(p)["index"] / costs(p)["replay"]) for p in (low, high))
         if a > 0 >= b:
             found = low.slide_ms * (high.slide_ms / low.slide_ms) ** (a / (a - b))
     return found
@@ -312,7 +313,7 @@ def _compare(result: Section, attributes: int, points: list[Point]) -> None:
                 best >= 0.8 and (ratio >= 50 or not long_slide),
             )
         )
-    found, predicted = crossing(points), points[0].break_even_ms
+    found, predicted = crossing(points, lambda p: p.seconds), crossing(points, lambda p: p.expected)
     both = found is not None and predicted is not None
     off = max(found / predicted, predicted / found) if found and predicted else None
     result.rows.append(

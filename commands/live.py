@@ -140,7 +140,7 @@ def _latest_of_store(
     """By a scan: a query engine would take longer to load than to answer."""
     import pyarrow as pa
 
-    from ..query.conditions.ranges import TICK_MAX, TICK_MIN, tail_start
+    from ..query.conditions.predicates import TICK_MAX, TICK_MIN, tail_start
 
     with connection.database() as database:
         snapshot = database.stream(stream).snapshot()

@@ -80,7 +80,7 @@ class ChronicleMagics(Magics):
         from ..drawing.matches import matches_of
         from ..query.sql.dialect import parse_statement
         from ..query.sql.parameters import number_placeholders
-        from ..query.sql.statement_nodes import Explain
+        from ..query.sql.statement_clauses import Explain
 
         try:
             tree = parse_statement(statement)

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from ..errors import InvalidArgument
 from ..query.contract.explanation import Operator, Plan, Regions
-from ..query.sql.match_outline import match_outline
+from ..query.matches import match_outline
 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b2569a", "#b07d00", "#3d8fc4", "#5b6472")
 TEXT, QUIET, LINE = "#1b2330", "#59657a", "#d8dee8"

@@ -30,14 +30,13 @@ from ..query.binding.window_binding import NAMES, BoundWindows
 from ..query.conditions.constants import Folder
 from ..query.contract.cancellation import QueryControl
 from ..query.engine import QueryEngine
-from ..query.event_operator import BoundEvents
+from ..query.operators import BoundEvents
+from ..query.plan.planner import Region
 from ..query.plan.prepared import PreparedQuery
-from ..query.region import Region
 from ..query.split.parts import Reach
-from ..query.sql.canonical import canonical
-from ..query.sql.dialect import error_at, parse_statement, position_of, to_text
+from ..query.sql.dialect import canonical, error_at, parse_statement, position_of, to_text
 from ..query.sql.rendering.forms import AGGREGATES
-from ..query.sql.statement_nodes import MatchRelation, SituationRelation
+from ..query.sql.statement_clauses import MatchRelation, SituationRelation
 from ..query.windows.spec import CalendarWindows, CountWindows, SessionWindows, TimeWindows
 from ..store.snapshot import Snapshot
 from .forms import Evaluator, Form, StreamForm

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.identity import digests, row_words
-from ..query.run.relation_operators import settled
+from ..query.relations import settled
 from ..store.snapshot import StreamState
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans

@@ -20,14 +20,12 @@ from sqlglot import exp
 
 from ..core.identity import seed_of
 from ..errors import ChronicleError, SqlError
-from ..query.binding.scope import is_plain
+from ..query.binding.scope import StreamNames, is_plain
 from ..query.engine import QueryEngine
 from ..query.pattern.binding import with_members
-from ..query.region import Region
-from ..query.sql.canonical import canonical
-from ..query.sql.dialect import error_at
-from ..query.sql.statement_nodes import MatchRelation, RecentRelation
-from ..query.sql.stream_names import StreamNames
+from ..query.plan.planner import Region
+from ..query.sql.dialect import canonical, error_at
+from ..query.sql.statement_clauses import MatchRelation, RecentRelation
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from .analysis import (

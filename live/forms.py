@@ -38,8 +38,8 @@ from ..query.contract.access import VisibleStreams
 from ..query.contract.cancellation import QueryControl
 from ..query.contract.result import Result
 from ..query.engine import QueryEngine
+from ..query.plan.planner import Region
 from ..query.plan.prepared import PreparedQuery
-from ..query.region import Region
 from ..query.windows.group_cache import GroupHook
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot, StreamState

@@ -25,10 +25,9 @@ from ..query.binding.match_binding import BoundMatch
 from ..query.binding.recent_binding import BoundRecent, BoundRows, BoundSide, timed
 from ..query.binding.scope import is_plain, unwrapped
 from ..query.engine import QueryEngine
-from ..query.region import Region
-from ..query.sql.canonical import canonical
-from ..query.sql.dialect import error_at
-from ..query.sql.statement_nodes import RecentRelation
+from ..query.plan.planner import Region
+from ..query.sql.dialect import canonical, error_at
+from ..query.sql.statement_clauses import RecentRelation
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from .analysis import (

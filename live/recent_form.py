@@ -36,8 +36,8 @@ import pyarrow.compute as pc
 from ..core.identity import digests
 from ..core.times import INT64_MAX, half_open, moved
 from ..query.pattern.columns import KeyCodes
+from ..query.recent.narrowing import Regions
 from ..query.recent.pairs import Events, Pairing, back
-from ..query.recent.regions import Regions
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
 from .changes import Removals, Results

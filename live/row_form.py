@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..core.identity import digests
 from ..core.times import half_open
-from ..query.conditions.ranges import TICK_MAX, TICK_MIN
+from ..query.conditions.predicates import TICK_MAX, TICK_MIN
 from ..query.conditions.row_filters import PredicateFilter
 from ..query.plan.nodes import PassThrough, QueryPlan, Scan
 from ..store.prune import AllOf, Prune, Range

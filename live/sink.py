@@ -46,9 +46,9 @@ from ..core.pair_numbers import PairNumbers, Pairs
 from ..core.sorting import distinct
 from ..core.times import INT64_MAX, INT64_MIN
 from ..errors import ChronicleError, InvalidArgument, InvalidData, ResourceLimit, UnsupportedType
-from ..query.binding.relation_binding import CHANGELOG, DIFFERENCE
 from ..query.conditions.row_filters import PredicateFilter
 from ..query.contract.catalog import LiveRequest
+from ..query.relations import CHANGELOG, DIFFERENCE
 from ..query.sql.dialect import error_at
 from ..schema import StreamSchema
 from ..store import EventStream, Snapshot, Store, StreamOptions, StreamReader

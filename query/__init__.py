@@ -14,8 +14,8 @@
     plan/         bound query to plan: immutable nodes, explained, pickled
     run/          plan to rows: one operator for each node
 
-Reading order: each folder's own, in this order; then ``operators`` (items of FROM),
-``event_operator`` (items of one class), ``region``, ``engine`` (text in, result out),
-``insertion`` (INSERT), ``modification`` (DELETE, UPDATE), ``statements`` (others that are not
+Reading order: each folder's own, in this order; then ``relations`` (NET, frames, system
+tables), ``operators`` (items of FROM), ``engine`` (text in, result out), ``modification`` (INSERT,
+DELETE, UPDATE), ``statements`` (others that are not
 queries), ``matches`` (as data).  docs/architecture.md follows one query from text to rows.
 """

@@ -36,16 +36,14 @@ from .contract.result import Result
 from .modification import NO_CONDITION, Deletion, Update, check_condition
 from .operators import BINDERS, OPENERS, PLANNERS
 from .plan.nodes import QueryPlan
-from .plan.planner import Planning, is_small, plan_query
+from .plan.planner import Planning, Region, is_small, plan_query
 from .plan.prepared import PreparedQuery, prepare
-from .region import Region
-from .relational.evaluation import evaluated_by
-from .relational.interface import RelationalExecutor
+from .relational.interface import RelationalExecutor, evaluated_by
 from .run.execution import Execution, Surroundings
 from .sql.dialect import error_at, parse_predicate, parse_statement
 from .sql.nesting import headroom, turn
 from .sql.sql_types import conform
-from .sql.statement_nodes import Explain, StatementNode
+from .sql.statement_clauses import Explain, StatementNode
 
 ENTRIES_MAX = 512
 BYTES_MAX = 64 << 20

@@ -2,20 +2,206 @@
 
 Everything is queried in SQL, so it works for a database, a server request or a client.  The rest of
 the statement is ignored.  Without a match, each condition shows how many events satisfy it alone.
+
+The clause is rewritten to be queried again: measures are replaced, and ``{- -}`` does not hide
+rows; all that decides matches is unchanged, and what surrounds the clause is dropped.  Of a group
+like ``(A B)+`` an outline has only the first and last event of each variable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from sqlglot import exp
+from sqlglot.tokens import TokenType
 
 from ..core.sql_text import quoted_name
 from ..errors import SqlError
-from .binding.recent_binding import recent_outline
+from .binding.binder import conjuncts
+from .binding.scope import leaves_of
 from .contract.result import tuples
-from .sql.match_outline import MatchOutline, match_outline
+from .sql.dialect import Chronicle, error_at, parse_statement
+from .sql.match_clause import MatchClause, MatchRecognize, clause_order, match_clause
+from .sql.pattern_tree import Exclusion, variables, walk
+from .sql.statement_clauses import MatchRelation, RecentRelation, SituationRelation
+
+_BEGINS_ITEM = (TokenType.FROM, TokenType.COMMA, TokenType.JOIN)
+_OPEN, _CLOSE = TokenType.L_PAREN, TokenType.R_PAREN
+
+
+@dataclass(frozen=True)
+class MatchOutline:
+    """A clause whose matches can be queried again; ``source`` is the input's text, ``stream`` its
+    name if it may be a stream, ``time`` the first column of ORDER BY.
+    """
+
+    variables: tuple[str, ...]
+    partition: tuple[str, ...]
+    time: str | None
+    source: str
+    stream: str | None
+    definitions: tuple[tuple[str, str], ...]
+    _prefix: str
+    _order: str
+    _rest: str
+
+    def rows(self, time: str) -> str:
+        """SQL with a row per match: ``_match``, ``_first``, ``_last``, ``_events``, and
+        ``_first_i``, ``_last_i`` and ``_count_i`` of variable ``i``.
+        """
+        at = quoted_name(time)
+        measures = [
+            "MATCH_NUMBER() AS _match",
+            f"FIRST({at}) AS _first",
+            f"LAST({at}) AS _last",
+            "count(*) AS _events",
+        ]
+        for place, name in enumerate(self.variables):
+            of = quoted_name(name)
+            measures += [
+                f"FIRST({of}.{at}) AS _first_{place}",
+                f"LAST({of}.{at}) AS _last_{place}",
+                f"count({of}.*) AS _count_{place}",
+            ]
+        return self._asked(measures, "ONE ROW PER MATCH")
+
+    def events(self) -> str:
+        """SQL with every event of every match, ``_match`` and ``_variable``."""
+        measures = ["MATCH_NUMBER() AS _match", "CLASSIFIER() AS _variable"]
+        return self._asked(measures, "ALL ROWS PER MATCH")
+
+    def hits(self, condition: str) -> str:
+        """SQL that counts the input rows that satisfy a condition."""
+        return f"{self._prefix}SELECT count(*) FROM {self.source} AS _input WHERE {condition}"
+
+    def _asked(self, measures: list[str], rows: str) -> str:
+        by = ", ".join(map(quoted_name, self.partition))
+        head = (f"PARTITION BY {by} " if by else "") + self._order
+        clause = f"{head}MEASURES {', '.join(measures)} {rows} {self._rest}"
+        return f"{self._prefix}SELECT * FROM {self.source} MATCH_RECOGNIZE ({clause}) AS _matches"
+
+
+def match_outline(text: str) -> MatchOutline:
+    """Parse the first MATCH_RECOGNIZE of a statement; SqlError without one."""
+    relation = next(
+        (r for r in parse_statement(text).find_all(MatchRelation) if _is_match(r)), None
+    )
+    if relation is None:
+        raise SqlError("the statement has no MATCH_RECOGNIZE: there are no matches to draw", 1, 1)
+    node = relation.args["match"]
+    clause = match_clause(node)
+    tokens = Chronicle().tokenize(text)
+    starts = {token.start: place for place, token in enumerate(tokens)}
+    word = starts[int(node.meta["start"])]
+    close = _closing(tokens, word + 1)
+    pattern = max(
+        place
+        for place in range(word, close)
+        if tokens[place].start < int(node.args["pattern"].meta["start"])
+        and tokens[place].text.upper() == "PATTERN"
+    )
+    tail = pattern
+    for part in ("after", "mode"):
+        if node.args.get(part) is not None:
+            tail = min(tail, starts[int(node.args[part].meta["start"])])
+    begin = _item_begin(tokens, word)
+    source = text[tokens[begin].start : tokens[word].start].strip()
+    single = word - begin == 1
+    return MatchOutline(
+        variables=variables(clause.pattern),
+        partition=clause.partition_by,
+        time=_time(node, clause),
+        source=source,
+        stream=str(relation.this.name) if single else None,
+        definitions=_definitions(text, tokens, word, close, clause),
+        _prefix=with_of(text),
+        _order=_order(clause),
+        _rest=_shown(text, tokens[tail].start, tokens[close].start, clause),
+    )
+
+
+def _is_match(relation: Any) -> bool:
+    return isinstance(relation.args["match"], MatchRecognize)
+
+
+def _closing(tokens: list[Any], opening: int) -> int:
+    depth = 0
+    for place in range(opening, len(tokens)):
+        kind = tokens[place].token_type
+        depth += (kind is _OPEN) - (kind is _CLOSE)
+        if depth == 0:
+            return place
+    raise AssertionError("a clause that was parsed is closed")
+
+
+def _item_begin(tokens: list[Any], word: int) -> int:
+    depth = 0
+    for place in range(word - 1, -1, -1):
+        kind = tokens[place].token_type
+        depth += (kind is _CLOSE) - (kind is _OPEN)
+        if depth < 0 or (depth == 0 and kind in _BEGINS_ITEM):
+            return place + 1
+    raise AssertionError("a clause that was parsed stands in FROM")
+
+
+def with_of(text: str) -> str:
+    tokens = Chronicle().tokenize(text)
+    if tokens[0].token_type is not TokenType.WITH:
+        return ""
+    depth = 0
+    for token in tokens:
+        depth += (token.token_type is _OPEN) - (token.token_type is _CLOSE)
+        if depth == 0 and token.token_type is TokenType.SELECT:
+            return text[tokens[0].start : token.start]
+    return ""
+
+
+def _time(node: Any, clause: MatchClause) -> str | None:
+    order = clause_order(node, clause.sql, clause.at)
+    return order[0].column if order else None
+
+
+def _order(clause: MatchClause) -> str:
+    keys = [
+        quoted_name(key.column)
+        + (" DESC" if key.descending else "")
+        + (" NULLS FIRST" if key.nulls_first else "")
+        for key in clause.order_by
+    ]
+    return f"ORDER BY {', '.join(keys)} " if keys else ""
+
+
+def _shown(text: str, start: int, end: int, clause: MatchClause) -> str:
+    rest = text[start:end]
+    if any(isinstance(part, Exclusion) for part in walk(clause.pattern)):
+        rest = rest.replace("{-", "(").replace("-}", ")")
+    return rest
+
+
+def _definitions(
+    text: str, tokens: list[Any], word: int, close: int, clause: MatchClause
+) -> tuple[tuple[str, str], ...]:
+    found = []
+    places = {token.start: place for place, token in enumerate(tokens)}
+    for definition in clause.definitions:
+        name = places.get(definition.at)
+        if name is None:
+            raise error_at(text, clause.at, "this clause cannot be read for drawing")
+        depth, end = 0, close
+        for place in range(name, close):
+            kind = tokens[place].token_type
+            depth += (kind is _OPEN) - (kind is _CLOSE)
+            if depth == 0 and kind is TokenType.COMMA:
+                end = place
+                break
+        found.append(
+            (definition.variable, text[tokens[name + 2].start : tokens[end].start].strip())
+        )
+    return tuple(found)
+
 
 EVENTS_MAX = 50_000
 CONDITIONS_MAX = 12
@@ -136,3 +322,51 @@ def pairs_of(ask: Ask, sql: str, params: Mapping[str, Any] | None, limit: int) -
         "pairs": pairs,
         "truncated": truncated,
     }
+
+
+@dataclass(frozen=True)
+class RecentOutline:
+    """Sides (live first), keys, and SQL with ``_from_i``, ``_to_i`` and ``_key_i`` per pair."""
+
+    sides: tuple[str, ...]
+    keys: tuple[str, ...]
+    text: str
+
+
+def recent_outline(text: str) -> RecentOutline:
+    """Parse the outermost recency join; SqlError if there is none, or it has no pairs."""
+    join = parse_statement(text).find(RecentRelation)
+    if join is None:
+        raise SqlError("the statement has no RECENT JOIN: there are no pairs to draw", 1, 1)
+    if join.args["kind"] in ("semi", "anti"):
+        message = "SEMI and ANTI joins give live rows alone: there are no pairs to draw"
+        raise error_at(text, join.meta["recent_at"], message)
+    sides = tuple(_name_of(side) for side in leaves_of(join, text))
+    keys = tuple(_key_columns(join.args.get("on"), sides[0]))
+    columns = [
+        f"match_{which}({quoted_name(side)}) AS _{word}_{place}"
+        for place, side in enumerate(sides)
+        for which, word in (("start", "from"), ("end", "to"))
+    ]
+    columns += [
+        f"{quoted_name(sides[0])}.{quoted_name(key)} AS _key_{i}" for i, key in enumerate(keys)
+    ]
+    first, end = join.meta["recent_span"]
+    asked = f"{with_of(text)}SELECT {', '.join(columns)} FROM {text[first:end]}"
+    return RecentOutline(sides, keys, asked)
+
+
+def _name_of(side: Any) -> str:
+    unnamed = "match" if isinstance(side, MatchRelation | SituationRelation) else side.name
+    return str(side.alias or unnamed)
+
+
+def _key_columns(on: Any, live: str) -> Iterator[str]:
+    found: dict[str, None] = {}
+    for part in () if on is None else conjuncts(on):
+        columns = (part.this, part.expression) if isinstance(part, exp.EQ) else ()
+        if columns and all(isinstance(column, exp.Column) for column in columns):
+            mine = [column.name for column in columns if column.table.lower() == live.lower()]
+            if len(mine) == 1:
+                found[mine[0]] = None
+    yield from found

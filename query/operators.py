@@ -2,20 +2,30 @@
 
 Parts and kernels are loaded by the first statement that uses the operator.  See
 docs/architecture.md for the recipe of another line.
+
+``event_operator(name, bind)`` makes the line of an operator of which only the ``EventOperator`` is
+written: the table function works ad hoc, in parts (Spark) and live, with late events
+(``live.instant_form``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 from ..core.caches import lazy
 from ..core.ownership import LOADING
-from .binding.from_operator import Binders, BoundOperator, OperatorSite
+from ..core.times import INT64_MAX, INT64_MIN
+from ..store.segment import ScanMetrics
+from .binding.scope import Binders, BoundOperator, OperatorSite
+from .contract.explanation import Operator
 from .contract.frames import Frame
+from .contract.instants import InstantRange
+from .contract.operator import EventOperator, MatchLimits, PartRun
 from .plan.nodes import (
     EventRows,
     FilledWindows,
@@ -32,10 +42,75 @@ from .plan.nodes import (
 )
 from .plan.planner import Planners, Planning
 from .run.context import Openers, Relation, RunContext
-from .sql.statement_nodes import MatchRelation, RecentRelation, SituationRelation
+from .run.scan_relations import figures_of
+from .sql.statement_clauses import MatchRelation, RecentRelation, SituationRelation
 
 if TYPE_CHECKING:
-    from .event_operator import BoundEvents
+    pass
+
+
+@dataclass(frozen=True)
+class BoundEvents:
+    """``instant``: the column of the output with the time at which a row becomes known."""
+
+    operator: EventOperator
+    stream: str
+    instant: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.operator.output_schema
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return (self.stream,)
+
+    @property
+    def ordered_by(self) -> tuple[str, ...]:
+        return (self.instant,)
+
+
+def plan_events(bound: BoundEvents, planning: Planning) -> EventRows:
+    snapshot = planning.snapshot(bound.stream)
+    if planning.part is not None:
+        part = planning.part(snapshot, bound.operator)
+        return EventRows(bound.operator, bound.stream, part)
+    start, end = planning.bounds.get(bound.stream, (None, None))
+    if start is None and end is None:
+        return EventRows(bound.operator, bound.stream)
+    low, high = INT64_MIN if start is None else start, INT64_MAX if end is None else end - 1
+    part = InstantRange.of(snapshot, bound.operator, low, high)
+    return EventRows(bound.operator, bound.stream, part)
+
+
+class EventsOperator:
+    def __init__(self, node: EventRows, run: RunContext) -> None:
+        self._node = node
+        self._run = run
+        self._metrics = ScanMetrics()
+        self._rows = 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._node.schema
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        node, control = self._node, self._run.control
+        snapshot = self._run.snapshot(node.stream)
+        whole = InstantRange.of(snapshot, node.compiled, INT64_MIN, INT64_MAX)
+        run = PartRun(snapshot, node.compiled, self._metrics, control.check, MatchLimits())
+        for batch in (node.part or whole).run(run):
+            self._rows += batch.num_rows
+            yield batch if columns is None else batch.select(list(columns))
+
+    def explain(self) -> Operator:
+        node, analyze = self._node, self._run.analyze
+        scan = (("stream", node.stream), ("columns", tuple(node.compiled.input_columns)))
+        source = Operator("Scan", scan, figures_of(self._metrics) if analyze else ())
+        details = () if node.part is None else (("gives", node.part.describe()),)
+        figures = (("rows", self._rows),) if analyze else ()
+        return Operator(type(node.compiled).__name__, details, figures, (source,))
+
 
 Plan = Callable[[Any, Planning], Leaf]
 
@@ -92,7 +167,6 @@ def event_operator(name: str, bind: Callable[[OperatorSite], BoundEvents]) -> Fr
     """The line of a table function of which only an ``EventOperator`` is written."""
 
     def load() -> Parts:
-        from .event_operator import BoundEvents, EventsOperator, plan_events
 
         return Parts(bind, BoundEvents, plan_events, {EventRows: EventsOperator})
 
@@ -149,17 +223,18 @@ def _recent() -> Parts:
 
 
 def _net() -> Parts:
-    from .binding.relation_binding import BoundNet, bind_net
-    from .plan.relation_plan import plan_net
-    from .run.relation_operators import NetOperator
+    from .relations import BoundNet, NetOperator, bind_net, plan_net
 
     return Parts(bind_net, BoundNet, plan_net, {NetRows: NetOperator})
 
 
 def _system_table() -> Parts:
-    from .binding.relation_binding import BoundSystemTable, bind_system_table
-    from .plan.relation_plan import plan_system_table
-    from .run.relation_operators import SystemTableOperator
+    from .relations import (
+        BoundSystemTable,
+        SystemTableOperator,
+        bind_system_table,
+        plan_system_table,
+    )
 
     return Parts(
         bind_system_table, BoundSystemTable, plan_system_table, {SystemRows: SystemTableOperator}
@@ -167,9 +242,7 @@ def _system_table() -> Parts:
 
 
 def _frame() -> Parts:
-    from .binding.relation_binding import BoundFrame, bind_frame
-    from .plan.relation_plan import plan_frame
-    from .run.relation_operators import FrameOperator
+    from .relations import BoundFrame, FrameOperator, bind_frame, plan_frame
 
     return Parts(bind_frame, BoundFrame, plan_frame, {FrameRows: FrameOperator})
 

@@ -35,6 +35,7 @@ from ..errors import (
 from ..indexes.index_key import index_key
 from ..schema import StreamSchema
 from ..store.views import StoredView
+from .binding.scope import StreamNames
 from .binding.views import Expansion
 from .conditions.constants import Folder, Kind
 from .contract.access import Access
@@ -42,12 +43,11 @@ from .contract.cancellation import QueryControl
 from .contract.catalog import LIVE_QUERIES, SYSTEM_TABLES, Given, LiveRequest, LiveStatements
 from .contract.explanation import Plan
 from .contract.result import Result
-from .insertion import Insertion, default_of
-from .modification import Deletion, Update
-from .plan.relation_plan import index_rows, live_rows, stream_rows
-from .sql.dialect import error_at, position_of, to_text
+from .modification import Deletion, Insertion, Update, default_of
+from .relations import index_rows, live_rows, stream_rows
+from .sql.dialect import error_at, error_on, position_of, to_text
 from .sql.sql_types import arrow_type, sql_type
-from .sql.statement_nodes import (
+from .sql.statement_clauses import (
     AlterLive,
     AlterStream,
     CreateIndexOn,
@@ -74,7 +74,6 @@ from .sql.statement_nodes import (
     ShowViews,
     UpdateEvents,
 )
-from .sql.stream_names import StreamNames
 
 if TYPE_CHECKING:
     from .engine import QueryEngine
@@ -141,20 +140,20 @@ def _schema(tree: Any, given: pa.Schema, text: str) -> StreamSchema:
     time = tree.args.get("time")
     if time is not None:
         if time.name.lower() not in folded:
-            raise error_at(
-                text, position_of(time),
+            raise error_on(
+                text,
+                time,
                 f"the time attribute {time.name!r} is not among the columns of the query: "
                 f"{', '.join(given.names)}",
-            )  # fmt: skip
+            )
         name = given.names[folded.index(time.name.lower())]
     else:
         times = [field.name for field in given if pa.types.is_timestamp(field.type)]
         if len(times) != 1:
             found = f"there are {', '.join(times)}" if times else "no column is a TIMESTAMP"
-            raise error_at(
-                text, position_of(tree.this),
-                f"say which column is the time, TIMESTAMP BY t before AS: {found}",
-            )  # fmt: skip
+            raise error_on(
+                text, tree.this, f"say which column is the time, TIMESTAMP BY t before AS: {found}"
+            )
         name = times[0]
     fields = [pa.field(field.name, field.type, field.name != name) for field in given]
     return StreamSchema(pa.schema(fields), name)
@@ -208,7 +207,7 @@ def _create_view(
     query = tree.args["query"]
     begin = int(tree.meta["query"])
     for placeholder in query.find_all(exp.Placeholder, exp.Parameter):
-        raise error_at(text, position_of(placeholder), "a view takes no parameters")
+        raise error_on(text, placeholder, "a view takes no parameters")
     expansion = Expansion(text, engine.catalog.views(), within=(name,))
     expanded = expansion.into(query.copy())
     try:
@@ -268,7 +267,7 @@ def execute_live(engine: QueryEngine, tree: Any, text: str) -> Result:
         if name is None:
             return _status(f"there is no {what} {tree.this.name}")
         if name in rollups and not rolled:
-            raise error_at(text, position_of(tree.this), f"{name} is a roll-up: DROP ROLLUP {name}")
+            raise error_on(text, tree.this, f"{name} is a roll-up: DROP ROLLUP {name}")
         live.drop(name, bool(tree.args.get("keep")))
         return _status(f"dropped {what} {name}")
     assert name is not None
@@ -288,7 +287,7 @@ def _name(names: list[str], tree: Any, text: str, what: str) -> str | None:
     found = {name.lower(): name for name in names}.get(wanted.lower())
     if found is None and not tree.args.get("exists"):
         hint = did_you_mean(wanted, names, quoted=False)
-        raise error_at(text, position_of(tree.this), f"no {what} {wanted!r}{hint}")
+        raise error_on(text, tree.this, f"no {what} {wanted!r}{hint}")
     return found
 
 
@@ -495,7 +494,7 @@ def _stream(engine: QueryEngine, node: Any, text: str) -> str:
     view = view_named(engine, node.name)
     if view is not None:
         what = f"{view.name!r} is a view: what it shows is changed in the streams that it reads"
-        raise error_at(text, position_of(node), what)
+        raise error_on(text, node, what)
     raise names.missing(node, text)
 
 
@@ -505,7 +504,7 @@ def _attribute(schema: StreamSchema, node: Any, text: str) -> str:
             return index_key(node.name, schema).name
         return schema.resolve(node.name)
     except (AttributeNotFound, InvalidArgument, UnsupportedType) as error:
-        raise error_at(text, position_of(node), str(error)) from None
+        raise error_on(text, node, str(error)) from None
 
 
 # ------------------------------------------------------------------------------- DDL
@@ -536,9 +535,9 @@ def _create(
     if time.name not in names:
         folded = [n for n in names if n.lower() == time.name.lower()]
         if not folded:
-            raise error_at(
+            raise error_on(
                 text,
-                position_of(time),
+                time,
                 f"the time attribute {time.name!r} is not among the columns {', '.join(names)}",
             )
     time_name = time.name if time.name in names else folded[0]
@@ -546,7 +545,7 @@ def _create(
         given = {key: default for key, default in defaults.items() if default is not None}
         schema = StreamSchema(pa.schema(fields), time_name, given)
     except UnsupportedType as error:
-        raise error_at(text, position_of(time), str(error)) from None
+        raise error_on(text, time, str(error)) from None
     settings = _settings(tree, text, _OPTIONS)
     retention = settings.pop("retention", None)
     codec = settings.pop("codec", "lz4")
@@ -571,7 +570,7 @@ def _alter(engine: QueryEngine, tree: Any, text: str) -> Result:
         nullable = not column.meta.get("not_null")
         if default is None and not nullable:
             what = "events so far lack the column: give it a DEFAULT, or leave out NOT NULL"
-            raise error_at(text, position_of(column), what)
+            raise error_on(text, column, what)
         engine.catalog.changes.add_column(name, column.this.name, type_, nullable, default)
         return _status(f"added column {column.this.name} to stream {name}")
     if action == "set":
@@ -599,9 +598,9 @@ def _settings(tree: Any, text: str, known: tuple[str, ...]) -> dict[str, Any]:
         key = option.this.name.lower()
         if key not in known:
             hint = did_you_mean(key, known, quoted=False)
-            raise error_at(
+            raise error_on(
                 text,
-                position_of(option),
+                option,
                 f"no option {key!r}{hint} (there {'are' if len(known) > 1 else 'is'} "
                 f"{', '.join(known)})",
             )
@@ -625,9 +624,7 @@ def _index(engine: QueryEngine, tree: Any, text: str) -> Result:
     if isinstance(tree, CreateIndexOn):
         limit = _settings(tree, text, _INDEX_OPTIONS).get("lag_events_max")
         if limit is not None and not isinstance(limit, int):
-            raise error_at(
-                text, position_of(tree.args["options"][0]), "lag_events_max is a number of events"
-            )
+            raise error_on(text, tree.args["options"][0], "lag_events_max is a number of events")
         if exists and attribute in present:
             return _status(f"index on {name} ({attribute}) exists")
         engine.catalog.changes.create_index(name, attribute, lag_events_max=limit)
@@ -706,10 +703,8 @@ def _insert(
         "exists",
     ):
         if tree.args.get(key):
-            raise error_at(
-                text,
-                position_of(tree),
-                f"INSERT INTO s [(a, ...)] VALUES ... | SELECT ...: no {key.upper()}",
+            raise error_on(
+                text, tree, f"INSERT INTO s [(a, ...)] VALUES ... | SELECT ...: no {key.upper()}"
             )
     target = tree.this
     columns = None
@@ -717,7 +712,7 @@ def _insert(
         columns = list(target.expressions)
         target = target.this
     if not isinstance(target, exp.Table) or target.args.get("db"):
-        raise error_at(text, position_of(tree), "expected the name of a stream after INSERT INTO")
+        raise error_on(text, tree, "expected the name of a stream after INSERT INTO")
     name = _stream(engine, target.this, text)
     schema = engine.catalog.stream_schema(name)
     source = tree.expression
@@ -772,5 +767,5 @@ def _targets(schema: StreamSchema, columns: list[Any] | None, text: str) -> list
     names = [_attribute(schema, column, text) for column in columns]
     for position, column in enumerate(columns):
         if names[position] in names[:position]:
-            raise error_at(text, position_of(column), f"column {column.name!r} is named twice")
+            raise error_on(text, column, f"column {column.name!r} is named twice")
     return names

@@ -28,7 +28,7 @@ from ..query.engine import QueryEngine
 from ..query.plan.division import Division, Part, divide
 from ..query.plan.nodes import QueryPlan
 from ..query.sql.dialect import parse_statement
-from ..query.sql.statement_nodes import StatementNode
+from ..query.sql.statement_clauses import StatementNode
 from ..schema import StreamSchema
 from ..store import Snapshot, Store
 from ..store.pins import Pin, open_pinned, pin_stream

@@ -29,7 +29,7 @@ from ..core.times import half_open
 from ..errors import AttributeNotFound, InvalidArgument, SchemaMismatch, StreamNotFound
 from ..query.conditions.constants import constant_of_python
 from ..query.conditions.predicates import NOTHING, Compiled, any_of, column_bounds, prefix_range
-from ..query.conditions.ranges import time_bounds as ticks_of
+from ..query.conditions.predicates import time_bounds as ticks_of
 from ..schema import Attribute, Storage, StreamSchema
 from ..store.prune import AllOf, IsNull, NotNull, Prune
 from .backend import Backend, EventPartition, ScanRequest, open_backend, rebatch, time_bounds

@@ -30,19 +30,21 @@ from ...schema import StreamSchema
 from ..contract.cancellation import checkpoint
 from ..contract.catalog import SYSTEM_TABLES, Catalog
 from ..contract.frames import Frame
-from ..sql.dialect import error_at, position_of, to_text
+from ..sql.dialect import error_at, error_on, to_text
 from ..sql.sql_types import TimeUse
-from ..sql.statement_nodes import MatchRelation, RecentRelation
-from ..sql.stream_names import StreamNames
-from .from_operator import Binders, BoundOperator, OperatorSite
+from ..sql.statement_clauses import MatchRelation, RecentRelation
 from .scope import (
+    Binders,
+    BoundOperator,
     ColumnUse,
     Condition,
     Names,
+    OperatorSite,
     OutputColumn,
     Scope,
     Site,
     Source,
+    StreamNames,
     leaves_of,
     outputs_of,
     own_nodes,
@@ -554,13 +556,13 @@ class _Binder:
         name = self._names.find(item.name)
         if name is None and item.name.lower() in self.catalog.frames:
             what = f"{item.name!r} is a registered frame; append it to a stream to have this"
-            raise error_at(self.text, position_of(item), what)
+            raise error_on(self.text, item, what)
         if name is None:
             raise self._names.missing(item, self.text)
         try:
             schema = self.catalog.stream_schema(name)
         except StreamNotFound as error:  # dropped concurrently
-            raise error_at(self.text, position_of(item), str(error)) from None
+            raise error_on(self.text, item, str(error)) from None
         self.streams[name] = schema
         return name, schema
 

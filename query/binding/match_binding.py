@@ -26,17 +26,16 @@ from ..pattern.any_choice import Selecting, choose
 from ..pattern.automaton import ACCEPT, Automaton
 from ..pattern.binding import CLASSIFIER, Bound, Navigation
 from ..pattern.compiled import CompiledMatch, InputColumns, compile_match
-from ..relational.evaluation import evaluate
+from ..relational.interface import evaluate
 from ..situations.compiled import CompiledSituations
-from ..sql.canonical import canonical, canonical_pattern
-from ..sql.dialect import error_at, position_of, to_text
+from ..sql.dialect import canonical, canonical_pattern, error_on, to_text
 from ..sql.gate import check_query, is_volatile
 from ..sql.match_clause import OrderKey, match_clause
 from ..sql.rendering.forms import AGGREGATES
 from ..sql.situation_clause import Lasting
-from ..sql.statement_nodes import MatchRelation
+from ..sql.statement_clauses import MatchRelation
 from .binder import BoundQuery
-from .from_operator import OperatorSite
+from .scope import OperatorSite
 
 WEIGHT = "@matches"
 """Number of matches that a row represents."""
@@ -324,10 +323,11 @@ def _types_of(site: OperatorSite, bound: BoundQuery) -> list[tuple[str, pa.DataT
     try:
         answer = evaluate(to_text(bare), **tables)
     except SqlError as error:
-        raise error_at(
-            site.text, position_of(site.item),
+        raise error_on(
+            site.text,
+            site.item,
             f"the types of the subquery's columns are not known ({error.reason}); CAST them",
-        ) from None  # fmt: skip
+        ) from None
     return [(field.name, field.type) for field in answer.schema]
 
 

@@ -10,8 +10,6 @@
     column of the relation     "alias.column"; times are "alias.@start", "alias.@end"
 
 Both times are of one kind and compared in the finer unit.
-
-For drawing, a statement with a recency join is rewritten to return the times of each pair's rows.
 """
 
 from __future__ import annotations
@@ -23,25 +21,22 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from ...core.sql_text import quoted_name
 from ...core.times import TICKS_PER_SECOND
 from ...errors import SqlError
 from ..conditions.constants import Folder, Kind
 from ..pattern.compiled import interval_ticks, is_key
 from ..pattern.scalar import column_types
-from ..sql.dialect import error_at, parse_statement, position_of
+from ..sql.dialect import error_at, error_on, position_of
 from ..sql.dialect import to_text as text_of
 from ..sql.match_clause import clause_order, fold
-from ..sql.match_outline import with_of
-from ..sql.statement_nodes import MatchRelation, RecentRelation, SituationRelation
+from ..sql.statement_clauses import MatchRelation, RecentRelation, SituationRelation
 from .binder import conjuncts
-from .from_operator import OperatorSite
 from .match_binding import BoundMatch, bare, bind_match, input_of, with_values
 from .scope import (
     Face,
     Names,
+    OperatorSite,
     Scope,
-    leaves_of,
     own_nodes,
     resolve,
     source_of,
@@ -155,9 +150,7 @@ class BoundRecent:
             found = folder.fold(self.last)
             value = found.value if found is not None and found.kind is Kind.EXACT else None
         if value is None or not str(value).isdigit() or not 0 < int(value) < 2**31:
-            raise error_at(
-                self.text, position_of(self.last), "RECENT LAST takes an integer from 1 on"
-            )
+            raise error_on(self.text, self.last, "RECENT LAST takes an integer from 1 on")
         return int(value)
 
     def condition_text(self, folder: Folder) -> str | None:
@@ -193,7 +186,7 @@ def bind_recent(site: OperatorSite) -> BoundRecent:
     if bound.last is not None:
         if bound.one_sided:
             message = f"LAST chooses pairs, and a {bound.kind.upper()} join gives none"
-            raise error_at(text, position_of(bound.last), message)
+            raise error_on(text, bound.last, message)
         if not isinstance(bound.last, exp.Placeholder):
             bound.greatest(None)
     on = item.args.get("on")
@@ -223,17 +216,18 @@ def _side(site: OperatorSite, item: Any) -> BoundSide:
         return _matches(inner)
     if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
         if item.args.get("sample") is not None:
-            raise error_at(site.text, position_of(item), "a side of a recency join has no sample")
+            raise error_on(site.text, item, "a side of a recency join has no sample")
         name, schema = site.stream(item)
         rows = BoundRows(schema.arrow, name)
         return _leaf(rows, item.alias or item.name, schema.names, schema.time, schema.time)
     if isinstance(item, exp.Subquery):
         return _rows(inner)
-    raise error_at(
-        site.text, position_of(item),
+    raise error_on(
+        site.text,
+        item,
         "a side of a recency join is MATCH_RECOGNIZE, MATCH_SITUATIONS, a stream, a query with "
         "PERIOD (start, end) behind its name, or another recency join",
-    )  # fmt: skip
+    )
 
 
 def _leaf(source: Any, alias: str, names: Sequence[str], start: str, end: str) -> BoundSide:
@@ -325,11 +319,12 @@ def _rows(site: OperatorSite) -> BoundSide:
     time = _event_time(site, item.this) if item.meta.get(PUT_IN) else None
     period = item.meta.get("period") or (None if time is None else (time, time))
     if period is None or not item.alias:
-        raise error_at(
-            text, position_of(item),
+        raise error_on(
+            text,
+            item,
             "rows of a query have no times of their own: name it and say which columns they are, "
             "(SELECT ...) AS x PERIOD (start, end)",
-        )  # fmt: skip
+        )
     columns, _, query = input_of(replace(site, item=exp.Paren(this=item.copy())), lambda _: None)
     times = []
     for wanted in period:
@@ -411,7 +406,7 @@ def _with_condition(bound: BoundRecent, on: Any) -> BoundRecent:
         if isinstance(node, (exp.Query, exp.Window)):
             what = "a subquery" if isinstance(node, exp.Query) else "a window function"
             message = f"{what} cannot be used in the condition of a recency join"
-            raise error_at(text, position_of(node), message)
+            raise error_on(text, node, message)
     taken: set[int] = set()
     for node in list(own_nodes(holder)):
         if isinstance(node, exp.Anonymous) and take_time(node, scope, text):
@@ -453,55 +448,7 @@ def _check_type(condition: Any, schema: pa.Schema, text: str, on: Any) -> None:
     try:
         (found,) = column_types([text_of(known, text)], schema)
     except SqlError as error:
-        raise error_at(text, position_of(on), error.reason) from None
+        raise error_on(text, on, error.reason) from None
     if not (pa.types.is_boolean(found) or pa.types.is_null(found)):
         message = f"the condition of a recency join is true or false, this is of type {found}"
-        raise error_at(text, position_of(on), message)
-
-
-@dataclass(frozen=True)
-class RecentOutline:
-    """Sides (live first), keys, and SQL with ``_from_i``, ``_to_i`` and ``_key_i`` per pair."""
-
-    sides: tuple[str, ...]
-    keys: tuple[str, ...]
-    text: str
-
-
-def recent_outline(text: str) -> RecentOutline:
-    """Parse the outermost recency join; SqlError if there is none, or it has no pairs."""
-    join = parse_statement(text).find(RecentRelation)
-    if join is None:
-        raise SqlError("the statement has no RECENT JOIN: there are no pairs to draw", 1, 1)
-    if join.args["kind"] in ("semi", "anti"):
-        message = "SEMI and ANTI joins give live rows alone: there are no pairs to draw"
-        raise error_at(text, join.meta["recent_at"], message)
-    sides = tuple(_name(side) for side in leaves_of(join, text))
-    keys = tuple(_keys(join.args.get("on"), sides[0]))
-    columns = [
-        f"match_{which}({quoted_name(side)}) AS _{word}_{place}"
-        for place, side in enumerate(sides)
-        for which, word in (("start", "from"), ("end", "to"))
-    ]
-    columns += [
-        f"{quoted_name(sides[0])}.{quoted_name(key)} AS _key_{i}" for i, key in enumerate(keys)
-    ]
-    first, end = join.meta["recent_span"]
-    asked = f"{with_of(text)}SELECT {', '.join(columns)} FROM {text[first:end]}"
-    return RecentOutline(sides, keys, asked)
-
-
-def _name(side: Any) -> str:
-    unnamed = "match" if isinstance(side, MatchRelation | SituationRelation) else side.name
-    return str(side.alias or unnamed)
-
-
-def _keys(on: Any, live: str) -> Iterator[str]:
-    found: dict[str, None] = {}
-    for part in () if on is None else conjuncts(on):
-        columns = (part.this, part.expression) if isinstance(part, exp.EQ) else ()
-        if columns and all(isinstance(column, exp.Column) for column in columns):
-            mine = [column.name for column in columns if column.table.lower() == live.lower()]
-            if len(mine) == 1:
-                found[mine[0]] = None
-    yield from found
+        raise error_on(text, on, message)

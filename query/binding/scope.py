@@ -4,23 +4,95 @@ Names ignore case; one is refused only when every possible source is known and l
 
 The sides of a recency join are sources of one relation with columns ``alias.column``.  A column of
 a query has a ``ColumnUse`` only where its values are an attribute's, row by row.
+
+``OperatorSite`` and ``BoundOperator`` are between the binder and the operators in FROM (windows,
+row patterns, ...).  A binding function (``query.operators``) may rewrite the surrounding SELECT,
+for instance replace ``avg(x)`` by a column that the operator delivers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from sqlglot import exp
 
 from ...core.suggestion import did_you_mean
+from ...errors import SqlError
 from ...schema import StreamSchema
-from ..sql.dialect import error_at, position_of
+from ..contract.frames import Frame
+from ..sql.dialect import error_on
 from ..sql.rendering.forms import AGGREGATES
-from ..sql.statement_nodes import RecentRelation
-from .from_operator import BoundOperator
+from ..sql.sql_types import TimeUse, settle_times, type_in
+from ..sql.statement_clauses import RecentRelation
+
+if TYPE_CHECKING:
+    from .binder import BoundQuery
+
+
+class StreamNames:
+    def __init__(self, names: Sequence[str]) -> None:
+        self.all = list(names)
+        self._folded = {name.lower(): name for name in names}
+
+    def find(self, name: str) -> str | None:
+        """The stream's name; None without one."""
+        return name if name in self.all else self._folded.get(name.lower())
+
+    def missing(self, node: Any, text: str, what: str = "stream") -> SqlError:
+        """The error for an unknown name."""
+        hint = did_you_mean(node.name, self.all, quoted=False)
+        if not self.all:
+            hint = f"; the store has no {what}s yet"
+        return error_on(text, node, f"no {what} {node.name!r}{hint}")
+
+
+class BoundOperator(Protocol):
+    """An operator bound to its arguments, reusable for any number of executions."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the relation."""
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """Streams read; a change of their schema requires binding again."""
+
+    @property
+    def ordered_by(self) -> Sequence[str]:
+        """Columns by which rows are sorted, most significant first."""
+
+
+@dataclass(frozen=True)
+class OperatorSite:
+    """An operator's FROM item, its SELECT, and plan hints (``auto`` or 0 without).  ``stream``
+    resolves a node to a stream; ``bound`` binds a nested query in place.
+    """
+
+    item: Any
+    select: Any
+    text: str
+    strategy: str
+    functions: frozenset[str]
+    streams: Sequence[str]
+    frames: Mapping[str, Frame]
+    stream: Callable[[Any], tuple[str, StreamSchema]]
+    bound: Callable[[Any], BoundQuery]
+    recent: str = "auto"
+    threads: int = 0
+    rollup: str = "auto"
+    times: list[TimeUse] = field(default_factory=list)
+
+    def settle(self, node: Any, schema: pa.Schema) -> None:
+        """Read texts that stand for times in a tree over columns; see :mod:`..sql.sql_types`."""
+        self.times.extend(settle_times(node, type_in(schema), self.text))
+
+
+Binders = Mapping[str | type, Callable[[OperatorSite], BoundOperator]]
+"""Binding functions: table functions by name, clauses by node class."""
+
 
 _TYPE_KEEPING = frozenset(
     (
@@ -180,12 +252,12 @@ def resolve(node: Any, scope: Scope, text: str, names: Names) -> None:
     if len(parts) > 1 and parts[0].lower() in _aliases(scope):
         known = [n for a, n in _qualified(scope) if a == parts[0].lower()]
         hint = did_you_mean(parts[1], known, quoted=False, prefix=f"{parts[0]}.")
-        raise error_at(text, position_of(node), f"{parts[0]} has no column {parts[1]!r}{hint}")
+        raise error_on(text, node, f"{parts[0]} has no column {parts[1]!r}{hint}")
     if len(parts) > 1:
         _check_alias(node, parts[0], scope, text)
     hint = did_you_mean(parts[-1], known, quoted=False)
     listed = f" (there are {', '.join(known)})" if known and not hint else ""
-    raise error_at(text, position_of(node), f"no column {name!r}{hint}{listed}")
+    raise error_on(text, node, f"no column {name!r}{hint}{listed}")
 
 
 def _resolve(node: Any, parts: list[str], level: Scope, text: str, names: Names) -> bool:
@@ -201,7 +273,7 @@ def _resolve(node: Any, parts: list[str], level: Scope, text: str, names: Names)
     if matches:
         if len(matches) > 1 and parts[0].lower() not in level.aliases and _sides(matches):
             either = " or ".join(f"{source.alias}.{parts[0]}" for source, _ in matches)
-            raise error_at(text, position_of(node), f"{parts[0]} can be {either}: say which")
+            raise error_on(text, node, f"{parts[0]} can be {either}: say which")
         if len(matches) == 1 and len(parts) == 1:
             _note(names, node, *matches[0], level)
         return True
@@ -239,7 +311,7 @@ def take_time(node: Any, scope: Scope, text: str) -> bool:
     named = node.expressions[0] if len(node.expressions) == 1 else None
     if not isinstance(named, exp.Column) or named.table:
         message = f"{function} takes the name of a side of a recency join: {function}(a)"
-        raise error_at(text, position_of(node), message)
+        raise error_on(text, node, message)
     sides = [s for level in scope.chain() for s in level.sources if s.times]
     for source in sides:
         if source.alias == named.name.lower():
@@ -250,7 +322,7 @@ def take_time(node: Any, scope: Scope, text: str) -> bool:
             return True
     hint = did_you_mean(named.name, [source.alias for source in sides], quoted=False)
     message = f"{named.name!r} is no side of a recency join{hint}"
-    raise error_at(text, position_of(named), message)
+    raise error_on(text, named, message)
 
 
 def _check_alias(node: Any, name: str, scope: Scope, text: str) -> None:
@@ -259,7 +331,7 @@ def _check_alias(node: Any, name: str, scope: Scope, text: str) -> None:
     if name == "*" or name.lower() in aliases or opaque:
         return
     hint = did_you_mean(name, aliases, quoted=False)
-    raise error_at(text, position_of(node), f"nothing in FROM is called {name!r}{hint}")
+    raise error_on(text, node, f"nothing in FROM is called {name!r}{hint}")
 
 
 def _aliases(scope: Scope) -> set[str]:
@@ -322,7 +394,7 @@ def unwrapped(side: Any, text: str) -> Any:
         return side
     if side.alias:
         message = "a recency join has no name of its own: its sides keep theirs"
-        raise error_at(text, position_of(side.args["alias"]), message)
+        raise error_on(text, side.args["alias"], message)
     return side.this
 
 
@@ -398,7 +470,7 @@ def _columns(projection: Any, star: Any, scope: Scope, text: str) -> list[Any]:
                 message = (
                     "beside a recency join, * with EXCLUDE, REPLACE or RENAME needs a name: a.*"
                 )
-                raise error_at(text, position_of(projection), message)
+                raise error_on(text, projection, message)
             found.append(exp.column(exp.Star(), table=source.alias, quoted=True))
             continue
         for output in source.outputs:
@@ -415,7 +487,7 @@ def _columns(projection: Any, star: Any, scope: Scope, text: str) -> list[Any]:
     if alias is not None and not found and not known:
         return [projection]  # not a side: left to the binder
     for name in (left_out | replaced.keys() | renamed.keys()) - known:
-        raise error_at(text, position_of(projection), f"no column {name!r} that * stands for")
+        raise error_on(text, projection, f"no column {name!r} that * stands for")
     return found
 
 

@@ -12,8 +12,8 @@ from ..conditions.constants import Folder
 from ..situations.compiled import CompiledSituations, compile_situations
 from ..sql.situation_clause import situation_clause
 from .binder import conjuncts
-from .from_operator import OperatorSite
 from .match_binding import BoundClause, bare, input_of, time_of, with_values
+from .scope import OperatorSite
 
 
 @dataclass(frozen=True)

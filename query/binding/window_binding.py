@@ -42,9 +42,8 @@ from sqlglot import exp
 from ...errors import ChronicleError, SqlError
 from ...schema import StreamSchema
 from ..conditions.constants import Folder, Kind
-from ..relational.evaluation import evaluate
-from ..sql.canonical import canonical
-from ..sql.dialect import error_at, position_of, to_text
+from ..relational.interface import evaluate
+from ..sql.dialect import canonical, error_on, position_of, to_text
 from ..sql.gate import is_volatile
 from ..sql.nesting import all_true
 from ..sql.rendering import identifier
@@ -69,7 +68,7 @@ from ..windows.spec import (
     Windows,
 )
 from .binder import conjuncts
-from .from_operator import OperatorSite
+from .scope import OperatorSite
 from .tree_aggregates import natural_name
 
 _FORMS = {
@@ -114,7 +113,7 @@ class WindowCall:
         low, high = _ARGUMENTS[name]
 
         def wrong(what: str, node: Any = None) -> SqlError:
-            return error_at(site.text, position_of(node or site.item), f"{what}: {_FORMS[name]}")
+            return error_on(site.text, node or site.item, f"{what}: {_FORMS[name]}")
 
         if len(arguments) < low or (high is not None and len(arguments) > high):
             number = {None: f"{low} or more", low: str(low)}.get(high, f"{low} or {high}")
@@ -165,7 +164,7 @@ class WindowCall:
         except SqlError:
             raise
         except ChronicleError as error:
-            raise error_at(self.text, position_of(self.measures[0]), str(error)) from None
+            raise error_on(self.text, self.measures[0], str(error)) from None
 
     def filled(self, folder: Folder) -> Fill | None:
         """Fill of empty windows; None if they have no rows."""
@@ -219,7 +218,7 @@ class WindowCall:
         return CalendarWindows(0, days, zone)
 
     def _wrong(self, node: Any, what: str) -> SqlError:
-        return error_at(self.text, position_of(node), f"{what} in {_FORMS[self.name]}")
+        return error_on(self.text, node, f"{what} in {_FORMS[self.name]}")
 
     def _count(self, node: Any, folder: Folder) -> int:
         value = folder.fold(node)
@@ -458,9 +457,9 @@ def session_keys(windowed: WindowSelect) -> tuple[str, ...]:
         windows = [isinstance(node, exp.Column) and windowed.is_window(node) for node in nodes]
         if not sets and (all(windows) or not any(windows)):
             return ()
-    raise error_at(
+    raise error_on(
         windowed.call.text,
-        position_of(group),
+        group,
         "sessions are told apart by attributes: name them in SESSION(stream, time, gap, key, ...) "
         "and group by window_start, window_end and them",
     )
@@ -846,7 +845,7 @@ def bind_windows(site: OperatorSite) -> BoundWindows:
             "gaps are filled where a SELECT groups by its windows and keys, and aggregates by "
             "count, sum, min, max, avg, first, last, any_value, deviations or variances"
         )
-        raise error_at(site.text, position_of(call.fill), what)
+        raise error_on(site.text, call.fill, what)
     conditions = fused.conditions if fused else []
     if fused is None and isinstance(site.select, exp.Select):
         if call.name == "session" and not call.keys:

@@ -20,8 +20,17 @@ from ...errors import UnsupportedType
 from ...schema import Attribute, Storage, StreamSchema, storage_of
 from ...store.prune import AllOf, IsNull, NotNull, Prune, Range, RowFilter
 from .constants import Constant, Kind, constant_of_python, parse_time
-from .predicates import NEGATED, NOTHING, Compiled, all_of, any_of, column_bounds
-from .ranges import TICK_MAX, TICK_MIN, time_bounds
+from .predicates import (
+    NEGATED,
+    NOTHING,
+    TICK_MAX,
+    TICK_MIN,
+    Compiled,
+    all_of,
+    any_of,
+    column_bounds,
+    time_bounds,
+)
 from .row_filters import ExpressionFilter, PredicateFilter, has_row_truths
 
 _PIECE = re.compile(

@@ -10,7 +10,7 @@ One contract serves every way to run a clause::
 
 ``EventOperator`` is for clauses whose results each become known at an instant and depend only on
 events at most ``reach`` ticks before it.  For those everything but the clause itself is written
-once (``query.event_operator``, ``live.instant_form``).  A row pattern has no such bound in ticks
+once (``query.operators``, ``live.instant_form``).  A row pattern has no such bound in ticks
 from one instant, so it is cut where searches converge (``query.split.cuts``).
 """
 

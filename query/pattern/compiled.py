@@ -27,7 +27,7 @@ from ...core.times import INT64_MAX, NS_PER_TICK
 from ...errors import AttributeNotFound, InvalidArgument, SqlError
 from ...schema import StreamSchema
 from ..contract.operator import Check, Clause, MatchLimits
-from ..relational.evaluation import evaluate
+from ..relational.interface import evaluate
 from ..sql.dialect import to_text
 from ..sql.match_clause import MatchClause, MatchRecognize, match_clause
 from ..sql.pattern_tree import Absence, Exclusion, describe, position_error, variables, walk

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from ...core.native import kernel
 from ...errors import SqlError
-from ..relational.evaluation import evaluate
+from ..relational.interface import evaluate
 from ..sql.pattern_tree import position_error
 from ..sql.rendering import identifier as quote
 from .binding import (

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from ...errors import SqlError
-from ..relational.evaluation import evaluate
+from ..relational.interface import evaluate
 from ..sql.gate import check_query
 from ..sql.pattern_tree import position_error
 from .columns import flat

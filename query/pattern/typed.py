@@ -28,7 +28,7 @@ from sqlglot import exp
 from ...core.sorting import numbered
 from ...core.times import TICKS_PER_SECOND
 from ...errors import ResourceLimit, SqlError
-from ..relational.evaluation import evaluate
+from ..relational.interface import evaluate
 from ..sql.dialect import to_text
 from ..sql.rendering import identifier as quote
 from ..sql.rendering import literal

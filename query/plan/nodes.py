@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from ..replay.replay_plan import ReplayPlan
     from ..replay.tree_runs import TreeRuns
     from ..situations.compiled import CompiledSituations
-    from ..windows.cost import Costs
+    from ..windows.aggregation import Costs
     from ..windows.fields import Aggregate
     from ..windows.filling import Fill
     from ..windows.group_cache import GroupHook
     from ..windows.spec import AnyWindows, Calendar, CalendarWindows, TimeWindows
-    from .pass_through import Picked
+    from .prepared import Picked
 
 
 @dataclass(frozen=True)

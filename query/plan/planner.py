@@ -29,11 +29,17 @@ from ...store.layout import ZONE_EVENTS
 from ...store.prune import AllOf, AnyOf, IsNull, Prune
 from ...store.snapshot import Snapshot
 from ..binding.binder import conjuncts
-from ..binding.from_operator import Binders, BoundOperator
-from ..binding.scope import Condition, Names, Site
+from ..binding.scope import Binders, BoundOperator, Condition, Names, Site
 from ..conditions.constants import Folder, Kind
-from ..conditions.predicates import Compiled, PredicateCompiler, all_of
-from ..conditions.ranges import is_of_time, only_time, tail_start, time_bounds
+from ..conditions.predicates import (
+    Compiled,
+    PredicateCompiler,
+    all_of,
+    is_of_time,
+    only_time,
+    tail_start,
+    time_bounds,
+)
 from ..conditions.row_filters import has_row_truths
 from ..contract.cancellation import QueryControl
 from ..contract.catalog import Catalog
@@ -44,8 +50,23 @@ from .nodes import Leaf, PassThrough, QueryPlan, Relational, Root, Scan, TreeAgg
 from .prepared import PreparedQuery, RowLimit, Written, prepare
 
 if TYPE_CHECKING:
+    from ...store.snapshot import Snapshot
     from ..contract.operator import Part
     from ..windows.group_cache import GroupHook
+
+
+@dataclass(frozen=True)
+class Region:
+    """Restricts the evaluation of a query.  ``snapshots``: streams as they are to be seen;
+    ``bounds``: half-open ticks outside of which events do not count; ``part`` makes the share of a
+    clause's results from a snapshot and the clause; ``hook``: applied to groups of windows
+    before output.
+    """
+
+    snapshots: Mapping[str, Snapshot]
+    bounds: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    part: Callable[[Snapshot, Any], Part] | None = None
+    hook: GroupHook | None = None
 
 
 def plan_scan(site: Site, names: Names, folder: Folder) -> Scan:

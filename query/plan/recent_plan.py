@@ -13,9 +13,16 @@ from ..binding.match_binding import BoundMatch
 from ..binding.recent_binding import BoundRecent, BoundRows, BoundSide
 from ..binding.situation_binding import BoundSituations
 from ..pattern.compiled import CompiledMatch
-from ..recent.choice import Choice, SideCost, choose, rows_per_event
-from ..recent.narrowing import narrow, obstacle
-from ..recent.regions import factor_of, regions_of_spans
+from ..recent.narrowing import (
+    Choice,
+    SideCost,
+    choose,
+    factor_of,
+    narrow,
+    obstacle,
+    regions_of_spans,
+    rows_per_event,
+)
 from ..replay.context import Costs
 from ..replay.planning import plan_match
 from ..replay.replay_plan import ReplayPlan

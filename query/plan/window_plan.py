@@ -43,13 +43,19 @@ from ..binding.window_binding import (
     key_text,
     names_in,
 )
-from ..conditions.predicates import PredicateCompiler, all_of
-from ..conditions.ranges import TICK_MAX, TICK_MIN, only_time, shown_time, time_bounds
+from ..conditions.predicates import (
+    TICK_MAX,
+    TICK_MIN,
+    PredicateCompiler,
+    all_of,
+    only_time,
+    shown_time,
+    time_bounds,
+)
 from ..contract.catalog import Rollup
-from ..sql.dialect import error_at, position_of
+from ..sql.dialect import error_on
 from ..sql.nesting import all_true
-from ..windows.aggregation import SelectedRange, result_schema
-from ..windows.cost import Costs, estimate
+from ..windows.aggregation import Costs, SelectedRange, estimate, result_schema
 from ..windows.fields import Aggregate, FieldPlan, aggregate_column, in_tree, key_column
 from ..windows.spec import AnyWindows, Calendar, CalendarWindows, SessionWindows, TimeWindows
 from .nodes import (
@@ -162,7 +168,7 @@ def plan_windowed(bound: BoundWindows, planning: Planning) -> Leaf:
     assert fused is not None
     if isinstance(windows, TimeWindows) and windows.origin is None:
         what = "windows that begin with the first event are not filled: give a time as origin"
-        raise error_at(bound.call.text, position_of(bound.call.fill), what)
+        raise error_on(bound.call.text, bound.call.fill, what)
     assert isinstance(windows, TimeWindows | CalendarWindows)
     scan = windowed_range(bound, planning)
     counts = tuple(aggregate.function == "count" for aggregate in fused.aggregates)

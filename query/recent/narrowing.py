@@ -22,13 +22,34 @@ Matches of a pattern without WITHIN and greatest length, near ranges of time::
 Matches that begin (INCREMENTAL: end) in a range are those of the whole stream, each once, if the
 clause's matches are independent.  ``back_to`` needs at most 64 positions, and fails if searches
 stay open for long.
-"""
 
-# mypy: disable-error-code="no-untyped-def"
+Where partners of some rows can lie: ranges of time, for all partitions or single keys::
+
+    live rows      [ts ... te]            archive rows lie in   [te - P, te - 1]
+    archive rows   [ts ... te]            live rows lie in      [ts + 1, ts + P]
+
+The union replaces DejaVu's result cache: each event of the other side is read once, however regions
+overlap (its equation 2).  Bounds are inclusive and saturate.
+
+The cost model of recency joins: which side runs first, and whether the other is narrowed.
+
+Equations (1) to (4) of the paper, with the union of regions in place of ``M min(P, D)``::
+
+    eager           N_l c_l + N_a c_a
+    live first      N_l c_l + min(U_a, N_a) c_a      U_a: union of the regions of live rows
+    archive first   N_a c_a + min(U_l, N_l) c_l
+    U = n (1 - exp(-M P / n))     M rows, thrown at random into n events; P in events
+
+``N`` is what the side would replay alone, ``c`` the cost of an event.  Before running ``M`` is
+estimated from a sample; after the first side has run, the union is known.
+
+The sample is a few pieces of the stream, in which matches are counted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -37,10 +58,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.native import kernel
-from ...core.times import INT64_MAX, INT64_MIN, half_open
+from ...core.sorting import order_of
+from ...core.times import INT64_MAX, INT64_MIN, TICKS_PER_SECOND, half_open, moved
 from ...indexes.stream_indexes import StreamIndexes
 from ...store.snapshot import Snapshot
-from ..conditions.ranges import tail_start
+from ..conditions.predicates import tail_start
 from ..contract.operator import Check, MatchLimits, Part, PartRun
 from ..pattern.automaton import ACCEPT
 from ..pattern.columns import KeyCodes, flat, group_rows
@@ -50,15 +72,233 @@ from ..pattern.match_stream import condition_columns
 from ..pattern.matcher import Groups
 from ..replay.applicability import demands, not_applicable
 from ..replay.planning import KeyedRanges, Near, plan_match
-from ..replay.replay_plan import ReplayPlan
+from ..replay.replay_plan import ReplayIntervals, ReplayPlan
 from ..replay.run_plan import IntervalStream
 from ..replay.spans import READ_GAP
 from ..replay.timeline import Timeline
 from ..split.cuts import find_cut
 from ..split.parts import Reach
-from .regions import Regions
+from .pairs import Events, ahead, back
 
 Ints = npt.NDArray[np.int64]
+
+
+@kernel
+def _furthest(key, high, reach):  # type: ignore[no-untyped-def]
+    """The running maximum of ends among the ranges of each key."""
+    for i in range(key.shape[0]):
+        reach[i] = high[i]
+        if i and key[i] == key[i - 1] and reach[i - 1] > high[i]:
+            reach[i] = reach[i - 1]
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Disjoint, inclusive tick ranges, by key and time.  ``key``: codes (0 without keys);
+    ``columns`` and ``values``: key columns of the side that is read, and their values by code.
+    """
+
+    low: Ints
+    high: Ints
+    key: Ints
+    columns: tuple[str, ...] = ()
+    values: tuple[pa.Array, ...] = field(default=(), compare=False)
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    @classmethod
+    def of(
+        cls,
+        low: Ints,
+        high: Ints,
+        key: Ints | None = None,
+        columns: tuple[str, ...] = (),
+        values: tuple[pa.Array, ...] = (),
+    ) -> Regions:
+        """The union of ranges in any order; empty ones are dropped."""
+        key = np.zeros(len(low), np.int64) if key is None else key
+        kept = low <= high
+        low, high, key = low[kept], high[kept], key[kept]
+        if not len(low):
+            return cls(low, high, key, columns, values)
+        order = order_of(low, key)
+        low, high, key = low[order], high[order], key[order]
+        reach = np.empty_like(high)
+        _furthest(key, high, reach)
+        new = np.ones(len(low), np.bool_)  # starts of merged ranges
+        new[1:] = (low[1:] > moved(reach[:-1], 1)) | (key[1:] != key[:-1])
+        first = np.flatnonzero(new)
+        last = np.append(first[1:], len(low)) - 1
+        return cls(low[first], reach[last], key[first], columns, values)
+
+    def hull(self) -> Regions:
+        return self if not self.columns else Regions.of(self.low, self.high)
+
+    def widened(self, before: int, after: int) -> Regions:
+        low = moved(self.low, -before)
+        return Regions.of(low, moved(self.high, after), self.key, self.columns, self.values)
+
+    def coarser(self, factor: int) -> Regions:
+        """The regions in ticks that are ``factor`` times as long."""
+        if factor == 1:
+            return self
+        low = np.where(self.low == INT64_MIN, INT64_MIN, -(-self.low // factor))
+        high = np.where(self.high == INT64_MAX, INT64_MAX, self.high // factor)
+        return Regions.of(low, high, self.key, self.columns, self.values)
+
+
+def factor_of(type_: pa.DataType, unit: pa.DataType) -> int:
+    """Ticks of a finer unit in one of a type of time."""
+    if not pa.types.is_timestamp(type_):
+        return 1
+    return TICKS_PER_SECOND[unit.unit] // TICKS_PER_SECOND[type_.unit]
+
+
+def regions_for_archive(live: Events, distance: int | None) -> tuple[Ints, Ints, Ints]:
+    rows = live.taking_part()
+    end = live.end[rows]
+    return back(end, distance), moved(end, -1), live.key[rows]
+
+
+def regions_for_live(archive: Events, distance: int | None) -> tuple[Ints, Ints, Ints]:
+    rows = archive.taking_part()
+    start = archive.start[rows]
+    return moved(start, 1), ahead(start, distance), archive.key[rows]
+
+
+def regions_of_spans(
+    intervals: ReplayIntervals, timeline: Timeline, distance: int | None, for_archive: bool
+) -> Regions:
+    """Where partners of the matches in replay intervals can lie, before any match is known.
+    ``for_archive``: the partners are archive rows.
+    """
+    spans = intervals.spans
+    if not len(spans):
+        return Regions.of(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    low, high = timeline.ticks_at(spans.starts), timeline.ticks_at(spans.ends - 1)
+    for number, (first, last) in intervals.by_time.items():
+        low[number], high[number] = min(low[number], first), max(high[number], last)
+    if not for_archive:
+        return Regions.of(low, ahead(high, distance))
+    return Regions.of(back(low, distance), high)
+
+
+SMALL_EVENTS = 1 << 15
+"""Events of both sides up to which nothing is narrowed: planning would cost as much."""
+WORTH = 0.75
+"""A side is narrowed if its regions are at most this fraction of what it would replay."""
+SELDOM = 0.25
+"""Both sides narrow each other if intervals leave at most this fraction of each stream."""
+
+
+@dataclass(frozen=True)
+class SideCost:
+    """What is known of a side before it runs.  It would replay ``events`` of its stream's ``total``
+    alone, each for ``event_cost`` (same unit on both sides); ``rows()`` estimates its results and
+    may take a sample; ``region``: events of the other stream per row; ``obstacle``: why it cannot
+    be narrowed.
+    """
+
+    events: float
+    event_cost: float
+    total: int
+    rows: Callable[[], float]
+    region: float
+    obstacle: str = ""
+
+    @property
+    def cost(self) -> float:
+        return self.events * self.event_cost
+
+    def narrowed(self, other: SideCost) -> float:
+        if not self.total:
+            return 0.0
+        union = self.total * -math.expm1(-other.rows() * other.region / self.total)
+        return self.event_cost * min(union, self.events)
+
+
+@dataclass(frozen=True)
+class Choice:
+    order: str
+    why: str
+
+
+def choose(hint: str, kind: str, live: SideCost, archive: SideCost) -> Choice:
+    """The order of evaluation; ``kind`` LEFT and ANTI need all live rows."""
+    if hint != "auto":
+        return Choice(hint, "asked for")
+    if live.total + archive.total <= SMALL_EVENTS:
+        return Choice("eager", "the streams are small")
+    whole = kind in ("left", "anti")
+    if archive.obstacle and (live.obstacle or whole):
+        why = f"a {kind.upper()} join asks for all live rows" if whole else live.obstacle
+        return Choice("eager", f"neither side can be narrowed: {archive.obstacle}; {why}")
+    if archive.obstacle:
+        return Choice("archive_first", f"the archive side cannot be narrowed: {archive.obstacle}")
+    if whole or live.obstacle:
+        why = f"a {kind.upper()} join asks for all live rows" if whole else live.obstacle
+        return Choice("live_first", why)
+    if _few(live) and _few(archive):
+        return Choice("both", "indexes and the coarse map leave little of either side")
+    sides = {"live_first": (live, archive), "archive_first": (archive, live)}
+    costs: dict[str, float] = {}
+    for order in sorted(sides, key=lambda order: sides[order][0].cost):
+        first, second = sides[order]
+        if costs and min(costs.values()) <= first.cost:
+            break  # its first side alone costs more than the other order
+        costs[order] = first.cost + second.narrowed(first)
+    best = min(costs, key=lambda order: costs[order])
+    costs["eager"] = live.cost + archive.cost
+    if costs[best] > WORTH * costs["eager"]:
+        best = "eager"  # narrowing would cost what it saves
+    listed = ", ".join(f"{order.replace('_', ' ')} {cost:.3g}" for order, cost in costs.items())
+    return Choice(best, f"expected cost: {listed}")
+
+
+def _few(side: SideCost) -> bool:
+    return side.events <= SELDOM * side.total
+
+
+def worthwhile(union: float, alone: float) -> bool:
+    return union <= WORTH * alone
+
+
+PIECES = 4
+PIECE_EVENTS = 2048
+
+
+def rows_per_event(
+    snapshot: Snapshot, compiled: CompiledMatch, check: Callable[[], None] | None = None
+) -> float:
+    """Result rows per event in a sample; without a match, half a match is assumed."""
+    timeline = Timeline(snapshot)
+    if not timeline.total:
+        return 1.0
+    size = min(PIECE_EVENTS, max(1, timeline.total // PIECES))
+    starts = np.linspace(0, timeline.total - size, PIECES).astype(np.int64)
+    lows, highs = timeline.ticks_at(starts), timeline.ticks_at(starts + size - 1)
+    events = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        """The pieces one after the other; false matches across a seam do not matter."""
+        nonlocal events
+        before = None
+        for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
+            low = low if before is None else max(low, before + 1)
+            before = high
+            if low > high:
+                continue
+            for batch in snapshot.scan(low, high + 1, compiled.input_columns, check=check):
+                events += batch.num_rows
+                yield batch
+
+    rows = sum(batch.num_rows for batch in compiled.run(batches(), check=check))
+    return float(max(rows, 0.5) / max(events, 1))
+
+
+# mypy: disable-error-code="no-untyped-def"
+
 
 AHEAD_ROWS = 256
 """Rows read at first beyond a range; doubled each time."""

@@ -19,8 +19,7 @@ from ...core.scratch import ScratchDirectory
 from ...errors import StoreClosed
 from ..contract.cancellation import QueryControl, interruptibly
 from .admission import admit, failure_of, hugeints_of, is_ctrl_c, jsons_of, open_empty
-from .evaluation import evaluate_here
-from .interface import Answer, RelationalExecutor, RelationalQuery, translated
+from .interface import Answer, RelationalExecutor, RelationalQuery, evaluate_here, translated
 from .scans import BATCH_ROWS, Failure
 
 

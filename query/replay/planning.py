@@ -35,7 +35,7 @@ from ...schema import StreamSchema
 from ...store.prune import IsNull
 from ...store.snapshot import Snapshot
 from ..conditions.constants import Folder
-from ..conditions.ranges import describe
+from ..conditions.predicates import describe
 from ..pattern.compiled import CompiledMatch
 from .applicability import Demands, demands, not_applicable
 from .candidates import KeptLookups

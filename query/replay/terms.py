@@ -56,8 +56,7 @@ from ...indexes.index_key import DerivedKey, PairKey, index_key
 from ...schema import Storage, StreamSchema
 from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
 from ..conditions.constants import Folder, Kind
-from ..conditions.predicates import PredicateCompiler
-from ..conditions.ranges import describe
+from ..conditions.predicates import PredicateCompiler, describe
 from ..pattern.binding import CLASSIFIER, Bound, Navigation
 from ..pattern.compiled import CompiledMatch
 from ..pattern.typed import leaf_index

@@ -3,5 +3,5 @@
 Reading order: ``context`` (what operators are opened with), ``scan_relations`` (scans, one-row
 aggregates, and operators as DuckDB reads them), ``window_operator`` (also roll-ups and filling),
 ``clause_operator``, ``match_operator``, ``situation_operator``, ``recent_operator`` (recency
-joins), ``relation_operators`` (NET, frames, system tables), ``execution`` (and EXPLAIN).
+joins), ``execution`` (and EXPLAIN).
 """

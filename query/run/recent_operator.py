@@ -22,14 +22,19 @@ from ...core.times import INT64_MAX, INT64_MIN, half_open
 from ...errors import ResourceLimit, SqlError
 from ...store.segment import ScanMetrics
 from ..conditions.constants import comparable
-from ..conditions.ranges import range_text
+from ..conditions.predicates import range_text
 from ..contract.explanation import Operator
 from ..plan.nodes import Match, QueryPlan, RecentJoin, RecentSide, Scan
-from ..recent.choice import worthwhile
-from ..recent.narrowing import narrow
+from ..recent.narrowing import (
+    Regions,
+    factor_of,
+    narrow,
+    regions_for_archive,
+    regions_for_live,
+    worthwhile,
+)
 from ..recent.pairs import Events, Pairing
-from ..recent.regions import Regions, factor_of, regions_for_archive, regions_for_live
-from ..relational.evaluation import evaluate
+from ..relational.interface import evaluate
 from ..replay.planning import plan_match
 from ..replay.spans import READ_GAP, Spans
 from ..replay.timeline import Timeline

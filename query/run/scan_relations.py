@@ -16,14 +16,13 @@ from ...store.aggregates import LightweightAggregates
 from ...store.prune import AllOf, Prune, RowFilter
 from ...store.segment import ScanMetrics
 from ..binding.tree_aggregates import one_row, one_row_schema, result_table
+from ..conditions.predicates import TICK_MAX, TICK_MIN, describe, range_text
 from ..conditions.pushed_filters import Split, split_filter
-from ..conditions.ranges import TICK_MAX, TICK_MIN, describe, range_text
 from ..conditions.row_filters import PredicateFilter
 from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator, Regions
 from ..plan.nodes import Scan, TreeAggregate
-from ..relational.evaluation import evaluated_by
-from ..relational.interface import RelationalExecutor
+from ..relational.interface import RelationalExecutor, evaluated_by
 from .context import Relation, RunContext
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from ...core.times import half_open
 from ...errors import InvalidArgument, ResourceLimit
 from ...schema import StreamSchema
 from ...store.segment import ScanMetrics
-from ..conditions.ranges import TICK_MAX, TICK_MIN, shown_time
+from ..conditions.predicates import TICK_MAX, TICK_MIN, shown_time
 from ..contract.explanation import Operator, Regions
 from ..plan.nodes import (
     FilledWindows,
@@ -43,7 +43,7 @@ from ..windows.aggregation import (
 from ..windows.expand import expand_counts, expand_times
 from ..windows.fields import GrainFold, aggregate_column, key_column
 from ..windows.filling import HELD_BYTES_MAX, Filler, Grid
-from ..windows.keyed import KeyedAggregation, KeyedSessionAggregation, expand_sessions
+from ..windows.keyed import KeyedAggregation, SessionAggregation, expand_sessions
 from ..windows.slices import WindowMetrics, ticks_of
 from ..windows.spec import (
     AnyWindows,
@@ -288,11 +288,10 @@ class WindowAggregateOperator:
             return IndexAggregation(
                 events.snapshot, windows, node.aggregates, selected, check, halves=halves
             )
-        schema = node.event_schema
+        schema, given = node.event_schema, (node.aggregates, node.keys, scan, check)
+        if isinstance(windows, SessionWindows):
+            return SessionAggregation(schema, windows, *given)
         if node.keys:
-            given = (node.aggregates, node.keys, scan, check)
-            if isinstance(windows, SessionWindows):
-                return KeyedSessionAggregation(schema, windows, *given)
             return KeyedAggregation(schema, windows, *given, node.hook)
         return ReplayAggregation(schema, windows, node.aggregates, scan, check)
 
@@ -312,8 +311,6 @@ class WindowAggregateOperator:
                 ("cost_index_ms", round(node.costs.index / 1e6, 3)),
                 ("estimated_slices", int(node.costs.slices)),
             ]
-            if node.costs.break_even is not None:
-                details.append(("break_even_slide", int(node.costs.break_even)))
         if node.notes:
             details.append(("notes", node.notes))
         regions = self._events.regions("aggregated" if node.strategy == "index" else "read")

@@ -23,7 +23,7 @@ from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
 from ...store.tap import Spans, united
-from ..conditions.ranges import tail_start
+from ..conditions.predicates import tail_start
 from ..contract.operator import InstantSearch, PartRun
 from ..pattern.buffers import row_words
 from ..pattern.columns import KeyCodes, flat, numbers

@@ -42,7 +42,7 @@ from ...core.times import INT64_MAX, INT64_MIN, half_open
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
-from ..conditions.ranges import tail_start
+from ..conditions.predicates import tail_start
 from ..contract.operator import Check, MatchLimits, Part, PartRun
 from ..pattern.compiled import CompiledMatch
 from ..pattern.matcher import Groups

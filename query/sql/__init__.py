@@ -2,8 +2,7 @@
 
 Reading order: ``first_word`` (reads or changes), ``nesting`` (limits of length and depth),
 ``pattern_tree`` (PATTERN), ``match_clause`` (MATCH_RECOGNIZE), ``situation_clause``
-(MATCH_SITUATIONS), ``canonical`` (canonical text), ``statement_nodes``, ``statement_clauses``
-(statements that are not queries), ``from_parser`` (FROM items), ``dialect`` (the grammar),
-``match_outline`` (matches for drawing), ``stream_names``, ``parameters``, ``sql_types`` (and time
-literals), ``gate`` (allow list).
+(MATCH_SITUATIONS), ``statement_clauses`` (nodes, statements that are not queries),
+``from_parser`` (FROM items), ``dialect`` (the grammar, canonical text), ``parameters``,
+``sql_types`` (and time literals), ``gate`` (allow list).
 """

@@ -11,6 +11,11 @@ and the gate can decide by name::
     CREATE INDEX [IF NOT EXISTS] ON s (a)   DROP INDEX [IF EXISTS] ON s (a)
     SHOW INDEXES [ON s]                     EXPLAIN [ANALYZE] SELECT ...
     INSERT INTO s [(a, ...)] VALUES ... | SELECT ...
+
+``canonical`` gives the text from which identities of results are derived.  Equal parse trees, names
+compared without case, have equal texts, different ones different texts.
+A text stays the same across releases unless the tree changes.  Equivalent queries with different
+trees (``a AND b``, ``b AND a``) differ.
 """
 
 from __future__ import annotations
@@ -27,9 +32,25 @@ from ...core.suggestion import did_you_mean
 from ...errors import SqlError
 from ..contract.cancellation import checkpoint
 from .from_parser import FromParser
+from .match_clause import MatchRecognize
 from .nesting import STEPS_BETWEEN_CHECKS, HeedingTokenizer, balanced, headroom, measure
+from .pattern_tree import describe, parse_pattern
 from .rendering import Refused, render
 from .statement_clauses import (
+    CreateIndexOn,
+    CreateStream,
+    DescribeLive,
+    DescribeRollup,
+    DescribeStream,
+    DropIndexOn,
+    DropStream,
+    Explain,
+    ExplainLive,
+    ShowIndexes,
+    ShowLive,
+    ShowRollups,
+    ShowStreams,
+    ShowViews,
     cascades,
     parse_alter_live,
     parse_alter_stream,
@@ -46,22 +67,6 @@ from .statement_clauses import (
     parse_stream_column,
     parse_truncate,
     parse_update,
-)
-from .statement_nodes import (
-    CreateIndexOn,
-    CreateStream,
-    DescribeLive,
-    DescribeRollup,
-    DescribeStream,
-    DropIndexOn,
-    DropStream,
-    Explain,
-    ExplainLive,
-    ShowIndexes,
-    ShowLive,
-    ShowRollups,
-    ShowStreams,
-    ShowViews,
 )
 
 RETREATS_MAX = 50_000
@@ -463,6 +468,11 @@ def error_at(text: str, offset: int | None, message: str) -> SqlError:
     return SqlError(message, line, column)
 
 
+def error_on(text: str, node: Any, message: str) -> SqlError:
+    """A ``SqlError`` at a node of the text's tree."""
+    return error_at(text, position_of(node), message)
+
+
 def position_of(node: Any) -> int | None:
     """Offset of a node's first token; None if unknown."""
     offsets = [
@@ -501,3 +511,41 @@ def to_text(node: Any, text: str | None = None) -> str:
 
 
 _DIALECT = Chronicle()
+
+
+_SILENT = ("hint", "comments", "_type")
+
+
+def canonical(node: Any) -> str:
+    if isinstance(node, exp.Paren):
+        return canonical(node.this)
+    if isinstance(node, exp.Identifier):
+        return f"'{str(node.this).lower()}'"
+    if isinstance(node, exp.Literal):
+        return repr(str(node.this)) if node.is_string else str(node.this)
+    if isinstance(node, exp.Expression | exp.Expr):
+        parts = [
+            f"{key}={_value(node, key, value)}"
+            for key, value in sorted(node.args.items())
+            if key not in _SILENT and value not in (None, False, [])
+        ]
+        return f"{type(node).__name__}({', '.join(parts)})"
+    if isinstance(node, list):
+        return f"[{', '.join(canonical(part) for part in node)}]"
+    return str(node).lower()
+
+
+def _value(node: Any, key: str, value: Any) -> str:
+    if isinstance(node, MatchRecognize) and key == "pattern":
+        return describe(parse_pattern(value.name))
+    if isinstance(node, exp.Anonymous) and key == "this":
+        return str(value).lower()
+    return canonical(value)
+
+
+def canonical_pattern(source: str, clause: Any) -> str:
+    """The canonical text of MATCH_RECOGNIZE over a source, without measures."""
+    bare = clause.copy()
+    for key in ("measures", "alias", "rows"):
+        bare.set(key, None)
+    return f"{source} {canonical(bare)}"

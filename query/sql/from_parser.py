@@ -22,7 +22,7 @@ from sqlglot.tokens import TokenType
 
 from .match_clause import parse_match_clause
 from .situation_clause import parse_situation_clause
-from .statement_nodes import MatchRelation, RecentRelation, SituationRelation
+from .statement_clauses import MatchRelation, RecentRelation, SituationRelation
 
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 

@@ -24,7 +24,7 @@ from sqlglot import exp
 from ...core.suggestion import did_you_mean
 from ...schema import Attribute
 from ..contract.cancellation import checkpoint
-from .dialect import error_at, position_of
+from .dialect import error_at, error_on
 from .rendering import FORMS, unknown_argument
 from .rendering.forms import (
     AGGREGATES,
@@ -38,7 +38,7 @@ from .rendering.forms import (
     spelled,
 )
 from .sql_types import DIGITS, sql_type
-from .statement_nodes import MatchRelation, RecentRelation
+from .statement_clauses import MatchRelation, RecentRelation
 
 LITERAL_SIZE_MAX = 10_000
 """Limit of literal sizes for padding, resizing, sampling and formatting."""
@@ -108,9 +108,7 @@ _READ_BY_BINDER = frozenset(("hint", "db"))
 
 
 def _not_ours(text: str, node: Any, what: str) -> Exception:
-    return error_at(
-        text, position_of(node), f"{what} is not part of Chronicle's SQL (see docs/sql.md)"
-    )
+    return error_on(text, node, f"{what} is not part of Chronicle's SQL (see docs/sql.md)")
 
 
 def _inside_match(node: Any) -> bool:
@@ -132,7 +130,7 @@ def _check_table(node: Any, text: str) -> None:
         or (node.args.get("db") and not isinstance(node.this, exp.Identifier))
     ):
         parts = ".".join(part.name for part in node.parts)
-        raise error_at(text, position_of(node), f"names of streams have one part, found {parts}")
+        raise error_on(text, node, f"names of streams have one part, found {parts}")
 
 
 # --------------------------------------------------------------------------- functions
@@ -146,24 +144,18 @@ def _check_function(node: Any, text: str, table_functions: frozenset[str]) -> No
     if _inside_match(node) or name in TIMES_OF_SIDES:
         return
     if in_from and name not in TABLE_FUNCTIONS:
-        raise error_at(
-            text,
-            position_of(node),
-            f"no table function {node.name!r}{_near(name, table_functions | SERIES)}",
+        raise error_on(
+            text, node, f"no table function {node.name!r}{_near(name, table_functions | SERIES)}"
         )
     if name not in FUNCTIONS:
-        raise error_at(
-            text,
-            position_of(node),
-            f"no function {node.name!r}{_near(name, FUNCTIONS)} (see docs/sql.md)",
+        raise error_on(
+            text, node, f"no function {node.name!r}{_near(name, FUNCTIONS)} (see docs/sql.md)"
         )
     arguments = list(_plain_arguments(node, text))
     if name in ("list_aggregate", "list_aggr"):
         inner = arguments[1] if len(arguments) > 1 else None
         if not isinstance(inner, exp.Literal) or str(inner.this).lower() not in AGGREGATES:
-            raise error_at(
-                text, position_of(node), f"{name} takes the name of an aggregate as a literal"
-            )
+            raise error_on(text, node, f"{name} takes the name of an aggregate as a literal")
         name, arguments = str(inner.this).lower(), [arguments[0], *arguments[2:]]
     _check_arguments(node, name, arguments, text)
 
@@ -175,10 +167,8 @@ def _plain_arguments(node: Any, text: str) -> Iterator[Any]:
             inner = inner.this
         named = isinstance(inner, (exp.PropertyEQ, exp.Kwarg))
         if named and node.name.lower() not in _NAMED_ARGUMENTS:
-            raise error_at(
-                text,
-                position_of(node),
-                f"the arguments of {node.name} are given by position, not by name",
+            raise error_on(
+                text, node, f"the arguments of {node.name} are given by position, not by name"
             )
         if isinstance(inner, exp.Distinct):
             yield from inner.expressions
@@ -188,7 +178,7 @@ def _plain_arguments(node: Any, text: str) -> Iterator[Any]:
 
 def _check_arguments(node: Any, name: str, arguments: list[Any], text: str) -> None:
     def wrong(message: str) -> Exception:
-        return error_at(text, position_of(node), message)
+        return error_on(text, node, message)
 
     if name in SERIES:
         _check_series(node, arguments, text)
@@ -223,15 +213,13 @@ def _check_series(node: Any, arguments: list[Any], text: str) -> None:
     found = [_integer(argument) for argument in arguments]
     numbers = [number for number in found if number is not None]
     if len(numbers) != len(found) or not 1 <= len(numbers) <= 3:
-        raise error_at(
-            text, position_of(node), f"{node.name} takes one to three integer literals here"
-        )
+        raise error_on(text, node, f"{node.name} takes one to three integer literals here")
     start, stop = (0, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
     step = numbers[2] if len(numbers) == 3 else 1
     most = SERIES_MAX if node.find_ancestor(exp.Lambda) is None else SERIES_IN_LAMBDA_MAX
     if step and abs(stop - start) // abs(step) > most:
         where = "" if most == SERIES_MAX else " inside a lambda"
-        raise error_at(text, position_of(node), f"{node.name} makes at most {most} values{where}")
+        raise error_on(text, node, f"{node.name} makes at most {most} values{where}")
 
 
 def _integer(node: Any) -> int | None:
@@ -261,10 +249,8 @@ def _check_shape(root: Any, text: str) -> None:
         checkpoint()
         node, depth, select = waiting.pop()
         if depth > DEPTH_MAX:
-            raise error_at(
-                text,
-                position_of(node),
-                f"the statement is nested too deeply: at most {DEPTH_MAX} levels",
+            raise error_on(
+                text, node, f"the statement is nested too deeply: at most {DEPTH_MAX} levels"
             )
         if isinstance(node, exp.SetOperation):
             operations += 1
@@ -294,15 +280,13 @@ def _check_shape(root: Any, text: str) -> None:
         elif isinstance(node, exp.Alias) and node.parent is select and select is not None:
             aliases[id(select), node.alias.lower()] = weight
         elif isinstance(node, exp.Group) and _grouping_sets(node) > GROUPING_SETS_MAX:
-            raise error_at(
-                text,
-                position_of(node),
-                f"one GROUP BY makes at most {GROUPING_SETS_MAX} grouping sets",
+            raise error_on(
+                text, node, f"one GROUP BY makes at most {GROUPING_SETS_MAX} grouping sets"
             )
         if copies > COPIES_MAX:
-            raise error_at(
+            raise error_on(
                 text,
-                position_of(node),
+                node,
                 "the statement is too involved: operands of BETWEEN, IN, CASE, NULLIF and of "
                 "lambdas, and references to aliases, are nested in each other too often; compute "
                 "them in a subquery",
@@ -392,9 +376,9 @@ def _check_number(node: Any, text: str) -> None:
         return
     if math.isinf(value):
         shown = digits if len(digits) <= 20 else f"{digits[:8]}... ({len(digits)} characters)"
-        raise error_at(
+        raise error_on(
             text,
-            position_of(node),
+            node,
             f"the number {shown} is beyond what a DOUBLE holds (1.8e308); infinity is written "
             "'inf'::DOUBLE",
         )

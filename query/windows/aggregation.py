@@ -7,11 +7,20 @@ r"""Operators of windowed aggregation: replay (thesis 3.2) and a sweep of the TA
                      late buffer        --replay-->           slices /
     count windows    late events shift positions: dirty ranges are replayed in merged order, the
                      ranges between them are swept
-    sessions         replay only, because sessions depend on every event
+    sessions         replay only, because sessions depend on every event (``keyed``)
 
 A tree with an earlier schema (``store.evolution``) is replayed.  Both operators give the same
 results, except that float sums differ by the rounding of a pair of doubles, below the last place
 unless values almost cancel.  Windows are ordered by start.
+
+The cost model chooses (thesis 3.3.2).  With ``S`` non-empty slices (evenly filled; at most one per
+event), ``W`` windows, ``N`` events, ``F`` attributes, and ``P`` pages of compressed columns::
+
+    replay   N * (EVENT + F * FIELD) + P * PAGE + (S * F + W) * SLICE
+    index    min(zones, S) * (ZONE + 512 * F * FIELD)     zones that a boundary cuts
+             + min(P, S) * PAGE + (S * F + W + S) * SLICE
+
+Only their ratios decide, so they are constants of a small machine, in nanoseconds.
 """
 
 from __future__ import annotations
@@ -28,20 +37,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...schema import StreamSchema
+from ...store.layout import PAGE_EVENTS, ROW_LENGTH, ROW_OFFSET, ZONE_EVENTS, Codec
 from ...store.segment import SegmentView
 from ...store.snapshot import Snapshot
 from ...store.tail import MemoryLeaf
 from .fields import Aggregate, FieldPlan, aggregate_column, key_column
-from .slices import (
-    SliceChunk,
-    WindowMetrics,
-    in_pieces,
-    merge_slices,
-    replay_slices,
-    session_slices,
-)
-from .slide import Slider
-from .spec import TICK_MAX, TICK_MIN, CountWindows, SessionWindows, TimeWindows, Windows
+from .slices import SliceChunk, Slider, WindowMetrics, in_pieces, merge_slices, replay_slices
+from .spec import TICK_MAX, TICK_MIN, CountWindows, TimeWindows, Windows
 from .sweep import Sweep
 
 Words = npt.NDArray[np.int64]
@@ -97,7 +99,7 @@ def times_array(ticks: Words, type_: pa.DataType) -> pa.Array:
 
 
 class WindowAggregation(ABC):
-    """Windows from slices; the origin must be resolved; ``check`` may raise to cancel."""
+    """Windows with their aggregates; ``check`` may raise to cancel."""
 
     def __init__(
         self,
@@ -107,47 +109,65 @@ class WindowAggregation(ABC):
         check: Check,
         keys: Sequence[str] = (),
     ) -> None:
-        self._windows = windows
         self._check = check
         self._events = 0  # events so far; decides which count windows are complete
-        span = not isinstance(windows, TimeWindows) and not keys  # keyed ones have their own
+        span = isinstance(windows, CountWindows) and not keys  # others know their bounds
         self.plan = FieldPlan(schema, aggregates, span=span)
         self.metrics = WindowMetrics()
         self.schema = result_schema(self.plan, windows, keys)
 
     @abstractmethod
-    def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[SliceChunk]]:
-        """Slices of time or count windows."""
-
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Windows ordered by start; can be consumed once."""
-        windows = self._windows
-        assert not isinstance(windows, SessionWindows)
-        slices = self._merged(windows)
-        for numbers, words in Slider(windows, self.plan, self._check).windows(slices):
-            if isinstance(windows, TimeWindows):
-                start, end = windows.bounds(numbers)
-                yield self._batch(None, start, end, words)
-                continue
-            kept = int(np.searchsorted(numbers, windows.complete(self._events), "left"))
-            if kept:
-                first, last = self.plan.span(words[:kept])
-                yield self._batch(numbers[:kept], first, last, words[:kept])
-
-    def _merged(self, windows: TimeWindows | CountWindows) -> Iterator[SliceChunk]:
-        for ids, words in merge_slices(self._sources(windows), self.plan, self._check):
-            self.metrics.slices += len(ids)
-            yield ids, words
+        """Windows ordered by start (sessions: by end); can be consumed once."""
 
     def _batch(
-        self, numbers: Words | None, start: Words, end: Words, words: Words
+        self,
+        start: Words,
+        end: Words,
+        words: Words,
+        *,
+        ids: Words | None = None,
+        keys: Sequence[pa.Array] = (),
     ) -> pa.RecordBatch:
         self.metrics.windows += len(words)
         time = self.plan.schema.time_type
-        arrays = [times_array(start, time), times_array(end, time)]
-        if numbers is not None:
-            arrays.insert(0, pa.array(numbers))
+        arrays = [times_array(start, time), times_array(end, time), *keys]
+        if ids is not None:
+            arrays.insert(0, pa.array(ids))
         return pa.RecordBatch.from_arrays([*arrays, *self.plan.columns(words)], schema=self.schema)
+
+
+class _Sliced(WindowAggregation):
+    """Time or count windows from slices without keys; the origin must be resolved."""
+
+    def __init__(
+        self,
+        schema: StreamSchema,
+        windows: TimeWindows | CountWindows,
+        aggregates: Sequence[Aggregate],
+        check: Check,
+    ) -> None:
+        super().__init__(schema, windows, aggregates, check)
+        self._windows = windows
+
+    @abstractmethod
+    def _sources(self) -> list[Iterator[SliceChunk]]:
+        """Sources of slices."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        windows = self._windows
+        for numbers, words in Slider(windows, self.plan, self._check).windows(self._merged()):
+            if isinstance(windows, TimeWindows):
+                yield self._batch(*windows.bounds(numbers), words)
+                continue
+            kept = int(np.searchsorted(numbers, windows.complete(self._events), "left"))
+            if kept:
+                yield self._batch(*self.plan.span(words[:kept]), words[:kept], ids=numbers[:kept])
+
+    def _merged(self) -> Iterator[SliceChunk]:
+        for ids, words in merge_slices(self._sources(), self.plan, self._check):
+            self.metrics.slices += len(ids)
+            yield ids, words
 
     def _replayed(self, batches: Iterator[pa.RecordBatch], slicing: Words) -> Iterator[SliceChunk]:
         for batch in in_pieces(batches, self._check):
@@ -156,11 +176,11 @@ class WindowAggregation(ABC):
             yield from replay_slices([batch], self.plan, slicing, self.metrics, at)
 
 
-class ReplayAggregation(WindowAggregation):
+class ReplayAggregation(_Sliced):
     def __init__(
         self,
         schema: StreamSchema,
-        windows: Windows,
+        windows: TimeWindows | CountWindows,
         aggregates: Sequence[Aggregate],
         scan: Callable[[list[str]], Iterator[pa.RecordBatch]],
         check: Check = lambda: None,
@@ -168,25 +188,12 @@ class ReplayAggregation(WindowAggregation):
         super().__init__(schema, windows, aggregates, check)
         self._scan = scan
 
-    def _events_in_order(self) -> Iterator[pa.RecordBatch]:
-        return self._scan([self.plan.schema.time, *self.plan.names])
-
-    def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[SliceChunk]]:
-        return [self._replayed(self._events_in_order(), windows.kernel_form())]
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        windows = self._windows
-        if not isinstance(windows, SessionWindows):
-            yield from super().batches()
-            return
-        events = in_pieces(self._events_in_order(), self._check)
-        for words in session_slices(events, self.plan, windows.gap, self.metrics):
-            first, last = self.plan.span(words)
-            end = np.where(last > TICK_MAX - windows.gap, TICK_MAX, last + windows.gap)
-            yield self._batch(None, first, end, words)
+    def _sources(self) -> list[Iterator[SliceChunk]]:
+        events = self._scan([self.plan.schema.time, *self.plan.names])
+        return [self._replayed(events, self._windows.kernel_form())]
 
 
-class IndexAggregation(WindowAggregation):
+class IndexAggregation(_Sliced):
     """Time and count windows from trees.
     ``halves``: sweep two halves of the base in parallel; the later half's slices wait in memory.
     """
@@ -209,7 +216,8 @@ class IndexAggregation(WindowAggregation):
             selected = replace(selected, start=floor)
         self._selected = selected
 
-    def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[SliceChunk]]:
+    def _sources(self) -> list[Iterator[SliceChunk]]:
+        windows = self._windows
         slicing = windows.kernel_form()
         if isinstance(windows, CountWindows):
             return [self._counted(slicing)]
@@ -310,3 +318,63 @@ class IndexAggregation(WindowAggregation):
             start = end
         if start <= last:
             yield from self._in_order(slicing, start, last)
+
+
+EVENT_NS = 5.0
+FIELD_NS = 2.1
+ZONE_NS = 500.0
+PAGE_NS = 4_000.0
+SLICE_NS = 150.0
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Estimates for one query in nanoseconds."""
+
+    replay: float
+    index: float
+    slices: float
+
+
+def estimate(
+    snapshot: Snapshot,
+    windows: TimeWindows | CountWindows,
+    selected: SelectedRange,
+    names: tuple[str, ...],
+) -> Costs:
+    inside = snapshot.aggregate((), selected.start, selected.end)
+    first, last = inside.first, inside.last
+    events, span, stored, packed = float(inside.count), 0.0, 0.0, 0
+    if first is not None and last is not None:
+        span = float(last - first + 1)
+        for view in (*snapshot.state.segments, *snapshot.state.runs):
+            if not view.events or view.last < first or view.first > last:
+                continue
+            covered = min(view.last, last) - max(view.first, first) + 1
+            stored += min(1.0, covered / (view.last - view.first + 1)) * view.events
+            packed = max(packed, _packed(view, names))
+    stored = min(stored, events)
+    width = span if isinstance(windows, TimeWindows) else events
+    slides = width / windows.slide
+    slices = min(slides * (2 if windows.cut else 1) + 1, max(events, 1.0))
+    overlap = windows.size / windows.slide
+    results = min(slides + overlap, slices * max(1.0, overlap))
+    pages = stored / PAGE_EVENTS * packed
+    event_ns = EVENT_NS + len(names) * FIELD_NS
+    both = (events - stored) * event_ns + (slices * len(names) + results) * SLICE_NS
+    replay = stored * event_ns + pages * PAGE_NS
+    cut = min(stored / ZONE_EVENTS, slices)
+    index = cut * (ZONE_NS + ZONE_EVENTS * len(names) * FIELD_NS) + slices * SLICE_NS
+    index += min(pages, slices * packed) * PAGE_NS
+    return Costs(both + replay, both + index, slices)
+
+
+def _packed(view: SegmentView, names: tuple[str, ...]) -> int:
+    """The number of columns that are compressed in a segment, judging by one leaf."""
+    level, table = view.fragments[0]
+    while level > 1:
+        table = view.file.node(int(table[ROW_OFFSET, 0]), int(table[ROW_LENGTH, 0]))
+        level -= 1
+    leaf = view.file.leaf(int(table[ROW_OFFSET, 0]), int(table[ROW_LENGTH, 0]))
+    columns = [leaf.schema.time, *(name for name in names if name in leaf.schema)]
+    return sum(leaf.chunk_entry(name).codec is not Codec.NONE for name in columns)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from .aggregation import times_array
 from .slices import ticks_of
 from .spec import TICK_MAX, Calendar, CountWindows, TimeWindows
 
@@ -48,8 +49,8 @@ def with_bounds(
     time_type: pa.DataType,
 ) -> pa.RecordBatch:
     made = {
-        "window_start": lambda: _times(start, time_type),
-        "window_end": lambda: _times(end, time_type),
+        "window_start": lambda: times_array(start, time_type),
+        "window_end": lambda: times_array(end, time_type),
     }
     if ids is not None:
         made["window_id"] = lambda: pa.array(ids)
@@ -63,11 +64,6 @@ def with_bounds(
         struct = pa.StructArray.from_arrays([pa.nulls(len(rows))], names=["_"])
         return pa.RecordBatch.from_struct_array(struct).select([])
     return pa.RecordBatch.from_arrays(arrays, names=names)
-
-
-def _times(ticks: Words, type_: pa.DataType) -> pa.Array:
-    plain = pa.array(ticks, pa.int64())
-    return plain if pa.types.is_int64(type_) else plain.view(type_)
 
 
 def expand_times(

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from ...core.sorting import firsts
 from ...errors import InvalidArgument, ResourceLimit
 from .aggregation import times_array
+from .group_cache import codes_of
 from .spec import Calendar, TimeWindows
 
 Ticks = npt.NDArray[np.int64]
@@ -82,7 +83,7 @@ class Filler:
             edges += [int(numbers[0]), int(numbers[-1])]
         codes = np.zeros(len(numbers), np.int64)
         if self.keys:
-            codes = _codes([rows.column(2 + i) for i in range(self.keys)])
+            codes, _ = codes_of([rows.column(2 + i).combine_chunks() for i in range(self.keys)])
         yield from self._filled(grid, rows, numbers, codes, min(edges), max(edges))
 
     def _filled(
@@ -196,20 +197,6 @@ def _index(order: Ticks, at: Ticks, valid: npt.NDArray[np.bool_]) -> pa.Array:
 def _taken(column: pa.ChunkedArray, index: pa.Array) -> pa.Array:
     taken = column.take(index)
     return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
-
-
-def _codes(columns: Sequence[pa.ChunkedArray]) -> Ticks:
-    """Dense codes of value combinations, by first appearance."""
-    whole: Ticks | None = None
-    for column in columns:
-        coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
-        own = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        if whole is not None:  # both are below the number of rows
-            own = whole * len(coded.dictionary) + own
-            own = pa.array(own).dictionary_encode().indices.to_numpy().astype(np.int64)
-        whole = own
-    assert whole is not None
-    return whole
 
 
 def _is_number(type_: pa.DataType) -> bool:

@@ -47,7 +47,7 @@ class KeyTable:
         if not rows:
             return np.empty(0, np.int64)
         plain = [comparable(column) for column in columns]
-        local, firsts = _numbered(plain)
+        local, firsts = codes_of(plain)
         chosen = pa.array(firsts)
         listed = zip(*(column.take(chosen).to_pylist() for column in plain), strict=True)
         known = self._codes
@@ -82,7 +82,8 @@ class KeyTable:
         self._values = [[column] for column in values]
 
 
-def _numbered(columns: Sequence[pa.Array]) -> tuple[Words, Words]:
+def codes_of(columns: Sequence[pa.Array]) -> tuple[Words, Words]:
+    """Dense codes of value combinations by first appearance, and the first row of each."""
     local: Words | None = None
     for column in columns:
         if pa.types.is_dictionary(column.type):
@@ -115,7 +116,7 @@ def is_kept(plan: FieldPlan) -> bool:
 
 
 @kernel
-def _merge_rows(fields, words, row, others):
+def merge_rows(fields, words, row, others):
     """Merge partials into some rows."""
     floats = words.view(np.float64)
     other_floats = others.view(np.float64)
@@ -164,7 +165,7 @@ class GroupCache:
         """Merge groups into the stored ones; returns these."""
         assert self.able
         rows = self._rows(groups)
-        _merge_rows(self._fields, self._words, rows, np.ascontiguousarray(groups[2]))
+        merge_rows(self._fields, self._words, rows, np.ascontiguousarray(groups[2]))
         return groups[0], groups[1], self._words[rows]
 
     def _rows(self, groups: Groups) -> Words:

@@ -2,8 +2,22 @@
 int64[n], ascending, and partials int64[n, words].  A source iterates over ascending chunks, where
 the first number may repeat the last one of the chunk before.
 
-Session windows are computed by replay; the open session is carried from batch to batch as a
-partial.
+Windows from slices, key by key: each slice enters once and leaves once (thesis 3.3.1).  Nothing
+is subtracted.  Amortised cost: two merges per window and two per slice; empty windows cost nothing.
+Memory: the non-empty slices and keys of one window, at most ``BUFFER_BYTES_MAX``.  Without keys,
+all slices have the key 0.
+
+The kernel joins slices to windows with two stacks per key, in nodes of a shared pool.  The front
+stack holds suffix aggregates, the other plain slices whose total is ``back``; a window is the first
+suffix merged with ``back``.  When the front is empty, the rest is turned into suffixes::
+
+    key a   [suffix]-[suffix] | [slice]-[slice]-[slice]     back = total of the slices
+    key b                     | [slice]                     back = that slice
+    key c   (no node: not active)
+
+A node has its slice number, its partial and its neighbours.  ``links`` has per key the first node,
+the first that is not a suffix, and the last; -1 for none.  Slice numbers are halved and compared,
+never doubled or added to, so no 64-bit number overflows.
 """
 
 from __future__ import annotations
@@ -17,10 +31,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.native import kernel
+from ...errors import ResourceLimit
 from ...schema import Storage
 from ...store.columns import ColumnView
 from . import kernels as k
 from .fields import FieldPlan
+from .kernels import absorb_row, fill_identity
+from .spec import TICK_MIN, CountWindows, TimeWindows
 
 Words = npt.NDArray[np.int64]
 SliceChunk = tuple[Words, Words]
@@ -234,54 +251,281 @@ def merge_slices(
                 source.extend()
 
 
+_SIGNED_MAX = np.int64(9223372036854775807)
+_SIGNED_MIN = np.int64(-9223372036854775807 - 1)
+
+
 @kernel
-def session_runs(ticks, gap, starts):  # type: ignore[no-untyped-def]
-    """Divide ascending ticks at pauses above ``gap``; run i is [starts[i], starts[i + 1])."""
-    runs = 0
-    count = ticks.size
-    if count:
-        starts[0] = 0
-        runs = 1
-    for i in range(1, count):
-        # the difference of two ticks may exceed 63 bits, but not 64
-        if np.uint64(ticks[i]) - np.uint64(ticks[i - 1]) > np.uint64(gap):
-            starts[runs] = i
-            runs += 1
-    starts[runs] = count
-    return runs
+def slide_of(number, pairing):  # type: ignore[no-untyped-def]
+    """The slide of a slice: the last window that begins at or before it."""
+    if pairing == 0:
+        return number
+    if pairing == 2 and number & 1 == 0:
+        return (number >> 1) - 1
+    return number >> 1
 
 
-def session_slices(
-    batches: Iterable[pa.RecordBatch], plan: FieldPlan, gap: int, metrics: WindowMetrics
-) -> Iterator[Words]:
-    """Partials of complete sessions in time order; the plan must have its span."""
-    time = plan.schema.time
-    fields = plan.own.fields
-    held: Words | None = None
-    previous = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        ticks = ticks_of(batch.column(batch.schema.get_field_index(time)))
-        starts = np.empty(ticks.size + 1, np.int64)
-        runs = session_runs(ticks, gap, starts)
-        metrics.events += ticks.size
-        words = fold_batch(batch, ticks, starts, runs, plan)
-        if held is not None:
-            both = np.concatenate((held, words))
-            ids = np.arange(len(both))
-            if int(ticks[0]) - previous <= gap:
-                ids[1:] -= 1
-            words = np.empty_like(both)
-            count = k.merge_equal(
-                ids, both, np.arange(len(both)), fields, np.empty_like(ids), words
+@kernel
+def _slides_before(number, pairing):  # type: ignore[no-untyped-def]
+    """Number of slides that begin before a slice, counted from slide 0."""
+    if pairing == 1:
+        return (number >> 1) + (number & 1)
+    if pairing == 2:
+        return number >> 1
+    return number
+
+
+@kernel
+def window_ended(window, number, pairing, overlap):  # type: ignore[no-untyped-def]
+    """Whether a window's last slice lies before a slice."""
+    before = _slides_before(number, pairing)
+    if before <= window:
+        return False
+    distance = np.uint64(before) - np.uint64(window)
+    if pairing == 0:
+        return distance >= np.uint64(overlap)
+    return distance > np.uint64(overlap)
+
+
+@kernel
+def first_window(number, pairing, overlap):  # type: ignore[no-untyped-def]
+    """First window that does not end before a slice."""
+    if pairing != 0:
+        return _slides_before(number, pairing) - overlap
+    if number < _SIGNED_MIN + (overlap - 1):
+        return _SIGNED_MIN
+    return number - (overlap - 1)
+
+
+@kernel
+def slide_groups(  # type: ignore[no-untyped-def]
+    ids, keys, words, first, finish, pairing, overlap, fields, nodes, pool, links, backs, active,
+    state, steps, out, out_keys, out_words,
+):  # fmt: skip
+    """Join groups of slices (ascending, from ``first`` on) to groups of windows.  The first slice
+    may be the last one of the previous call.  ``nodes``: slice, next and previous node.  ``backs``:
+    totals of non-suffixes.  ``active``: keys with nodes.  ``state``: next window, number of active
+    keys, index among these within the window, node reached while turning a key's slices (or -1),
+    head of the free list (or -1).  ``steps``: approximate limit of merges.
+    Returns consumed, written, reason: 0 all consumed, 1 output full, 2 pool full, 3 steps used up.
+    """
+    floats = words.view(np.float64)
+    pool_floats = pool.view(np.float64)
+    back_floats = backs.view(np.float64)
+    out_floats = out_words.view(np.float64)
+    width = words.shape[1]
+    count = ids.size
+    window = state[0]
+    written = 0
+    at = first
+    reason = 0
+    while reason == 0:
+        arriving = at < count
+        if not arriving and not finish:
+            break
+        # windows that end before the arriving slice are complete
+        while state[1] > 0 and (not arriving or window_ended(window, ids[at], pairing, overlap)):
+            while state[2] < state[1]:
+                key = active[state[2]]
+                node = links[key, 0]
+                while node != -1 and slide_of(nodes[node, 0], pairing) < window:
+                    if node == links[key, 1]:
+                        later = links[key, 2] if state[3] == -1 else state[3]
+                        while later != node and steps > 0:
+                            earlier = nodes[later, 2]
+                            absorb_row(fields, pool, pool_floats, earlier, pool, pool_floats, later)
+                            later = earlier
+                            steps -= 1
+                        if later != node:
+                            state[3] = later
+                            reason = 3
+                            break
+                        state[3] = -1
+                        links[key, 1] = -1
+                        fill_identity(backs, key, key + 1, fields)
+                    following = nodes[node, 1]
+                    nodes[node, 1] = state[4]
+                    state[4] = node
+                    node = following
+                links[key, 0] = node
+                if reason != 0:
+                    break
+                if node == -1:
+                    links[key, 2] = -1
+                    state[1] -= 1
+                    active[state[2]] = active[state[1]]
+                    continue
+                if written == out.size:
+                    reason = 1
+                    break
+                if steps <= 0:
+                    reason = 3
+                    break
+                out[written] = window
+                out_keys[written] = key
+                if node == links[key, 1]:
+                    for w in range(width):
+                        out_words[written, w] = backs[key, w]
+                else:
+                    for w in range(width):
+                        out_words[written, w] = pool[node, w]
+                    absorb_row(fields, out_words, out_floats, written, backs, back_floats, key)
+                written += 1
+                steps -= 1
+                state[2] += 1
+            if reason != 0:
+                break
+            state[2] = 0
+            if window == _SIGNED_MAX:  # no window begins later
+                state[1] = 0
+                break
+            window += 1
+        if reason != 0 or not arriving:
+            break
+        if state[1] == 0:
+            window = max(window, first_window(ids[at], pairing, overlap))
+        if steps <= 0:
+            reason = 3
+            break
+        key = keys[at]
+        last = links[key, 2]
+        if last != -1 and nodes[last, 0] == ids[at]:  # same slice as the last node
+            absorb_row(fields, pool, pool_floats, last, words, floats, at)
+        else:
+            node = state[4]
+            if node == -1:
+                reason = 2
+                break
+            state[4] = nodes[node, 1]
+            nodes[node, 0] = ids[at]
+            nodes[node, 1] = -1
+            nodes[node, 2] = last
+            for w in range(width):
+                pool[node, w] = words[at, w]
+            if last != -1:
+                nodes[last, 1] = node
+            else:
+                links[key, 0] = node
+                active[state[1]] = key
+                state[1] += 1
+            if links[key, 1] == -1:
+                links[key, 1] = node
+            links[key, 2] = node
+        absorb_row(fields, backs, back_floats, key, words, floats, at)
+        at += 1
+        steps -= 1
+    state[0] = window
+    return at, written, reason
+
+
+WINDOWS_AT_ONCE = 1 << 16
+STEPS_AT_ONCE = 1 << 19
+"""Merges per kernel call, some tens of milliseconds, between cancellation checks."""
+
+BUFFER_BYTES_MAX = 4 << 30
+_FIRST_ROOM = 1 << 12
+
+_ACTIVE, _FREE = 1, 4
+"""Places in the state."""
+
+
+class Slider:
+    """Joins groups of slices to groups of windows."""
+
+    def __init__(
+        self, windows: TimeWindows | CountWindows, plan: FieldPlan, check: Callable[[], None]
+    ) -> None:
+        self._pairing = int(windows.pairing)
+        self._overlap = windows.overlap
+        self._fields = plan.own.fields
+        self._width = plan.width
+        self._check = check
+        self._slices = windows.slices
+        first = 0 if isinstance(windows, CountWindows) else TICK_MIN
+        self._state = np.array([first, 0, 0, -1, -1], np.int64)
+        self._nodes = np.empty((0, 3), np.int64)
+        self._pool = np.empty((0, plan.width), np.int64)
+        self._links = np.empty((0, 3), np.int64)
+        self._backs = np.empty((0, plan.width), np.int64)
+        self._active = np.empty(0, np.int64)
+
+    @property
+    def active(self) -> Words:
+        """Codes of keys with events that windows still need."""
+        return self._active[: int(self._state[_ACTIVE])]
+
+    def renumber(self) -> None:
+        active = self.active
+        self._links = self._links[active]
+        self._backs = self._backs[active]
+        self._active = np.arange(len(active))
+
+    def windows(self, chunks: Iterable[SliceChunk]) -> Iterator[SliceChunk]:
+        """Windows of slices without keys."""
+        if self._slices == 1:
+            for ids, words in chunks:
+                yield (ids >> 1 if self._pairing else ids), words
+            return
+        for ids, words in chunks:
+            yield from self._without_keys(ids, words, False)
+        yield from self._without_keys(np.empty(0, np.int64), np.empty((0, self._width), np.int64))
+
+    def _without_keys(self, ids: Words, words: Words, finish: bool = True) -> Iterator[SliceChunk]:
+        keys = np.zeros(len(ids), np.int64)
+        for numbers, _, partials in self.slide(ids, keys, words, 1, finish):
+            yield numbers, partials
+
+    def slide(
+        self, ids: Words, keys: Words, words: Words, known: int, finish: bool
+    ) -> Iterator[tuple[Words, Words, Words]]:
+        """Groups of slices in, (window numbers, keys, partials) out; ``known``: number of keys."""
+        self._make_room_for_keys(known)
+        at = 0
+        while True:
+            self._check()
+            out, out_keys = np.empty((2, WINDOWS_AT_ONCE), np.int64)
+            out_words = np.empty((WINDOWS_AT_ONCE, self._width), np.int64)
+            at, written, reason = slide_groups(
+                frozen(ids), frozen(keys), frozen(words), at, finish, self._pairing,
+                self._overlap, self._fields, self._nodes, self._pool, self._links, self._backs,
+                self._active, self._state, STEPS_AT_ONCE, out, out_keys, out_words,
+            )  # fmt: skip
+            if written:
+                yield out[:written], out_keys[:written], out_words[:written]
+            if reason == 0:
+                return
+            if reason == 2:
+                self._make_room_for_nodes()
+
+    def _make_room_for_keys(self, known: int) -> None:
+        had = len(self._links)
+        if known <= had:
+            return
+        size = max(known, 2 * had)
+        self._links = _longer(self._links, size)
+        self._links[had:] = -1
+        self._backs = _longer(self._backs, size)
+        fill_identity(self._backs, had, size, self._fields)
+        self._active = _longer(self._active, size)
+
+    def _make_room_for_nodes(self) -> None:
+        """Double the pool; requires an empty free list."""
+        had = len(self._nodes)
+        size = max(_FIRST_ROOM, 2 * had)
+        needed = size * (self._width + 3) * 8
+        if needed > BUFFER_BYTES_MAX:
+            raise ResourceLimit(
+                f"a window spans more than {had} slides with events of a key, which takes "
+                f"{needed >> 20} MiB; choose a longer slide, a smaller size or fewer keys"
             )
-            words = words[:count]
-        previous = int(ticks[-1])
-        held = words[-1:].copy()
-        if len(words) > 1:
-            metrics.slices += len(words) - 1
-            yield words[:-1]
-    if held is not None:
-        metrics.slices += 1
-        yield held
+        self._nodes = _longer(self._nodes, size)
+        self._pool = _longer(self._pool, size)
+        self._nodes[had:, 1] = np.arange(had + 1, size + 1)
+        self._nodes[-1, 1] = -1
+        self._state[_FREE] = had
+
+
+def _longer(array: Words, rows: int) -> Words:
+    longer = np.empty((rows, *array.shape[1:]), np.int64)
+    longer[: len(array)] = array
+    return longer

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ...errors import StreamNotFound
 from ...query.contract.catalog import SYSTEM_TABLES
-from ...query.plan.relation_plan import CATALOG, SCHEMA
+from ...query.relations import CATALOG, SCHEMA
 from ..access.auth import Principal, visible_to
 from ..service.state import Server
 from .calls import schema_bytes

@@ -34,7 +34,7 @@ from ...errors import ChronicleError, InvalidArgument
 from ...formats.layout import Layout
 from ...formats.limits import Limits
 from ...query.contract.result import changed_events
-from ...query.plan.relation_plan import CATALOG, SCHEMA
+from ...query.relations import CATALOG, SCHEMA
 from ...query.sql.first_word import as_columns
 from ...query.sql.parameters import names_in
 from ..access.auth import authorize, visible_to

@@ -112,7 +112,7 @@ async def create_live(request: Request, principal: Requester) -> Response:
 
 def _by_statement(server: Server, principal: Principal, spec: LiveSpec) -> str:
     from ...query.sql.dialect import parse_statement
-    from ...query.sql.statement_nodes import CreateLive
+    from ...query.sql.statement_clauses import CreateLive
 
     if spec.model_fields_set - {"sql"}:
         raise InvalidArgument("options belong to a name; in a statement, write them before AS")

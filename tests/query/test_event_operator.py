@@ -21,7 +21,7 @@ from chronicle.query.contract.operator import (
     MatchLimits,
     PartRun,
 )
-from chronicle.query.event_operator import BoundEvents
+from chronicle.query.operators import BoundEvents
 from chronicle.query.plan.division import divide
 from chronicle.query.sql.dialect import parse_statement
 from chronicle.store import Store

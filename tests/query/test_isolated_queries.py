@@ -31,7 +31,7 @@ from chronicle.errors import (
 from chronicle.isolation import pool as pools
 from chronicle.isolation.pool import Pool, PoolSpec, WorkerLease, open_pool
 from chronicle.query.contract.cancellation import Cancellation, QueryControl
-from chronicle.query.relational import evaluation
+from chronicle.query.relational import interface
 from chronicle.query.relational.interface import RelationalQuery
 from chronicle.query.relational.isolated import PIECE_BYTES, IsolatedExecutor
 from chronicle.query.relational.sql_worker import AHEAD_MAX
@@ -426,12 +426,12 @@ def test_expressions_are_evaluated_by_workers(
     """Conditions, measures, constants and types of a statement never reach DuckDB here."""
     params = {"x": "y", "n": 100}
     wanted = here.sql(sql, params).arrow()
-    evaluation._types.clear()
+    interface._types.clear()
 
     def never(*_: object, **__: object) -> None:
         raise AssertionError("the owner of the store evaluates foreign SQL")
 
-    monkeypatch.setattr(evaluation, "_cursor", never)
+    monkeypatch.setattr(interface, "_cursor", never)
     found = apart.sql(sql, params).arrow()
     assert found.equals(wanted)
     assert found.num_rows

@@ -16,8 +16,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import SqlError
-from chronicle.query.binding.recent_binding import recent_outline
-from chronicle.query.sql.match_outline import match_outline
+from chronicle.query.matches import match_outline, recent_outline
 from chronicle.server.access.auth import Principal
 from chronicle.server.access.tokens import INCLUDED, create_token
 from chronicle.server.routes.pages import POLICY, load_assets

@@ -12,7 +12,7 @@ import pytest
 
 import chronicle
 from chronicle.query.plan import recent_plan
-from chronicle.query.recent.choice import Choice
+from chronicle.query.recent.narrowing import Choice
 
 Store = Callable[..., Any]
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.query.recent import choice, narrowing
+from chronicle.query.recent import narrowing
 from chronicle.query.replay import planning
 from chronicle.query.run import recent_operator
 
@@ -34,7 +34,7 @@ SCHEMA = pa.schema([("t", pa.int64()), ("id", pa.int64()), ("k", pa.string()), (
 def narrowed_always() -> Iterator[None]:
     """Regions are read for themselves, however near to each other and however large."""
     patched: list[tuple[Any, str, Any]] = [
-        (choice, "WORTH", 10.0),
+        (narrowing, "WORTH", 10.0),
         (narrowing, "READ_GAP", 0),
         (recent_operator, "READ_GAP", 0),
     ]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.query.recent import pairs as kernels
+from chronicle.query.recent.narrowing import Regions, regions_for_archive, regions_for_live
 from chronicle.query.recent.pairs import Events, Pairing, ahead, back
-from chronicle.query.recent.regions import Regions, regions_for_archive, regions_for_live
 from chronicle.tests.rounds import rounds
 
 from ... import oracles_recent as oracle

@@ -16,8 +16,8 @@ import pytest
 
 import chronicle
 from chronicle.query.plan.division import divide
-from chronicle.query.recent import choice
-from chronicle.query.recent.choice import SideCost, choose
+from chronicle.query.recent import narrowing
+from chronicle.query.recent.narrowing import SideCost, choose
 from chronicle.query.run import recent_operator
 from chronicle.query.sql.dialect import parse_statement
 
@@ -168,8 +168,8 @@ def test_the_rarer_and_the_cheaper_side_first(
 ) -> None:
     assert choose("auto", kind, cost(**live), cost(**archive)).order == order
     assert choose("eager", kind, cost(**live), cost(**archive)).order == "eager"
-    assert choice.worthwhile(10, 100)
-    assert not choice.worthwhile(80, 100)
+    assert narrowing.worthwhile(10, 100)
+    assert not narrowing.worthwhile(80, 100)
 
 
 @pytest.mark.parametrize("kind", ["RECENT", "RECENT LAST 2", "RECENT LEFT", "RECENT ANTI"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chronicle.query.conditions.constants import Folder
-from chronicle.query.conditions.ranges import describe
+from chronicle.query.conditions.predicates import describe
 from chronicle.query.replay.symbols import outline
 
 from ...rounds import rounds

@@ -11,7 +11,7 @@ from chronicle.query.pattern.compiled import InputColumns
 from chronicle.query.situations.compiled import CompiledSituations, compile_situations
 from chronicle.query.sql.dialect import parse_statement
 from chronicle.query.sql.situation_clause import situation_clause
-from chronicle.query.sql.statement_nodes import SituationRelation
+from chronicle.query.sql.statement_clauses import SituationRelation
 
 
 @pytest.fixture(scope="session")

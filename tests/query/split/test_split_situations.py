@@ -24,7 +24,7 @@ from chronicle.query.situations.compiled import CompiledSituations, compile_situ
 from chronicle.query.split.situation_parts import split_situations
 from chronicle.query.sql.dialect import parse_statement
 from chronicle.query.sql.situation_clause import situation_clause
-from chronicle.query.sql.statement_nodes import SituationRelation
+from chronicle.query.sql.statement_clauses import SituationRelation
 from chronicle.store.pins import open_pinned, pin_stream
 from chronicle.store.segment import ScanMetrics
 

@@ -13,7 +13,7 @@ import pytest
 import chronicle
 from chronicle.errors import SqlError
 from chronicle.query.windows import keyed, slices
-from chronicle.query.windows.keyed import SessionNumbers
+from chronicle.query.windows.keyed import Sessions
 
 TICK_MAX = 2**63 - 1
 
@@ -218,14 +218,13 @@ def test_sessions_have_the_same_numbers_however_events_are_cut():
     rng = np.random.default_rng(1)
     ticks = np.cumsum(rng.integers(0, 4, 2_000))
     codes = rng.integers(0, 9, 2_000)
-    whole = SessionNumbers(6).take(codes, ticks)
-    want = whole.number[whole.of_row]
+    events = pa.record_batch({"t": ticks, "k": codes})
+    want = Sessions(6, "t", ["k"]).take(events).session_of_row
     for size in (1, 7, 500):
-        numbers = SessionNumbers(6)
+        sessions = Sessions(6, "t", ["k"])
         got = []
         for at in range(0, 2_000, size):
-            pieces = numbers.take(codes[at : at + size], ticks[at : at + size])
-            got += pieces.number[pieces.of_row].tolist()
+            got += sessions.take(events.slice(at, size)).session_of_row.tolist()
         assert got == want.tolist()
     firsts = [want.tolist().index(number) for number in range(int(want.max()) + 1)]
     assert firsts == sorted(firsts)

@@ -10,8 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.query.windows import slices, slide, sweep
-from chronicle.query.windows.aggregation import IndexAggregation, ReplayAggregation, SelectedRange
+from chronicle.query.windows import slices, sweep
+from chronicle.query.windows.aggregation import (
+    IndexAggregation,
+    ReplayAggregation,
+    SelectedRange,
+)
 from chronicle.query.windows.expand import expand_times
 from chronicle.query.windows.fields import Aggregate
 from chronicle.query.windows.spec import CountWindows, TimeWindows
@@ -160,7 +164,7 @@ def test_kernels_stop_and_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
         made = []
         for small in (False, True):
             if small:
-                monkeypatch.setattr(slide, "STEPS_AT_ONCE", 100)
+                monkeypatch.setattr(slices, "STEPS_AT_ONCE", 100)
                 monkeypatch.setattr(sweep, "EVENTS_AT_ONCE", 500)
                 monkeypatch.setattr(slices, "EVENTS_AT_ONCE", 500)
             for windows in (TimeWindows(5000, 1), TimeWindows(4001, 2), CountWindows(4001, 2)):

@@ -16,10 +16,11 @@ import pytest
 
 import chronicle
 from chronicle.query.windows import keyed, slices
+from chronicle.query.windows import slices as sliding
 from chronicle.query.windows.aggregation import ReplayAggregation
 from chronicle.query.windows.fields import Aggregate
 from chronicle.query.windows.group_cache import KeyTable
-from chronicle.query.windows.keyed import KeyedAggregation
+from chronicle.query.windows.keyed import KeyedAggregation, SessionAggregation
 from chronicle.query.windows.spec import CountWindows, SessionWindows, TimeWindows
 from chronicle.schema import StreamSchema
 
@@ -107,10 +108,10 @@ def test_keys_and_ordered_aggregates(monkeypatch: pytest.MonkeyPatch, seed: int)
     rows = random_rows(rng, rng.choice([40, 500]), rng.choice([1, 3, 20]))
     batches = batches_of(rows, sorted(rng.sample(range(1, len(rows)), 4)))
     if seed % 2:
-        monkeypatch.setattr(keyed, "STEPS_AT_ONCE", 7)
-        monkeypatch.setattr(keyed, "WINDOWS_AT_ONCE", 5)
+        monkeypatch.setattr(sliding, "STEPS_AT_ONCE", 7)
+        monkeypatch.setattr(sliding, "WINDOWS_AT_ONCE", 5)
         monkeypatch.setattr(keyed, "KEYS_IDLE_MAX", 0)
-        monkeypatch.setattr(keyed, "_FIRST_ROOM", 2)
+        monkeypatch.setattr(sliding, "_FIRST_ROOM", 2)
         monkeypatch.setattr(slices, "EVENTS_AT_ONCE", 13)
 
     def scan(names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -147,7 +148,10 @@ def keyed_rows(windows: Any, scan: Any, wanted: list[Any]) -> None:
 
 
 def ordered_rows(windows: Any, scan: Any, wanted: list[Any]) -> None:
-    found = rows_of(ReplayAggregation(SCHEMA, windows, WANTED, scan))
+    if isinstance(windows, SessionWindows):
+        found = rows_of(SessionAggregation(SCHEMA, windows, WANTED, (), scan))
+    else:
+        found = rows_of(ReplayAggregation(SCHEMA, windows, WANTED, scan))
     width = 3 if isinstance(windows, CountWindows) else 2
     assert [row[:width] for row in found] == [bounds for bounds, _ in wanted]
     for row, (_, inside) in zip(found, wanted, strict=True):

@@ -16,9 +16,15 @@ from hypothesis import strategies as st
 
 from chronicle.errors import QueryTimeout
 from chronicle.query.windows import kernels
-from chronicle.query.windows.aggregation import IndexAggregation, ReplayAggregation, SelectedRange
+from chronicle.query.windows.aggregation import (
+    IndexAggregation,
+    ReplayAggregation,
+    SelectedRange,
+    WindowAggregation,
+)
 from chronicle.query.windows.fields import Aggregate, FieldPlan
-from chronicle.query.windows.slide import Slider
+from chronicle.query.windows.keyed import SessionAggregation
+from chronicle.query.windows.slices import Slider
 from chronicle.query.windows.spec import CountWindows, SessionWindows, TimeWindows
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
@@ -45,12 +51,14 @@ TYPES = {
 
 def replayed(
     snapshot: Any, windows: Any, aggregates: Any, check: Any = lambda: None, **selected: int
-) -> ReplayAggregation:
+) -> WindowAggregation:
     chosen = SelectedRange(**selected)
 
     def scan(columns: list[str]) -> Any:
         return snapshot.scan(chosen.start, chosen.end, columns, check=check)
 
+    if isinstance(windows, SessionWindows):
+        return SessionAggregation(snapshot.schema, windows, aggregates, (), scan, check)
     return ReplayAggregation(snapshot.schema, windows, aggregates, scan, check)
 
 
@@ -352,7 +360,7 @@ def test_slider_holds_one_window_of_slices() -> None:
         expected = np.minimum(numbers + 4999, 199_999)
         assert (words[:, plan._at["max", "x"]] == expected).all()
     assert total == 204_999
-    assert slider._ring_ids.size <= 16384
+    assert len(slider._nodes) <= 16384
 
 
 def test_merging_partials_is_independent_of_order() -> None:

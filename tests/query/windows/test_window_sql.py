@@ -225,22 +225,6 @@ def test_mistakes_are_explained(db: Any, text: str, message: str) -> None:
     assert caught.value.line == 1
 
 
-def test_only_plans_search_for_the_slide_at_which_both_cost_the_same(
-    db: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[float] = []
-
-    def search(costs: Any, span: float) -> None:
-        asked.append(span)
-
-    monkeypatch.setattr("chronicle.query.windows.cost._break_even", search)
-    sql = f"SELECT window_start, sum(x) FROM {HOP} GROUP BY window_start"
-    db.sql(sql).fetchall()
-    assert not asked
-    db.explain(sql)
-    assert len(asked) == 1
-
-
 def test_explain_shows_both_costs(db: Any) -> None:
     """EXPLAIN names the choice and both estimates, ANALYZE what was touched."""
     text = f"SELECT window_start, sum(x) FROM {HOP} GROUP BY window_start"

@@ -1,0 +1,448 @@
+"""Relations in FROM that are not streams: ``NET(stream)``, frames and system tables.
+
+NET has the results of a live query that hold, additions minus retractions.  Conditions on ``_time``
+are pushed down, as a result and its retraction have the same time.  Frames are tables that the
+program registered.  Only system tables, such as ``chronicle.streams``, have names of two parts.
+
+A result of NET holds if it was inserted once more than retracted, by identity and revision.  Rows
+of system tables are computed while planning, from a snapshot per stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from ..core.suggestion import did_you_mean
+from ..core.times import half_open, time_text
+from ..errors import SqlError
+from ..schema import StreamSchema, key_text
+from ..store.tail import ticks_of_column
+from .binding.binder import conjuncts
+from .binding.scope import OperatorSite
+from .conditions.predicates import PredicateCompiler, all_of, range_text, time_bounds
+from .contract.catalog import SYSTEM_TABLES, TOLD, Catalog
+from .contract.explanation import Operator
+from .contract.frames import Frame
+from .plan.nodes import FrameRows, NetRows, Scan, SystemRows
+from .plan.planner import Planning, bounded
+from .run.context import RunContext
+from .sql.dialect import error_on
+from .sql.sql_types import literal_text, sql_type
+
+CHANGELOG = ("_time", "_seq", "_id", "_rev")
+"""First columns of a result stream."""
+
+DIFFERENCE = "_diff"
+"""The next one, if results may be retracted."""
+
+
+@dataclass(frozen=True)
+class BoundNet:
+    stream: str
+    changes: StreamSchema
+    schema: pa.Schema
+    conditions: tuple[Any, ...]
+
+    @property
+    def streams(self) -> Sequence[str]:
+        return (self.stream,)
+
+    @property
+    def ordered_by(self) -> Sequence[str]:
+        return ("_time",)
+
+
+def bind_net(site: OperatorSite) -> BoundNet:
+    arguments = site.item.this.expressions
+
+    def wrong(what: str, node: Any = None) -> SqlError:
+        return error_on(site.text, node or site.item, what)
+
+    if len(arguments) != 1 or not isinstance(arguments[0], exp.Column) or arguments[0].table:
+        raise wrong("NET takes the name of a live query's stream: NET(name)")
+    name, schema = site.stream(arguments[0])
+    if tuple(schema.names[: len(CHANGELOG)]) != CHANGELOG:
+        raise wrong(
+            f"{name} holds no results of a live query, so there is nothing to net", site.item
+        )
+    hidden = ("_seq", DIFFERENCE)
+    fields = [field for field in schema.arrow if field.name not in hidden]
+    return BoundNet(name, schema, pa.schema(fields), _on_time(site))
+
+
+def _on_time(site: OperatorSite) -> tuple[Any, ...]:
+    select = site.select
+    where = select.args.get("where") if isinstance(select, exp.Select) else None
+    if where is None or any(select.args.get(key) for key in ("joins", "laterals")):
+        return ()
+    alias = (site.item.alias or "net").lower()
+    found = []
+    for part in conjuncts(where.this):
+        columns = list(part.find_all(exp.Column))
+        mine = all(
+            column.name.lower() == "_time" and column.table.lower() in ("", alias)
+            for column in columns
+        )
+        if columns and mine and part.find(exp.Query) is None:
+            found.append(part.copy())
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class BoundFrame:
+    frame: Frame
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.frame.schema
+
+    @property
+    def streams(self) -> Sequence[str]:
+        return ()
+
+    @property
+    def ordered_by(self) -> Sequence[str]:
+        return ()
+
+
+def bind_frame(site: OperatorSite) -> BoundFrame:
+    return BoundFrame(site.frames[site.item.name.lower()])
+
+
+@dataclass(frozen=True)
+class BoundSystemTable:
+    space: str
+    name: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        return SYSTEM_TABLES[self.space][self.name]
+
+    @property
+    def streams(self) -> Sequence[str]:
+        return ()
+
+    @property
+    def ordered_by(self) -> Sequence[str]:
+        return ()
+
+
+def bind_system_table(site: OperatorSite) -> BoundSystemTable:
+    item = site.item
+    space, name = str(item.args["db"].name).lower(), str(item.name).lower()
+    tables = SYSTEM_TABLES.get(space)
+    if tables is None:
+        hint = did_you_mean(space, sorted(SYSTEM_TABLES), quoted=False)
+        message = f"names of streams have one part, found {space}.{item.name}{hint}"
+        raise error_on(site.text, item, message)
+    if name not in tables:
+        hint = did_you_mean(name, sorted(tables), quoted=False, prefix=f"{space}.")
+        known = "" if hint else f" (there are {', '.join(sorted(tables))})"
+        message = f"no system table {space}.{item.name}{hint}{known}"
+        raise error_on(site.text, item, message)
+    item.set("db", None)
+    return BoundSystemTable(space, name)
+
+
+CATALOG, SCHEMA = "chronicle", "main"
+"""Names of the database and of the streams' schema in information_schema."""
+
+Rows = Iterator[Mapping[str, Any]]
+
+
+def plan_system_table(bound: BoundSystemTable, planning: Planning) -> SystemRows:
+    catalog = planning.catalog
+    if bound.space == "chronicle" and bound.name in TOLD:
+        rows = catalog.told(bound.name)
+    else:
+        rows = list(_ROWS[bound.space, bound.name](catalog))
+    table = pa.Table.from_pylist(list(rows), schema=bound.schema)
+    return SystemRows(f"{bound.space}.{bound.name}", table)
+
+
+def stream_rows(catalog: Catalog) -> Rows:
+    damaged = catalog.damaged()
+    for name in catalog.streams():
+        if name in damaged:
+            yield {"stream": name, "damage": damaged[name]}
+            continue
+        schema, snapshot = catalog.stream_schema(name), catalog.snapshot(name)
+        first, last = snapshot.time_range or (None, None)
+        trees = (*snapshot.state.segments, *snapshot.state.runs)
+        options = catalog.stream_options(name)
+        local = options["keep_local_bytes"]
+        yield {
+            "stream": name,
+            "time": schema.time,
+            "events": snapshot.count,
+            "first": _shown(schema, first),
+            "last": _shown(schema, last),
+            "bytes": sum(view.length for view in trees),
+            "segments": len(trees),
+            "version": snapshot.version,
+            "codec": options.get("codec"),
+            "retention": options.get("retention"),
+            "unique_key": None if options["unique"] is None else key_text(options["unique"]),
+            "within": options["within"],
+            "move_after": options["move_after"],
+            "keep_local_bytes": None if local is None else str(local),
+        }
+
+
+def index_rows(catalog: Catalog, streams: list[str] | None = None) -> Rows:
+    for name in _sound(catalog) if streams is None else streams:
+        for entry in catalog.list_indexes(name):
+            yield {
+                "stream": name,
+                "attribute": str(entry.get("attribute")),
+                "state": str(entry.get("state", "")),
+                "covered": float(entry.get("covered", 0.0)),
+                "runs": int(entry.get("runs", 0)),
+                "bytes": int(entry.get("bytes", 0)),
+                "problem": entry.get("problem"),
+            }
+
+
+def live_rows(catalog: Catalog) -> Rows:
+    """Live queries whose results can be read, with their status."""
+    live, seen = catalog.live_statements, set(catalog.streams())
+    for name in live.names():
+        if live.sink_of(name) not in seen:
+            continue
+        row = dict(live.status(name))
+        row["sources"] = ", ".join(row["sources"])
+        row["watermark"] = None if row["watermark"] is None else str(row["watermark"])
+        yield row
+
+
+def _segment_rows(catalog: Catalog) -> Rows:
+    for name in _sound(catalog):
+        snapshot = catalog.snapshot(name)
+        state, schema = snapshot.state, snapshot.schema
+        kinds = [("sealed" if view.sealed else "active", view) for view in state.segments]
+        for kind, view in [*kinds, *(("late run", view) for view in state.runs)]:
+            yield {
+                "stream": name, "segment": view.file.segment_id, "kind": kind,
+                "events": view.events, "bytes": view.length,
+                "first": _shown(schema, view.first), "last": _shown(schema, view.last),
+                "place": "objects" if view.file.in_objects else "disk",
+            }  # fmt: skip
+        tail = () if state.tail is None else (state.tail(),)
+        for kind, leaves in (("late buffer", state.late), ("tail", tail)):
+            if leaves:
+                yield {
+                    "stream": name, "kind": kind, "events": sum(leaf.events for leaf in leaves),
+                    "first": _shown(schema, min(leaf.first for leaf in leaves)),
+                    "last": _shown(schema, max(leaf.last for leaf in leaves)),
+                }  # fmt: skip
+
+
+def _table_rows(catalog: Catalog) -> Rows:
+    names = [(SCHEMA, name, "BASE TABLE") for name in _sound(catalog)]
+    names += [(SCHEMA, name, "VIEW") for name in catalog.views()]
+    names += [(space, name, "VIEW") for space, known in SYSTEM_TABLES.items() for name in known]
+    for space, name, kind in names:
+        yield {
+            "table_catalog": CATALOG, "table_schema": space, "table_name": name,
+            "table_type": kind,
+        }  # fmt: skip
+
+
+def _column_rows(catalog: Catalog) -> Rows:
+    for name in _sound(catalog):
+        stream = catalog.stream_schema(name)
+        yield from _columns(SCHEMA, name, stream.arrow, stream.defaults)
+    for view in catalog.views().values():
+        yield from _columns(SCHEMA, view.name, view.columns)
+    for space, known in SYSTEM_TABLES.items():
+        for name, schema in known.items():
+            yield from _columns(space, name, schema)
+
+
+def _view_rows(catalog: Catalog) -> Rows:
+    for view in catalog.views().values():
+        yield {
+            "table_catalog": CATALOG, "table_schema": SCHEMA, "table_name": view.name,
+            "view_definition": view.sql,
+        }  # fmt: skip
+
+
+def _columns(
+    space: str, table: str, schema: pa.Schema, defaults: Mapping[str, pa.Scalar] | None = None
+) -> Rows:
+    for place, field in enumerate(schema, 1):
+        default = (defaults or {}).get(field.name)
+        yield {
+            "table_catalog": CATALOG, "table_schema": space, "table_name": table,
+            "column_name": field.name, "ordinal_position": place,
+            "is_nullable": "YES" if field.nullable else "NO", "data_type": sql_type(field.type),
+            "column_default": None if default is None else literal_text(default),
+        }  # fmt: skip
+
+
+def _schema_rows(catalog: Catalog) -> Rows:
+    for space in (SCHEMA, *SYSTEM_TABLES):
+        yield {"catalog_name": CATALOG, "schema_name": space}
+
+
+def _sound(catalog: Catalog) -> list[str]:
+    damaged = catalog.damaged()
+    return [name for name in catalog.streams() if name not in damaged]
+
+
+def _shown(schema: StreamSchema, ticks: int | None) -> str | None:
+    if ticks is None:
+        return None
+    value = schema.from_ticks(ticks)
+    return time_text(ticks, schema.time_type) if isinstance(value, pa.Scalar) else str(value)
+
+
+_ROWS: Mapping[tuple[str, str], Callable[[Catalog], Rows]] = {
+    ("chronicle", "streams"): stream_rows,
+    ("chronicle", "indexes"): index_rows,
+    ("chronicle", "segments"): _segment_rows,
+    ("chronicle", "live_queries"): live_rows,
+    ("information_schema", "schemata"): _schema_rows,
+    ("information_schema", "tables"): _table_rows,
+    ("information_schema", "columns"): _column_rows,
+    ("information_schema", "views"): _view_rows,
+}
+
+
+def plan_frame(bound: BoundFrame, planning: Planning) -> FrameRows:
+    return FrameRows(bound.frame)
+
+
+def plan_net(bound: BoundNet, planning: Planning) -> NetRows:
+    schema = bound.changes
+    compiler = PredicateCompiler(
+        schema, planning.folder, lambda column: column.name.lower() if column.name else None
+    )
+    prune = all_of([compiler.compile(part) for part in bound.conditions]).prune
+    low, high = time_bounds(prune if bound.conditions else None, schema.time)
+    scan = bounded(Scan(bound.stream, schema, low, high), planning)
+    return NetRows(scan, bound.schema, DIFFERENCE in schema)
+
+
+class NetOperator:
+    def __init__(self, node: NetRows, run: RunContext) -> None:
+        self._node = node
+        self._run = run
+        self._changes = self._rows = 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._node.schema
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        node = self._node
+        wanted = list(self.schema.names if columns is None else columns)
+        if node.scan.low > node.scan.high:
+            return
+        needed = wanted
+        if node.revoked:
+            needed = list(dict.fromkeys([*wanted, "_time", "_id", "_rev", DIFFERENCE]))
+        scan = self._run.snapshot(node.scan.stream).scan(
+            *half_open(node.scan.low, node.scan.high), needed, check=self._run.control.check
+        )
+        for batch in _whole_ticks(scan) if node.revoked else scan:
+            self._changes += batch.num_rows
+            kept = settled(batch) if node.revoked else batch
+            self._rows += kept.num_rows
+            if kept.num_rows:
+                yield kept.select(wanted)
+
+    def explain(self) -> Operator:
+        scan = self._node.scan
+        shown = range_text(scan.low, scan.high, scan.schema)
+        details = (("stream", scan.stream), *([("time", shown)] if shown else []))
+        figures = (("changes", self._changes), ("rows", self._rows)) if self._changes else ()
+        return Operator("Net", details, figures)
+
+
+def _whole_ticks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        ticks = ticks_of_column(batch.column("_time"))
+        cut = int(np.searchsorted(ticks, ticks[-1]))
+        if cut:
+            yield _joined([*held, batch.slice(0, cut)])
+            held = []
+        elif held and ticks_of_column(held[-1].column("_time"))[-1] != ticks[-1]:
+            yield _joined(held)
+            held = []
+        held.append(batch.slice(cut))
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+
+
+def settled(changes: pa.RecordBatch) -> pa.RecordBatch:
+    """The changes that still hold, of a time-ordered batch with all changes of each tick."""
+    difference = changes.column(DIFFERENCE).to_numpy(zero_copy_only=False).astype(np.int64)
+    if not (difference < 0).any():
+        return changes
+    words = np.stack(
+        [
+            ticks_of_column(changes.column("_time")),
+            changes.column("_rev").to_numpy(zero_copy_only=False).astype(np.int64),
+        ],
+        axis=1,
+    )
+    fixed = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(16), len(words), [None, pa.py_buffer(np.ascontiguousarray(words))]
+    )
+    key = pc.binary_join_element_wise(changes.column("_id"), fixed.cast(pa.binary()), b"")
+    codes = pc.dictionary_encode(key).indices.to_numpy(zero_copy_only=False)
+    count = int(codes.max()) + 1
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, codes, difference)
+    said = np.flatnonzero(difference > 0)
+    last = np.full(count, -1, np.int64)
+    last[codes[said]] = said  # of repeated insertions the last one wins
+    return changes.take(pa.array(np.sort(last[(sums > 0) & (last >= 0)])))
+
+
+class FrameOperator:
+    def __init__(self, node: FrameRows, run: RunContext) -> None:
+        self._frame = node.frame
+        self._rows = 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._frame.schema
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        for batch in self._frame.batches(self.schema.names if columns is None else columns):
+            self._rows += batch.num_rows
+            yield batch
+
+    def explain(self) -> Operator:
+        details = (("name", self._frame.name), ("columns", tuple(self.schema.names)))
+        return Operator("Frame", details, (("rows", self._rows),) if self._rows else ())
+
+
+class SystemTableOperator:
+    def __init__(self, node: SystemRows, _: RunContext) -> None:
+        self._node = node
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._node.rows.schema
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        rows = self._node.rows
+        yield from (rows if columns is None else rows.select(list(columns))).to_batches()
+
+    def explain(self) -> Operator:
+        return Operator("SystemTable", (("table", self._node.name),), ())
