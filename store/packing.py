@@ -285,7 +285,7 @@ def unpack(
 
 
 def unpack_at(chunk: memoryview, count: int, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Decode the values of an aligned PACKED chunk of ``count`` at some rows; their lower halves."""
+    """Lower halves of the values of an aligned PACKED chunk of ``count`` at some rows."""
     bases, _, words, widths, packed = _tables(chunk, count)
     out = np.empty(len(rows), np.int32)
     _unpack_at(bases, words, widths, packed, ZONE_EVENTS, rows, out)

@@ -70,6 +70,7 @@ class PartitionKeys:
         """The same numbers for another timeline of the same events, or for none, to be sent."""
         moved = copy.copy(self)
         moved._timeline = timeline  # type: ignore[assignment]
+        moved.events_read = 0
         moved._mapped = [None] * len(self.columns)
         return moved
 
