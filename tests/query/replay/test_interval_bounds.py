@@ -90,7 +90,8 @@ def planned(
     window = "" if within is None else f"WITHIN {within}"
     text = (
         f"SELECT * FROM s MATCH_RECOGNIZE ({by} ORDER BY {order} "
-        f"MEASURES FIRST(t) AS f, LAST(t) AS l PATTERN ({pattern}) {window} {selection} DEFINE {define})"
+        f"MEASURES FIRST(t) AS f, LAST(t) AS l PATTERN ({pattern}) {window} {selection} "
+        f"DEFINE {define})"
     )
     compiled = compile_match(clause_of_text(text), SCHEMA)
     plan = plan_match(snapshot, compiled, indexes, "all", gap=0)
