@@ -158,7 +158,7 @@ class RunFences:
         self.fences = np.concatenate([np.zeros(0, np.uint64), *(run.fences for run in runs)])
         self.begins = np.cumsum([0, *(len(run.fences) for run in runs)])
         self.entries = np.array([run.entries for run in runs], np.int64)
-        self.often = np.concatenate([np.zeros((0, 2)), *map(_often, runs)])
+        self.often = np.concatenate([np.zeros((0, 2)), *(run.frequencies for run in runs)])
 
     def between(self, low: int, high: int) -> npt.NDArray[np.float64]:
         below, upto = np.empty(len(self.runs)), np.empty(len(self.runs))
@@ -168,22 +168,6 @@ class RunFences:
         found: npt.NDArray[np.float64] = np.maximum(0.0, upto - below)
         _of_a_value(*told, self.often, np.uint64(low), np.uint64(high), found)
         return found
-
-
-def _often(run: Run) -> npt.NDArray[np.float64]:
-    """Frequency of each fence, and estimated frequency of a key between it and the next one."""
-    if not run.entries:
-        return np.zeros((0, 2))
-    sizes = np.array([run.block_entries(block) for block in range(run.blocks)], np.float64)
-    found = np.zeros((len(run.fences), 2))
-    if not len(run.counts):  # from one entry to a whole block: their geometric mean
-        found[:] = np.sqrt(np.append(sizes, sizes[-1]))[:, None]
-        return found
-    head, tail, between = run.counts.T.astype(np.float64)
-    found[:-1, 0] = head
-    found[1:, 0] += tail
-    np.divide(sizes - head - tail, between, out=found[:-1, 1], where=between > 0)
-    return found
 
 
 def estimate_runs(

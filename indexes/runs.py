@@ -28,6 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.caches import lazy
 from ..errors import CorruptStore
 from ..schema import Attribute
 from ..store.layout import Encoding
@@ -98,6 +99,23 @@ class Run:
 
     def block_entries(self, block: int) -> int:
         return min(BLOCK_ENTRIES, self.entries - block * BLOCK_ENTRIES)
+
+    @lazy
+    def frequencies(self) -> npt.NDArray[np.float64]:
+        """Of each fence, and as an estimate of a key between it and the next one."""
+        if not self.entries:
+            return np.zeros((0, 2))
+        sizes = np.full(self.blocks, BLOCK_ENTRIES, np.float64)
+        sizes[-1] = self.block_entries(self.blocks - 1)
+        found = np.zeros((len(self.fences), 2))
+        if not len(self.counts):  # from one entry to a whole block: their geometric mean
+            found[:] = np.sqrt(np.append(sizes, sizes[-1]))[:, None]
+            return found
+        head, tail, between = self.counts.T.astype(np.float64)
+        found[:-1, 0] = head
+        found[1:, 0] += tail
+        np.divide(sizes - head - tail, between, out=found[:-1, 1], where=between > 0)
+        return found
 
     def to_bytes(self) -> bytes:
         told: dict[str, Any] = {

@@ -71,6 +71,7 @@ from .layout import (
     table_rows,
     value_kind,
 )
+from .packing import unpack_at
 
 RESIDENT_BYTES = 168 << 20
 _PAGE = mmap.PAGESIZE
@@ -411,6 +412,14 @@ class LeafReader:
             if error.file:
                 raise
             raise CorruptBlock(str(error), self.file, self.offset) from error
+
+    def codes_at(self, name: str, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32] | None:
+        """Dictionary codes of some rows; None if not stored so, or with nulls."""
+        position = self._positions[name]
+        entry = self._entries[position]
+        if entry.encoding is not Encoding.DICTIONARY or entry.nulls:
+            return None
+        return unpack_at(self._chunk(position), self.events, rows)
 
     def plain(self, name: str, dtype: Any, ranges: Ranges | None = None) -> npt.NDArray[Any] | None:
         """All values if stored plain without nulls, for sparse reads; else None."""

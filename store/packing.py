@@ -179,6 +179,26 @@ def _unpack(bases, minimums, words, widths, packed, zone_events, count, first_zo
 
 
 @kernel
+def _unpack_at(bases, words, widths, packed, zone_events, rows, out):  # type: ignore[no-untyped-def]
+    """Decode PACKED values at some rows."""
+    last = packed.size - 1
+    for i in range(rows.size):
+        zone = rows[i] // zone_events
+        width = np.uint64(widths[zone])
+        value = np.uint64(bases[zone])
+        if width != np.uint64(0):
+            bit = np.uint64(64 * words[zone]) + width * np.uint64(rows[i] - zone * zone_events)
+            word = np.int64(bit >> np.uint64(6))
+            shift = bit & np.uint64(63)
+            part = packed[word] >> shift
+            beyond = packed[min(word + 1, last)]
+            part |= (beyond << np.uint64(1)) << (np.uint64(63) - shift)
+            mask = ~np.uint64(0) >> (np.uint64(64) - width)
+            value += part & mask
+        out[i] = np.int64(value)
+
+
+@kernel
 def fill_nulls(values, validity, bit_offset, out):  # type: ignore[no-untyped-def]
     """Copy values, replacing each null by the valid value before it (0 at the start)."""
     last = values.dtype.type(0)
@@ -245,13 +265,7 @@ def unpack(
     dtype: Any = np.int64,
 ) -> npt.NDArray[Any]:
     """Decode values [first, end) of an aligned chunk of ``count``; int32 keeps the lower half."""
-    zones = -(-count // ZONE_EVENTS)
-    words64 = np.frombuffer(chunk, np.int64)
-    bases = words64[:zones]
-    minimums = words64[zones : 2 * zones]
-    words = words64[2 * zones : 3 * zones + 1]
-    widths = words64[3 * zones + 1 : 4 * zones + 1]
-    packed = words64[4 * zones + 1 :].view(np.uint64)
+    bases, minimums, words, widths, packed = _tables(chunk, count)
     first_zone = first // ZONE_EVENTS
     base = first_zone * ZONE_EVENTS
     out = pooled(end - base, dtype)
@@ -268,3 +282,24 @@ def unpack(
         out,
     )
     return out[first - base :]
+
+
+def unpack_at(chunk: memoryview, count: int, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """Lower halves of the values of an aligned PACKED chunk of ``count`` at some rows."""
+    bases, _, words, widths, packed = _tables(chunk, count)
+    out = np.empty(len(rows), np.int32)
+    _unpack_at(bases, words, widths, packed, ZONE_EVENTS, rows, out)
+    return out
+
+
+def _tables(chunk: memoryview, count: int) -> tuple[npt.NDArray[Any], ...]:
+    """Bases, minimum deltas, word starts and widths of the zones, and the packed words."""
+    zones = -(-count // ZONE_EVENTS)
+    words = np.frombuffer(chunk, np.int64)
+    return (
+        words[:zones],
+        words[zones : 2 * zones],
+        words[2 * zones : 3 * zones + 1],
+        words[3 * zones + 1 : 4 * zones + 1],
+        words[4 * zones + 1 :].view(np.uint64),
+    )

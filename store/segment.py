@@ -440,6 +440,19 @@ class SegmentView:
             return leaf.column(name, first, end, values, encoded)
         return leaf.column(name, first, end, ranges=ranges)
 
+    def values_at(self, leaf: LeafReader, name: str, rows: Table, type_: pa.DataType) -> pa.Array:
+        """A column at ascending rows; a dictionary array where it is stored so."""
+        codes = leaf.codes_at(name, rows) if name in self.file.schema else None
+        if codes is None:
+            first = int(rows[0])
+            whole = self.column(leaf, name, first, int(rows[-1]) + 1, type_=type_, encoded=True)
+            return whole.take(pa.array(rows - first))
+        values = self.file.dictionary(name, self.pages.get(name, ()))
+        if len(codes) and int(codes.max()) >= len(values):
+            what = f"attribute {name!r} has a code outside its dictionary"
+            raise CorruptBlock(what, self.file.path, leaf.offset)
+        return pa.DictionaryArray.from_arrays(pa.array(codes), values, safe=False)
+
     def leaves(
         self, start: int, last: int, pruner: Pruner | None, metrics: ScanMetrics | None
     ) -> Iterator[LeafReader]:

@@ -48,6 +48,7 @@ class StreamState:
     ``rewritten``, ``truncated``: position of the newest delete or update, and truncation; or 0.
     ``dropped_before``: exclusive upper bound of dropped events' ticks; None if none, or unknown.
     ``floor``: retention shows nothing before this tick; None if it hides nothing.
+    ``notes``: what readers computed from this state; another state has none.
     """
 
     schema: StreamSchema
@@ -67,6 +68,7 @@ class StreamState:
     truncated: int = 0
     marks: Mapping[str, Any] = field(default_factory=dict)
     floor: int | None = None
+    notes: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def gone(self) -> int:

@@ -14,7 +14,8 @@ time attribute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from ...core.suggestion import did_you_mean
 from ...core.times import INT64_MAX, NS_PER_TICK
 from ...errors import AttributeNotFound, InvalidArgument, SqlError
 from ...schema import StreamSchema
+from ..conditions.constants import Folder, Kind
 from ..contract.operator import Check, Clause, MatchLimits
 from ..relational.interface import evaluate
 from ..sql.dialect import to_text
@@ -501,6 +503,78 @@ def _window(clause: MatchClause, columns: InputColumns) -> int | None:
     return interval_ticks(clause.within, time, "WITHIN", clause.sql, clause.at)
 
 
+def _window_of_define(
+    automaton: Automaton, definitions: Mapping[str, Bound], columns: InputColumns
+) -> int | None:
+    """The window that DEFINE implies where every match begins with the only event of a variable
+    and ends with one of another, whose condition bounds the time between the two, such as
+    ``M.time - R.time <= INTERVAL '30' MINUTE``.
+    """
+    begins = {edge.target for edge in automaton.edges[0]}
+    inner = list(zip(automaton.names, automaton.edges, strict=True))[1:]
+    ends = [(name, e) for name, edges in inner for e in edges if e.target == ACCEPT]
+    again = {edge.target for _, edges in inner for edge in edges}
+    lasts = {name for name, _ in ends}
+    if columns.time is None or len(begins) != 1 or begins & again or len(lasts) != 1:
+        return None
+    first, last = automaton.names[min(begins)], min(lasts)
+    alone = automaton.names.count(first) == 1 and first != last
+    if not alone or last not in definitions or any(edge.absent for _, edge in ends):
+        return None
+    time = columns.arrow.field(columns.time)
+    tick = NS_PER_TICK[time.type.unit] if pa.types.is_timestamp(time.type) else 0
+    bound = definitions[last]
+    found = []
+    scalar = bound.scalar.unnest()
+    for node in scalar.flatten() if isinstance(scalar, exp.And) else [scalar]:
+        if type(node) in (exp.LT, exp.LTE, exp.GT, exp.GTE):
+            left = _times(node.this, bound, time.name, (first, last), tick)
+            right = _times(node.expression, bound, time.name, (first, last), tick)
+            if left is None or right is None:
+                continue
+            of_first, of_last, least = (a - b for a, b in zip(left, right, strict=True))
+            if isinstance(node, exp.GT | exp.GTE):
+                of_first, of_last, least = -of_first, -of_last, -least
+            if (of_first, of_last) == (-1, 1) and least <= 0:  # last - first + least <= 0
+                found.append(-least // max(1, tick) + _ROUNDED_NS * (tick == 1))
+    return min(found, default=None)
+
+
+_ROUNDED_NS = 1_000
+"""Times in nanoseconds may be subtracted in microseconds."""
+
+
+def _times(
+    node: Any, bound: Bound, time: str, variables: tuple[str, str], tick: int
+) -> tuple[int, int, int] | None:
+    """A sum of times of the first and of the last variable, and of nanoseconds or integers: how
+    often it has each; None for anything else.
+    """
+    if isinstance(node, exp.Paren):
+        return _times(node.this, bound, time, variables, tick)
+    index = leaf_index(node)
+    if index is not None:
+        leaf = bound.leaves[index]
+        if not isinstance(leaf, Navigation) or leaf.row.column != time or leaf.shift:
+            return None
+        if leaf.variables == {variables[0]} and not leaf.offset:
+            return 1, 0, 0
+        own = leaf.variables is None or leaf.variables == {variables[1]}
+        return (0, 1, 0) if own and not leaf.first and not leaf.offset else None
+    if isinstance(node, exp.Add | exp.Sub):
+        left = _times(node.this, bound, time, variables, tick)
+        right = _times(node.expression, bound, time, variables, tick)
+        if left is None or right is None:
+            return None
+        sign = 1 if isinstance(node, exp.Add) else -1
+        first, last, constant = (a + sign * b for a, b in zip(left, right, strict=True))
+        return first, last, constant
+    constant = Folder({}, dt.datetime.now(dt.timezone.utc)).fold(node)
+    if constant.kind is not (Kind.INTERVAL if tick else Kind.EXACT):
+        return None
+    return (0, 0, int(constant.value)) if constant.value == int(constant.value) else None
+
+
 def _time_unit(bounds: Iterable[Bound], schema: pa.Schema) -> str:
     for bound in bounds:
         for leaf in bound.leaves:
@@ -578,6 +652,8 @@ def compile_match(
             clause.sql,
             clause.at,
         )
+    if within is None and by_time:
+        within = _window_of_define(automaton, definitions, columns)
     _check_output_names(clause, columns, partition)
     check_identities(measures, clause.sql, columns.time is not None and in_time_order)
     shifts = [

@@ -4,7 +4,6 @@
 ORDER BY without time first       positions in the stream are not the matcher's order
 WITH UNMATCHED ROWS               every event is a result
 a pattern that can match nothing  every event begins a match
-``[^X]`` at the end               events after the match decide
 MATCH_ID() without WITHIN         intervals of rows may begin among the events of one time
 ================================  =========================================================
 
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..pattern.automaton import ACCEPT
 from ..pattern.binding import Navigation
 from ..pattern.compiled import CompiledMatch
 from ..sql.pattern_tree import (
@@ -76,8 +74,6 @@ def not_applicable(compiled: CompiledMatch, ordered: bool = False) -> str:
         return "ORDER BY does not begin with time"
     if clause.rows == "all with unmatched":
         return "WITH UNMATCHED ROWS puts every event out"
-    if any(e.absent and e.target == ACCEPT for found in compiled.automaton.edges for e in found):
-        return "[^ ] at the end looks at the events after a match"
     if compiled.naming is not None and compiled.within is None:
         return "identities count the events of a time, which intervals of rows may cut"
     if matches_nothing(clause.pattern):

@@ -15,6 +15,7 @@ from typing import TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from ...core.caches import Lru
 from ...store.layout import (
     ROW_ATTRIBUTES,
     ROW_COUNT,
@@ -30,13 +31,17 @@ Value = TypeVar("Value")
 
 
 class PlanMemo:
-    def __init__(self) -> None:
-        self._known: dict[Hashable, object] = {}
+    """Values that all plans over one state of a stream share; the ``most`` used last."""
+
+    def __init__(self, most: int = 256) -> None:
+        self._known = Lru[Hashable, object](most)
 
     def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        if key not in self._known:
-            self._known[key] = make()
-        return cast(Value, self._known[key])
+        value = self._known.get(key)
+        if value is None:
+            value = make()
+            self._known.put(key, value)
+        return cast(Value, value)
 
 
 Ints = npt.NDArray[np.int64]
@@ -134,7 +139,7 @@ class Histogram:
         self.ends = _side_by_side([part.ends for part in parts])
         self.first = _side_by_side([part.first for part in parts])
         self.last = _side_by_side([part.last for part in parts])
-        self._memo = PlanMemo()
+        self._memo, self._zoned = PlanMemo(), PlanMemo(2)
 
     @classmethod
     def of(cls, timeline: Timeline) -> Histogram:
@@ -164,7 +169,7 @@ class Histogram:
                 at += len(part.starts)
             return Histogram(parts)
 
-        return self._memo.once(("zoned", chosen.tobytes()), read)
+        return self._zoned.once(chosen.tobytes(), read)
 
 
 def _side_by_side(arrays: Sequence[Ints]) -> Ints:

@@ -45,7 +45,8 @@ class Costs:
 
 @dataclass(frozen=True)
 class PlanContext:
-    """The inputs of one plan, immutable but for ``metrics`` and ``memo``, which outlines share;
+    """The inputs of one plan, immutable but for ``metrics``, which outlines share, and ``memo``,
+    which plans over the same state of the stream share, as they do the timeline;
     spans nearer than ``gap`` are merged; ``near``: events whose keys are read to find the partition
     of one; ``check`` may raise.
     """
@@ -75,10 +76,14 @@ class PlanContext:
         gap: int = READ_GAP,
     ) -> PlanContext:
         catalogue = None if indexes is None else indexes.catalogue()
-        timeline = Timeline(snapshot, indexes, catalogue)
+        notes, name = snapshot.state.notes, "timeline" if indexes is None else "indexed timeline"
+        known = notes.get(name)
+        if known is None or known[0] is not catalogue:
+            known = notes[name] = catalogue, Timeline(snapshot, indexes, catalogue), PlanMemo()
+        _, timeline, memo = known
         return cls(
             snapshot, timeline, pattern, wants, indexes, catalogue, costs or Costs(),
-            check or (lambda: None), gap,
+            check or (lambda: None), gap, memo=memo,
         )  # fmt: skip
 
     @property

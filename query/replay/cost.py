@@ -123,12 +123,16 @@ class CostModel:
         if partitions is None:
             return self._read_ns(spans)
         whole = sum(int(spans.ends[i] - spans.starts[i]) for i in intervals.by_time)
-        keyed = partitions.inside.total / self._partitions + whole
-        return (
-            spans.total * self._key_ns
-            + self._gaps_ns(spans)
-            + 2 * min(keyed, spans.total) * self.event_ns
-        )
+        return self.spans_ns(spans, partitions.inside.total + whole * self._partitions)
+
+    def spans_ns(self, spans: Spans, keyed: float) -> float:
+        """Cost of replaying spans; under PARTITION BY intervals of ``keyed`` events in all, of
+        which each partition has its share.
+        """
+        if not self.context.partitioned:
+            return self._read_ns(spans)
+        events = min(keyed / self._partitions, spans.total)
+        return spans.total * self._key_ns + self._gaps_ns(spans) + 2 * events * self.event_ns
 
     def _read_ns(self, spans: Spans) -> float:
         return spans.total * self.event_ns + self._gaps_ns(spans)

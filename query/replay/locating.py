@@ -26,11 +26,10 @@ from .coded_spans import coded_spans
 from .cost import CostModel
 from .lookups import Lookups
 from .offers import Offer
-from .partitions import NEAR_EVENTS, PartitionKeys, PartitionSpans, RowFlags, rows_beside
-from .replay_plan import ReplayIntervals
+from .partitions import PartitionKeys, PartitionSpans, RowFlags, rows_beside
 from .spans import Spans
 from .symbols import SharedColumn
-from .timeline import Timeline, near
+from .timeline import Timeline
 
 Ints = npt.NDArray[np.int64]
 
@@ -38,10 +37,6 @@ DENSE = 64
 """Occurrences per chunk from which on a block is assumed to occur throughout."""
 WORTH_EVENTS = 1 << 13
 """Events in intervals from which on reading a shared column is worth it."""
-COLUMN_SHARE = 16
-"""Events of which a shared column may be read per event in the intervals."""
-CHECKED_OCCURRENCES = 1 << 20
-"""Occurrences whose partitions are read per batch."""
 
 
 @dataclass(frozen=True)
@@ -133,48 +128,65 @@ class _Search:
         self.codes: dict[int, Ints] = {}
 
     def run(self) -> Located:
+        if self.keys is not None and self.pattern.within is None:
+            return self._by_rows(self.keys)
+        spans, used = self._by_time()
+        found = self._around(self.found).intersect(spans)
+        self.found = {block: at[_inside(at, found)] for block, at in self.found.items()}
+        if self.keys is not None:
+            one_key = self._of_one_key(self.keys, self.found, dict.fromkeys(self.found, 0))
+            return self._shown(PartitionSpans.of(self.keys, *one_key, self.stride), found, used)
+        shared = self._of_one_value(found)
+        return Located(found, used) if shared is None else Located(shared[0], used, shared[1])
+
+    def _by_time(self) -> tuple[Spans, tuple[Offer, ...]]:
+        """Look up blocks, each where those before can be reached, whatever their partitions."""
         spans, used = self._coded(self.lookups.coarse.allowed), self.lookups.picked
         order = self.lookups.order()
-        reach: Spans | PartitionSpans | None = None
+        for number, block in enumerate(order):
+            self.context.check()
+            at = self.found[block] = self.lookups.occurrences(block, spans, spans)
+            if not len(at):
+                return Spans.empty(), used
+            if block != order[-1] and len(at) <= DENSE * len(self.lookups.chunks):
+                spans = spans.intersect(self._around({block: at}))
+            rest = [offer for offer in used if offer.block in order[number + 1 :]]
+            if rest and self._enough(spans, spans.total, rest):
+                return spans, tuple(offer for offer in used if offer not in rest)
+        return spans, used
+
+    def _by_rows(self, keys: PartitionKeys) -> Located:
+        """Look up blocks of a pattern that bounds only the events of a match in its partition."""
+        spans, used = self._coded(self.lookups.coarse.allowed), self.lookups.picked
+        order = self.lookups.order()
+        reach: PartitionSpans | None = None
         for number, block in enumerate(order):
             self.context.check()
             at = self.lookups.occurrences(block, spans, spans)
-            self._take(block, at, reach)
-            if not len(self.found[block]):
-                return Located(self._spans({}), used)
-            bounded = self.keys is None or self.pattern.within is not None
-            if block == order[-1] and (bounded or reach is not None):
-                break
-            reach = self._reach(block, reach)
+            if reach is None:
+                of = keys.learn(at)
+            else:
+                at, of = self._in_reach(at, keys, reach)
+            if not len(at):
+                none = np.zeros(0, np.int64)
+                return Located(PartitionSpans.of(keys, none, none, none, self.stride), used)
+            arranged = order_of(of)
+            self.found[block], self.codes[block] = at[arranged], of[arranged]
+            if reach is None:
+                reach = self._rows_around(block, keys)
             if reach is None:
                 far = "rows of the same partition may lie far away from one another"
                 return Located(None, reason=far)
-            spans = spans.intersect(_hull(reach))
+            spans = spans.intersect(reach.hull())
             rest = [offer for offer in used if offer.block in order[number + 1 :]]
-            if rest and self._enough(reach, spans, rest):
+            if rest and self._enough(spans, reach.inside.total, rest):
                 used = tuple(offer for offer in used if offer not in rest)
                 break
-        if self.keys is None:
-            return self._of_stream(spans, used)
-        return self._of_partitions(reach, spans, used)
+        assert reach is not None
+        return self._shown(self._with_all_blocks(reach), spans, used)
 
-    def _of_stream(self, spans: Spans, used: tuple[Offer, ...]) -> Located:
-        found = self._spans(self.found)
-        assert isinstance(found, Spans)
-        found = found.intersect(spans)
-        self.found = {block: at[_inside(at, found)] for block, at in self.found.items()}
-        keyed = self._of_one_value(found)
-        if keyed is None:
-            return Located(found, used)
-        return Located(keyed[0], used, keyed[1])
-
-    def _of_partitions(
-        self, reach: Spans | PartitionSpans | None, spans: Spans, used: tuple[Offer, ...]
-    ) -> Located:
-        found = reach if self.pattern.within is None else self._spans(self.found)
-        assert isinstance(found, PartitionSpans)
-        if self.pattern.within is None:
-            found = self._with_all_blocks(found)
+    def _shown(self, found: PartitionSpans, spans: Spans, used: tuple[Offer, ...]) -> Located:
+        """Intervals of partitions, with the rows around them that conditions look at."""
         found = found.intersect(spans)
         if not self.context.wants.neighbours and self.pattern.within is not None:
             return Located(found, used)
@@ -183,50 +195,43 @@ class _Search:
             return Located(None, reason="the rows next to intervals may lie far away")
         return Located(shown, used)
 
-    # -- one block ----------------------------------------------------------------------------
+    # -- blocks -------------------------------------------------------------------------------
 
-    def _take(self, block: int, at: Ints, reach: Spans | PartitionSpans | None) -> None:
-        """Keep the occurrences of a block, by partition and position."""
-        if self.keys is None:
-            self.found[block] = at
-            return
-        if isinstance(reach, PartitionSpans):
-            at, of = self._in_reach(at, self.keys, reach)
-        else:
-            of = self._learned(at, self.keys)
-        arranged = order_of(of)
-        self.found[block], self.codes[block] = at[arranged], of[arranged]
+    def _around(self, found: Mapping[int, Ints]) -> Spans:
+        """Spans of the candidates of some blocks, whatever their partitions."""
+        if not all(map(len, found.values())):
+            return Spans.empty()
+        return Spans.of(*stretches(self.lookups, found)[1:])
 
-    def _learned(self, at: Ints, keys: PartitionKeys) -> Ints:
-        kept = self.lookups.kept
-        if kept is None:
-            return keys.learn(at)
-        self.keys, codes = kept.once(("learned", at.tobytes()), lambda: (keys, keys.learn(at)))
-        return codes
+    def _of_one_key(
+        self, keys: PartitionKeys, found: Mapping[int, Ints], places: Mapping[int, int]
+    ) -> tuple[Ints, Ints, Ints]:
+        """``stretches`` of candidates with one key.  The key of the rarest block is read first, and
+        that of others only near candidates of those before.  ``places``: the symbol of each block
+        that has the key.
+        """
+        starts: dict[int, Ints] = {}
+        codes: dict[int, Ints] = {}
+        for block in sorted(found, key=lambda number: len(found[number])):
+            self.context.check()
+            at = found[block]
+            if len(starts) > 1:
+                _, low, high = stretches(self.lookups, starts, codes, keys.count)
+                at = at[_inside(at, Spans.of(low, high))]
+            at = at[at + places[block] < self.timeline.total]
+            of = (keys.codes_at if starts else keys.learn)(at + places[block])
+            known = np.flatnonzero(of >= 0)
+            arranged = known[order_of(of[known])]
+            starts[block], codes[block] = at[arranged], of[arranged]
+            if not len(known):
+                return known, known, known
+        return stretches(self.lookups, starts, codes, keys.count)
 
     def _in_reach(self, at: Ints, keys: PartitionKeys, reach: PartitionSpans) -> tuple[Ints, Ints]:
         """Occurrences whose partition has an interval where they are, and their codes."""
-        places, codes, flags = [at[:0]], [at[:0]], RowFlags(reach)
-        for low in range(0, len(at), CHECKED_OCCURRENCES):
-            some = at[low : low + CHECKED_OCCURRENCES]
-            of = keys.codes_at(some)
-            there = (of >= 0) & (flags.at(of, some) > 0)
-            places.append(some[there])
-            codes.append(of[there])
-        return np.concatenate(places), np.concatenate(codes)
-
-    def _reach(
-        self, block: int, before: Spans | PartitionSpans | None
-    ) -> Spans | PartitionSpans | None:
-        """What matches with one of a block's occurrences can reach; None if that is too far."""
-        at = self.found[block]
-        if self.keys is None:
-            if len(at) > DENSE * len(self.lookups.chunks):
-                return self.lookups.coarse.allowed if before is None else before
-            return self._spans({block: at})
-        if self.pattern.within is not None:
-            return self._spans({block: at})
-        return self._rows_around(block, self.keys) if before is None else before
+        of = keys.codes_at(at)
+        there = (of >= 0) & (RowFlags(reach).at(of, at) > 0)
+        return at[there], of[there]
 
     def _rows_around(self, block: int, keys: PartitionKeys) -> PartitionSpans | None:
         most, blocks = self.pattern.longest_partition, len(self.pattern.blocks)
@@ -243,29 +248,21 @@ class _Search:
             high = np.where(row >= 0, row + 1, high)
         return PartitionSpans.of(keys, code, low, high, self.stride)
 
-    def _enough(self, reach: Spans | PartitionSpans, spans: Spans, rest: Collection[Offer]) -> bool:
+    def _enough(self, spans: Spans, keyed: int, rest: Collection[Offer]) -> bool:
+        """Whether replaying spans, with ``keyed`` events of their partitions, costs less than
+        looking up the rest.
+        """
         if self.model is None:
             return False
         chunks = self.lookups.bounds
         asked = max(1, int(chunks.touches(self.lookups.coarse.allowed).sum()))
         part = float(chunks.touches(spans).sum()) / asked
-        keyed = reach if isinstance(reach, PartitionSpans) else None
-        joined = spans.joined(self.context.gap)
-        left = self.model.found_ns(ReplayIntervals(joined, partitions=keyed))
+        left = self.model.spans_ns(spans.joined(self.context.gap), keyed)
         return left <= part * sum(
             self.model.lookup_ns(offer) for offer in rest if not self.lookups.knows(offer)
         )
 
     # -- all blocks ---------------------------------------------------------------------------
-
-    def _spans(self, found: Mapping[int, Ints]) -> Spans | PartitionSpans:
-        if self.keys is None:
-            return Spans.of(*stretches(self.lookups, found)[1:]) if found else Spans.empty()
-        none = np.zeros(0, np.int64)
-        code, low, high = none, none, none
-        if found:
-            code, low, high = stretches(self.lookups, found, self.codes, self.keys.count)
-        return PartitionSpans.of(self.keys, code, low, high, self.stride)
 
     def _with_all_blocks(self, spans: PartitionSpans) -> PartitionSpans:
         """The intervals that hold an occurrence of each block."""
@@ -306,31 +303,16 @@ class _Search:
 
     def _of_one_value(self, spans: Spans) -> tuple[Spans, SharedColumn] | None:
         """Spans of candidates with one value of a shared column; None if not worth it."""
-        found, total = self.found, self.timeline.total
+        found = self.found
         if self.pattern.within is None or len(found) < 2 or spans.total < WORTH_EVENTS:
             return None
         shared, places = self._shared_by(found)
         if shared is None:
             return None
-        rows = {block: at + places[block] for block, at in found.items()}
-        rows = {block: at[at < total] for block, at in rows.items()}
-        read = sum(
-            int(at[high - 1] - at[low]) + 1
-            for at in rows.values()
-            for low, high in near(at, NEAR_EVENTS)
-        )
-        if read > COLUMN_SHARE * spans.total:
+        if sum(map(len, found.values())) > spans.total:
             return None
         keys = PartitionKeys(self.timeline, (shared.column,), self.context.schema)
-        starts: dict[int, Ints] = {}
-        codes: dict[int, Ints] = {}
-        for block in sorted(found, key=lambda number: len(found[number])):
-            self.context.check()
-            of = keys.codes_at(rows[block]) if codes else keys.learn(rows[block])
-            known = np.flatnonzero(of >= 0)
-            arranged = known[order_of(of[known])]
-            starts[block], codes[block] = rows[block][arranged] - places[block], of[arranged]
-        _, low, high = stretches(self.lookups, starts, codes, keys.count)
+        _, low, high = self._of_one_key(keys, found, places)
         return Spans.of(low, high).intersect(spans), shared
 
     def _shared_by(self, found: Collection[int]) -> tuple[SharedColumn | None, dict[int, int]]:
@@ -345,10 +327,6 @@ class _Search:
             if len(places) == len(found):
                 return one, places
         return None, {}
-
-
-def _hull(spans: Spans | PartitionSpans) -> Spans:
-    return spans.hull() if isinstance(spans, PartitionSpans) else spans
 
 
 def _inside(places: Ints, spans: Spans) -> npt.NDArray[np.bool_]:

@@ -9,9 +9,9 @@ match::
     icao24                   a         b         a        learned:  a = 0, b = 1
     any event's code         0   -1    1   -1    0
 
-Keys are equal when they are for the matcher (``pattern.columns.KeyCodes``); nulls are equal.  Each
-stretch of the partition columns is read once and cached, up to ``KEPT_BYTES``; dictionary codes are
-looked up once per dictionary.
+Keys are equal when they are for the matcher (``pattern.columns.KeyCodes``); nulls are equal.  Of
+dictionary columns only the packed codes of the wanted rows are decoded, and looked up once per
+dictionary.
 
 ``PartitionSpans`` says which rows of which partition are replayed.  One number per event, so that
 ``Spans`` does the set algebra; no span crosses a partition's end::
@@ -28,7 +28,6 @@ read near the intervals first, and farther away only for partitions with missing
 from __future__ import annotations
 
 import copy
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,19 +43,11 @@ from ...core.times import moved
 from ...schema import StreamSchema
 from ..conditions.constants import comparable
 from .spans import READ_GAP, Spans
-from .timeline import Timeline, near, read_arrays
+from .timeline import Timeline, read_arrays, rows_at
 
 Ints = npt.NDArray[np.int64]
-NEAR_EVENTS = 16_384
-"""Occurrences nearer than this are read as one stretch of the column."""
-FEW = 4
-"""If fewer than one in so many events is wanted, only these get a code."""
 PIECE_EVENTS = 1 << 18
 """Events whose codes are held at a time."""
-KEPT_BYTES = 32 << 20
-"""Cache size for the columns."""
-KEPT_EVENTS = 512
-"""Shorter stretches are not cached: finding them would cost more than reading them."""
 
 
 class PartitionKeys:
@@ -70,7 +61,6 @@ class PartitionKeys:
         self.events_read = 0
         self.places = np.zeros(0, np.int64)
         self._timeline = timeline
-        self._kept = _KeptStretches()
         self._output = pa.schema([schema.arrow.field(name) for name in columns])
         self._values: list[pa.Array] = []
         self._pairs: list[Ints] = []
@@ -80,7 +70,7 @@ class PartitionKeys:
         """The same numbers for another timeline of the same events, or for none, to be sent."""
         moved = copy.copy(self)
         moved._timeline = timeline  # type: ignore[assignment]
-        moved._kept = _KeptStretches()
+        moved.events_read = 0
         moved._mapped = [None] * len(self.columns)
         return moved
 
@@ -88,22 +78,13 @@ class PartitionKeys:
 
     def learn(self, positions: Ints) -> Ints:
         """Number the partitions of the events at ascending positions; returns the code of each."""
-        parts: list[list[pa.Array]] = [[] for _ in self.columns]
-        for low, high in near(positions, NEAR_EVENTS):
-            wanted = positions[low:high]
-            for at, arrays in self._read(int(wanted[0]), int(wanted[-1]) + 1):
-                inside = wanted[(wanted >= at) & (wanted < at + len(arrays[0]))] - at
-                for part, array in zip(parts, arrays, strict=True):
-                    taken = array.take(pa.array(inside))
-                    if pa.types.is_dictionary(taken.type):
-                        taken = taken.dictionary_decode()
-                    part.append(taken)
-        codes = self.number(
-            [
-                pa.concat_arrays(part) if part else pa.array([], field.type)
-                for field, part in zip(self._output, parts, strict=True)
-            ]
-        )
+        parts: list[list[pa.Array]] = [[pa.array([], field.type)] for field in self._output]
+        for _, _, arrays in rows_at(self._timeline, self._output, positions):
+            for part, array in zip(parts, arrays, strict=True):
+                coded = pa.types.is_dictionary(array.type)
+                part.append(array.dictionary_decode() if coded else array)
+        self.events_read += len(positions)
+        codes = self.number(list(map(pa.concat_arrays, parts)))
         self.places = positions[firsts(codes)[1]]
         return codes
 
@@ -153,39 +134,21 @@ class PartitionKeys:
 
     def pieces(self, first: int, end: int) -> Iterator[tuple[int, Ints]]:
         """Codes of the base events at positions [first, end), with the position of the first."""
+        self.events_read += end - first
         for start in range(first, end, PIECE_EVENTS):
-            for at, arrays in self._read(start, min(end, start + PIECE_EVENTS)):
+            stop = min(end, start + PIECE_EVENTS)
+            for at, arrays in read_arrays(
+                self._timeline, self.columns, self._output, start, stop, dictionary=True
+            ):
                 yield at, self.codes(arrays)
 
     def codes_at(self, positions: Ints) -> Ints:
+        """Codes of the base events at ascending positions."""
+        self.events_read += len(positions)
         out = np.empty(len(positions), np.int64)
-        for low, high in near(positions, NEAR_EVENTS):
-            done = low
-            for at, arrays in self._read(int(positions[low]), int(positions[high - 1]) + 1):
-                stop = low + int(np.searchsorted(positions[low:high], at + len(arrays[0])))
-                rows = positions[done:stop] - at
-                if len(rows) * FEW < len(arrays[0]):
-                    wanted = pa.array(rows)
-                    out[done:stop] = self.codes([array.take(wanted) for array in arrays])
-                else:
-                    out[done:stop] = self.codes(arrays)[rows]
-                done = stop
+        for low, high, arrays in rows_at(self._timeline, self._output, positions):
+            out[low:high] = self.codes(arrays)
         return out
-
-    def _read(self, first: int, end: int) -> Iterator[tuple[int, list[pa.Array]]]:
-        while first < end:
-            known, stop = self._kept.at(first, end)
-            if known is not None:
-                yield first, known
-                first = stop
-                continue
-            for at, arrays in read_arrays(
-                self._timeline, self.columns, self._output, first, stop, dictionary=True
-            ):
-                self.events_read += len(arrays[0])
-                self._kept.add(at, arrays)
-                yield at, arrays
-            first = stop
 
     def _own(self, number: int, array: pa.Array) -> Ints:
         values = self._values[number]
@@ -205,37 +168,6 @@ class PartitionKeys:
             indices = indices.fill_null(len(kept[1]) - 1)
         codes: Ints = kept[1][indices.to_numpy(zero_copy_only=False)]
         return codes
-
-
-class _KeptStretches:
-    def __init__(self) -> None:
-        self._left = KEPT_BYTES
-        self._starts: list[int] = []
-        self._arrays: list[list[pa.Array]] = []
-
-    def at(self, first: int, end: int) -> tuple[list[pa.Array] | None, int]:
-        """The cached columns and their end; or None and the end of the uncached part."""
-        number = bisect_right(self._starts, first)
-        if number:
-            start, arrays = self._starts[number - 1], self._arrays[number - 1]
-            stop = min(end, start + len(arrays[0]))
-            if first < stop:
-                return [array.slice(first - start, stop - first) for array in arrays], stop
-        return None, min([end, *self._starts[number : number + 1]])
-
-    def add(self, at: int, arrays: list[pa.Array]) -> None:
-        size = sum(map(_bytes_of, arrays))
-        if len(arrays[0]) < KEPT_EVENTS or size > self._left:
-            return
-        self._left -= size
-        number = bisect_right(self._starts, at)
-        self._starts.insert(number, at)
-        self._arrays.insert(number, arrays)
-
-
-def _bytes_of(array: pa.Array) -> int:
-    """Memory of an array without its dictionary, which belongs to a leaf."""
-    return int((array.indices if pa.types.is_dictionary(array.type) else array).nbytes)
 
 
 def _found(array: pa.Array, values: pa.Array) -> Ints:
@@ -396,14 +328,17 @@ def united_partitions(found: Sequence[PartitionSpans]) -> PartitionSpans:
     return PartitionSpans(keys, inside, shown, stride)
 
 
+SHOWN, INSIDE = 1, 2
+
+
 class RowFlags:
-    """Flags rows by ascending position: 2 inside, 1 shown, 0 neither."""
+    """Flags rows by ascending position: ``INSIDE``, ``SHOWN``, or 0 for neither."""
 
     def __init__(self, spans: PartitionSpans) -> None:
         self._stride = spans.stride
         edges = np.arange(spans.keys.count + 1) * spans.stride
         self._sets = []
-        for value, some in ((1, spans.shown), (2, spans.inside)):
+        for value, some in ((SHOWN, spans.shown), (INSIDE, spans.inside)):
             if len(some):
                 at = np.searchsorted(some.starts, edges).astype(np.int64)
                 self._sets.append((value, some, at[:-1].copy(), at[1:]))

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.caches import Lru
 from ...core.sorting import numbered
 from ...indexes.opened import RunsChanged
 from ...indexes.stream_indexes import StreamIndexes
@@ -180,7 +181,8 @@ def considered(
 ) -> Considered:
     plan = ReplayPlan(
         strategy, reason, outline=context.pattern, timeline=context.timeline,
-        choice=choice or TermChoice(), metrics=context.metrics, show=_Shown(context),
+        choice=choice or TermChoice(), metrics=context.metrics,
+        show=_Shown(context.schema, frozenset(context.indexed)),
         unavailable="" if context.indexes is None else context.indexes.trouble(),
         allowed=0 if model is None else model.coarse.allowed.total,
     )  # fmt: skip
@@ -290,15 +292,16 @@ def _since(begun: float) -> float:
 
 @dataclass(frozen=True)
 class _Shown:
-    context: PlanContext
+    schema: StreamSchema
+    indexed: frozenset[str]
 
     def __call__(self, offer: Offer) -> str:
-        schema, atoms = self.context.schema, offer.term.atoms
+        schema, atoms = self.schema, offer.term.atoms
         shown = [a for a in atoms if a.column in schema or not isinstance(a, IsNull)] or atoms
         parts = [describe(atom, schema) or "true" for atom in shown]
         if offer.term.text:
             parts = [offer.term.text]
-        known = all(name in self.context.indexed for name in offer.term.attributes)
+        known = all(name in self.indexed for name in offer.term.attributes)
         how = "" if known else " (no index: evaluated)"
         return f"{offer.name}: {' or '.join(parts)}{how}"
 
@@ -309,6 +312,30 @@ NEIGHBOURS_MAX = 64
 """Rows around an interval that are searched in its partition."""
 APART_NS = 10_000_000.0
 """Cost of the best plan for one outline from which on those of alternatives are considered."""
+
+
+PLANS_REMEMBERED = 32
+"""Plans that are kept for one state of a stream."""
+
+
+def known_plan(
+    snapshot: Snapshot,
+    compiled: CompiledMatch,
+    indexes: StreamIndexes | None,
+    strategy: str,
+    folder: Folder,
+    check: Callable[[], None],
+) -> ReplayPlan:
+    """``plan_match``, or its plan of before, if neither the stream nor its indexes have changed."""
+    plans = snapshot.state.notes.setdefault("plans", Lru(PLANS_REMEMBERED))
+    known = plans.get((id(compiled), strategy))
+    catalogue = None if indexes is None else indexes.catalogue()
+    if known is not None and known[0] is compiled and known[1] is catalogue:
+        plan: ReplayPlan = known[2]
+        return plan.again()
+    plan = plan_match(snapshot, compiled, indexes, strategy, folder=folder, check=check)
+    plans.put((id(compiled), strategy), (compiled, catalogue, plan))
+    return plan
 
 
 def plan_match(

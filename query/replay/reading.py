@@ -155,7 +155,7 @@ def _in_objects(
     for part, here in _by_part(timeline.parts, ranges):
         if part.leaves is not None and part.leaves.view.file.moved:
             found = _by_leaf(part.leaves.starts, here)
-            yield part.leaves, [(number, rows.tolist()) for number, rows in found]
+            yield part.leaves, [(number, _hulls(rows)) for number, rows in found]
 
 
 def read_ranges(
@@ -173,6 +173,13 @@ def read_ranges(
         for some, field in zip(gathered, columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def read_rows(
+    timeline: Timeline, columns: pa.Schema, positions: Ints, metrics: ScanMetrics | None = None
+) -> pa.RecordBatch:
+    """Base events at ascending positions as one batch."""
+    return read_ranges(timeline, columns, np.stack([positions, positions + 1], axis=1), metrics)
 
 
 @kernel
@@ -238,7 +245,8 @@ def _read_part(
     leaves = part.leaves
     assert leaves is not None
     wanted = list(_by_leaf(leaves.starts, ranges))
-    coming = leaves.ahead([(number, here.tolist()) for number, here in wanted], columns.names)
+    near_rows = [(number, _hulls(here)) for number, here in wanted]
+    coming = leaves.ahead(near_rows, columns.names)
     for (_, here), (leaf, rows) in zip(wanted, coming, strict=True):
         assert rows is not None
         for some, field in zip(gathered, columns, strict=True):
@@ -246,6 +254,13 @@ def _read_part(
         if metrics is not None:
             metrics.blocks_read += 1
             metrics.events_read += int((here[:, 1] - here[:, 0]).sum())
+
+
+def _hulls(ranges: Ints) -> Ranges:
+    """Few ranges around all: many short ones would cost more to check than to read."""
+    breaks = np.flatnonzero(ranges[1:, 0] - ranges[:-1, 1] > DECODED_GAP)
+    first = ranges[np.append(0, breaks + 1), 0].tolist()
+    return list(zip(first, ranges[np.append(breaks, -1), 1].tolist(), strict=True))
 
 
 def _by_leaf(starts: Ints, ranges: Ints) -> Iterator[tuple[int, Ints]]:
@@ -275,8 +290,9 @@ def _slices(
         apart = np.flatnonzero(ranges[1:, 0] - ranges[:-1, 1] > DECODED_GAP) + 1
     for begin, end in pairwise([0, *apart.tolist(), len(ranges)]):
         low, high = int(ranges[begin, 0]), int(ranges[end - 1, 1])
-        array = view.column(leaf, name, low, high, ranges=rows if as_it_is else None)
-        yield from _rows_of(array, ranges[begin:end] - low)
+        array = view.column(leaf, name, low, high, encoded=True, ranges=rows if as_it_is else None)
+        for some in _rows_of(array, ranges[begin:end] - low):
+            yield some.dictionary_decode() if pa.types.is_dictionary(some.type) else some
 
 
 def _rows_of(array: pa.Array, ranges: Ints) -> Iterator[pa.Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...indexes.lookup import IndexMetrics
@@ -107,6 +107,15 @@ class ReplayPlan:
     @property
     def offered(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(map(self.show, self.choice.offers)))
+
+    def again(self) -> ReplayPlan:
+        """The same plan for another run; its figures are those of when it was made."""
+        intervals = self.intervals
+        if intervals is not None and intervals.partitions is not None:
+            keys = intervals.partitions.keys.on(self.timeline)
+            partitions = replace(intervals.partitions, keys=keys)
+            intervals = replace(intervals, partitions=partitions)
+        return replace(self, intervals=intervals)
 
     def replayed(self, given: int | None = None) -> float:
         """Fraction of base events fed to the matcher (``given``), or its upper bound."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,15 +27,15 @@ from ...store.snapshot import Snapshot
 from ..contract.operator import MatchLimits
 from ..pattern.compiled import CompiledMatch
 from ..pattern.match_stream import MatchStream
-from .partitions import PartitionSpans, RowFlags
-from .reading import Piece, read_spans
+from .partitions import INSIDE, PartitionSpans, RowFlags
+from .reading import Piece, read_rows, read_spans
 from .replay_plan import ReplayIntervals, ReplayPlan
 from .spans import Spans
-from .timeline import Timeline, near, read_arrays
+from .timeline import Timeline
 
-NEAR_ROWS = 16_384
-"""Selected rows nearer than this are read together: a seek costs about as much."""
-BATCH_ROWS = 1 << 16
+FIRST_ROWS, BATCH_ROWS = 1 << 12, 1 << 16
+"""Rows in the first and in the largest batch: a small LIMIT should not wait for a large one."""
+Ints = npt.NDArray[np.int64]
 
 
 def read_partitions(
@@ -51,27 +50,19 @@ def read_partitions(
     """Rows of partition intervals in stream order, with which may match.  Ranges read by time are
     for all partitions.
     """
-    check = check or (lambda: None)
     output = pa.schema([snapshot.schema.arrow.field(name) for name in columns])
-    flags = RowFlags(partitions)
-    spans = intervals.spans
-    bounds = zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)
-    gathered = _Gathered(output)
-    for number, (start, end) in enumerate(bounds):
-        check()
-        ticks = intervals.by_time.get(number)
-        if ticks is not None:
-            yield from gathered.flush()
-            stop = None if ticks[1] >= INT64_MAX else ticks[1] + 1
-            for batch in snapshot.scan(ticks[0], stop, columns, metrics=metrics, check=check):
+    flags, spans, check = RowFlags(partitions), intervals.spans, check or (lambda: None)
+    begin = 0
+    for number in [*sorted(intervals.by_time), len(spans)]:
+        between = Spans(spans.starts[begin:number], spans.ends[begin:number])
+        for rows, _, found in _selected(between, partitions, flags, check):
+            yield read_rows(timeline, output, rows, metrics), found == INSIDE
+        if number < len(spans):
+            first, last = intervals.by_time[number]
+            stop = None if last >= INT64_MAX else last + 1
+            for batch in snapshot.scan(first, stop, columns, metrics=metrics, check=check):
                 yield batch, True
-            continue
-        for some in _selected(timeline, partitions, flags, start, end, columns, output, metrics):
-            check()
-            gathered.add(some.arrays, some.rows, some.flags == 2)
-            if gathered.rows >= BATCH_ROWS:
-                yield from gathered.flush()
-    yield from gathered.flush()
+        begin = number + 1
 
 
 def read_numbered(
@@ -81,79 +72,41 @@ def read_numbered(
     columns: Sequence[str],
     metrics: ScanMetrics | None = None,
     check: Callable[[], None] | None = None,
-) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.int64]]]:
+) -> Iterator[tuple[pa.RecordBatch, Ints]]:
     """Rows inside of partition intervals in stream order, with the numbers of the intervals."""
-    check = check or (lambda: None)
     output = pa.schema([timeline.schema.arrow.field(name) for name in columns])
-    flags, inside = RowFlags(partitions), partitions.inside
-    gathered = _Gathered(output)
-    for start, end in zip(spans.starts.tolist(), spans.ends.tolist(), strict=True):
-        for some in _selected(timeline, partitions, flags, start, end, columns, output, metrics):
-            check()
-            places = some.codes * partitions.stride + some.positions
-            gathered.add(
-                some.arrays, some.rows, np.searchsorted(inside.starts, places, side="right") - 1
-            )
-            if gathered.rows >= BATCH_ROWS:
-                yield from gathered.flush()
-    yield from gathered.flush()
-
-
-@dataclass(frozen=True)
-class _Selected:
-    arrays: Sequence[pa.Array]
-    rows: npt.NDArray[np.int64]
-    positions: npt.NDArray[np.int64]
-    codes: npt.NDArray[np.int64]
-    flags: npt.NDArray[np.uint8]
+    flags, starts = RowFlags(partitions), partitions.inside.starts
+    for rows, codes, _ in _selected(spans, partitions, flags, check or (lambda: None)):
+        places = codes * partitions.stride + rows
+        numbers = np.searchsorted(starts, places, side="right") - 1
+        yield read_rows(timeline, output, rows, metrics), numbers
 
 
 def _selected(
-    timeline: Timeline, partitions: PartitionSpans, flags: RowFlags, start: int, end: int,
-    columns: Sequence[str], output: pa.Schema, metrics: ScanMetrics | None,
-) -> Iterator[_Selected]:  # fmt: skip
-    for at, codes in partitions.keys.pieces(start, end):
-        found = flags.of(codes, at)
-        rows = np.flatnonzero(found)
-        for low, high in near(rows, NEAR_ROWS):
-            first, last = at + int(rows[low]), at + int(rows[high - 1]) + 1
-            for place, arrays in read_arrays(
-                timeline, columns, output, first, last, metrics, dictionary=True
-            ):
-                here = rows[low:high] + at
-                here = here[(here >= place) & (here < place + len(arrays[0]))]
-                yield _Selected(arrays, here - place, here, codes[here - at], found[here - at])
+    spans: Spans, partitions: PartitionSpans, flags: RowFlags, check: Callable[[], None]
+) -> Iterator[tuple[Ints, Ints, npt.NDArray[np.uint8]]]:
+    """Positions in intervals of their partition, with its code and their flags."""
+    waiting: list[tuple[Ints, Ints, npt.NDArray[np.uint8]]] = []
+    count, full = 0, FIRST_ROWS
+    for start, end in zip(spans.starts.tolist(), spans.ends.tolist(), strict=True):
+        for at, codes in partitions.keys.pieces(start, end):
+            check()
+            found = flags.of(codes, at)
+            rows = np.flatnonzero(found)
+            waiting.append((at + rows, codes[rows], found[rows]))
+            count += len(rows)
+            if count >= full:
+                yield _joined(waiting)
+                waiting, count, full = [], 0, BATCH_ROWS
+    if count:
+        yield _joined(waiting)
 
 
-class _Gathered:
-    def __init__(self, output: pa.Schema) -> None:
-        self._output = output
-        self._parts: list[list[pa.Array]] = []
-        self._marks: list[npt.NDArray[Any]] = []
-        self.rows = 0
-
-    def add(
-        self, arrays: Sequence[pa.Array], rows: npt.NDArray[np.int64], marks: npt.NDArray[Any]
-    ) -> None:
-        if len(rows) < len(arrays[0]):
-            together = pa.RecordBatch.from_arrays(list(arrays), self._output.names)
-            arrays = together.take(pa.array(rows)).columns  # one call, not one a column
-        plain = [a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in arrays]
-        self._parts.append(plain)
-        self._marks.append(marks)
-        self.rows += len(rows)
-
-    def flush(self) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[Any]]]:
-        if self.rows:
-            columns = [
-                pa.concat_arrays([part[i] for part in self._parts])
-                for i in range(len(self._output))
-            ]
-            yield (
-                pa.RecordBatch.from_arrays(columns, schema=self._output),
-                np.concatenate(self._marks),
-            )
-        self._parts, self._marks, self.rows = [], [], 0
+def _joined(
+    parts: Sequence[tuple[Ints, Ints, npt.NDArray[np.uint8]]],
+) -> tuple[Ints, Ints, npt.NDArray[np.uint8]]:
+    rows, codes, flags = (np.concatenate(some) for some in zip(*parts, strict=True))
+    return rows, codes, flags
 
 
 @kernel
@@ -204,7 +157,7 @@ class IntervalStream(MatchStream):
         yield from self.feed(batch)
         self._forget()
 
-    def _add(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> None:
+    def _add(self, starts: Ints, ends: Ints) -> None:
         known = self._ends
         if len(known) and len(starts) and known[-1] == starts[0]:
             known, starts = known[:-1], starts[1:]
@@ -231,7 +184,7 @@ class IntervalStream(MatchStream):
             return self.next_sequence - len(self.codes)
         return int(self._sequence[0])
 
-    def inside(self, sequence: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def inside(self, sequence: Ints) -> npt.NDArray[np.bool_]:
         found = np.empty(len(sequence), np.bool_)
         _mark_inside(sequence, self._starts, self._ends, found)
         return found

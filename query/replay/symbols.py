@@ -51,6 +51,7 @@ from ...schema import Storage, StreamSchema
 from ...store.prune import AllOf, AnyOf, Never, Prune, Range
 from ..conditions.constants import Folder
 from ..conditions.predicates import PredicateCompiler
+from ..pattern.automaton import ACCEPT
 from ..pattern.binding import CLASSIFIER, Bound, Navigation
 from ..pattern.compiled import CompiledMatch
 from ..pattern.typed import leaf_index
@@ -585,7 +586,10 @@ class _Maker:
                 fresh = False
             terms = (*item.terms, *index_terms(item.prune, self.schema, self.indexed))
             blocks[-1].append(replace(item, terms=terms))
-        trailing = bool(items) and isinstance(items[-1], Gap)
+        # [^X] at the end looks at the rest of the window
+        edges = [edge for some in self.compiled.automaton.edges for edge in some]
+        until = any(edge.absent and edge.target == ACCEPT for edge in edges)
+        trailing = until or (bool(items) and isinstance(items[-1], Gap))
         return Outline(
             tuple(Block(tuple(block)) for block in blocks), leading, trailing, longest,
             self.compiled.within, contiguous,

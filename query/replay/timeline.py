@@ -350,6 +350,40 @@ def read_arrays(
             at += b - a
 
 
+def rows_at(
+    timeline: Timeline, output: pa.Schema, positions: Ints
+) -> Iterator[tuple[int, int, list[pa.Array]]]:
+    """Columns of the ascending positions [low, high) by leaf; strings may be dictionary arrays."""
+    cuts = np.searchsorted(positions, [part.end for part in timeline.parts]).tolist()
+    for part, (first, end) in zip(timeline.parts, pairwise([0, *cuts]), strict=True):
+        rows = positions[first:end] - part.start
+        if not len(rows):
+            continue
+        if part.tail is not None:
+            batch, wanted = part.tail.batch, pa.array(rows)
+            yield first, end, [batch.column(name).take(wanted) for name in output.names]
+            continue
+        leaves = part.leaves
+        assert leaves is not None
+        numbers = np.searchsorted(leaves.starts, rows, side="right") - 1
+        rows = rows - leaves.starts[numbers]
+        groups = list(near(numbers, 0))
+        wanted_rows = [
+            (int(numbers[low]), ((int(rows[low]), int(rows[high - 1]) + 1),))
+            for low, high in groups
+        ]
+        coming = leaves.ahead(wanted_rows, output.names)
+        for (low, high), (leaf, _) in zip(groups, coming, strict=True):
+            yield (
+                first + low,
+                first + high,
+                [
+                    leaves.view.values_at(leaf, field.name, rows[low:high], field.type)
+                    for field in output
+                ],
+            )
+
+
 def read_positions(
     timeline: Timeline,
     columns: Sequence[str],

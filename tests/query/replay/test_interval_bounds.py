@@ -76,7 +76,13 @@ def stream(tmp_path: Path) -> Iterator[Any]:
 
 
 def planned(
-    stream: Any, pattern: str, within: int | None, define: str, by: str = "", order: str = "t"
+    stream: Any,
+    pattern: str,
+    within: int | None,
+    define: str,
+    by: str = "",
+    order: str = "t",
+    selection: str = "",
 ) -> Any:
     """The plan of a pattern, and its rows, which are those of a full replay."""
     made, indexes = stream
@@ -84,7 +90,8 @@ def planned(
     window = "" if within is None else f"WITHIN {within}"
     text = (
         f"SELECT * FROM s MATCH_RECOGNIZE ({by} ORDER BY {order} "
-        f"MEASURES FIRST(t) AS f, LAST(t) AS l PATTERN ({pattern}) {window} DEFINE {define})"
+        f"MEASURES FIRST(t) AS f, LAST(t) AS l PATTERN ({pattern}) {window} {selection} "
+        f"DEFINE {define})"
     )
     compiled = compile_match(clause_of_text(text), SCHEMA)
     plan = plan_match(snapshot, compiled, indexes, "all", gap=0)
@@ -276,3 +283,53 @@ def test_events_of_one_time_may_lie_in_other_leaves_than_their_order_has_them(
     assert plan.spans is not None
     indexes.close()
     store.close()
+
+
+@pytest.mark.parametrize("by", ["", "PARTITION BY k"])
+def test_absence_at_the_end_looks_at_the_rest_of_the_window(stream: Any, by: str) -> None:
+    selection = "EVENT SELECTION SKIP TILL NEXT MATCH"
+    plan, rows = planned(stream, "A [^B]", 12, AB, by, selection=selection)
+    assert [row["f"] for row in rows] == ([] if not by else [200, 1000, 7980])
+    first, end = spans_of(plan)[0]
+    assert first <= 100 < 106 < end <= 110
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        "t - A.t <= 12",
+        "A.t >= t - 12",
+        "12 + A.t >= B.t",
+        "t < 13 + FIRST(A.t)",
+        "x > 0 AND (B.t - A.t <= 12)",
+    ],
+)
+def test_a_bound_on_the_time_in_define_is_a_window(stream: Any, bound: str) -> None:
+    plan, rows = planned(stream, "A C* B", None, f"A AS x = 1, B AS x = 2 AND {bound}")
+    assert [(row["f"], row["l"]) for row in rows] == [
+        (200, 210),
+        (600, 612),
+        (1000, 1002),
+        (1404, 1408),
+        (7980, 7990),
+    ]
+    assert plan.outline is not None
+    assert plan.outline.within in (12, 13)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "bound"),
+    [
+        ("A C* B C", "t - A.t <= 12"),
+        ("A+ B", "t - A.t <= 12"),
+        ("A B", "t - A.t >= 12"),
+        ("A B", "A.t - t <= 12"),
+        ("(A | C) B", "t - A.t <= 12"),
+    ],
+)
+def test_other_comparisons_of_times_bound_nothing(pattern: str, bound: str) -> None:
+    text = (
+        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f "
+        f"PATTERN ({pattern}) DEFINE A AS x = 1, B AS {bound})"
+    )
+    assert compile_match(clause_of_text(text), SCHEMA).within is None

@@ -48,7 +48,6 @@ def test_rows_are_those_of_a_replay(
     part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locating, "WORTH_EVENTS", 0)
-    monkeypatch.setattr(locating, "COLUMN_SHARE", 1 << 40)
     used = 0
     for seed in range(part, rounds(4, 40, 2000), 2):
         r = random.Random(seed)
@@ -89,7 +88,6 @@ def test_pairs_of_other_keys_are_not_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locating, "WORTH_EVENTS", 1000)
-    monkeypatch.setattr(locating, "COLUMN_SHARE", 100)
     rng = np.random.default_rng(5)
     count = 150_000
     x = rng.integers(100, 200, count)
