@@ -134,7 +134,7 @@ def atoms_of(compiled: CompiledMatch) -> dict[int, tuple[Atom, ...]]:
     for test in tests.tests:
         for atom in _atoms(test, tests.queries):
             if isinstance(atom, Member) and not _is_text(compiled, atom.column):
-                atom = Residual(tests.queries[test.a[1]])
+                atom = Residual(tests.queries[test.a[1]].sql)
             mine = found.setdefault(test.bits, {})
             if isinstance(atom, Range):
                 before = mine.get(atom.column)

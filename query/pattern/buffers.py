@@ -3,9 +3,9 @@ value that cannot be computed is an error only when the search needs it, after t
 condition: ``y <> 0 AND x // y > 2`` never fails.  Its row passes the test, nothing is pruned
 (``careful``), and a condition raises the error, so errors do not depend on the buffers.
 
-Kernels for row-local conditions: tests set the bits of one word per row, pruning clears them.  A
-test clears the bits in ``bits`` of every row that fails it; nulls satisfy nothing, so the caller
-adds a TRUE_B test on the validity of each nullable column.
+Kernels for row-local conditions: each test clears its bits in the words of the rows that fail it,
+pruning clears more.  Nulls satisfy nothing, so the caller adds a TRUE_B test on the validity of
+each nullable column.
 
 =========  =================================================================
 RANGE_F    ``low <= column <= high``; NaN (the greatest value) by ``flag``
@@ -35,14 +35,24 @@ from ..sql.rendering import identifier as quote
 from . import machine as m
 from .binding import CLASSIFIER, RowExpression
 from .bytecode import Cells, Codes, Column
-from .columns import flat, numbers, shift_rows, shifted, string_codes, time_ticks
+from .columns import (
+    codes_and_values,
+    decoded,
+    flat,
+    numbers,
+    shift_rows,
+    shifted,
+    string_codes,
+    time_ticks,
+    whole,
+)
 from .machine import build_image
 from .scalar import evaluate_all
 from .search import LATEST, within
 from .typed import Values, distinct_values, tabulate
 
 if TYPE_CHECKING:
-    from .conditions import ConditionPlan, RowTests
+    from .conditions import ConditionPlan, RowQuery, RowTests
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -89,7 +99,7 @@ class _Rows:
     def array(self, row: RowExpression) -> pa.Array:
         if row.column is None:
             return self.computed[row]
-        return flat(self.rows.column(row.column))
+        return whole(self.rows.column(row.column))
 
     def index(self, shift: int) -> pa.Array:
         """Row numbers ``shift`` rows away, null beyond the partition."""
@@ -114,93 +124,93 @@ class _Rows:
         return self.numeric[key]  # type: ignore[no-any-return]
 
 
-def _answers(plan: RowTests, rows: _Rows) -> list[tuple[BoolArray, BoolArray | None]]:
-    """Per boolean query of the row tests: where it holds, and where it cannot be computed."""
+Answer = tuple[BoolArray, "BoolArray | None"]
+"""Where a query of row tests holds, and where it cannot be computed."""
+
+
+def _answers(plan: RowTests, rows: _Rows) -> list[Answer]:
     if not plan.queries:
         return []
-    table = rows.rows
-    for i, (row, shift) in enumerate(plan.shifted):
-        table = table.append_column(f"@s{i}", rows.array(row).take(rows.index(shift)))
-    texts = [f"coalesce(({sql}), false)" for sql in plan.queries]
+    found: dict[RowQuery, Answer] = {}
+    by_column: dict[str, list[RowQuery]] = {}
+    for query in plan.queries:
+        if query.column is not None and pa.types.is_dictionary(
+            rows.rows.schema.field(query.column).type
+        ):
+            by_column.setdefault(query.column, []).append(query)
+    for column, queries in by_column.items():  # asked of the distinct values only
+        codes, values = codes_and_values(whole(rows.rows.column(column)))
+        answers = _asked(queries, pa.table({column: values}), rows)
+        for query, (holds, bad) in zip(queries, answers, strict=True):
+            found[query] = (holds[codes], None if bad is None else bad[codes])
+    others = [query for query in plan.queries if query not in found]
+    if others:
+        table = rows.rows
+        for i, (row, shift) in enumerate(plan.shifted):
+            table = table.append_column(f"@s{i}", rows.array(row).take(rows.index(shift)))
+        for query, (holds, bad) in zip(others, _asked(others, table, rows), strict=True):
+            for i, (row, shift) in enumerate(plan.shifted):
+                broken = rows.failed.get(row)
+                if broken is not None and quote(f"@s{i}") in query.sql:
+                    away = rows.moved(broken, shift)
+                    bad = away if bad is None else bad | away
+            found[query] = (holds if bad is None else holds | bad, bad)
+    return [found[query] for query in plan.queries]
+
+
+def _asked(queries: Sequence[RowQuery], table: pa.Table, rows: _Rows) -> list[Answer]:
+    texts = [f"coalesce(({query.sql}), false)" for query in queries]
     arrays, failed, why = evaluate_all(texts, table)
     rows.why = rows.why or why
     found = []
-    for sql, array, bad in zip(plan.queries, arrays, failed, strict=True):
-        for i, (row, shift) in enumerate(plan.shifted):
-            broken = rows.failed.get(row)
-            if broken is not None and quote(f"@s{i}") in sql:
-                away = rows.moved(broken, shift)
-                bad = away if bad is None else bad | away
+    for array, bad in zip(arrays, failed, strict=True):
         holds = array if bad is None else array.fill_null(True)
-        values = np.array(holds.to_numpy(zero_copy_only=False), np.bool_)
-        found.append((values if bad is None else values | bad, bad))
+        found.append((np.array(holds.to_numpy(zero_copy_only=False), np.bool_), bad))
     return found
 
 
 def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
     """Fill the words; returns the bits of conditions that cannot be computed per row, or None."""
+    words[:] = plan.initial
     answers = _answers(plan, rows)
     failed: Words | None = None
-    floats: list[Any] = []
-    integers: list[Any] = []
-    booleans: list[Any] = []
-    spec, low_f, high_f, low_i, high_i, bits = [], [], [], [], [], []
-    places: dict[Any, int] = {}
-
-    def place(target: list[Any], key: Any, values: Any) -> int:
-        if key not in places:
-            places[key] = len(target)
-            target.append(values)
-        return places[key]
-
     for test in plan.tests:
-        a, b = 0, 0
+        bits = np.uint64(test.bits)
         if test.kind == TRUE_B:
             what, detail = test.a
             if what == "query":
-                values, bad = answers[detail]
+                flags, bad = answers[detail]
                 if bad is not None:
-                    marks = np.where(bad, np.uint64(test.bits), np.uint64(0))
+                    marks = np.where(bad, bits, np.uint64(0))
                     failed = marks if failed is None else failed | marks
             elif what == "true":
-                flags = flat(rows.rows.column(detail[0])).fill_null(False)
-                values = flags.to_numpy(zero_copy_only=False)
+                column = flat(rows.rows.column(detail[0])).fill_null(False)
+                flags = column.to_numpy(zero_copy_only=False)
             else:
                 type_ = rows.rows.schema.field(detail[0]).type
-                _, values = rows.source(detail, "f" if pa.types.is_float64(type_) else "i")
-                if values is None:
+                _, valid = rows.source(detail, "f" if pa.types.is_float64(type_) else "i")
+                if valid is None:
                     continue
-            a = place(booleans, ("b", what, detail), values)
-        elif test.kind in (RANGE_F, COMPARE_F):
-            a = place(floats, ("f", test.a), rows.source(test.a, "f")[0])
-            b = test.b
-            if test.kind == COMPARE_F:
-                b = place(floats, ("f", test.b), rows.source(test.b, "f")[0])
+                flags = valid
+            test_flag(_read_only(flags), bits, words)
+            continue
+        kind = "f" if test.kind in (RANGE_F, COMPARE_F) else "i"
+        values = _read_only(rows.source(test.a, kind)[0])
+        if test.kind in (COMPARE_F, COMPARE_I):
+            others = _read_only(rows.source(test.b, kind)[0])
+            test_compare(values, others, test.op, bits, words)
         else:
-            a = place(integers, ("i", test.a), rows.source(test.a, "i")[0])
-            if test.kind == COMPARE_I:
-                b = place(integers, ("i", test.b), rows.source(test.b, "i")[0])
-        spec.append((test.kind, a, b, test.op))
-        is_float = test.kind == RANGE_F
-        low_f.append(test.low if is_float else 0.0)
-        high_f.append(test.high if is_float else 0.0)
-        low_i.append(test.low if test.kind == RANGE_I else 0)
-        high_i.append(test.high if test.kind == RANGE_I else 0)
-        bits.append(test.bits)
-    run_tests(
-        _matrix(floats, np.float64, rows.count),
-        _matrix(integers, np.int64, rows.count),
-        _matrix(booleans, np.bool_, rows.count),
-        np.array(spec, np.int64).reshape(len(spec), 4),
-        np.array(low_f, np.float64), np.array(high_f, np.float64),
-        np.array(low_i, np.int64), np.array(high_i, np.int64),
-        np.array(bits, np.uint64),
-        np.uint64(plan.initial),
-        words,
-    )  # fmt: skip
+            test_range(values, test.low, test.high, bool(test.b), bits, words)
     if failed is not None:
         failed &= words  # a false conjunct decides, whatever failed
     return failed if failed is not None and failed.any() else None
+
+
+def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A view for kernels, which are compiled for inputs that they cannot write."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
 
 
 def row_words(plan: RowTests, table: pa.Table, offsets: IntArray) -> Words:
@@ -211,19 +221,6 @@ def row_words(plan: RowTests, table: pa.Table, offsets: IntArray) -> Words:
     if run_row_tests(plan, rows, words) is not None:
         raise SqlError(f"a condition cannot be computed: {rows.why}")
     return words
-
-
-def _matrix(columns: list[Any], dtype: Any, count: int) -> npt.NDArray[Any]:
-    """Columns as rows of a read-only matrix; no copy for a single contiguous column."""
-    out: npt.NDArray[Any]
-    if len(columns) == 1 and columns[0].dtype == dtype and columns[0].flags.c_contiguous:
-        out = columns[0].reshape(1, count)
-    else:
-        out = np.empty((len(columns), count), dtype)
-        for i, column in enumerate(columns):
-            out[i] = column
-    out.flags.writeable = False
-    return out
 
 
 def _bits(plan: ConditionPlan, rows: _Rows) -> tuple[Words, IntArray, Words | None]:
@@ -353,7 +350,9 @@ class _Image:
             usable = (self.words & np.uint64(bits)) != 0
             if place.shift:
                 usable = self.rows.moved(usable, -place.shift)
-            found.append(distinct_values([self.rows.array(r) for r in dimension.rows], usable))
+            found.append(
+                distinct_values([decoded(self.rows.array(r)) for r in dimension.rows], usable)
+            )
         return found
 
     def _guarded(
@@ -395,74 +394,56 @@ class _Image:
 
 RANGE_F, RANGE_I, TRUE_B, COMPARE_F, COMPARE_I = range(5)
 LT, LE, GT, GE, EQ, NE = range(6)
-BLOCK = 2048
 
 
 @kernel
-def run_tests(floats, integers, booleans, spec, low_f, high_f, low_i, high_i, bits, initial, words):
-    """Set ``words`` to ``initial`` without the bits of failed tests.
-    ``spec``: (tests, 4) int64: kind, column a, column b or flag, operator.
+def test_flag(flags, bits, words):
+    """Clear ``bits`` in the words of rows without the flag."""
+    passing = ~bits
+    for i in range(words.shape[0]):
+        words[i] &= passing | (np.uint64(0) - np.uint64(flags[i]))
+
+
+@kernel
+def test_range(values, low, high, greatest, bits, words):
+    """Clear ``bits`` in the words of rows whose value is not in ``low .. high``; ``greatest``: NaN,
+    which is the greatest value, passes.
     """
-    n = words.shape[0]
-    ok = np.empty(BLOCK, np.bool_)
-    for start in range(0, n, BLOCK):
-        stop = min(n, start + BLOCK)
-        size = stop - start
-        word = words[start:stop]
-        word[:] = initial
-        for t in range(spec.shape[0]):
-            kind = spec[t, 0]
-            a = spec[t, 1]
-            b = spec[t, 2]
-            op = spec[t, 3]
-            failed = ~bits[t]
-            if kind == RANGE_F:
-                low = low_f[t]
-                high = high_f[t]
-                x = floats[a, start:stop]
-                if b:
-                    for i in range(size):
-                        ok[i] = not (x[i] < low)
-                else:
-                    for i in range(size):
-                        ok[i] = (x[i] >= low) & (x[i] <= high)
-            elif kind == RANGE_I:
-                lo = low_i[t]
-                hi = high_i[t]
-                y = integers[a, start:stop]
-                for i in range(size):
-                    ok[i] = (y[i] >= lo) & (y[i] <= hi)
-            elif kind == TRUE_B:
-                z = booleans[a, start:stop]
-                for i in range(size):
-                    ok[i] = z[i]
-            elif kind == COMPARE_F:
-                # a > b is b < a, and a >= b is not a < b: one loop instead of four
-                flipped = op == GT or op == LE
-                wanted = op == LT or op == GT or op == EQ
-                x = floats[b if flipped else a, start:stop]
-                w = floats[a if flipped else b, start:stop]
-                if op == EQ or op == NE:
-                    for i in range(size):
-                        same = (x[i] == w[i]) | ((x[i] != x[i]) & (w[i] != w[i]))
-                        ok[i] = same == wanted
-                else:
-                    for i in range(size):
-                        less = (x[i] < w[i]) | ((w[i] != w[i]) & (x[i] == x[i]))
-                        ok[i] = less == wanted
-            else:
-                flipped = op == GT or op == LE
-                wanted = op == LT or op == GT or op == EQ
-                y = integers[b if flipped else a, start:stop]
-                v = integers[a if flipped else b, start:stop]
-                if op == EQ or op == NE:
-                    for i in range(size):
-                        ok[i] = (y[i] == v[i]) == wanted
-                else:
-                    for i in range(size):
-                        ok[i] = (y[i] < v[i]) == wanted
-            for i in range(size):
-                word[i] &= failed | (np.uint64(0) - np.uint64(ok[i]))
+    passing = ~bits
+    if greatest:
+        for i in range(words.shape[0]):
+            words[i] &= passing | (np.uint64(0) - np.uint64(not (values[i] < low)))
+    else:
+        for i in range(words.shape[0]):
+            inside = (values[i] >= low) & (values[i] <= high)
+            words[i] &= passing | (np.uint64(0) - np.uint64(inside))
+
+
+@kernel
+def test_compare(left, right, op, bits, words):
+    """Clear ``bits`` in the words of rows where ``left op right`` does not hold; NaN is the
+    greatest value and equal to itself.
+    """
+    passing = ~bits
+    wanted = op == LT or op == GT or op == EQ
+    if op == EQ or op == NE:
+        for i in range(words.shape[0]):
+            x = left[i]
+            y = right[i]
+            same = (x == y) | ((x != x) & (y != y))
+            words[i] &= passing | (np.uint64(0) - np.uint64(same == wanted))
+        return
+    # a > b is b < a, and a >= b is not a < b: one loop instead of four
+    a = left
+    b = right
+    if op == GT or op == LE:
+        a = right
+        b = left
+    for i in range(words.shape[0]):
+        x = a[i]
+        y = b[i]
+        less = (x < y) | ((y != y) & (x == x))
+        words[i] &= passing | (np.uint64(0) - np.uint64(less == wanted))
 
 
 @kernel

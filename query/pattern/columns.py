@@ -8,6 +8,7 @@ sort.  Keys are equal as in GROUP BY: nulls, zeros of both signs, and all NaNs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +23,28 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
-def flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """One array, which may be dictionary-encoded."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
         if isinstance(column, pa.ChunkedArray):  # zero chunks
             column = pa.array([], column.type)
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
     return column
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return decoded(whole(column))
+
+
+def codes_and_values(column: pa.Array) -> tuple[IntArray, pa.Array]:
+    """Place of each row's value among the values of an encoded array; the last one is null."""
+    values = column.dictionary
+    codes = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+    return codes, pa.concat_arrays([values, pa.nulls(1, values.type)])
 
 
 def _valid(array: pa.Array) -> BoolArray | None:
@@ -78,7 +93,10 @@ def string_codes(
     columns: Sequence[pa.Array], literals: Sequence[str]
 ) -> tuple[list[tuple[IntArray, BoolArray | None]], list[int]]:
     """Codes of string columns and literals that have the byte order of the strings."""
-    encoded = [pc.dictionary_encode(column.cast(pa.string())) for column in columns]
+    encoded = [
+        column if _sorts_fast(column) else pc.dictionary_encode(column.cast(pa.string()))
+        for column in columns
+    ]
     known = pa.concat_arrays([e.dictionary for e in encoded] + [pa.array(literals, pa.string())])
     ordered = pc.unique(known)
     ordered = ordered.take(pc.sort_indices(ordered))
@@ -91,6 +109,12 @@ def string_codes(
         result.append((np.ascontiguousarray(codes), valid))
     places = pc.index_in(pa.array(literals, pa.string()), value_set=ordered).to_pylist()
     return result, [int(place) for place in places]
+
+
+def _sorts_fast(column: pa.Array) -> bool:
+    """Whether the values of an array are encoded, and few beside its rows."""
+    encoded = pa.types.is_dictionary(column.type) and column.type.value_type == pa.string()
+    return encoded and 4 * len(column.dictionary) <= len(column)
 
 
 @kernel
@@ -138,25 +162,52 @@ def shifted(
 
 
 class _Codes:
+    """Codes of one column.  Values of a dictionary get codes once, when it is first seen."""
+
     def __init__(self) -> None:
         self.known: pa.Array | None = None
+        self._dictionary: pa.Array | None = None
+        self._mapping: IntArray = np.zeros(0, np.int64)  # code of each value of the dictionary
 
     def encode(self, column: pa.Array) -> IntArray:
-        encoded = pc.dictionary_encode(comparable(column), null_encoding="encode")
-        fresh = encoded.dictionary
+        if not pa.types.is_dictionary(column.type):
+            encoded = pc.dictionary_encode(comparable(column), null_encoding="encode")
+            codes = self._codes_of(encoded.dictionary)
+            return self._looked_up(codes, encoded.indices)
+        if self._dictionary is None or not _same_buffers(column.dictionary, self._dictionary):
+            self._dictionary = column.dictionary
+            self._mapping = self._codes_of(comparable(column.dictionary))
+        codes, indices = self._mapping, column.indices
+        if column.null_count:
+            codes = np.append(codes, self._codes_of(pa.nulls(1, column.type.value_type)))
+            indices = indices.fill_null(len(codes) - 1)
+        return self._looked_up(codes, indices)
+
+    @staticmethod
+    def _looked_up(codes: IntArray, indices: pa.Array) -> IntArray:
+        places = indices.to_numpy(zero_copy_only=False)
+        return codes[places] if len(codes) else np.zeros(0, np.int64)
+
+    def _codes_of(self, fresh: pa.Array) -> IntArray:
+        """Codes of distinct values; unknown ones are added."""
         if self.known is None:
             self.known = fresh
-            codes = np.arange(len(fresh), dtype=np.int64)
-        else:
-            found = pc.index_in(fresh, value_set=self.known)
-            missing = found.is_null()
-            codes = found.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-            absent = np.flatnonzero(missing.to_numpy(zero_copy_only=False))
-            if len(absent):
-                codes[absent] = len(self.known) + np.arange(len(absent))
-                self.known = pa.concat_arrays([self.known, fresh.take(pa.array(absent))])
-        indices = encoded.indices.to_numpy(zero_copy_only=False)
-        return codes[indices] if len(codes) else np.zeros(0, np.int64)
+            return np.arange(len(fresh), dtype=np.int64)
+        found = pc.index_in(fresh, value_set=self.known)
+        missing = found.is_null()
+        codes = found.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        absent = np.flatnonzero(missing.to_numpy(zero_copy_only=False))
+        if len(absent):
+            codes[absent] = len(self.known) + np.arange(len(absent))
+            self.known = pa.concat_arrays([self.known, fresh.take(pa.array(absent))])
+        return codes
+
+
+def _same_buffers(a: pa.Array, b: pa.Array) -> bool:
+    def place(array: pa.Array) -> tuple[Any, ...]:
+        return (len(array), array.offset, *(x and x.address for x in array.buffers()))
+
+    return place(a) == place(b)
 
 
 class KeyCodes:
@@ -169,10 +220,10 @@ class KeyCodes:
 
     def encode(self, keys: list[pa.ChunkedArray]) -> IntArray:
         """Dense codes of the rows of a batch; ``count`` is the number of codes so far."""
-        codes = self.columns[0].encode(flat(keys[0]))
+        codes = self.columns[0].encode(whole(keys[0]))
         known = self.columns[0]
         for i, key in enumerate(keys[1:]):
-            other = self.columns[i + 1].encode(flat(key))
+            other = self.columns[i + 1].encode(whole(key))
             pair = (codes << 31) | other
             known = self.pairs[i]
             codes = known.encode(pa.array(pair))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -345,7 +345,8 @@ class CompiledMatch(Clause):
     """A clause that is ready to run.
     ``within``: in ticks, inclusive.  ``order_by``: (column, descending, nulls first).  ``history``,
     ``lookahead``: rows read before and after a match.  ``seed``: identifies the pattern and its
-    input.  ``outlined``: the planner's outline and its key.
+    input.  ``wanted``: output columns that are computed (None: all).  ``outlined``: the planner's
+    outline and its key.
     """
 
     clause: MatchClause
@@ -365,6 +366,7 @@ class CompiledMatch(Clause):
     lookahead: int = 0
     selecting: Selecting = field(default_factory=Selecting)
     seed: bytes = b""
+    wanted: frozenset[str] | None = None
     outlined: tuple[object, object] | None = field(
         default=None, init=False, repr=False, compare=False
     )
@@ -379,6 +381,18 @@ class CompiledMatch(Clause):
             self._schema = MatchStream(self, MatchLimits()).empty().schema
         return self._schema
 
+    def computing(self, columns: Sequence[str]) -> CompiledMatch:
+        """The same search, of whose output only some columns are computed."""
+        wanted = frozenset(columns)
+        chosen = [i for i, one in enumerate(self.clause.measures) if one.name in wanted]
+        return replace(
+            self,
+            clause=replace(self.clause, measures=tuple(self.clause.measures[i] for i in chosen)),
+            measures=tuple(self.measures[i] for i in chosen),
+            wanted=wanted,
+            _schema=None,
+        )
+
     @property
     def numbered(self) -> bool:
         bounds = [*self.measures, *self.definitions.values()]
@@ -391,9 +405,9 @@ class CompiledMatch(Clause):
 
     @property
     def input_columns(self) -> list[str]:
-        if self.clause.rows != "one":
-            return list(self.columns.arrow.names)
         needed = set(self.partition_by) | {name for name, _, _ in self.order_by}
+        if self.clause.rows != "one":
+            needed.update(self.columns.arrow.names if self.wanted is None else self.wanted)
         if self.columns.time is not None:
             needed.add(self.columns.time)
         for bound in [*self.definitions.values(), *self.measures]:

@@ -54,12 +54,20 @@ class Test:
     high: Any = None
 
 
+@dataclass(frozen=True)
+class RowQuery:
+    """A boolean expression over a row; ``column``: the only column that it reads, if so."""
+
+    sql: str
+    column: str | None
+
+
 @dataclass
 class RowTests:
     type_of: Callable[[RowExpression], pa.DataType]
     initial: int = 0
     tests: list[Test] = field(default_factory=list)
-    queries: list[str] = field(default_factory=list)
+    queries: list[RowQuery] = field(default_factory=list)
     shifted: list[tuple[RowExpression, int]] = field(default_factory=list)
 
     def add(self, bits: int, node: Any, bound: Bound) -> None:
@@ -69,19 +77,23 @@ class RowTests:
         if isinstance(node, exp.Boolean) and node.this:
             return
         if not self._flag(bits, node, bound) and not self._range(bits, node, bound):
-            sql = to_text(node)
-            texts = {}
-            for index in leaves_of(node):
-                leaf = bound.leaves[index]
-                assert isinstance(leaf, Navigation)
-                texts[index] = f"({leaf.row.sql})"
-                if leaf.shift:
-                    texts[index] = quote(f"@s{self._shifted(leaf.row, leaf.shift)}")
-            sql = substitute(sql, texts)
-            if sql not in self.queries:
-                self.queries.append(sql)
-            query = self.queries.index(sql)
-            self.tests.append(Test(rt.TRUE_B, bits, a=("query", query)))
+            query = self._query(node, bound)
+            if query not in self.queries:
+                self.queries.append(query)
+            self.tests.append(Test(rt.TRUE_B, bits, a=("query", self.queries.index(query))))
+
+    def _query(self, node: Any, bound: Bound) -> RowQuery:
+        texts = {}
+        read: set[str | None] = set()
+        for index in leaves_of(node):
+            leaf = bound.leaves[index]
+            assert isinstance(leaf, Navigation)
+            texts[index] = f"({leaf.row.sql})"
+            read.update(leaf.row.columns)
+            if leaf.shift:
+                texts[index] = quote(f"@s{self._shifted(leaf.row, leaf.shift)}")
+                read.add(None)
+        return RowQuery(substitute(to_text(node), texts), read.pop() if len(read) == 1 else None)
 
     def _shifted(self, row: RowExpression, shift: int) -> int:
         if (row, shift) not in self.shifted:

@@ -21,12 +21,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.sorting import order_of
 from ...core.times import INT64_MAX, python_values, value_text
 from ...errors import ResourceLimit
 from ..contract.operator import MatchLimits, Search
 from .binding import Navigation
 from .bytecode import Column
-from .columns import KeyCodes, flat, group_rows, numbers, take_ranges
+from .columns import KeyCodes, decoded, flat, group_rows, numbers, take_ranges, whole
 from .matcher import NOT_TAKEN, Groups, Matcher, reads_every_event
 from .matches import Matches
 from .results import RANK, EventRanks, Results
@@ -108,7 +109,7 @@ class MatchStream(Search):
             return
         if self.check is not None:
             self.check()
-        batch = batch.select(self.inputs)
+        batch = batch.select(self.inputs)  # strings may be encoded
         if self.ranks is not None and self.ties:
             batch = self.ranks.ranked(batch)
         self.waiting.append(batch)
@@ -158,16 +159,15 @@ class MatchStream(Search):
 
     def _new_rows(self, final: bool) -> pa.Table:
         batches, self.waiting, self.waiting_rows = self.waiting, [], 0
-        schema = self.waiting_schema
-        table = pa.Table.from_batches(batches) if batches else schema.empty_table()
-        table = table.cast(schema) if table.schema != schema else table
+        tables = [pa.Table.from_batches([batch]) for batch in batches]
+        table = _joined_tables(tables or [self.waiting_schema.empty_table()], self.waiting_schema)
         compiled = self.compiled
         if not compiled.in_time_order:
             return sorted_rows(table, compiled.order_by)
         if not self.ties:
             return table
         if self.held is not None:
-            table = pa.concat_tables([self.held, table])
+            table = _joined_tables([self.held, table], self.waiting_schema)
             self.held = None
         if table.num_rows and not final and self.known is None:
             time, _ = numbers(flat(table.column(compiled.order_by[0][0])), "i")
@@ -238,7 +238,8 @@ class MatchStream(Search):
             self.behind = np.concatenate([self.behind, np.zeros(grown, np.int64)])
             self.seen = np.concatenate([self.seen, np.zeros(grown, np.bool_)])
             self.number = np.concatenate([self.number, np.zeros(grown, np.int64)])
-        self.rows = pa.concat_tables([self.rows, fresh]) if self.rows.num_rows else fresh
+        kept = [self.rows] if self.rows.num_rows else []
+        self.rows = _joined_tables([*kept, fresh], self.input_schema)
         self.flattened = {}
         size = self.rows.num_rows
         self.codes = np.zeros(size, np.int64) if codes is None else _joined(self.codes, codes)
@@ -297,18 +298,18 @@ class MatchStream(Search):
 
     def _column(self, name: str) -> pa.Array:
         if name not in self.flattened:
-            self.flattened[name] = flat(self.rows.column(name))
+            self.flattened[name] = whole(self.rows.column(name))
         return self.flattened[name]
 
     def _take(self, name: str, indices: pa.Array) -> pa.Array:
-        column = self._column(name)
         if self.order is not None and len(indices):
-            if not indices.null_count:
-                return column.take(pa.array(self.order[indices.to_numpy()]))
-            places = indices.fill_null(0).to_numpy(zero_copy_only=False)
-            mask = indices.is_null().to_numpy(zero_copy_only=False)
-            indices = pa.array(self.order[places], mask=mask)
-        return column.take(indices)
+            if indices.null_count:
+                places = indices.fill_null(0).to_numpy(zero_copy_only=False)
+                mask = indices.is_null().to_numpy(zero_copy_only=False)
+                indices = pa.array(self.order[places], mask=mask)
+            else:
+                indices = pa.array(self.order[indices.to_numpy()])
+        return decoded(self._column(name).take(indices))
 
     def _describe_row(self, row: int) -> str:
         place = int(self._original(np.array([row]))[0])
@@ -353,24 +354,29 @@ class MatchStream(Search):
         self.behind = groups.position - begin  # a skip may lead beyond the present rows
         self.seen |= begin > groups.offsets[:-1]
         watermark = self._undecided(groups, False)
-        self.flattened = {}
         if self.order is None:  # the end of the buffer is kept
             cut = int(begin[0])
+            self.flattened = {}
             if cut:
                 self.rows = self.rows.slice(cut)
                 self.codes, self._sequence = self.codes[cut:], None
                 self.covered = self.covered[cut:]
                 self.taken = self.taken[cut:]
             return watermark
-        kept = np.sort(self.order[take_ranges(begin, groups.offsets[1:])])
+        marks = np.zeros(len(self.codes), np.bool_)
+        marks[self.order[take_ranges(begin, groups.offsets[1:])]] = True
+        kept = np.flatnonzero(marks)
         if len(kept) < len(self.codes):
-            self.rows = self.rows.take(pa.array(kept)) if len(kept) else self.rows.slice(0, 0)
+            places = pa.array(kept)
+            names = self.rows.schema.names
+            self.rows = pa.table({name: self._column(name).take(places) for name in names})
             self.codes = self.codes[kept]
             self._sequence = self.sequence[kept]
             if self.mode == "all with unmatched":
                 self.covered = self.covered[kept]
             if self.incremental:
                 self.taken = self.taken[kept]
+        self.flattened = {}
         return watermark
 
     def _undecided(self, groups: Groups, final: bool) -> int:
@@ -387,7 +393,7 @@ class MatchStream(Search):
         table = pa.concat_tables([table for _, table in self.pending])
         self.pending = []
         if len(order) > 1 and np.any(order[1:] < order[:-1]):
-            arranged = np.argsort(order, kind="stable")
+            arranged = order_of(order)
             order = order[arranged]
             table = table.take(pa.array(arranged))
         ready = int(np.searchsorted(order, watermark, side="left"))
@@ -417,6 +423,21 @@ def condition_columns(compiled: CompiledMatch) -> list[str]:
     inputs = compiled.input_columns
     found = [name for name in names if name in inputs]
     return found or inputs[:1]
+
+
+def _joined_tables(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
+    """One table with the fields of the schema; strings stay encoded where they are in all."""
+    types = tables[0].schema.types
+    if any(table.schema.types != types for table in tables) or not all(
+        type_ == own or (pa.types.is_dictionary(type_) and type_.value_type == own)
+        for type_, own in zip(types, schema.types, strict=True)
+    ):
+        types = schema.types
+    fields = [field.with_type(type_) for field, type_ in zip(schema, types, strict=True)]
+    target = pa.schema(fields)
+    return pa.concat_tables(
+        [table if table.schema == target else table.cast(target) for table in tables]
+    )
 
 
 def _joined(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[Any]:

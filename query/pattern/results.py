@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -181,7 +181,7 @@ class Results:
         measures = measure_columns(
             compiled.measures, context, compiled.type_of, compiled.clause.sql
         )
-        return match, row, self._assemble(measures, pa.array(row), len(match))
+        return match, row, self._assemble(measures, pa.array(row))
 
     def _given(
         self, matches: Matches, match: IntArray, index: IntArray
@@ -197,7 +197,7 @@ class Results:
             pa.nulls(len(rows), schema.field(measure.name).type)
             for measure in self.compiled.clause.measures
         ]
-        return self._assemble(nulls, pa.array(rows), len(rows))
+        return self._assemble(nulls, pa.array(rows))
 
     def rows(self, matches: Matches) -> tuple[IntArray, IntArray, IntArray]:
         count = len(matches.group)
@@ -221,30 +221,27 @@ class Results:
                 match, index, row = match[arranged], index[arranged], row[arranged]
         return match, index, row
 
-    def _assemble(self, measures: list[pa.Array], rows: pa.Array, count: int) -> pa.Table:
+    def _assemble(self, measures: list[pa.Array], rows: pa.Array) -> pa.Table:
         compiled = self.compiled
-        names: list[str] = []
-        columns: list[Any] = []
-
-        def add(name: str, values: Any) -> None:
-            names.append(name)
-            columns.append(values)
-
-        for name in compiled.partition_by:
-            add(name, self.take(name, rows))
-        if self.mode != "one":
-            for name, _, _ in compiled.order_by:
-                if name not in names:
-                    add(name, self.take(name, rows))
-        for measure, values in zip(compiled.clause.measures, measures, strict=True):
-            add(measure.name, values)
-        if self.mode != "one":
-            for name in compiled.columns.arrow.names:
-                if name not in names:
-                    add(name, self.take(name, rows))
+        every = compiled.clause.rows != "one"
+        computed = {
+            measure.name: values
+            for measure, values in zip(compiled.clause.measures, measures, strict=True)
+        }
+        names = dict.fromkeys(compiled.partition_by)
+        if every:
+            names |= dict.fromkeys(name for name, _, _ in compiled.order_by)
+        names |= dict.fromkeys(computed)
+        if every:
+            names |= dict.fromkeys(compiled.columns.arrow.names)
+        columns = {
+            name: computed[name] if name in computed else self.take(name, rows)
+            for name in names
+            if compiled.wanted is None or name in compiled.wanted
+        }
         if not columns:
             raise ResourceLimit("the clause has neither measures nor columns to put out")
-        return pa.table(dict(zip(names, columns, strict=True)))
+        return pa.table(columns)
 
 
 @dataclass(frozen=True)

@@ -55,12 +55,13 @@ class ClauseOperator(ABC, Generic[Node, Done]):
         self._run.control.progress.expect(counters, most)
 
     @abstractmethod
-    def _results(self) -> Iterator[pa.RecordBatch]: ...
+    def _results(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Results with at least these columns."""
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         wanted = list(self.schema.names if columns is None else columns)
         begun = time.perf_counter()
-        for batch in self._results():
+        for batch in self._results(wanted):
             self._rows += batch.num_rows
             self._seconds += time.perf_counter() - begun
             yield batch.select(wanted)

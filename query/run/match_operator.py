@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -23,9 +23,9 @@ class MatchOperator(ClauseOperator[Match, ReplayRun]):
         selecting = node.compiled.selecting.of_run(run.threads)
         self._compiled = replace(node.compiled, selecting=selecting)
 
-    def _results(self) -> Iterator[pa.RecordBatch]:
+    def _results(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         node, check = self._node, self._run.control.check
-        compiled = self._compiled
+        compiled = self._compiled.computing(columns or self.schema.names[:1])
         if node.stream is None:
             return compiled.run(self._input(), check=check, limits=LIMITS)
         snapshot = self._run.snapshot(node.stream)

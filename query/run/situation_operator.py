@@ -29,7 +29,7 @@ class SituationOperator(ClauseOperator[SituationMatch, SituationRun]):
     def __init__(self, node: SituationMatch, run: RunContext) -> None:
         super().__init__(node, run, SituationRun())
 
-    def _results(self) -> Iterator[pa.RecordBatch]:
+    def _results(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         node, check = self._node, self._run.control.check
         if node.stream is not None and node.part is not None:
             snapshot, metrics = self._run.snapshot(node.stream), self._done.metrics
