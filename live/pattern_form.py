@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -33,16 +32,16 @@ from ..query.contract.result import Result
 from ..query.pattern.advancing import AdvancingMatch, Positions, final_with_last_event, marks_ends
 from ..query.pattern.columns import KeyCodes
 from ..query.pattern.compiled import CompiledMatch
-from ..query.pattern.late_region import GivenMatches, Late, independent, late_events, late_matches
 from ..query.replay.applicability import demands
 from ..query.split.cuts import DecidedPart, decided_at_once, decided_part, find_cut
-from ..query.split.parts import Cut, Reach
+from ..query.split.parts import Cut, GivenMatches, Reach, independent
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
-from ..store.tap import Spans, tick_ranges, united
+from ..store.tap import Spans, united
+from .bank.corrections import Late, late_matches
 from .changes import Corrected, Results, without
-from .forms import Evaluator, LateEvents, Moment, Ticks, chosen, coalesced, ticks_of
+from .forms import Evaluator, LateEvents, Moment, Ticks, chosen, ticks_of
 from .row_form import TIME
 from .states import SearchState, StatefulForm, Step, bounded
 
@@ -239,48 +238,6 @@ def _positions(compiled: CompiledMatch, cut: Cut, rows: pa.Table) -> Positions:
     return Positions(pa.table(positions), none)
 
 
-TICKS_FEW = 32
-"""Up to this many ticks, events are counted tick by tick."""
-
-
-def late_between(old: Snapshot, new: Snapshot, spans: Spans) -> Late | None:
-    """Events in ranges of ticks that only ``new`` has; None when events were removed."""
-    spans = coalesced({"": new}, _shown(spans, old, new))
-    return late_events(_ticks(new, spans), _ticks(old, spans))
-
-
-def _shown(spans: Spans, old: Snapshot, new: Snapshot) -> Spans:
-    """The parts of the ranges that retention hides in neither snapshot."""
-    floors = [each.state.floor for each in (old, new) if each.state.floor is not None]
-    floor = max(floors, default=INT64_MIN)
-    return tuple((max(low, floor), high) for low, high in spans if high >= floor)
-
-
-def late_among(new: Snapshot, ticks: npt.NDArray[np.int64]) -> Late:
-    """Late events, given their ascending ticks; ``new`` contains them."""
-    tick, count = np.unique(ticks, return_counts=True)
-    if len(tick) <= TICKS_FEW:
-        each = [new.aggregate((), *half_open(t, t)).count for t in tick.tolist()]
-        return Late(tick, np.array(each, np.int64) - count)
-    every = _ticks(new, coalesced({"": new}, tick_ranges(tick)))
-    return Late(tick, every.searchsorted(tick, "right") - every.searchsorted(tick) - count)
-
-
-def _ticks(snapshot: Snapshot, spans: Spans) -> npt.NDArray[np.int64]:
-    time = snapshot.schema.time
-    none = np.zeros(0, np.int64)
-    return np.concatenate(
-        [
-            none,
-            *(
-                ticks_of_column(batch.column(0))
-                for low, high in spans
-                for batch in snapshot.scan(*half_open(low, high), [time])
-            ),
-        ]
-    )
-
-
 MATCH, EVENT = "#match", "#event"
 BACKLOG_EVENTS = 1 << 16
 """With more events to process and no state, a step evaluates a region."""
@@ -370,10 +327,7 @@ class PatternForm(StatefulForm):
             return None
         if not state.pays(before, late.watermark, late.count):
             return None
-        if events is None:
-            added = late_between(before, snapshot, late.spans[self.stream])
-        else:
-            added = late_among(snapshot, ticks_of(events, snapshot.schema.time))
+        added = Late.of(before, snapshot, events, late.spans[self.stream])
         if added is None or not len(added.tick):
             return None
         correction = Correction(state, before, added, late.watermark)

@@ -32,20 +32,20 @@ from ..core.identity import digests
 from ..core.times import INT64_MIN, half_open, moved
 from ..errors import ChronicleError
 from ..query.contract.operator import MatchLimits
-from ..query.pattern.columns import take_ranges
+from ..query.pattern.columns import KeyCodes, take_ranges
 from ..query.pattern.results import RANK
 from ..store import EventStream
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
-from .bank.corrections import Corrected, Scan, correct, open_at
+from .bank.corrections import Arranged, Corrected, Late, Scan, correct, open_at
 from .bank.layer import Layer
 from .bank.matches import BankMatches
-from .bank.pattern_bank import Arranged, PatternBank
+from .bank.pattern_bank import PatternBank
 from .bank.symbols import Card
 from .changes import Changes, Emitted, Removals, Results, difference, newly
 from .definition import LiveDefinition
 from .forms import coalesced, ticks_of
-from .pattern_form import PatternForm, late_among, late_between
+from .pattern_form import PatternForm
 from .query import LiveQuery, Timer, figures, status_row
 from .sink import Mark, Sink, leave_marks, put_together
 from .sources import Sources
@@ -60,20 +60,25 @@ def form_of_member(query: LiveQuery) -> PatternForm:
 
 def _events_of(
     matches: BankMatches, snapshot: Snapshot, columns: list[str]
-) -> tuple[Arranged, IntArray, IntArray]:
-    """Events with those of the matches, and their first and end rows."""
+) -> tuple[pa.Table, Arranged, IntArray, IntArray]:
+    """Events with those of the matches, and their first and end rows when arranged."""
     schema = snapshot.schema
     pairs = np.unique(np.stack([matches.first_tick, matches.last_tick], axis=1), axis=0)
     spans: Spans = united(tuple(zip(*pairs.T.tolist(), strict=True)))
     spans = coalesced({"": snapshot}, spans)
     batches = [batch for low, high in spans for batch in snapshot.scan(low, high + 1, columns)]
     table = pa.Table.from_batches(batches, pa.schema([schema.arrow.field(n) for n in columns]))
-    events, partition = Arranged.of(table, schema.time, matches.keys)
-    if not matches.keys.num_columns:
-        partition = np.zeros(len(matches), np.int64)
+    keys, count = matches.keys.schema.names, 1
+    partition, code = (np.zeros(n, np.int64) for n in (len(matches), table.num_rows))
+    if keys:
+        codes = KeyCodes(len(keys))
+        partition = codes.encode(matches.keys.columns)
+        count = codes.count
+        code = codes.encode(table.select(keys).columns)
+    events = Arranged.of(ticks_of(table, schema.time), code, count)
     first = events.first_rows(partition, matches.first_tick) + matches.first_rank
     last = events.first_rows(partition, matches.last_tick) + matches.last_rank
-    return events, first, last + 1
+    return table, events, first, last + 1
 
 
 def rows_of(
@@ -86,13 +91,13 @@ def rows_of(
     schema, partition_by = snapshot.schema, list(matches.keys.schema.names)
     read = {c for q in asked for c in form_of_member(q).compiled.input_columns}
     columns = [n for n in schema.names if n in {*read, *partition_by, schema.time}]
-    events, begin, end = _events_of(matches, snapshot, columns)
+    every, events, begin, end = _events_of(matches, snapshot, columns)
     found: dict[str, Results | Exception] = {}
     for i, query in enumerate(asked):
         mine = np.flatnonzero(matches.query == i)
         rows = take_ranges(begin[mine], end[mine])
-        table = events.table.take(pa.array(events.order[rows]))
-        table = table.append_column(RANK, pa.array(events.among[rows]))
+        table = every.take(pa.array(events.order[rows]))
+        table = table.append_column(RANK, pa.array(events.ranks(rows)))
         offsets = np.concatenate([[0], np.cumsum((end - begin)[mine])]).astype(np.int64)
         try:
             found[str(matches.names[i])] = form_of_member(query).known(snapshot, table, offsets)
@@ -399,17 +404,14 @@ class PatternGroup:
         if not spans or span is None or watermark is None:
             return None
         events = self.sources.late_events(self.key.source, snapshot, self.mark, self._rule)
-        if events is None:
-            late = late_between(self.moment[self.key.source], snapshot, spans)
-        else:
-            ticks = ticks_of(events, self.bank.time)
-            late = late_among(snapshot, ticks[ticks >= span[0]])  # retention dropped the others
-        if late is None or (late.before < 0).any():
+        late = Late.of(self.moment[self.key.source], snapshot, events, spans)
+        corrected = None
+        if late is not None:
+            scan = self._scan(snapshot, self.bank.columns)
+            corrected = correct(self.bank, scan, late, span[0], watermark)
+        if corrected is None:
             raise _Unknown("events are gone")
-        if not len(late.tick):
-            return None
-        scan = self._scan(snapshot, self.bank.columns)
-        return correct(self.bank, scan, late, span[0], watermark)
+        return corrected
 
     def _reopen(self, snapshot: Snapshot) -> None:
         """Rebuild open matches after retention may have dropped their events."""

@@ -1,20 +1,16 @@
-"""Corrections of a bank's matches by late events, computed only near those events.
+"""Corrections by late events of the matches of a bank, and of a pattern by itself.
 
-::
+A correction reads the partitions of late events, from two windows before the first one to two
+windows behind the last one, and further where necessary.  There it searches with and without the
+late events, from a cut before them to where both searches agree again, or to the watermark::
 
     rows of a partition    . . A B . B . A B x C . . B . A . . .        x came late
-                               [       neighbourhood      ]
+                               [         searched         ]
                                  ^cut           ^ searches agree again
 
-The partitions of late events are read from two windows before the first one to two windows behind
-the last one, further where necessary.  There, *neighbourhoods* of rows are searched with and
-without the late events.  They are extended on a side until each pattern has a cut before the late
-events, and both searches agree behind them: at a bare row, or at the same open match.  At the end
-of its partition a neighbourhood ends at the watermark.
-Matches of both searches (same first and last event) without a late event, and all matches outside,
-are unchanged; the others are reported.
-
-A *cut* is a row at which a search of hits may begin, as no match covers the border before it::
+Matches of both searches, of the same events and without a late one, and all matches outside, are
+unchanged; the others are reported.  Open matches at the watermark are replaced.  A *cut* is a row at
+which a search may begin, as no match covers the border before it::
 
     hits of a pattern       A B B . . A B . B B x B .      . satisfies nothing, x is late
     bare row                            ^               the search of ``A B+ C`` has ended here
@@ -25,9 +21,13 @@ A *cut* is a row at which a search of hits may begin, as no match covers the bor
                                  no cut here        cut: the last row that no match covers, more
                                                     than the window before x
 
-If every event of a match must satisfy a condition, no match covers a *bare* row, which satisfies
-none.  Other patterns, and those without a bare row near, are searched as with SKIP TO NEXT ROW, and
-cut at a row that no such match covers.
+For a bank only rows *near* late events are searched, which are extended on a side until each pattern
+has a cut before the late events, and both searches agree behind them: at a bare row, or at the same
+open match.  If every event of a match must satisfy a condition, no match covers a *bare* row, which
+satisfies none.  Other patterns, those without a bare row near, and a pattern by itself are searched
+as with SKIP TO NEXT ROW, and cut at a row that no such match covers.  A pattern by itself has
+WITHIN, no NEXT or match mode, and input ordered by time only; its searches agree where they stand
+at the same row, behind the rows that read a late one by PREV or ``^``.
 
 Patterns that are added to a bank need their open matches at a watermark.  That search begins at a
 cut (``free_rows``) more than a window before the watermark, in a stretch that is doubled until it
@@ -38,20 +38,31 @@ begins at most a window before it, so three windows mostly suffice.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.native import kernel
-from ...core.times import INT64_MAX, INT64_MIN, moved
-from ...query.pattern.columns import flat, numbers, take_ranges
-from ...query.pattern.late_region import Late
+from ...core.sorting import distinct, firsts
+from ...core.times import INT64_MAX, INT64_MIN, half_open, moved
+from ...query.contract.operator import MatchLimits
+from ...query.pattern.advancing import AdvancingMatch
+from ...query.pattern.columns import KeyCodes, group_rows, take_ranges
+from ...query.pattern.compiled import CompiledMatch
+from ...query.pattern.results import Decided
 from ...query.pattern.search import TO_NEXT, horizon, within
+from ...query.split.cuts import CutProbe
+from ...query.split.parts import independent
+from ...store.snapshot import Snapshot
+from ...store.tail import ticks_of_column
+from ...store.tap import Spans
+from ..forms import coalesced, ticks_of
 from .layer import Found, Layer, Room, empty_kept, kept_where
 from .matches import BankMatches
-from .pattern_bank import Arranged, Partitions, PatternBank
+from .pattern_bank import Partitions, PatternBank
 from .predicate_index import Columns
 from .searching import Fresh, Hits, Kept
 
@@ -62,8 +73,8 @@ IntArray = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 NONE = np.int64(-1)
 NOTHING_BEFORE = np.int64(INT64_MIN)
-ROWS_NEAR = 8
-LONGER = 4
+ROWS_NEAR = 16
+LONGER = 8
 NOWHERE = np.int64(1 << 62)
 Scan = Callable[[int, int], pa.Table]
 """Events with ``low <= t <= high`` in time order, with the columns of the bank."""
@@ -120,7 +131,7 @@ def bare_rows(
 
 @kernel
 def _latest_free(query, partition, first, last, window, tick, offsets, bound, low, cut, listed):
-    """See ``free_rows``; matches are sorted by pattern, partition and first row."""
+    """See ``_uncovered``."""
     n = query.shape[0]
     count = 0
     i = 0
@@ -164,6 +175,21 @@ def _latest_free(query, partition, first, last, window, tick, offsets, bound, lo
     return count
 
 
+def _uncovered(
+    query: IntArray, partition: IntArray, first: IntArray, last: IntArray, window: IntArray,
+    tick: IntArray, offsets: IntArray, bound: IntArray, low: IntArray,
+) -> tuple[IntArray, IntArray]:  # fmt: skip
+    """Per (pattern, partition) with matches, which are sorted by both and by first row: the last
+    row more than a window before ``bound`` that no match covers, or -1 where it may be an absent
+    one.  ``bound`` and ``low``, before which rows are absent, are per partition.
+    """
+    cut, listed = np.zeros(len(query), np.int64), np.zeros((len(query), 2), np.int64)
+    count = _latest_free(
+        query, partition, first, last, window, tick, offsets, bound, low, cut, listed
+    )
+    return listed[:count], cut[:count]
+
+
 def free_rows(
     layer: Layer, hits: Hits, fresh: Fresh, bound: IntArray, low: IntArray, room: Room
 ) -> tuple[IntArray, IntArray]:
@@ -173,14 +199,11 @@ def free_rows(
     listed may be cut anywhere.
     """
     parts = layer.search(hits, fresh, empty_kept(), moved(bound, -1), room, skip=TO_NEXT).parts
-    count = len(parts.query)
-    cut, listed = np.zeros(count, np.int64), np.zeros((count, 2), np.int64)
     offsets = np.concatenate([[0], np.cumsum(fresh.count)]).astype(np.int64)
-    made = _latest_free(
-        parts.query, parts.partition, parts.first_row, parts.last_row, layer.window,
-        fresh.tick, offsets, bound, low, cut, listed,
+    return _uncovered(
+        parts.query, parts.partition, parts.first_row, parts.last_row, layer.window, fresh.tick,
+        offsets, bound, low,
     )  # fmt: skip
-    return listed[:made], cut[:made]
 
 
 def hits_behind(hits: Hits, fresh: Fresh, listed: IntArray, cut: IntArray) -> Hits:
@@ -245,6 +268,53 @@ def sorted_kept(parts: list[Kept]) -> Kept:
 # -- late events ----------------------------------------------------------------------------------
 
 
+def _ticks(snapshot: Snapshot, spans: Spans) -> IntArray:
+    time = snapshot.schema.time
+    found = [
+        ticks_of_column(batch.column(0))
+        for low, high in spans
+        for batch in snapshot.scan(*half_open(low, high), [time])
+    ]
+    return np.concatenate([np.zeros(0, np.int64), *found])
+
+
+@dataclass(frozen=True)
+class Late:
+    """Ascending ticks with late events: the last ``count`` events of each tick."""
+
+    tick: IntArray
+    count: IntArray
+
+    @classmethod
+    def of(cls, old: Snapshot, new: Snapshot, events: pa.Table | None, spans: Spans) -> Late | None:
+        """Events that only ``new`` has, in ranges of ticks, given them if at hand.  None if events
+        were removed.
+        """
+        first = new.time_range
+        floor = INT64_MIN if first is None else first[0]  # retention hides earlier ones
+        if events is not None:
+            ticks = ticks_of(events, new.schema.time)
+            return cls(*np.unique(ticks[ticks >= floor], return_counts=True))
+        shown = tuple((max(low, floor), high) for low, high in spans if high >= floor)
+        spans = coalesced({"": new}, shown)
+        tick, count = np.unique(_ticks(new, spans), return_counts=True)
+        had, times = np.unique(_ticks(old, spans), return_counts=True)
+        if not np.isin(had, tick).all():
+            return None
+        count[np.searchsorted(tick, had)] -= times
+        return None if (count < 0).any() else cls(tick[count > 0], count[count > 0])
+
+    def among(self, ticks: IntArray) -> Bools | None:
+        """Which events are late, given all ascending ticks; None if some are missing."""
+        end = np.searchsorted(ticks, self.tick, side="right")
+        begin = end - self.count
+        if (begin < np.searchsorted(ticks, self.tick, side="left")).any():
+            return None
+        found: Bools = np.zeros(len(ticks), np.bool_)
+        found[take_ranges(begin, end)] = True
+        return found
+
+
 @dataclass(frozen=True)
 class Corrected:
     """Matches gone or changed, and matches that hold now; one with a late event is in both."""
@@ -254,101 +324,210 @@ class Corrected:
 
 
 @dataclass(frozen=True)
-class _Stretch:
-    """All events from tick ``low`` to ``high`` of the partitions of late events."""
+class Arranged:
+    """Rows by partition and time: row ``i`` is row ``order[i]`` of those given in time order;
+    partition ``p`` has the rows ``offsets[p] .. offsets[p + 1]``.
+    """
 
-    events: Arranged
+    order: IntArray
+    partition: IntArray
+    tick: IntArray
+    offsets: IntArray
+
+    @classmethod
+    def of(cls, tick: IntArray, code: IntArray, count: int) -> Arranged:
+        """The rows with a code below ``count``, the number of their partition."""
+        rows = np.flatnonzero(code < count)
+        order, offsets = group_rows(code[rows], count)
+        order = rows[order]
+        return cls(order, code[order], tick[order], offsets)
+
+    def first_rows(self, partition: IntArray, tick: IntArray) -> IntArray:
+        """First row at or after a tick, per (partition, tick)."""
+        ticks = distinct(self.tick)
+        width = len(ticks) + 1
+        every = self.partition * width + np.searchsorted(ticks, self.tick)
+        return np.searchsorted(every, partition * width + np.searchsorted(ticks, tick))
+
+    def ranks(self, rows: IntArray) -> IntArray:
+        """Rank of each row within its partition and tick."""
+        return rows - self.first_rows(self.partition[rows], self.tick[rows])
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """All events from tick ``low`` to ``high``; ``code`` is the number of the event's partition in
+    ``keys``, the partitions of late events, or greater.
+    """
+
+    table: pa.Table
+    tick: IntArray
+    code: IntArray
     is_late: Bools
     keys: pa.Table
+    codes: KeyCodes
     low: int
     high: int
 
     @classmethod
-    def read(cls, bank: PatternBank, scan: Scan, late: Late, low: int, high: int) -> _Stretch:
+    def read(
+        cls, time: str, partition_by: list[str], scan: Scan, late: Late, low: int, high: int
+    ) -> _Stretch | None:
+        """None if a late event is missing."""
         table = scan(low, high)
-        ticks, _ = numbers(flat(table.column(bank.time)), "i")
-        is_late = late.among(np.asarray(ticks, np.int64))
-        keys = table.select(bank.partition_by)
-        events, _ = Arranged.of(table, bank.time, keys.filter(pa.array(is_late)))
-        keys = keys.take(pa.array(events.order[events.offsets[:-1]]))
-        return cls(events, is_late[events.order], keys, low, high)
+        tick = ticks_of(table, time)
+        is_late = late.among(tick)
+        if is_late is None:
+            return None
+        codes, code = KeyCodes(max(1, len(partition_by))), np.zeros(len(tick), np.int64)
+        keys = table.select(partition_by).slice(0, 1)
+        if partition_by:
+            events = table.select(partition_by).filter(pa.array(is_late))
+            keys = events.take(pa.array(firsts(codes.encode(events.columns))[1]))
+            code = codes.encode(table.select(partition_by).columns)
+        return cls(table, tick, code, is_late, keys, codes, low, high)
+
+    def of_late_partitions(self) -> _Stretch:
+        mine = self.code < self.partitions
+        table, tick, code = self.table.filter(pa.array(mine)), self.tick[mine], self.code[mine]
+        return replace(self, table=table, tick=tick, code=code, is_late=self.is_late[mine])
+
+    @property
+    def partitions(self) -> int:
+        return self.keys.num_rows if self.keys.num_columns else 1
+
+    def partition_of(self, keys: pa.Table, count: int) -> IntArray:
+        """Partition of each of ``count`` keys."""
+        if not self.keys.num_columns:
+            return np.zeros(count, np.int64)
+        return self.codes.encode(keys.select(self.keys.schema.names).columns)
+
+    @cached_property
+    def arranged(self) -> Arranged:
+        return Arranged.of(self.tick, self.code, self.partitions)
 
     def keys_at(self, partition: IntArray) -> pa.Table:
         return self.keys.take(pa.array(partition)) if self.keys.num_columns else self.keys
 
 
-@dataclass(frozen=True)
+@kernel
+def _near_late(tick, code, is_late, back, ahead, reach, size, near, row, rank, among):
+    """Rows near late ones in time order, with their rank in the partition and within its tick.
+
+    Of late row ``k``, ``back[k]`` rows before it and ``ahead[k]`` behind it are near, and where
+    ``reach`` is not negative those up to so many ticks away, and one more.  ``size`` becomes the
+    number of rows of each partition.  Returns the number of rows.
+    """
+    left = np.zeros(size.shape[0], np.int64)
+    bound = np.full(size.shape[0], np.int64(INT64_MAX))
+    k = back.shape[0]
+    for i in range(code.shape[0] - 1, -1, -1):
+        p = code[i]
+        near[i] = False
+        if p >= size.shape[0]:
+            continue
+        if is_late[i]:
+            k -= 1
+            left[p] = max(left[p], back[k])
+            if reach >= 0:
+                bound[p] = max(tick[i], INT64_MIN + reach + 1) - reach - 1
+            near[i] = True
+        elif tick[i] > bound[p]:
+            left[p] = max(left[p] - 1, 1)
+            near[i] = True
+        elif left[p] > 0:
+            left[p] -= 1
+            near[i] = True
+    left[:] = 0
+    bound[:] = INT64_MIN
+    last = np.empty(size.shape[0], np.int64)
+    same = np.zeros(size.shape[0], np.int64)
+    count = 0
+    for i in range(code.shape[0]):
+        p = code[i]
+        if p >= size.shape[0]:
+            continue
+        same[p] = same[p] + 1 if size[p] > 0 and last[p] == tick[i] else 0
+        last[p] = tick[i]
+        if is_late[i]:
+            left[p] = max(left[p], ahead[k])
+            if reach >= 0:
+                bound[p] = horizon(tick[i], reach + 1)
+            k += 1
+        elif tick[i] < bound[p]:
+            left[p] = max(left[p] - 1, 1)
+            near[i] = True
+        elif left[p] > 0:
+            left[p] -= 1
+            near[i] = True
+        if near[i]:
+            row[count] = i
+            rank[count] = size[p]
+            among[count] = same[p]
+            count += 1
+        size[p] += 1
+    return count
+
+
 class _Near:
-    """Neighbourhoods: disjoint, ascending ranges of rows, each within its partition."""
-
-    partition: IntArray
-    begin: IntArray
-    end: IntArray
-
-    def __len__(self) -> int:
-        return len(self.begin)
-
-    @classmethod
-    def around(cls, bank: PatternBank, stretch: _Stretch) -> _Near:
-        late, events = np.flatnonzero(stretch.is_late), stretch.events
-        partition, begin, end = events.partition[late], late - ROWS_NEAR, late + ROWS_NEAR + 1
-        if any(layer.passes_over for layer in bank.layers):
-            tick, reach = events.tick[late], 2 * max(1, bank.longest) + 1
-            back = events.first_rows(partition, moved(tick, -reach)) - 1
-            ahead = events.first_rows(partition, moved(tick, reach)) + 1
-            begin, end = np.minimum(begin, back), np.maximum(end, ahead)
-        return cls(partition, begin, end).joined(events)
-
-    def joined(self, events: Arranged) -> _Near:
-        """Clipped to their partitions; overlapping ones merged."""
-        begin = np.maximum(self.begin, events.offsets[self.partition])
-        end = np.minimum(self.end, events.offsets[self.partition + 1])
-        order = np.argsort(begin, kind="stable")
-        begin, end = begin[order], np.maximum.accumulate(end[order])
-        fresh = np.flatnonzero(np.concatenate([[True], begin[1:] >= end[:-1]]))
-        last = np.append(fresh[1:], len(order)) - 1
-        return _Near(self.partition[order[fresh]], begin[fresh], end[last])
-
-
-class _Searched:
-    """Neighbourhoods as partitions; ``whole``: begins its partition, ``tail``: ends it."""
+    """Rows near late events by partition, in *pieces*, whose rows follow each other in it.  Pieces
+    are searched as partitions; ``whole``: begins its partition, ``tail``: ends it.
+    """
 
     def __init__(
-        self, bank: PatternBank, stretch: _Stretch, near: _Near, first: int, watermark: int
+        self, bank: PatternBank, stretch: _Stretch, extent: IntArray, first: int, watermark: int
     ) -> None:
-        self.near, self.bank, events = near, bank, stretch.events
-        sizes = near.end - near.begin
-        rows = take_ranges(near.begin, near.end)
-        self.columns = Columns(events.table.take(pa.array(events.order[rows])))
-        self.every = np.arange(len(rows))
-        self.offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        every = np.repeat(np.arange(len(near)), sizes)
-        rank = self.every - self.offsets[every]
-        is_late, tick, among = stretch.is_late[rows], events.tick[rows], events.among[rows]
-        self.new = Fresh(every, rank, tick, among, sizes)
+        self.bank = bank
+        reach = -1
+        if any(layer.passes_over for layer in bank.layers):
+            reach = 2 * max(1, bank.longest) + 1
+        self.size = np.zeros(stretch.partitions, np.int64)
+        row, rank, among = np.empty((3, len(stretch.tick)), np.int64)
+        found = _near_late(
+            stretch.tick, stretch.code, stretch.is_late, *extent, reach, self.size,
+            np.empty(len(row), np.bool_), row, rank, among,
+        )  # fmt: skip
+        order, _ = group_rows(stretch.code[row[:found]], len(self.size))
+        row, self.rank, among = row[order], rank[order], among[order]
+        partition, tick, is_late = stretch.code[row], stretch.tick[row], stretch.is_late[row]
+        begins = np.diff(partition, prepend=-1) != 0
+        begins |= np.diff(self.rank, prepend=0) != 1
+        begin = np.flatnonzero(begins)
+        self.offsets = np.append(begin, found)
+        self.partition, sizes = partition[begin], np.diff(self.offsets)
+        self.columns = Columns(stretch.table.take(pa.array(row)))
+        self.every = np.arange(found)
+        every = np.repeat(np.arange(len(begin)), sizes)
+        place = self.every - begin[every]
+        self.new = Fresh(every, place, tick, among, sizes)
         at = np.flatnonzero(is_late)
         ends = np.searchsorted(at, self.offsets)
-        self.first, self.last = rank[at[ends[:-1]]], rank[at[ends[1:] - 1]]
+        self.first, self.last = place[at[ends[:-1]]], place[at[ends[1:] - 1]]
         self.counts = np.diff(ends)
+        self.piece = every[at[np.argsort(row[at])]]
+        """Piece of each late event, in time order."""
         self.stays = np.flatnonzero(~is_late)
         self.late_before = np.concatenate([[0], np.cumsum(is_late)]).astype(np.int64)
         shift = self.late_before[:-1] - self.late_before[self.offsets][every]
         self.old = Fresh(
-            every[self.stays], (rank - shift)[self.stays], tick[self.stays], among[self.stays],
+            every[self.stays], (place - shift)[self.stays], tick[self.stays], among[self.stays],
             sizes - self.counts,
         )  # fmt: skip
-        self.at_begin = near.begin == events.offsets[near.partition]
-        self.at_end = near.end == events.offsets[near.partition + 1]
+        self.at_begin = self.rank[begin] == 0
+        self.at_end = self.rank[self.offsets[1:] - 1] == self.size[self.partition] - 1
         self.tail = self.at_end & (stretch.high >= watermark)
         self.whole = self.at_begin & (stretch.low <= first)
-        self.begun = np.where(self.at_begin, stretch.low, tick[self.offsets[:-1]] + 1)
+        self.begun = np.where(self.at_begin, stretch.low, tick[begin] + 1)
         self.begun[self.whole] = INT64_MIN
-        self.bound = tick[self.offsets[:-1] + self.first]
+        self.bound = tick[begin + self.first]
         self.known = np.where(self.at_end, stretch.high, tick[self.offsets[1:] - 1] - 1)
+
+    def __len__(self) -> int:
+        return len(self.partition)
 
     def search(self, layer: Layer) -> tuple[Found, Found, Bools, Bools]:
         """Results without and with the late events, and neighbourhoods too short on a side."""
-        room, count = self.bank.room, len(self.near)
+        room, count = self.bank.room, len(self)
         before, behind = np.zeros((2, count), np.bool_)
         batch = layer.read(self.columns)
         near_first = (self.offsets[:-1] + self.first - 1)[self.first > 0]
@@ -427,67 +606,70 @@ def _events(found: Found) -> IntArray:
     )  # fmt: skip
 
 
-def correct(bank: PatternBank, scan: Scan, late: Late, first: int, watermark: int) -> Corrected:
+def correct(
+    bank: PatternBank, scan: Scan, late: Late, first: int, watermark: int
+) -> Corrected | None:
     """What late events, which ``scan`` finds, change up to the watermark; also corrects the bank's
-    open matches.  ``first`` is the stream's first tick.
+    open matches.  ``first`` is the stream's first tick.  None, and no change, if a late event is
+    missing.
     """
     assert bank.longest >= 0
+    if not len(late.tick):
+        return Corrected(bank.nothing(), bank.nothing())
     reach = 2 * max(1, bank.longest)
     while True:
         low = max(first, int(late.tick[0]) - reach)
         high = min(watermark, INT64_MAX - 1, int(late.tick[-1]) + reach)
-        stretch = _Stretch.read(bank, scan, late, low, high)
-        searched = _near_late(bank, stretch, first, watermark)
+        stretch = _Stretch.read(bank.time, bank.partition_by, scan, late, low, high)
+        if stretch is None:
+            return None
+        searched = _searched(bank, stretch, first, watermark)
         if searched is not None:
             return _applied(bank, stretch, *searched)
         reach *= 2
 
 
-def _near_late(
+def _searched(
     bank: PatternBank, stretch: _Stretch, first: int, watermark: int
-) -> tuple[_Searched, list[tuple[Found, Found]]] | None:
-    """Large enough neighbourhoods, and each layer's results without and with the late events; None
-    when events beyond the stretch are needed.
+) -> tuple[_Near, list[tuple[Found, Found]]] | None:
+    """Enough rows near late events, and each layer's results without and with these; None when
+    events beyond the stretch are needed.
     """
-    near = _Near.around(bank, stretch)
+    extent = np.full((2, int(stretch.is_late.sum())), ROWS_NEAR)
     while True:
-        searched = _Searched(bank, stretch, near, first, watermark)
-        before, behind = np.zeros((2, len(near)), np.bool_)
+        near = _Near(bank, stretch, extent, first, watermark)
+        short = np.zeros((2, len(near)), np.bool_)
         found = []
         for layer in bank.layers:
-            without, after, short_before, short_behind = searched.search(layer)
+            without, after, before, behind = near.search(layer)
             found.append((without, after))
-            before |= short_before
-            behind |= short_behind
-        if not (before | behind).any():
-            return searched, found
-        if (before & searched.at_begin).any() or (behind & searched.at_end).any():
+            short |= before, behind
+        if not short.any():
+            return near, found
+        if (short[0] & near.at_begin).any() or (short[1] & near.at_end).any():
             return None
-        rest = near.end - near.begin - searched.last
-        begin = near.begin - np.where(before, LONGER * (searched.first + ROWS_NEAR), 0)
-        end = near.end + np.where(behind, LONGER * (rest + ROWS_NEAR), 0)
-        near = _Near(near.partition, begin, end).joined(stretch.events)
+        extent = np.where(short[:, near.piece], LONGER * extent, extent)
 
 
 def _applied(
-    bank: PatternBank, stretch: _Stretch, searched: _Searched, found: list[tuple[Found, Found]]
+    bank: PatternBank, stretch: _Stretch, near: _Near, found: list[tuple[Found, Found]]
 ) -> Corrected:
-    near, tail, events, places = searched.near, searched.tail, stretch.events, bank.partitions
+    tail, places = near.tail, bank.partitions
     number = _numbers(stretch.keys, places)
     shift, ends = np.zeros(len(places), np.int64), np.zeros(len(places), np.bool_)
-    shift[number] = np.bincount(events.partition[stretch.is_late], minlength=len(number))
+    shift[number] = np.bincount(stretch.code[stretch.is_late], minlength=len(number))
     places.count += shift
     ended = number[near.partition[tail]]
     ends[ended] = True
-    last = searched.offsets[1:][tail] - 1
-    places.reach(ended, searched.new.tick[last], searched.new.among[last])
+    last = near.offsets[1:][tail] - 1
+    places.reach(ended, near.new.tick[last], near.new.among[last])
 
     def keys_at(mine: IntArray) -> pa.Table:
         return stretch.keys_at(near.partition[mine])
 
     gone, there = [bank.nothing()], [bank.nothing()]
     for layer, (without, after) in zip(bank.layers, found, strict=True):
-        changed = searched.changed(without, after)
+        changed = near.changed(without, after)
         for parts, one, some in zip((gone, there), (without, after), changed, strict=True):
             if some.any():
                 parts.append(one.matches(layer.names, keys_at).where(some))
@@ -495,9 +677,139 @@ def _applied(
         more = np.repeat(shift[kept.partition], np.diff(kept.first))
         open_ = kept_where(after.kept, tail[after.kept.partition])
         of = near.partition[open_.partition]
-        base = near.begin[open_.partition] - events.offsets[of + 1] + places.count[number[of]]
+        base = near.rank[near.offsets[open_.partition]] - near.size[of] + places.count[number[of]]
         rank = open_.rank + np.repeat(base, np.diff(open_.first))
         layer.kept = sorted_kept(
             [kept._replace(rank=kept.rank + more), open_._replace(partition=number[of], rank=rank)]
         )
     return Corrected(BankMatches.joined(gone), BankMatches.joined(there))
+
+
+# -- a pattern by itself --------------------------------------------------------------------------
+
+
+def late_matches(
+    stream: AdvancingMatch, scan: Scan, late: Late, first: int
+) -> tuple[pa.Table, pa.Table] | None:
+    """As ``correct`` for a pattern by itself: result rows of matches that late events ended or
+    changed, and of those that replace them; also corrects the suspended searches.
+    """
+    compiled, watermark = stream.compiled, stream.watermark
+    assert compiled.within is not None
+    window = max(1, compiled.within)
+    back = ahead = 2 * window
+    while True:
+        low = max(first, int(late.tick[0]) - back)
+        high = min(watermark, int(late.tick[-1]) + ahead)
+        time, keys = str(compiled.columns.time), list(compiled.partition_by)
+        stretch = _Stretch.read(time, keys, scan, late, low, high)
+        if stretch is None:
+            return None
+        rows = stretch.of_late_partitions()
+        begin = _begins(compiled, rows, window, None if low <= first else low)
+        if begin is None:
+            back *= 2
+            continue
+        search = partial(_searched_alone, stream, high)
+        after, found = search(rows.table)
+        before, gone = search(rows.table.filter(pa.array(~rows.is_late)))
+        if high >= watermark or _rejoined(compiled, rows, before, after, high):
+            break
+        ahead *= 2
+    if high >= watermark:
+        since = max(low, watermark - window)
+        stream.forget(rows.table.filter(pa.array(rows.is_late)))
+        stream.restore(after.export(since), watermark)
+        stream.replay(rows.table.filter(pa.array(rows.tick >= since)), watermark)
+    return _behind(rows, begin, gone), _behind(rows, begin, found)
+
+
+def _searched_alone(
+    stream: AdvancingMatch, high: int, table: pa.Table
+) -> tuple[AdvancingMatch, Decided]:
+    search = AdvancingMatch(stream.compiled, stream.limits, stream.check, in_turn=True)
+    return search, search.advance(table, high)
+
+
+def _touches(compiled: CompiledMatch) -> int:
+    """Number of rows after an event whose conditions it can affect."""
+    _, _, flags = compiled.automaton.tables
+    return max(compiled.history, int((flags & 1).any()))
+
+
+def _begins(
+    compiled: CompiledMatch, rows: _Stretch, window: int, low: int | None
+) -> IntArray | None:
+    """Row of each partition at which its searches begin; None if it may be before tick ``low``,
+    where rows begin.
+    """
+    events = rows.arranged
+    every, at = np.arange(rows.partitions), np.flatnonzero(rows.is_late[events.order])
+    bound = events.tick[at[firsts(events.partition[at])[1]]]
+    place = events.first_rows(every, moved(bound, -window))
+    read = place  # conditions must be right from here on
+    if not independent(compiled):
+        near = np.sort(events.order[events.tick < bound[events.partition]])
+        number = np.empty(len(events.order), np.int64)
+        number[events.order] = np.arange(len(number))
+        probe = CutProbe(compiled, None, MatchLimits())
+        begins, lasts = (number[near[part]] for part in probe.matches(rows.table.take(near)))
+        order = np.argsort(begins)
+        begins, lasts = begins[order], lasts[order]
+        partition = events.partition[begins]
+        start = events.offsets[partition]
+        listed, cut = _uncovered(
+            np.zeros(len(begins), np.int64), partition, begins - start, lasts - start,
+            np.array([window]), events.tick, events.offsets, bound,
+            np.full(len(every), INT64_MIN if low is None else low),
+        )  # fmt: skip
+        if (cut < 0).any():
+            return None
+        place = place.copy()
+        place[listed[:, 1]] = events.offsets[listed[:, 1]] + cut
+        read = events.first_rows(every, moved(events.tick[place], -window))
+    if low is not None and (read - events.offsets[:-1] < _touches(compiled)).any():
+        return None
+    return place
+
+
+def _rejoined(
+    compiled: CompiledMatch,
+    rows: _Stretch,
+    before: AdvancingMatch,
+    after: AdvancingMatch,
+    high: int,
+) -> bool:
+    """Whether both searches stand at the same event behind the late ones and what these touch."""
+    events = rows.arranged
+    at = np.flatnonzero(rows.is_late[events.order])
+    last = at[np.append(np.flatnonzero(np.diff(events.partition[at])), len(at) - 1)]
+    last += _touches(compiled)
+    if (last >= events.offsets[1:]).any():
+        return False
+    tick, rank = events.tick[last], events.ranks(last)
+    if independent(compiled):
+        assert compiled.within is not None
+        return bool((moved(tick, max(1, compiled.within)) <= high).all())
+    stands = []
+    for search in (before, after):
+        positions = search.export(INT64_MIN + 1).positions
+        found = np.full((2, rows.partitions), INT64_MAX)  # after every event
+        where = rows.partition_of(positions, positions.num_rows)
+        found[0, where] = positions.column("@tick").to_numpy()
+        found[1, where] = positions.column("@rank").to_numpy()
+        stands.append(found)
+    mine, theirs = stands
+    passed = (mine[0] > tick) | ((mine[0] == tick) & (mine[1] > rank))
+    return bool(np.array_equal(mine, theirs) and passed.all())
+
+
+def _behind(rows: _Stretch, begin: IntArray, decided: Decided) -> pa.Table:
+    """Rows of the matches that begin at or after row ``begin`` of their partition."""
+    if not decided.matches:
+        return decided.rows
+    mine = begin[rows.partition_of(decided.keys, decided.matches)]
+    first, least = decided.first_tick, rows.arranged.tick[mine]
+    stays = first > least
+    stays |= (first == least) & (decided.first_rank >= rows.arranged.ranks(mine))
+    return decided.rows if stays.all() else decided.rows.filter(pa.array(stays[decided.match]))

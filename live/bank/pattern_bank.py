@@ -11,13 +11,11 @@ and partition.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...core.native import kernel
 from ...core.sorting import firsts
 from ...core.times import INT64_MAX, INT64_MIN
 from ...errors import InvalidArgument, ResourceLimit
@@ -29,9 +27,6 @@ from .matches import BankMatches
 from .predicate_index import Columns
 from .searching import Fresh, Kept
 from .symbols import Card
-
-# mypy: disable-error-code="no-untyped-def"
-
 
 IntArray = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -109,64 +104,6 @@ class Partitions:
         )
         number: IntArray = np.cumsum(lasting) - 1
         return number
-
-
-@kernel
-def _first_rows(offsets, tick, partition, wanted, out):
-    for i in range(partition.shape[0]):
-        left = offsets[partition[i]]
-        right = offsets[partition[i] + 1]
-        while left < right:
-            middle = (left + right) // 2
-            if tick[middle] < wanted[i]:
-                left = middle + 1
-            else:
-                right = middle
-        out[i] = left
-
-
-@dataclass(frozen=True)
-class Arranged:
-    """Events by partition and time: row ``i`` is row ``order[i]`` of ``table``; partition ``p`` has
-    the rows ``offsets[p] .. offsets[p + 1]``; ``among`` is the rank within partition and tick.
-    """
-
-    table: pa.Table
-    order: IntArray
-    partition: IntArray
-    tick: IntArray
-    among: IntArray
-    offsets: IntArray
-
-    @classmethod
-    def of(cls, table: pa.Table, time: str, keys: pa.Table) -> tuple[Arranged, IntArray]:
-        """The events in the partitions with given keys, all without columns; and each key's
-        partition.
-        """
-        names, count = keys.schema.names, 1
-        rows, partition = np.arange(table.num_rows), np.zeros(table.num_rows, np.int64)
-        wanted = np.zeros(keys.num_rows, np.int64)
-        if names:
-            codes = KeyCodes(len(names))
-            wanted = codes.encode([keys.column(name) for name in names])
-            count = codes.count
-            every = codes.encode([table.column(name) for name in names])
-            rows = np.flatnonzero(every < count)
-            partition = every[rows]
-        order, offsets = group_rows(partition, count)
-        partition, order = partition[order], rows[order]
-        ticks, _ = numbers(flat(table.column(time)), "i")
-        tick = np.asarray(ticks, np.int64)[order]
-        row, other = np.arange(len(order)), np.ones(len(order), np.bool_)
-        other[1:] = (tick[1:] != tick[:-1]) | (partition[1:] != partition[:-1])
-        among = row - np.maximum.accumulate(np.where(other, row, 0))
-        return cls(table, order, partition, tick, among, offsets), wanted
-
-    def first_rows(self, partition: IntArray, tick: IntArray) -> IntArray:
-        """First row at or after a tick, per (partition, tick)."""
-        out = np.empty(len(partition), np.int64)
-        _first_rows(self.offsets, self.tick, partition, tick, out)
-        return out
 
 
 class PatternBank:

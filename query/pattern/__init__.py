@@ -7,5 +7,5 @@ Reading order: ``compiled`` (clause to operator), ``automaton``; ``binding`` (ex
 (suspension), ``jumping``, ``contiguous``, ``selection`` (searches); ``any_choice``, ``any_lists``
 (diagrams of SKIP TILL ANY MATCH), ``any_pairs``, ``any_diagram`` (with conditions between events),
 ``any_output``; ``matcher`` (driver); ``measures``, ``results``, ``match_stream`` (output);
-``retained``, ``advancing`` (incremental); ``late_region`` (late events).
+``retained``, ``advancing`` (incremental).
 """

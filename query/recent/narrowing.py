@@ -67,7 +67,6 @@ from ..contract.operator import Check, MatchLimits, Part, PartRun
 from ..pattern.automaton import ACCEPT
 from ..pattern.columns import KeyCodes, flat, group_rows
 from ..pattern.compiled import CompiledMatch
-from ..pattern.late_region import independent
 from ..pattern.match_stream import condition_columns
 from ..pattern.matcher import Groups
 from ..replay.applicability import demands, not_applicable
@@ -77,7 +76,7 @@ from ..replay.run_plan import IntervalStream
 from ..replay.spans import READ_GAP
 from ..replay.timeline import Timeline
 from ..split.cuts import find_cut
-from ..split.parts import Reach
+from ..split.parts import Reach, independent
 from .pairs import Events, ahead, back
 
 Ints = npt.NDArray[np.int64]

@@ -40,13 +40,12 @@ from ...store.tail import ticks_of_column
 from ..contract.operator import Check, MatchLimits, Part, PartRun
 from ..pattern.advancing import AdvancingMatch
 from ..pattern.compiled import CompiledMatch
-from ..pattern.late_region import independent
 from ..pattern.matcher import Groups
 from ..pattern.matches import Matches
 from ..pattern.results import Decided
 from ..replay.run_plan import IntervalStream
 from ..sql.match_clause import Skip
-from .parts import MOST, Cut, RangeStream, Reach
+from .parts import MOST, Cut, RangeStream, Reach, independent
 
 Ints = npt.NDArray[np.int64]
 PROBE_EVENTS = 1 << 20
@@ -112,12 +111,14 @@ def _probed(
 class CutProbe(IntervalStream):
     """Finds the match from every row, and where a search continues after it."""
 
-    def __init__(self, compiled: CompiledMatch, check: Callable[[], None] | None) -> None:
+    def __init__(
+        self, compiled: CompiledMatch, check: Check, limits: MatchLimits = PROBE_LIMITS
+    ) -> None:
         clause = replace(
             compiled.clause, skip=Skip("next"), rows="one", measures=()
         )  # the same patterns and conditions
         bare = replace(compiled, clause=clause, measures=(), _schema=None)
-        super().__init__(bare, PROBE_LIMITS, check)
+        super().__init__(bare, limits, check)
         self._rows_codes: list[Ints] = []
         self._rows_ticks: list[Ints] = []
         self._begins: list[Ints] = []
@@ -142,6 +143,16 @@ class CutProbe(IntervalStream):
     def _put_out(self, watermark: int) -> Iterator[pa.RecordBatch]:
         self.pending = []
         return iter(())
+
+    def matches(self, rows: pa.Table) -> tuple[Ints, Ints]:
+        """First and last row of the match from every row."""
+        for batch in rows.select(self.inputs).to_batches():
+            for _ in self.feed_piece(batch, True):
+                pass
+        for _ in self.finish():
+            pass
+        none: Ints = np.zeros(0, np.int64)
+        return np.concatenate([none, *self._begins]), np.concatenate([none, *self._lasts])
 
     def cut(self, tick: int, until: int, follow: bool) -> Cut | None:
         """The cut at a tick, or None; leads are known up to ``until``; ``follow``: may carry."""

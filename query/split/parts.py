@@ -44,7 +44,9 @@ from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
 from ..conditions.predicates import tail_start
 from ..contract.operator import Check, MatchLimits, Part, PartRun
+from ..pattern.columns import flat, numbers
 from ..pattern.compiled import CompiledMatch
+from ..pattern.match_stream import MatchStream, condition_columns
 from ..pattern.matcher import Groups
 from ..pattern.matches import Matches
 from ..replay.applicability import demands, not_applicable
@@ -58,6 +60,13 @@ PROBE_SHARE = 0.125
 PROBE_LEAST = 1 << 18
 """Events that may be read however small the stream is."""
 LEAST, MOST = INT64_MIN, INT64_MAX
+
+
+def independent(compiled: CompiledMatch) -> bool:
+    """Whether each match is found independently of other matches."""
+    clause = compiled.clause
+    skip = clause.skip
+    return clause.selection is not None or (skip is not None and skip.mode == "next")
 
 
 class Reach:
@@ -437,3 +446,71 @@ class RangeStream(IntervalStream):
 
 def _moved(spans: Spans, shift: int) -> Spans:
     return Spans(spans.starts + shift, spans.ends + shift)
+
+
+class GivenMatches(Part):
+    """Result rows of matches whose events are given: those of match ``i`` are
+    ``offsets[i] .. offsets[i + 1]``, with the clause's input columns and ``@rank``.
+
+    A clause that takes one match at a time prefers the same match of a first event whether or not
+    it sees later events, so the events suffice.  Not for clauses that read beyond a match.
+    """
+
+    def __init__(self, events: pa.Table, offsets: Ints) -> None:
+        self._events = events
+        self._offsets = offsets
+        self._found: list[pa.RecordBatch] | None = None
+
+    @property
+    def ticks(self) -> tuple[int | None, int | None]:
+        return 0, 0  # the events are here
+
+    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
+        if self._found is None:  # cached
+            stream = _GivenStream(run.compiled, run.limits, run.check)
+            self._found = list(stream.matching(self._events, self._offsets))
+        yield from self._found
+
+    def describe(self) -> str:
+        return f"the events of {len(self._offsets) - 1} matches"
+
+
+class _GivenStream(MatchStream):
+    def matching(self, events: pa.Table, offsets: Ints) -> Iterator[pa.RecordBatch]:
+        names = [name for name in self.input_schema.names if name in events.schema.names]
+        self.rows = events.select(names).cast(self.input_schema)
+        self.order, self.next_sequence, count = None, events.num_rows, len(offsets) - 1
+        self.codes = np.repeat(np.arange(count), np.diff(offsets))
+        tick: Ints = np.zeros(events.num_rows, np.int64)
+        if self.compiled.within is not None:
+            found, _ = numbers(flat(self.rows.column(str(self.compiled.columns.time))), "i")
+            tick = np.ascontiguousarray(found, np.int64)
+        tick = tick.view()
+        tick.flags.writeable = False  # kernels are compiled for read-only inputs
+        now = int(tick.max()) if len(tick) else 0
+        groups = Groups(
+            offsets, offsets[:-1].copy(), np.zeros(count, np.bool_), np.zeros(count, np.int64),
+            tick, now, True,
+        )  # fmt: skip
+        conditions = pa.table({n: self._column(n) for n in condition_columns(self.compiled)})
+        prepared = self.compiled.conditions.prepare(conditions, offsets)
+
+        def firsts(matches: Matches) -> pa.Table:
+            first = matches.start == offsets[matches.group]
+            return self._results(_chosen(matches, first), groups)[1]
+
+        for table in self.matcher.run(prepared, groups, firsts, self.check):
+            yield from table.to_batches()
+
+
+def _chosen(matches: Matches, chosen: npt.NDArray[np.bool_]) -> Matches:
+    """Some of the matches; SKIP TO NEXT ROW finds more after the first of a group."""
+    if chosen.all():
+        return matches
+    sizes = np.diff(matches.runs)
+    runs = np.repeat(chosen, sizes)
+    return Matches(
+        matches.group[chosen], matches.start[chosen], matches.length[chosen],
+        matches.number[chosen], np.concatenate([[0], np.cumsum(sizes[chosen])]).astype(np.int64),
+        matches.row[runs], matches.begin[runs], matches.place[runs],
+    )  # fmt: skip

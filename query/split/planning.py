@@ -52,7 +52,6 @@ from ...store.snapshot import Snapshot
 from ..contract.operator import Check, MatchLimits, Part, PartRun, Split
 from ..pattern.any_choice import Selecting, choose
 from ..pattern.compiled import CompiledMatch
-from ..pattern.late_region import independent
 from ..pattern.matcher import Groups
 from ..pattern.matches import Matches
 from ..replay.partitions import PartitionSpans
@@ -69,6 +68,7 @@ from .parts import (
     Reach,
     SharePart,
     SpanPart,
+    independent,
     reach_of,
 )
 

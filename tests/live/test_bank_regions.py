@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.live.bank.corrections import correct, open_at
+from chronicle.live.bank.corrections import Late, correct, open_at
 from chronicle.live.bank.layer import Layer
 from chronicle.live.bank.matches import BankMatches
 from chronicle.live.bank.pattern_bank import PatternBank
 from chronicle.live.bank.symbols import card_of
-from chronicle.query.pattern.late_region import Late
 
 from .test_pattern_bank import SCHEMA, clause, compiled_clause, events
 
@@ -83,12 +82,8 @@ def with_late(r: random.Random, table: pa.Table, watermark: int) -> tuple[pa.Tab
         for row in r.sample(table.to_pylist(), r.choice([1, 1, 3, 8]))
     ]
     more.sort(key=lambda row: row["t"])
-    rows = table.to_pylist()
-    ticks = [row["t"] for row in rows]
-    before = {row["t"]: ticks.count(row["t"]) for row in more}
-    whole = sorted(rows + more, key=lambda row: row["t"])
-    ticks = sorted(before)
-    late = Late(np.array(ticks, np.int64), np.array([before[t] for t in ticks], np.int64))
+    whole = sorted(table.to_pylist() + more, key=lambda row: row["t"])
+    late = Late(*np.unique([row["t"] for row in more], return_counts=True))
     return pa.Table.from_pylist(whole, schema=SCHEMA), late
 
 

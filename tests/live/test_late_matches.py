@@ -9,13 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.query.pattern import late_region
+from chronicle.live.bank.corrections import Late, late_matches
 from chronicle.query.pattern.advancing import AdvancingMatch
 from chronicle.query.pattern.compiled import InputColumns, compile_match
-from chronicle.query.pattern.late_region import Late, late_events, late_matches
 from chronicle.query.sql.match_clause import clause_of_text
 
-from ...rounds import rounds
+from ..rounds import rounds
 
 SCHEMA = pa.schema(
     [pa.field("t", pa.int64(), False), ("k", pa.string()), ("x", pa.int64()), ("id", pa.int64())]
@@ -66,25 +65,21 @@ def events(r: random.Random, count: int, ids: int) -> list[dict[str, Any]]:
     return made
 
 
-def test_late_events_are_those_behind_the_others_of_their_ticks() -> None:
-    then, now = np.array([1, 1, 3, 7]), np.array([1, 1, 1, 3, 5, 5, 7])
-    late = late_events(now, then)
-    assert late is not None
-    assert late.tick.tolist() == [1, 5]
-    assert late.among(now).tolist() == [False, False, True, False, True, True, False]
-    assert late_events(then, now) is None
-    assert late_events(np.array([1, 3, 7]), then) is None
+def test_late_events_are_the_last_of_their_ticks() -> None:
+    now = np.array([1, 1, 1, 3, 5, 5, 7])
+    late = Late(np.array([1, 5]), np.array([1, 2]))
+    found = late.among(now)
+    assert found is not None
+    assert found.tolist() == [False, False, True, False, True, True, False]
+    assert late.among(now[:-2]) is None
 
 
 @pytest.mark.parametrize("selection", [False, True])
 @pytest.mark.parametrize("length", [40, 300])
-def test_kept_searches_see_late_events(
-    monkeypatch: pytest.MonkeyPatch, selection: bool, length: int
-) -> None:
+def test_suspended_searches_see_late_events(selection: bool, length: int) -> None:
     """After each correction what holds is what a search over all events has decided."""
     r = random.Random(length + selection)
     changed = near = 0
-    monkeypatch.setattr(late_region, "ROWS_FEW", 10**9)
     count = rounds(12, 400) if length < 100 else rounds(4, 80)
     for _ in range(count):
         clause, compiled = compiled_case(r, selection)
@@ -99,12 +94,10 @@ def test_kept_searches_see_late_events(
                 {**row, "k": r.choice("abcd"), "id": 1000 * (step + 1) + i}
                 for i, row in enumerate(r.sample(known, r.choice([1, 1, 2, 6])))
             ]
-            then = np.array([row["t"] for row in known], np.int64)
             known = sorted([*known, *more], key=lambda row: row["t"])  # behind others of the tick
             table = table_of(known)
             ticks = np.array(table.column("t"), np.int64)
-            late = late_events(ticks, then)
-            assert isinstance(late, Late)
+            late = Late(*np.unique([row["t"] for row in more], return_counts=True))
             read: list[int] = []
 
             def scan(low: int, high: int, t: pa.Table = table, n: list[int] = read) -> pa.Table:
