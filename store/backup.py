@@ -82,11 +82,18 @@ from ..errors import (
     StreamNotFound,
     UnsupportedFormat,
 )
-from .catalog import MANIFEST, StreamManifest, directory_name, read_manifest, write_manifest
+from .catalog import (
+    MANIFEST,
+    StreamManifest,
+    directory_name,
+    log_name,
+    read_manifest,
+    write_manifest,
+)
 from .cold_file import SUFFIX
 from .file_contract import ReadFile
 from .files import RealFiles
-from .journal import Journal, begin_log
+from .journal import Journal, install
 from .lock import WRITER_LOCK, ReaderLease
 from .manifest_pages import (
     PAGES,
@@ -343,15 +350,11 @@ def _backup_stream(store: Store, name: str, files: RealFiles, taken: Sealed) -> 
         extent = journal.extent
         if extent is not None:
             taken.take(f"{directory}/{segment_name(extent.segment_id)}", extent.length)
-        log = begin_log(files, directory, 1, journal)
-        log.close()
-        files.sync_directory(directory)
-        write_manifest(
-            files, directory, replace(manifest, log=1, log_bytes=None, garbage=()).to_json()
-        )
+        install(files, directory, replace(manifest, log=1, log_bytes=None, garbage=()), journal)
         manifest_path = f"{directory}/{MANIFEST}"
         _permit_like(store, manifest_path, files)
-        shutil.copymode(os.path.join(files.root, manifest_path), os.path.join(files.root, log.path))
+        log_path = f"{directory}/{log_name(1)}"
+        shutil.copymode(os.path.join(files.root, manifest_path), os.path.join(files.root, log_path))
     finally:
         taken.keep(lease)
 
@@ -736,17 +739,15 @@ def _restore_stream(
         Journal.empty(manifest.schema), last=last, position=manifest.position or 0,
         events=events, identity=manifest.identity,
     )  # fmt: skip
-    begin_log(files, directory, 1, journal).close()
     segments = write_pages(
         files, directory, manifest.version, manifest.identity, SegmentList.of(entries),
         SegmentList.of(()), lambda entry: roots.get(entry.id),
     )  # fmt: skip
-    files.sync_directory(directory)
     lost = len(manifest.segments) - len(entries)
     restored = replace(
         manifest, segments=segments, runs=(), log=1, log_bytes=None, garbage=(), events=events
     )
-    write_manifest(files, directory, restored.to_json())
+    install(files, directory, restored, journal)
     return manifest.name, (len(entries), lost)
 
 

@@ -439,8 +439,8 @@ def committed(
             found = last
     if found is None:
         return None
-    figures = {name: found[name] for name in ("events", "late", "segments", "runs", "position")}
-    return BulkCommit(**figures, repeated=True, duplicates=found.get("duplicates", 0))
+    figures = {name: value for name, value in found.items() if name != "version"}
+    return BulkCommit(**figures, repeated=True)
 
 
 def truncated_at(jobs: dict[str, Any]) -> int:
@@ -455,15 +455,9 @@ def remembered(
     application: str | None,
     version: int | None,
 ) -> dict[str, Any]:
-    record = {
-        "events": result.events,
-        "late": result.late,
-        "segments": result.segments,
-        "runs": result.runs,
-        "position": result.position,
-    }
-    if result.duplicates:
-        record["duplicates"] = result.duplicates
+    record = {name: figure for name, figure in vars(result).items() if name != "repeated"}
+    if not result.duplicates:
+        del record["duplicates"]
     kept = dict(jobs)
     if application is not None and version is not None:
         kept[f"app:{application}"] = {**record, "version": version}

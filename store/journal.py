@@ -39,7 +39,7 @@ import pyarrow as pa
 from ..core.soundness import require_sound
 from ..errors import CorruptStore, InvalidData
 from ..schema import StreamSchema
-from .catalog import log_name
+from .catalog import StreamManifest, log_name, write_manifest
 from .file_contract import Files
 from .log import LogWriter
 from .merge import add_late, join_late
@@ -177,6 +177,12 @@ def begin_log(
         log.close()
         raise
     return log
+
+
+def install(files: Files, directory: str, manifest: StreamManifest, journal: Journal) -> None:
+    """Make a directory the stream that a manifest names, durably; its files have been synced."""
+    begin_log(files, directory, manifest.log, journal).close()
+    write_manifest(files, directory, manifest.to_json())
 
 
 def _size(part: Any) -> int:

@@ -35,16 +35,16 @@ import pyarrow as pa
 from ..errors import ChronicleError, CorruptBlock, CorruptStore, StorageFailed
 from ..schema import StreamSchema
 from .block import open_block
-from .catalog import QUARANTINE, StreamManifest, log_name, write_manifest
+from .catalog import QUARANTINE, StreamManifest, log_name
 from .check import CheckReport, check_view
 from .dictionary import read_page
 from .file_contract import Files
 from .journal import (
     Journal,
     append_of,
-    begin_log,
     decode_batch,
     events_after,
+    install,
 )
 from .layout import (
     ALIGNMENT,
@@ -385,19 +385,8 @@ class _Repair:
                 gaps.append((last if before is None else before, max(before or last, last)))
             entries = []
             if writer.events:
-                assert writer.first is not None
-                assert writer.last is not None
-                total = writer.seal()
                 entries.append(
-                    SegmentEntry(
-                        new,
-                        writer.events,
-                        writer.first,
-                        writer.last,
-                        total,
-                        len(schema.attributes),
-                        len(self._manifest.layouts) if layout is None else layout,
-                    )
+                    writer.seal(len(self._manifest.layouts) if layout is None else layout)
                 )
         finally:
             writer.close()
@@ -446,15 +435,13 @@ class _Repair:
         with suppress(FileNotFoundError):
             self._files.remove(path)
         self._made.append(log_name(manifest.log))
-        begin_log(self._files, self._directory, manifest.log, journal).close()
         quarantine = self._path(QUARANTINE)
         self._files.make_directory(quarantine)
         for file in self._damaged:  # the original names go with the old version
             with suppress(FileExistsError):
                 self._files.link(self._path(file), f"{quarantine}/{file}")
         self._files.sync_directory(quarantine)
-        self._files.sync_directory(self._directory)
-        write_manifest(self._files, self._directory, manifest.to_json())
+        install(self._files, self._directory, manifest, journal)
         self._made = []
         for file in {*self._damaged, log_name(self._manifest.log)}:
             try:

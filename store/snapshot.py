@@ -136,7 +136,7 @@ class Snapshot:
         metrics: ScanMetrics | None = None,
     ) -> LightweightAggregates:
         """Aggregate events with start <= t < end, in ticks; ``attributes`` may be empty."""
-        low, high = _closed(start, end)
+        low, high = closed(start, end)
         names = tuple(attributes)
         selection = AggregatedColumns(self.schema, names)
         words = selection.words()
@@ -173,7 +173,7 @@ class Snapshot:
         ``prune`` skips blocks; ``filter`` is exact and may use other columns; ``dictionary`` allows
         encoded strings; ``check`` is called between blocks and may raise.
         """
-        low, high = _closed(start, end)
+        low, high = closed(start, end)
         wanted = self.schema.select(columns)
         needed = list(wanted)
         if filter is not None:
@@ -264,7 +264,7 @@ class Snapshot:
         self, parts: int, start: int | None = None, end: int | None = None
     ) -> list[tuple[int | None, int | None]]:
         """Cut [start, end) at leaf boundaries into at most ``parts`` ranges of similar size."""
-        low, high = _closed(start, end)
+        low, high = closed(start, end)
         leaves = [leaf_map(view) for view in within(self._state.segments, low, high)]
         if not leaves or parts <= 1:
             return [(start, end)]
@@ -313,7 +313,8 @@ def _aggregate_older(
     whole.merge(LightweightAggregates(selection.names, selection.kinds, widened))
 
 
-def _closed(start: int | None, end: int | None) -> tuple[int, int]:
+def closed(start: int | None, end: int | None) -> tuple[int, int]:
+    """The inclusive range of ticks [start, end)."""
     return TICK_MIN if start is None else start, TICK_MAX if end is None else end - 1
 
 
