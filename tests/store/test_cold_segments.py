@@ -24,7 +24,7 @@ from chronicle.store.leaf_map import LeafMap
 from chronicle.store.object_store import ObjectStore, object_store
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
-from chronicle.tests.patience import PATIENCE_S
+from chronicle.tests.patience import wait_for_indexes
 
 from .conftest import SCHEMA, batch_of, numbers
 
@@ -237,7 +237,7 @@ def test_few_events_cost_few_bytes_and_waits(
             "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f, LAST(y) AS l "
             "PATTERN (A B) WITHIN INTERVAL '1' SECOND DEFINE A AS x < 6, B AS y > 0.0)"
         )
-        assert database._indexes.wait_idle(PATIENCE_S)
+        wait_for_indexes(database)
         wanted = database.sql(text).arrow()
         assert wanted.num_rows == 6
         moved = database.move(objects.url)["s"]
