@@ -69,7 +69,7 @@ class TestFormat:
     def test_the_bytes_are_as_documented(self) -> None:
         data = filled([b"abc"])
         assert data[:8] == b"CHRONLOG"
-        assert struct.unpack_from("<IIQ", data, 8) == (2, 1, 7)
+        assert struct.unpack_from("<IIQ", data, 8) == (2, 0, 7)
         salt = xxhash.xxh3_64_intdigest(data[:24])
         assert struct.unpack_from("<Q", data, 24) == (salt,)
         checksum, length, kind, unsynced = struct.unpack_from("<QIHH", data, HEADER)
