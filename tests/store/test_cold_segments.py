@@ -15,7 +15,7 @@ import pytest
 import chronicle
 from chronicle.api.database import Database
 from chronicle.errors import CorruptStore, InvalidArgument, NotAStore, StorageFailed
-from chronicle.store import Store, StreamOptions, backup, cold_file, moving
+from chronicle.store import Store, StreamOptions, backup, cold_file, journal, moving
 from chronicle.store.backup import restore_store
 from chronicle.store.cold_file import PAGE, ColdFiles, ColdMapping, ColdStub, cache
 from chronicle.store.files import RealFiles
@@ -366,8 +366,8 @@ def test_a_restore_that_ends_early_is_refused(
         pass
 
     for owner, operation in (
-        (backup.Store, "open"), (ObjectStore, "read"), (backup, "write_manifest"),
-        (backup, "begin_log"),
+        (backup.Store, "open"), (ObjectStore, "read"), (journal, "write_manifest"),
+        (journal, "begin_log"),
     ):  # fmt: skip
         target = tmp_path / f"early-{operation}"
 
