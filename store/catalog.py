@@ -59,7 +59,7 @@ from ..schema import StreamSchema
 from .deletions import RecordedDeletions
 from .evolution import Evolution, evolution_of
 from .file_contract import Files, replace_file
-from .options import StreamOptions
+from .options import StreamOptions, retention_limits
 from .segment_list import (
     COUNTER_BITS,
     IDENTITY_BITS,
@@ -274,7 +274,12 @@ class StreamManifest:
         """Prefix of its segment identifiers; 0 in streams of old releases."""
         return self.next_id >> COUNTER_BITS
 
-    @property
+    @lazy
+    def retention_limits(self) -> tuple[int | None, int | None]:
+        """Its retention as (ticks, bytes)."""
+        return retention_limits(self.options.retention, self.schema)
+
+    @lazy
     def stored_events(self) -> int:
         return int(self.segments.events.sum()) + sum(entry.events for entry in self.runs)
 

@@ -51,7 +51,7 @@ from .journal import Journal, RecordKind, install
 from .layout import table_rows
 from .log import LogWriter
 from .manifest_pages import PAGE, commit_manifest
-from .options import StreamOptions, retention_limits, settled
+from .options import StreamOptions, settled
 from .pins import collect_garbage, remove_quietly, sizes
 from .recent import RecentCommits
 from .recovery import Recovered, load
@@ -323,7 +323,7 @@ class Commits:
     def expires(self, *, exactly: bool) -> int | None:
         """The tick before which a rewriting drops events (``exactly``: not only hidden ones)."""
         floor = self.state().floor
-        age, _ = retention_limits(self.options.retention, self.schema)
+        age, _ = self.manifest.retention_limits
         if not exactly or age is None or self.journal.last is None:
             return floor
         begin = horizon(self.journal.last, age, self.held())

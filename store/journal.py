@@ -219,7 +219,16 @@ class Journal:
     def rows(self) -> int:
         """Events that are in no sealed segment and no late run."""
         active = 0 if self.extent is None else self.extent.events
-        return int(active + self.tail.rows + sum(batch.num_rows for batch in self.late))
+        return active + self.logged
+
+    @property
+    def logged(self) -> int:
+        """Events in the tail and the late buffer."""
+        return self.tail.rows + self.late_rows
+
+    @property
+    def late_rows(self) -> int:
+        return sum(batch.num_rows for batch in self.late)
 
     def after(
         self,

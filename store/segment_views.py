@@ -114,8 +114,6 @@ KEPT_OPEN_MAX = 256
 VIEWS_REMEMBERED = 1024
 FEW_VIEWS = 256
 
-FEW = 16
-
 
 def open_entry(
     files: Files,
@@ -439,8 +437,6 @@ class SegmentViews(Sequence[SegmentView]):
             yield self.view(entry)
 
     def has(self, segments: SegmentList) -> bool:
-        if len(segments) <= FEW:
-            return any(self.entries.find(number) is not None for number in segments.ids.tolist())
         return bool(np.isin(segments.ids, self.entries.ids).any())
 
     def close(self) -> None:
@@ -493,15 +489,6 @@ def sizes_of(views: Sequence[SegmentView]) -> list[tuple[int, int, bool]]:
     if active is not None:
         found.append((active.file.segment_id, active.whole.events, active.sealed))
     return found
-
-
-def events_of(views: Sequence[SegmentView]) -> int:
-    if not isinstance(views, SegmentViews):
-        return sum(view.events for view in views)
-    count = int(views.entries.events[views.hidden :].sum())
-    if views.head is not None:
-        count -= views.head.skipped
-    return count + (0 if views.active is None else views.active.events)
 
 
 def bytes_of(views: Sequence[SegmentView]) -> int:

@@ -34,6 +34,7 @@ from .prune import Prune, Pruner, RowFilter
 from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, ScanMetrics, SegmentView
 from .segment_views import RootRun, parts_within, spans_of, within
 from .tail import MemoryLeaf
+from .tap import disjoint
 
 
 @dataclass(frozen=True)
@@ -115,17 +116,8 @@ class Snapshot:
 
     def dirty_ranges(self) -> list[tuple[int, int]]:
         """Inclusive, disjoint time ranges of late events that are not folded yet."""
-        spans = sorted(
-            [(view.first, view.last) for view in self._state.runs]
-            + [(leaf.first, leaf.last) for leaf in self._state.late]
-        )
-        merged: list[tuple[int, int]] = []
-        for first, last in spans:
-            if merged and first <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-            else:
-                merged.append((first, last))
-        return merged
+        sources = (*self._state.runs, *self._state.late)
+        return disjoint((each.first, each.last) for each in sources)
 
     def aggregate(
         self,

@@ -419,7 +419,7 @@ class EventStream:
         journal, log = commits.journal, commits.log
         full = log.size >= LOG_BYTES_MAX or log.records >= LOG_RECORDS_MAX
         if journal.late and (
-            sum(batch.num_rows for batch in journal.late) >= self.options.late_events_max
+            journal.late_rows >= self.options.late_events_max
             # the new log would contain them
             or (full and 2 * sum(batch.nbytes for batch in journal.late) >= LOG_BYTES_MAX)
         ):
