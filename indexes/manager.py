@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -345,17 +344,6 @@ class StoreIndexes:
                 )
                 self._thread.start()
             self._wake.notify_all()
-
-    def wait_idle(self, timeout: float = 60.0) -> bool:
-        """Wait until the thread is idle; False after ``timeout`` seconds."""
-        until = time.monotonic() + timeout
-        with self._wake:
-            while self._todo or self._busy is not None:
-                left = until - time.monotonic()
-                if left <= 0:
-                    return False
-                self._wake.wait(left)
-        return True
 
     def _work(self) -> None:
         while True:

@@ -26,7 +26,7 @@ from ..errors import ChronicleError, ResourceLimit, StoreClosed
 from .cold_file import DOOMED, MOVING, purge_quietly
 from .commits import Commits
 from .compaction import RUNS_MAX, Interrupted, compact, expelled
-from .deleting import Addition, Change, Choice, delete_events, replace_events, update_events
+from .deleting import rewrite_events
 from .floor import Hold, loosened
 from .moving import Chosen, Moved, Pace, Stopped, ending_before, move_segments
 from .object_store import ObjectStore
@@ -81,17 +81,10 @@ class Compactor:
             with self._commits.lock:
                 self._commits.collect_garbage()
 
-    def delete(self, first: int, last: int, choose: Choice | None) -> int:
-        with self.alone("deleted from"):
-            return delete_events(self._commits, first, last, choose, self._stopped.is_set)
-
-    def update(self, first: int, last: int, choose: Choice | None, change: Change) -> int:
-        with self.alone("updated"):
-            return update_events(self._commits, first, last, choose, change, self._stopped.is_set)
-
-    def replace(self, first: int, last: int, addition: Addition) -> int:
-        with self.alone("replaced"):
-            return replace_events(self._commits, first, last, addition, self._stopped.is_set)
+    def rewrite(self, doing: str, first: int, last: int, **how: Any) -> int:
+        """Delete, update or replace events, as ``deleting.rewrite_events`` says."""
+        with self.alone(doing):
+            return rewrite_events(self._commits, first, last, self._stopped.is_set, **how)
 
     def move(self, to: ObjectStore, owner: str, which: int | Chosen, stopped: Stopped) -> Moved:
 

@@ -61,11 +61,11 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import xxhash
 
@@ -82,11 +82,18 @@ from ..errors import (
     StreamNotFound,
     UnsupportedFormat,
 )
-from .catalog import MANIFEST, StreamManifest, directory_name, read_manifest, write_manifest
+from .catalog import (
+    MANIFEST,
+    StreamManifest,
+    directory_name,
+    log_name,
+    read_manifest,
+    write_manifest,
+)
 from .cold_file import SUFFIX
 from .file_contract import ReadFile
 from .files import RealFiles
-from .journal import Journal, begin_log
+from .journal import Journal, install
 from .lock import WRITER_LOCK, ReaderLease
 from .manifest_pages import (
     PAGES,
@@ -201,25 +208,40 @@ LOCAL = ".local"
 """Suffix of files that describe a process using this directory; never copied."""
 
 
-class Sealed(Protocol):
-    def take(self, path: str, length: int | None = None) -> None: ...
+class Sealed:
+    """Segments and late runs of a store that are copied later, under leases that end then."""
 
-    def keep(self, lease: ReaderLease) -> None:
-        """Take over the lease that keeps one stream's files; release it once they are taken."""
-        ...
+    def __init__(self, leases: ExitStack) -> None:
+        self.files: list[tuple[str, int | None]] = []
+        self.leases = leases
 
 
-class _Linked:
-    def __init__(self, store: Store, files: RealFiles) -> None:
-        self._store = store
-        self._files = files
-
-    def take(self, path: str, length: int | None = None) -> None:
-        self._store.files.export(path, os.path.join(self._files.root, path), length=length)
-        _permit_like(self._store, path, self._files)
-
-    def keep(self, lease: ReaderLease) -> None:
-        lease.release()
+@contextmanager
+def _unfinished(path: str | os.PathLike[str]) -> Iterator[RealFiles]:
+    """A missing or empty directory, which no one takes for a store before the block has ended."""
+    target = os.path.abspath(os.fspath(path))
+    if os.path.exists(os.path.join(target, UNFINISHED)):
+        raise InvalidArgument(
+            f"{target} is a backup that was cut short; remove it or choose a new directory"
+        )
+    if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
+        raise InvalidArgument(f"{target} exists and is not empty; choose a new directory")
+    made = None if os.path.exists(target) else f"{target}.{secrets.token_hex(4)}"
+    if made is not None:  # it never exists without the file
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.mkdir(made, 0o700)
+    files = RealFiles(made or target)
+    with files.create(UNFINISHED) as file:
+        file.sync()
+    files.sync_directory("")
+    if made is not None:
+        os.rename(made, target)
+        RealFiles(os.path.dirname(target)).sync_directory("")
+    files = RealFiles(target)
+    yield files
+    files.sync_directory("")
+    files.remove(UNFINISHED)
+    files.sync_directory("")
 
 
 def backup_store(
@@ -236,56 +258,30 @@ def backup_store(
     source = os.path.abspath(store.path)
     if target == source or target.startswith(source + os.sep):
         raise InvalidArgument(f"a backup cannot lie inside the store {source}; choose another path")
-    if os.path.exists(os.path.join(target, UNFINISHED)):
-        raise InvalidArgument(
-            f"{target} is a backup that was cut short; remove it or choose a new directory"
-        )
-    if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        raise InvalidArgument(f"{target} exists and is not empty; choose a new directory")
     for name, what in store.damaged().items():
         raise CorruptStore(f"no backup of a store with damaged streams; {name}: {what}")
     begun = time.strftime(MOMENT, time.gmtime())
-    begin_unfinished(target)
-    files = RealFiles(target)
-    taken = sealed or _Linked(store, files)
-    _copy_beside(store, target)
-    files.make_directory("streams")
-    _permit_like(store, "streams", files)
-    for name in each(store.streams()):
-        try:
-            _backup_stream(store, name, files, taken)
-        except (FileNotFoundError, StoreClosed, StreamNotFound):
-            if name in store.streams():
-                raise
-            files.remove_tree(store.directory_of(name))  # the stream was dropped meanwhile
-    files.make_directory(MARK)
-    files.sync_directory("streams")
-    body = read_manifest(store.files, MARK)
-    assert body is not None
-    write_manifest(files, MARK, {**body, COPIED_AT: begun})
-    for place in (f"{MARK}/MANIFEST", MARK):
-        _permit_like(store, place, files)
-    if add is not None:
-        add(target)
-    _permit_like(store, "", files)
-    files.sync_directory("")
-    files.remove(UNFINISHED)
-    files.sync_directory("")
-
-
-def begin_unfinished(target: str) -> None:
-    """Create the target with the file ``UNFINISHED``; it never exists without that file."""
-    made = None if os.path.exists(target) else f"{target}.{secrets.token_hex(4)}"
-    if made is not None:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        os.mkdir(made, 0o700)
-    files = RealFiles(made or target)
-    with files.create(UNFINISHED) as file:
-        file.sync()
-    files.sync_directory("")
-    if made is not None:
-        os.rename(made, target)
-        RealFiles(os.path.dirname(target)).sync_directory("")
+    with _unfinished(target) as files:
+        _copy_beside(store, target)
+        files.make_directory("streams")
+        _permit_like(store, "streams", files)
+        for name in each(store.streams()):
+            try:
+                _backup_stream(store, name, files, sealed)
+            except (FileNotFoundError, StoreClosed, StreamNotFound):
+                if name in store.streams():
+                    raise
+                files.remove_tree(store.directory_of(name))  # the stream was dropped meanwhile
+        files.make_directory(MARK)
+        files.sync_directory("streams")
+        body = read_manifest(store.files, MARK)
+        assert body is not None
+        write_manifest(files, MARK, {**body, COPIED_AT: begun})
+        for place in (f"{MARK}/MANIFEST", MARK):
+            _permit_like(store, place, files)
+        if add is not None:
+            add(target)
+        _permit_like(store, "", files)
 
 
 def _permit_like(store: Store, path: str, files: RealFiles) -> None:
@@ -322,38 +318,42 @@ def _copy_tree(source: str, target: str) -> None:
         os.chmod(target, stat.S_IMODE(found.st_mode))
 
 
-def _backup_stream(store: Store, name: str, files: RealFiles, taken: Sealed) -> None:
+def _backup_stream(store: Store, name: str, files: RealFiles, sealed: Sealed | None) -> None:
     directory = store.directory_of(name)
     stream = store.stream(name)
     if isinstance(stream, EventStream):
         stream.flush()
-    # the lease keeps the files of this version in place while they are linked
-    version = load(store.files, directory).manifest.version
-    lease = ReaderLease.take(store.files, directory, version)
-    try:
+
+    def link(path: str, length: int | None = None) -> None:
+        store.files.export(path, os.path.join(files.root, path), length=length)
+        _permit_like(store, path, files)
+
+    with ExitStack() as stack:
+        # the lease keeps the files of this version in place until they are linked
+        version = load(store.files, directory).manifest.version
+        lease = ReaderLease.take(store.files, directory, version)
+        (stack if sealed is None else sealed.leases).callback(lease.release)
         found = load(store.files, directory)
-        manifest, journal = found.manifest, found.journal
+        manifest, extent = found.manifest, found.journal.extent
         files.make_directory(directory)
         _permit_like(store, directory, files)
         for page in manifest.segments.pages:
-            _Linked(store, files).take(f"{directory}/{page.file}")
-        runs = [entry.file for entry in manifest.runs]
-        for file in each([*manifest.segments.files(), *runs]):
-            taken.take(f"{directory}/{file}")
-        extent = journal.extent
+            link(f"{directory}/{page.file}")
+        names = [*manifest.segments.files(), *(entry.file for entry in manifest.runs)]
+        parts: list[tuple[str, int | None]] = [(f"{directory}/{file}", None) for file in names]
         if extent is not None:
-            taken.take(f"{directory}/{segment_name(extent.segment_id)}", extent.length)
-        log = begin_log(files, directory, 1, journal)
-        log.close()
-        files.sync_directory(directory)
-        write_manifest(
-            files, directory, replace(manifest, log=1, log_bytes=None, garbage=()).to_json()
-        )
+            parts.append((f"{directory}/{segment_name(extent.segment_id)}", extent.length))
+        if sealed is not None:
+            sealed.files += parts
+        else:
+            for part in each(parts):
+                link(*part)
+        manifest = replace(manifest, log=1, log_bytes=None, garbage=())
+        install(files, directory, manifest, found.journal)
         manifest_path = f"{directory}/{MANIFEST}"
         _permit_like(store, manifest_path, files)
-        shutil.copymode(os.path.join(files.root, manifest_path), os.path.join(files.root, log.path))
-    finally:
-        taken.keep(lease)
+        log_path = f"{directory}/{log_name(1)}"
+        shutil.copymode(os.path.join(files.root, manifest_path), os.path.join(files.root, log_path))
 
 
 LISTINGS, BYTES = "backups/", "bytes/"
@@ -516,18 +516,6 @@ def problem_of(
 _NAMES = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 
-class _Taken(Sealed):
-    def __init__(self, leases: ExitStack) -> None:
-        self.files: list[tuple[str, int | None]] = []
-        self._leases = leases
-
-    def take(self, path: str, length: int | None = None) -> None:
-        self.files.append((path, length))
-
-    def keep(self, lease: ReaderLease) -> None:
-        self._leases.callback(lease.release)
-
-
 def backup_to_objects(
     store: Store,
     objects: ObjectStore,
@@ -549,8 +537,8 @@ def backup_to_objects(
     next(stages)
     with ScratchDirectory("backup") as scratch, ExitStack() as leases:
         copy = str(scratch / "copy")
-        taken = _Taken(leases)
-        backup_store(store, copy, add, taken)
+        sealed = Sealed(leases)
+        backup_store(store, copy, add, sealed)
         told = described(copy, name)
         assert told is not None
         assert told.made_at is not None
@@ -559,7 +547,7 @@ def backup_to_objects(
         directories, small = _walked(copy)
         next(stages)
         sending = _Sending(objects)
-        tasks = [partial(sending.stored, store, *file) for file in taken.files]
+        tasks = [partial(sending.stored, store, *file) for file in sealed.files]
         tasks += [partial(sending.local, copy, path) for path in small]
         files = all_of(tasks)
         next(stages, None)
@@ -641,39 +629,32 @@ def restore_backup(
     """Make a store of a backup, by default the newest whole one, in a missing or empty directory.
     On ``CorruptStore`` or ``StorageFailed`` the result is refused as a store.
     """
-    target = Path(path)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InvalidArgument(f"{target} exists and is not empty; choose a new directory")
     if name is None:
         whole = [backup for backup in object_backups(objects) if backup.state == "whole"]
         if not whole:
             raise InvalidArgument(f"{objects.url} holds no whole backup; `chronicle backups` lists")
         name = whole[-1].name
     listing = Listing.read(objects, _checked(name))
-    begin_unfinished(os.path.abspath(target))
-    files = RealFiles(target)
-    for directory, _ in listing.directories:
-        files.make_directory(directory)
-
-    def fetched(file: BackupFile, check: Check) -> Done[None]:
-        with files.create(file.path) as out:
-            problem = problem_of(objects, file, out.write, check)
-            if problem is not None:
-                raise CorruptStore(f"{problem}: choose another backup")
-            out.sync()
-        if file.mode is not None:
-            os.chmod(target / file.path, file.mode)
-        return Done((None,))
-
-    all_of([partial(fetched, file) for file in listing.files])
-    for directory, mode in reversed(listing.directories):
-        files.sync_directory(directory)
-        os.chmod(target / directory, mode)
-    files.sync_directory("")
-    files.remove(UNFINISHED)
-    files.sync_directory("")
+    with _unfinished(path) as files:
+        for directory, _ in listing.directories:
+            files.make_directory(directory)
+        all_of([partial(_fetched, objects, files, file) for file in listing.files])
+        for directory, mode in reversed(listing.directories):
+            files.sync_directory(directory)
+            os.chmod(os.path.join(files.root, directory), mode)
     events = sum(listing.streams.values())
     return Backup(name, listing.made_at, "whole", events, listing.streams, listing.bytes)
+
+
+def _fetched(objects: ObjectStore, files: RealFiles, file: BackupFile, check: Check) -> Done[None]:
+    with files.create(file.path) as out:
+        problem = problem_of(objects, file, out.write, check)
+        if problem is not None:
+            raise CorruptStore(f"{problem}: choose another backup")
+        out.sync()
+    if file.mode is not None:
+        os.chmod(os.path.join(files.root, file.path), file.mode)
+    return Done((None,))
 
 
 Restored = dict[str, tuple[int, int]]
@@ -688,9 +669,6 @@ def restore_store(objects: ObjectStore, path: str | os.PathLike[str]) -> Restore
     """Make a store from objects in a missing or empty directory.  ``InvalidArgument`` unless there
     is exactly one store; on ``StorageFailed`` the result is refused as a store.
     """
-    target = Path(path)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InvalidArgument(f"{target} exists and is not empty; choose a new directory")
     keys = objects.list("")
     places = [key.removesuffix(f"/{MANIFEST}") for key in keys if key.endswith(f"/{MANIFEST}")]
     if not places:
@@ -701,16 +679,10 @@ def restore_store(objects: ObjectStore, path: str | os.PathLike[str]) -> Restore
             f"{objects.url} holds {len(stores)} stores: restore them one by one, adding "
             f"/{stores[0]} and so on to the address"
         )
-    begin_unfinished(os.path.abspath(target))
-    Store.open(target, unfinished=True).close()
-    files = RealFiles(target)
-    done = {}
-    for place in places:
-        name, found = _restore_stream(objects, place, keys, files)
-        done[name] = found
-    files.sync_directory("streams")
-    files.remove(UNFINISHED)
-    files.sync_directory("")
+    with _unfinished(path) as files:
+        Store.open(files.root, unfinished=True).close()
+        done = dict(_restore_stream(objects, place, keys, files) for place in places)
+        files.sync_directory("streams")
     return done
 
 
@@ -736,17 +708,15 @@ def _restore_stream(
         Journal.empty(manifest.schema), last=last, position=manifest.position or 0,
         events=events, identity=manifest.identity,
     )  # fmt: skip
-    begin_log(files, directory, 1, journal).close()
     segments = write_pages(
         files, directory, manifest.version, manifest.identity, SegmentList.of(entries),
         SegmentList.of(()), lambda entry: roots.get(entry.id),
     )  # fmt: skip
-    files.sync_directory(directory)
     lost = len(manifest.segments) - len(entries)
     restored = replace(
         manifest, segments=segments, runs=(), log=1, log_bytes=None, garbage=(), events=events
     )
-    write_manifest(files, directory, restored.to_json())
+    install(files, directory, restored, journal)
     return manifest.name, (len(entries), lost)
 
 

@@ -59,7 +59,7 @@ from ..schema import StreamSchema
 from .deletions import RecordedDeletions
 from .evolution import Evolution, evolution_of
 from .file_contract import Files, replace_file
-from .options import StreamOptions
+from .options import StreamOptions, retention_limits
 from .segment_list import (
     COUNTER_BITS,
     IDENTITY_BITS,
@@ -274,7 +274,12 @@ class StreamManifest:
         """Prefix of its segment identifiers; 0 in streams of old releases."""
         return self.next_id >> COUNTER_BITS
 
-    @property
+    @lazy
+    def retention_limits(self) -> tuple[int | None, int | None]:
+        """Its retention as (ticks, bytes)."""
+        return retention_limits(self.options.retention, self.schema)
+
+    @lazy
     def stored_events(self) -> int:
         return int(self.segments.events.sum()) + sum(entry.events for entry in self.runs)
 
@@ -439,8 +444,8 @@ def committed(
             found = last
     if found is None:
         return None
-    figures = {name: found[name] for name in ("events", "late", "segments", "runs", "position")}
-    return BulkCommit(**figures, repeated=True, duplicates=found.get("duplicates", 0))
+    figures = {name: value for name, value in found.items() if name != "version"}
+    return BulkCommit(**figures, repeated=True)
 
 
 def truncated_at(jobs: dict[str, Any]) -> int:
@@ -455,15 +460,9 @@ def remembered(
     application: str | None,
     version: int | None,
 ) -> dict[str, Any]:
-    record = {
-        "events": result.events,
-        "late": result.late,
-        "segments": result.segments,
-        "runs": result.runs,
-        "position": result.position,
-    }
-    if result.duplicates:
-        record["duplicates"] = result.duplicates
+    record = {name: figure for name, figure in vars(result).items() if name != "repeated"}
+    if not result.duplicates:
+        del record["duplicates"]
     kept = dict(jobs)
     if application is not None and version is not None:
         kept[f"app:{application}"] = {**record, "version": version}

@@ -33,6 +33,7 @@ from .pins import Pin, catalog_of, journal_of, open_pinned
 from .segment import TICK_MAX, TICK_MIN
 from .snapshot import Snapshot
 from .tail import ticks_of
+from .tap import disjoint
 
 
 def added_events(
@@ -145,13 +146,7 @@ def changed_spans(files: Files, before: Pin | None, after: Pin) -> list[tuple[in
         low = TICK_MIN if old_journal.last is None else old_journal.last
         # a bulk load may have left `last` one tick beyond its events
         spans.append((max(TICK_MIN, low - 1), TICK_MAX))
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted(spans):
-        if merged and first <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-        else:
-            merged.append((first, last))
-    return merged
+    return disjoint(spans)
 
 
 def new_ranges(files: Files, before: Pin | None, after: Pin) -> list[NewRange]:

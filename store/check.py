@@ -132,7 +132,7 @@ def _check_journal(directory: str, name: str, found: Recovered, report: CheckRep
             what = f"begins at {after.first}, before the end of {before.file} at {before.last}"
             report.problems.append(Problem(name, f"{directory}/{after.file}", what))
     report.deleted_events += manifest.deleted_events
-    report.events += journal.tail.rows + sum(batch.num_rows for batch in journal.late)
+    report.events += journal.logged
 
 
 def _opened(

@@ -47,11 +47,11 @@ from .catalog import (
 )
 from .file_contract import Files
 from .floor import Floors, Hold, horizon, retained, together
-from .journal import Journal, RecordKind, begin_log
+from .journal import Journal, RecordKind, install
 from .layout import table_rows
 from .log import LogWriter
 from .manifest_pages import PAGE, commit_manifest
-from .options import StreamOptions, retention_limits, settled
+from .options import StreamOptions, settled
 from .pins import collect_garbage, remove_quietly, sizes
 from .recent import RecentCommits
 from .recovery import Recovered, load
@@ -323,7 +323,7 @@ class Commits:
     def expires(self, *, exactly: bool) -> int | None:
         """The tick before which a rewriting drops events (``exactly``: not only hidden ones)."""
         floor = self.state().floor
-        age, _ = retention_limits(self.options.retention, self.schema)
+        age, _ = self.manifest.retention_limits
         if not exactly or age is None or self.journal.last is None:
             return floor
         begin = horizon(self.journal.last, age, self.held())
@@ -384,18 +384,7 @@ class Commits:
         )
 
     def seal_writer(self, writer: SegmentWriter) -> tuple[SegmentEntry, SegmentView]:
-        length = writer.seal()
-        assert writer.first is not None
-        assert writer.last is not None
-        entry = SegmentEntry(
-            writer.segment_id,
-            writer.events,
-            writer.first,
-            writer.last,
-            length,
-            len(writer.schema.attributes),
-            len(self.manifest.layouts),
-        )
+        entry = writer.seal(len(self.manifest.layouts))
         writer.close()
         view = SegmentView.open_sealed(self.files, writer.path, entry.id, writer.schema)
         return entry, view
@@ -586,7 +575,7 @@ class Draft:
         self._commits = commits
         self._first_id = commits.next_id
         self._mark = None if commits.active is None else commits.active.writer.mark()
-        self.active = commits.active
+        self.segment = commits.active
         self.entries: list[SegmentEntry] = []
         self.views: dict[int, SegmentView] = {}
 
@@ -595,13 +584,13 @@ class Draft:
         return self._commits.next_id != self._first_id
 
     def writer(self) -> SegmentWriter:
-        if self.active is None:
-            self.active = self._commits.new_segment()
-        return self.active.writer
+        if self.segment is None:
+            self.segment = self._commits.new_segment()
+        return self.segment.writer
 
     def seal(self) -> None:
-        assert self.active is not None
-        writer, self.active = self.active.writer, None
+        assert self.segment is not None
+        writer, self.segment = self.segment.writer, None
         entry, view = self._commits.seal_writer(writer)
         self.entries.append(entry)
         self.views[entry.id] = view
@@ -616,7 +605,7 @@ class Draft:
         trace: TracebackType | None,
     ) -> None:
         if error is not None and self._commits.failed is None:
-            self._commits.take_back(self.active, self._mark, self._first_id)
+            self._commits.take_back(self.segment, self._mark, self._first_id)
 
 
 def seal(commits: Commits) -> None:
@@ -634,7 +623,7 @@ def seal(commits: Commits) -> None:
             Edit(
                 replace(journal, extent=None, tail=Tail(commits.schema)),
                 None,
-                replace(manifest, segments=manifest.segments.grown(draft.entries)),
+                replace(manifest, segments=manifest.segments.after(draft.entries)),
                 draft.views,
             )
         )
@@ -663,7 +652,6 @@ def initialise(
     journal = replace(Journal.empty(schema), events=events, identity=identity)
     if len(segments):
         journal = replace(journal, position=1, last=segments[-1].last)
-    begin_log(files, directory, 1, journal).close()
     manifest = StreamManifest(
         name,
         schema,
@@ -674,4 +662,4 @@ def initialise(
         position=journal.position,
         owner=owner,
     )
-    write_manifest(files, directory, manifest.to_json())
+    install(files, directory, manifest, journal)

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -71,7 +71,7 @@ class Fold:
     schema: StreamSchema
     runs: tuple[SegmentEntry, ...]
     segments: SegmentList
-    views: Mapping[int, SegmentView]
+    view_of: Callable[[SegmentEntry], SegmentView]
     made: list[tuple[SegmentEntry, SegmentView]] = field(default_factory=list)
     replaced: dict[int, list[SegmentEntry]] = field(default_factory=dict)
     identifiers: list[int] = field(default_factory=list)
@@ -252,11 +252,11 @@ def _left(
     base = (
         batch
         for entry in group
-        for batch in fold.views[entry.id].scan(
+        for batch in fold.view_of(entry).scan(
             schema.names, schema.arrow, TICK_MIN, TICK_MAX, dictionary=encoded
         )
     )
-    runs = [fold.views[e.id].scan(schema.names, schema.arrow, first, last) for e in late]
+    runs = [fold.view_of(e).scan(schema.names, schema.arrow, first, last) for e in late]
     for batch in merge_sources([base, *runs], schema):
         batch = fold.unexpired(batch, run.before(ticks_of(batch, schema)))
         if batch.num_rows:
@@ -388,9 +388,9 @@ def _begin(commits: Commits, buffered: bool = True) -> Fold | None:
                 return None
         segments = commits.manifest.segments
         commits.fold(runs)
-        views = commits.views.by_id(commits.manifest)
+        view_of = commits.views.of_manifest(commits.manifest)
         fold = Fold(
-            commits.schema, runs, segments, views, purged=purged, expires=expires, expels=buffered
+            commits.schema, runs, segments, view_of, purged=purged, expires=expires, expels=buffered
         )
         if commits.reach and commits.journal.last is not None:
             fold.horizon = commits.journal.last - int(commits.reach)
@@ -419,7 +419,7 @@ def _rewrite(commits: Commits, fold: Fold, stopped: Callable[[], bool]) -> None:
         first = TICK_MIN if number == 0 else entry.first
         last = TICK_MAX if newest else segments[number + 1].first - 1
         spans.append((first, last))
-        late = any(events_between(fold.views[e.id], first, last) for e in fold.runs)
+        late = any(events_between(fold.view_of(e), first, last) for e in fold.runs)
         if not late and fold.drops(entry):
             fold.replaced[entry.id] = []
             wanted.append(False)

@@ -10,7 +10,7 @@ from ..errors import InvalidData, SchemaMismatch
 from ..schema import StreamSchema, Uniqueness
 from .catalog import StreamManifest
 from .columns import SIZED
-from .options import StreamOptions, moving_ticks, retention_limits, uniqueness
+from .options import StreamOptions, moving_ticks, uniqueness
 from .segment_writer import leaf_events, plain_row_bytes
 
 
@@ -35,7 +35,7 @@ class AppendRules:
     @classmethod
     def of(cls, manifest: StreamManifest) -> AppendRules:
         schema, options = manifest.schema, manifest.options
-        ticks, _ = retention_limits(options.retention, schema)
+        ticks, _ = manifest.retention_limits
         return cls(
             schema,
             options,

@@ -70,44 +70,21 @@ class _Outdated(Exception):
     """Events were dropped since the condition was evaluated: evaluate it again."""
 
 
-def delete_events(
-    commits: Commits, first: int, last: int, choose: Choice | None, stopped: Callable[[], bool]
+def rewrite_events(
+    commits: Commits,
+    first: int,
+    last: int,
+    stopped: Callable[[], bool],
+    *,
+    choose: Choice | None = None,
+    change: Change | None = None,
+    addition: Addition | None = None,
 ) -> int:
-    """Delete the events with first <= t <= last, or those chosen among them; returns their number.
-    The caller excludes compactions.  ``ResourceLimit`` after too many concurrent changes.  All or
-    nothing.
+    """Delete the events with first <= t <= last, or those chosen among them, or ``change`` them (in
+    each attempt once more); or replace all of them by an addition, if there are any.  Returns their
+    number.  The caller excludes compactions.  ``ResourceLimit`` after too many concurrent changes.
+    All or nothing.
     """
-    return _rewrite(commits, first, last, choose, None, None, stopped)
-
-
-def update_events(
-    commits: Commits,
-    first: int,
-    last: int,
-    choose: Choice | None,
-    change: Change,
-    stopped: Callable[[], bool],
-) -> int:
-    """Change chosen events; returns their number.  ``change`` runs once more in each attempt."""
-    return _rewrite(commits, first, last, choose, change, None, stopped)
-
-
-def replace_events(
-    commits: Commits, first: int, last: int, addition: Addition, stopped: Callable[[], bool]
-) -> int:
-    """Delete a range and add others in one commit; without an event in it, do nothing."""
-    return _rewrite(commits, first, last, None, None, addition, stopped)
-
-
-def _rewrite(
-    commits: Commits,
-    first: int,
-    last: int,
-    choose: Choice | None,
-    change: Change | None,
-    addition: Addition | None,
-    stopped: Callable[[], bool],
-) -> int:
     for _ in range(ATTEMPTS):
         with commits.lock:
             commits.check_writable()
@@ -183,9 +160,9 @@ class _Removed:
                 show(commits, before)
                 return None
             commits.fold((*runs, *whole))
-            views = commits.views.by_id(manifest)
+            view_of = commits.views.of_manifest(manifest)
             self._fold = _Delete(
-                commits.schema, runs, manifest.segments, views,
+                commits.schema, runs, manifest.segments, view_of,
                 expires=commits.expires(exactly=False),
                 deleted=deleted, change=self._change, addition=self._addition, whole=whole,
                 begun=Snapshot(commits.state()),
@@ -239,7 +216,7 @@ class _Delete(Fold):
         """Count a segment that goes as a whole: events that retention still shows are deleted."""
         shown = entry.events
         if self.expires is not None and entry.first < self.expires:
-            shown = events_between(self.views[entry.id], self.expires, TICK_MAX)
+            shown = events_between(self.view_of(entry), self.expires, TICK_MAX)
         self.removed += shown
         self.expired += entry.events - shown
 
@@ -268,7 +245,7 @@ class _Delete(Fold):
             return TickRun()
         tick = group[0].first
         before = self.segments[: self.segments.index(group[0])]
-        ending = (self.views[entry.id] for entry in before if entry.last == tick)
+        ending = (self.view_of(entry) for entry in before if entry.last == tick)
         return TickRun(tick, sum(events_between(view, tick, tick) for view in ending))
 
     def rest(self, batch: pa.RecordBatch, before: int) -> pa.RecordBatch:

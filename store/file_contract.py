@@ -69,9 +69,6 @@ class AppendFile(Protocol):
     def size(self) -> int:
         """Length in bytes, where the next write begins; valid after a failed write, too."""
 
-    def tell(self) -> int:
-        """The ``size``."""
-
     def write(self, data: Buffer) -> None:
         """Append all bytes of a buffer; see the module for failures."""
 

@@ -132,9 +132,6 @@ class RealAppendFile(_Handle):
     def size(self) -> int:
         return self._size
 
-    def tell(self) -> int:
-        return self._size
-
     def write(self, data: Buffer) -> None:
         descriptor = self._ready()
         wanted = nbytes(data)

@@ -72,7 +72,7 @@ from .journal import Journal
 from .layout import ROW_FIRST, ROW_LENGTH, ROW_OFFSET
 from .leaf_map import leaf_map
 from .node import find_children
-from .options import StreamOptions, retention_limits
+from .options import retention_limits
 from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, SegmentView
 from .segment_list import SegmentList
 from .segment_views import SegmentViews, ViewSource
@@ -105,7 +105,7 @@ def horizon(newest: int, age: int, hold: Hold | None = None) -> int:
 
 def loosened(manifest: StreamManifest, retention: object) -> bool:
     """Whether another retention setting may keep more than the stream's."""
-    age, size = retention_limits(manifest.options.retention, manifest.schema)
+    age, size = manifest.retention_limits
     if age is None and size is None:
         return False
     given = None if retention is None else str(retention)
@@ -143,7 +143,7 @@ def retained(
     """A manifest without entirely expired segments and late runs.  Adjacent segments that share a
     visible tick go together, since ranks within a tick must not change.
     """
-    ticks, size = retention_limits(manifest.options.retention, manifest.schema)
+    ticks, size = manifest.retention_limits
     if ticks is None and size is None:
         return manifest
     entries = manifest.segments.after(manifest.runs)
@@ -287,8 +287,6 @@ class Floors:
         self._late: _Late | None = None
         self._still = TICK_MAX
         self._sized: _Sized | None = None
-        self._limits: tuple[StreamOptions, tuple[int | None, int | None]] | None = None
-        self._counted: tuple[SegmentList, int] | None = None
 
     def forget(self) -> None:
         """Reset, after a truncation or a change of retention."""
@@ -314,8 +312,7 @@ class Floors:
         if hidden and late.floor is not None:
             before = late.floor if before is None else max(before, late.floor)
         written = 0 if active is None else active.events
-        stored = self._named(manifest) + written - base.hidden
-        stored += sum(view.events for view in late.runs)
+        stored = manifest.stored_events + written - base.hidden - late.hidden
         return StreamState(
             manifest.schema,
             journal.position,
@@ -390,22 +387,11 @@ class Floors:
     ) -> int | None:
         if pinned:
             return None
-        age, size = self._limits_of(manifest)
+        age, size = manifest.retention_limits
         if age is not None:
             return None if last is None else horizon(last, age, hold)
         tick = None if size is None else self._fitting(manifest, source, active, size)
         return tick if tick is None or hold is None else min(tick, hold.kept)
-
-    def _limits_of(self, manifest: StreamManifest) -> tuple[int | None, int | None]:
-        if self._limits is None or self._limits[0] is not manifest.options:
-            limits = retention_limits(manifest.options.retention, manifest.schema)
-            self._limits = manifest.options, limits
-        return self._limits[1]
-
-    def _named(self, manifest: StreamManifest) -> int:
-        if self._counted is None or self._counted[0] is not manifest.segments:
-            self._counted = manifest.segments, int(manifest.segments.events.sum())
-        return self._counted[1]
 
     def _fitting(
         self, manifest: StreamManifest, source: ViewSource, active: SegmentView | None, size: int

@@ -39,7 +39,7 @@ import pyarrow as pa
 from ..core.soundness import require_sound
 from ..errors import CorruptStore, InvalidData
 from ..schema import StreamSchema
-from .catalog import log_name
+from .catalog import StreamManifest, log_name, write_manifest
 from .file_contract import Files
 from .log import LogWriter
 from .merge import add_late, join_late
@@ -179,6 +179,12 @@ def begin_log(
     return log
 
 
+def install(files: Files, directory: str, manifest: StreamManifest, journal: Journal) -> None:
+    """Make a directory the stream that a manifest names, durably; its files have been synced."""
+    begin_log(files, directory, manifest.log, journal).close()
+    write_manifest(files, directory, manifest.to_json())
+
+
 def _size(part: Any) -> int:
     return part.size if isinstance(part, pa.Buffer) else len(part)
 
@@ -213,7 +219,16 @@ class Journal:
     def rows(self) -> int:
         """Events that are in no sealed segment and no late run."""
         active = 0 if self.extent is None else self.extent.events
-        return int(active + self.tail.rows + sum(batch.num_rows for batch in self.late))
+        return active + self.logged
+
+    @property
+    def logged(self) -> int:
+        """Events in the tail and the late buffer."""
+        return self.tail.rows + self.late_rows
+
+    @property
+    def late_rows(self) -> int:
+        return sum(batch.num_rows for batch in self.late)
 
     def after(
         self,

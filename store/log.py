@@ -261,18 +261,9 @@ class LogWriter:
         )
 
     @classmethod
-    def create(
-        cls,
-        files: Files,
-        path: str,
-        sequence: int,
-        *,
-        nonce: int | None = None,
-        durable: bool = True,
-    ) -> Self:
+    def create(cls, files: Files, path: str, sequence: int, *, durable: bool = True) -> Self:
         """Create an empty log; if not ``durable``, the caller syncs directory and log."""
-        if nonce is None:
-            nonce = int.from_bytes(os.urandom(4), "little")
+        nonce = int.from_bytes(os.urandom(4), "little")
         header = LOG_HEADER.pack(LOG_MAGIC, LOG_VERSION, nonce, sequence)
         salt: int = xxh3_64_intdigest(header)
         file = files.create(path)

@@ -408,7 +408,7 @@ def figures_of(commits: Commits) -> dict[str, Any]:
         "position": snapshot.version,
         "segments": len(manifest.segments) + (commits.active is not None),
         "late_runs": len(manifest.runs),
-        "late_buffered": sum(batch.num_rows for batch in journal.late),
+        "late_buffered": journal.late_rows,
         "late_total": journal.late_total,
         "tail_events": journal.tail.rows,
         "dropped_events": snapshot.state.dropped,

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -70,7 +70,7 @@ class ObjectStore:
 
     def put(self, key: str, parts: Iterable[bytes | memoryview]) -> None:
         """Store the bytes of some parts as one object, replacing an existing one."""
-        with _Telling("write", self, key):
+        with _telling("write", self, key):
             self._write(key, parts)
 
     def _write(self, key: str, parts: Iterable[bytes | memoryview]) -> None:
@@ -97,7 +97,7 @@ class ObjectStore:
 
     def read(self, key: str, offset: int, length: int) -> bytes:
         """Exactly ``length`` bytes of an object from ``offset``; thread-safe."""
-        with _Telling("read", self, key):
+        with _telling("read", self, key):
             files = self._files()
             file = self._open.get(key)
             if file is None:
@@ -117,7 +117,7 @@ class ObjectStore:
             for offset in range(0, length, PIECE_BYTES):
                 yield self.read(key, offset, min(PIECE_BYTES, length - offset))
             return
-        with _Telling("read", self, key), open(self._path(key), "rb") as file:
+        with _telling("read", self, key), open(self._path(key), "rb") as file:
             while piece := file.read(PIECE_BYTES):
                 yield piece
             _uncache(file.fileno())
@@ -126,13 +126,13 @@ class ObjectStore:
         """Length of an object in bytes; None when there is none."""
         from pyarrow.fs import FileType
 
-        with _Telling("look at", self, key):
+        with _telling("look at", self, key):
             info = self._files().get_file_info(self._path(key))
         return int(info.size) if info.type == FileType.File else None
 
     def remove(self, key: str) -> None:
         self._open.drop(key)
-        with _Telling("remove", self, key), suppress(FileNotFoundError):
+        with _telling("remove", self, key), suppress(FileNotFoundError):
             self._files().delete_file(self._path(key))
 
     def list(self, prefix: str) -> list[str]:
@@ -142,7 +142,7 @@ class ObjectStore:
         """Length in bytes of each object below a prefix that ends with ``/``."""
         from pyarrow.fs import FileSelector, FileType
 
-        with _Telling("list", self, prefix):
+        with _telling("list", self, prefix):
             wanted = FileSelector(
                 self._path(prefix).rstrip("/"), allow_not_found=True, recursive=True
             )
@@ -187,23 +187,17 @@ def _uncache(descriptor: int) -> None:
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-class _Telling:
-    __slots__ = ("_doing", "_key", "_store")
-
-    def __init__(self, doing: str, store: ObjectStore, key: str) -> None:
-        self._doing, self._store, self._key = doing, store, key
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
-        if isinstance(error, (OSError, pa.ArrowException)) and not isinstance(error, StorageFailed):
-            raise StorageFailed(
-                f"could not {self._doing} {self._store.describe(self._key)}: {error}; nothing that "
-                "is stored is affected: try again when the place of the objects answers"
-            ) from error
+@contextmanager
+def _telling(doing: str, store: ObjectStore, key: str) -> Iterator[None]:
+    try:
+        yield
+    except StorageFailed:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        raise StorageFailed(
+            f"could not {doing} {store.describe(key)}: {error}; nothing that is stored is "
+            "affected: try again when the place of the objects answers"
+        ) from error
 
 
 _stores: Lru[str, ObjectStore] = Lru(16)

@@ -35,16 +35,16 @@ import pyarrow as pa
 from ..errors import ChronicleError, CorruptBlock, CorruptStore, StorageFailed
 from ..schema import StreamSchema
 from .block import open_block
-from .catalog import QUARANTINE, StreamManifest, log_name, write_manifest
+from .catalog import QUARANTINE, StreamManifest, log_name
 from .check import CheckReport, check_view
 from .dictionary import read_page
 from .file_contract import Files
 from .journal import (
     Journal,
     append_of,
-    begin_log,
     decode_batch,
     events_after,
+    install,
 )
 from .layout import (
     ALIGNMENT,
@@ -62,6 +62,8 @@ from .segment_file import SegmentFile
 from .segment_list import COUNTER_BITS, SegmentEntry, SegmentList, segment_name
 from .segment_views import open_entry
 from .segment_writer import SegmentWriter
+from .tail import ticks_of
+from .tap import disjoint
 
 
 @dataclass(frozen=True)
@@ -239,7 +241,7 @@ class _Repair:
         try:
             journal = journal_from(read_log(self._files, path), manifest, path)
             if journal.refused:
-                kept = journal.tail.rows + sum(batch.num_rows for batch in journal.late)
+                kept = journal.logged
                 lost = sum(events for events, _ in journal.refused)
                 self._damaged.append(file)
                 self._lose(file, self._quarantine_name(file), kept, lost, ())
@@ -261,7 +263,7 @@ class _Repair:
         except CorruptStore:  # no checkpoint, or another stream's log
             before = manifest.events if counted is None else counted
             return self._without_checkpoint(_LostLog(file, moved, before, events, ranges))
-        kept = journal.tail.rows + sum(batch.num_rows for batch in journal.late)
+        kept = journal.logged
         lost = events
         if counted is not None and journal.events is not None:
             lost = max(0, counted - journal.events)
@@ -376,28 +378,17 @@ class _Repair:
         before = first
         try:
             for batch in salvaged.batches():
-                leaf = _Times.of(batch, schema)
+                begin, end = _span(batch, schema)
                 if salvaged.damaged:
-                    gaps.append((leaf.first if before is None else before, leaf.first))
+                    gaps.append((begin if before is None else before, begin))
                 writer.write(batch)
-                before = leaf.last
+                before = end
             if last is not None and (salvaged.damaged or before is None):
                 gaps.append((last if before is None else before, max(before or last, last)))
             entries = []
             if writer.events:
-                assert writer.first is not None
-                assert writer.last is not None
-                total = writer.seal()
                 entries.append(
-                    SegmentEntry(
-                        new,
-                        writer.events,
-                        writer.first,
-                        writer.last,
-                        total,
-                        len(schema.attributes),
-                        len(self._manifest.layouts) if layout is None else layout,
-                    )
+                    writer.seal(len(self._manifest.layouts) if layout is None else layout)
                 )
         finally:
             writer.close()
@@ -405,7 +396,7 @@ class _Repair:
             self._files.remove(self._path(target))
         self._damaged.append(file)
         lost = max(0, events - salvaged.events)
-        ranges = _likely(gaps) if lost else ()
+        ranges = tuple(disjoint(gaps)) if lost else ()
         self._lose(file, self._quarantine_name(file), salvaged.events, lost, ranges)
         return entries
 
@@ -446,15 +437,13 @@ class _Repair:
         with suppress(FileNotFoundError):
             self._files.remove(path)
         self._made.append(log_name(manifest.log))
-        begin_log(self._files, self._directory, manifest.log, journal).close()
         quarantine = self._path(QUARANTINE)
         self._files.make_directory(quarantine)
         for file in self._damaged:  # the original names go with the old version
             with suppress(FileExistsError):
                 self._files.link(self._path(file), f"{quarantine}/{file}")
         self._files.sync_directory(quarantine)
-        self._files.sync_directory(self._directory)
-        write_manifest(self._files, self._directory, manifest.to_json())
+        install(self._files, self._directory, manifest, journal)
         self._made = []
         for file in {*self._damaged, log_name(self._manifest.log)}:
             try:
@@ -463,15 +452,9 @@ class _Repair:
                 logger.info("%s: %s", posixpath.join(self._directory, file), error)
 
 
-@dataclass(frozen=True)
-class _Times:
-    first: int
-    last: int
-
-    @classmethod
-    def of(cls, batch: pa.RecordBatch, schema: StreamSchema) -> _Times:
-        ticks = batch.column(schema.names.index(schema.time)).cast(pa.int64())
-        return cls(ticks[0].as_py(), ticks[-1].as_py())
+def _span(batch: pa.RecordBatch, schema: StreamSchema) -> tuple[int, int]:
+    ticks = ticks_of(batch, schema)
+    return int(ticks[0]), int(ticks[-1])
 
 
 def _sound(view: SegmentView, name: str, path: str) -> bool:
@@ -480,22 +463,12 @@ def _sound(view: SegmentView, name: str, path: str) -> bool:
     return report.ok
 
 
-def _likely(gaps: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    joined: list[tuple[int, int]] = []
-    for first, last in gaps:
-        if joined and first <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], last)
-        else:
-            joined.append((first, last))
-    return tuple(joined)
-
-
 def _told_by(
     records: list[LogRecord], schema: StreamSchema
 ) -> tuple[int | None, int, tuple[tuple[int, int], ...]]:
     counted: int | None = None
     events = 0
-    times: list[_Times] = []
+    spans: list[tuple[int, int]] = []
     for record in records:
         with suppress(pa.ArrowException, ValueError, OSError, struct.error):
             after = events_after(record.kind, record.payload)
@@ -503,8 +476,8 @@ def _told_by(
             encoded = append_of(record.kind, record.payload)
             batch = None if encoded is None else decode_batch(encoded, schema)
             if batch is not None:
-                times.append(_Times.of(batch, schema))
+                spans.append(_span(batch, schema))
                 events += batch.num_rows
-    if not times:
+    if not spans:
         return counted, events, ()
-    return counted, events, ((min(t.first for t in times), max(t.last for t in times)),)
+    return counted, events, ((min(first for first, _ in spans), max(last for _, last in spans)),)

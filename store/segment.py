@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -68,77 +68,6 @@ class Root(NamedTuple):
 
     height: int
     words: Table
-
-
-class Sealed(NamedTuple):
-    tree: Tree
-    events: int
-    first: int
-    last: int
-    length: int
-
-
-class Opened(Protocol):
-    @property
-    def events(self) -> int: ...
-
-    @property
-    def first(self) -> int: ...
-
-    @property
-    def last(self) -> int: ...
-
-
-def check_entry(found: Opened, entry: SegmentEntry, path: str) -> None:
-    if (found.events, found.first, found.last) != (entry.events, entry.first, entry.last):
-        raise CorruptStore(
-            f"{path} holds {found.events} events from {found.first} to {found.last}; the manifest "
-            f"says {entry.events} from {entry.first} to {entry.last}; run `chronicle check`"
-        )
-
-
-def read_sealed(
-    file: SegmentFile, size: int, schema: StreamSchema, written: StreamSchema | None
-) -> Sealed:
-    """Read footer, summary and root of a sealed segment of ``size`` bytes."""
-    path, segment_id = file.path, file.segment_id
-    if size < FILE_HEADER.size + FOOTER.size:
-        file.data(max(size, FILE_HEADER.size))  # may raise a more precise error
-        raise CorruptBlock(f"a sealed segment cannot be {size} bytes long", path, 0)
-    at = size - FOOTER.size
-    footer = bytes(file.block(at, FOOTER.size)[at:size])
-    (
-        magic,
-        version,
-        height,
-        _,
-        own,
-        root_at,
-        root_bytes,
-        summary_at,
-        _,
-        first,
-        last,
-        events,
-        total,
-        sign,
-    ) = FOOTER.unpack(footer)
-    if magic != FOOTER_MAGIC or xxhash.xxh3_64_intdigest(footer[:-8]) != sign:
-        raise CorruptBlock("the footer of the sealed segment does not verify", path, at)
-    if version > FORMAT_VERSION:
-        raise UnsupportedFormat(f"{path} has format version {version}; use a newer release")
-    if own != segment_id or total != size:
-        raise CorruptBlock(f"the footer is not that of segment {segment_id}", path, at)
-    data = file.block(summary_at, size - summary_at)
-    pages = _read_summary(data, summary_at, segment_id, path)["pages"]
-    if written is not None and written.names != schema.names:
-        now = dict(zip(written.names, schema.names, strict=True))
-        pages = {now[name]: offsets for name, offsets in pages.items()}
-    table = file.node(root_at, root_bytes)
-    entry = entry_of_table(file.schema, table, root_at, root_bytes).reshape(-1, 1)
-    entry.flags.writeable = False
-    tree = Tree(((height + 1, entry),), {name: tuple(offsets) for name, offsets in pages.items()})
-    return Sealed(tree, events, first, last, size)
 
 
 def _read_summary(
@@ -268,8 +197,7 @@ class SegmentView:
         """Open a sealed segment by its footer; ``written`` has the names in the file."""
         read = schema if evolution is None else evolution.now
         file = SegmentFile(files, path, segment_id, read, evolution=evolution)
-        found = read_sealed(file, files.size(path), schema, written)
-        return cls(file, found.tree, found.events, found.first, found.last, found.length, True)
+        return read_sealed(file, files.size(path), schema, written)
 
     @classmethod
     def promised(
@@ -547,6 +475,58 @@ class SegmentView:
 
     def close(self) -> None:
         self.file.close()
+
+
+def check_entry(found: SegmentView, entry: SegmentEntry, path: str) -> None:
+    if (found.events, found.first, found.last) != (entry.events, entry.first, entry.last):
+        raise CorruptStore(
+            f"{path} holds {found.events} events from {found.first} to {found.last}; the manifest "
+            f"says {entry.events} from {entry.first} to {entry.last}; run `chronicle check`"
+        )
+
+
+def read_sealed(
+    file: SegmentFile, size: int, schema: StreamSchema, written: StreamSchema | None
+) -> SegmentView:
+    """A sealed segment of ``size`` bytes from its footer, summary and root."""
+    path, segment_id = file.path, file.segment_id
+    if size < FILE_HEADER.size + FOOTER.size:
+        file.data(max(size, FILE_HEADER.size))  # may raise a more precise error
+        raise CorruptBlock(f"a sealed segment cannot be {size} bytes long", path, 0)
+    at = size - FOOTER.size
+    footer = bytes(file.block(at, FOOTER.size)[at:size])
+    (
+        magic,
+        version,
+        height,
+        _,
+        own,
+        root_at,
+        root_bytes,
+        summary_at,
+        _,
+        first,
+        last,
+        events,
+        total,
+        sign,
+    ) = FOOTER.unpack(footer)
+    if magic != FOOTER_MAGIC or xxhash.xxh3_64_intdigest(footer[:-8]) != sign:
+        raise CorruptBlock("the footer of the sealed segment does not verify", path, at)
+    if version > FORMAT_VERSION:
+        raise UnsupportedFormat(f"{path} has format version {version}; use a newer release")
+    if own != segment_id or total != size:
+        raise CorruptBlock(f"the footer is not that of segment {segment_id}", path, at)
+    data = file.block(summary_at, size - summary_at)
+    pages = _read_summary(data, summary_at, segment_id, path)["pages"]
+    if written is not None and written.names != schema.names:
+        now = dict(zip(written.names, schema.names, strict=True))
+        pages = {now[name]: offsets for name, offsets in pages.items()}
+    table = file.node(root_at, root_bytes)
+    entry = entry_of_table(file.schema, table, root_at, root_bytes).reshape(-1, 1)
+    entry.flags.writeable = False
+    tree = Tree(((height + 1, entry),), {name: tuple(offsets) for name, offsets in pages.items()})
+    return SegmentView(file, tree, events, first, last, size, True)
 
 
 def _counted(rows: int) -> pa.RecordBatch:

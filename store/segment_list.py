@@ -26,8 +26,6 @@ FIELDS = ("id", "events", "first", "last", "bytes", "columns", "layout")
 
 _ID, _EVENTS, _FIRST, _LAST, _BYTES, _, _LAYOUT = range(len(FIELDS))
 
-ROOM = 64
-
 Numbers = npt.NDArray[np.int64]
 
 
@@ -69,16 +67,10 @@ def pages_to_json(pages: Sequence[PageRef]) -> dict[str, list[Any]]:
     return {name: [getattr(page, name) for page in pages] for name in PageRef._fields}
 
 
-@dataclass
-class _Room:
-    table: Numbers
-    filled: int
-
-
 class SegmentList(Sequence[SegmentEntry]):
     """Immutable entries in order; ``pages`` contain all of them, or are empty."""
 
-    __slots__ = ("_room", "pages", "table")
+    __slots__ = ("pages", "table")
 
     def __init__(self, table: Numbers, pages: tuple[PageRef, ...] = ()) -> None:
         if table.flags.writeable:
@@ -86,7 +78,6 @@ class SegmentList(Sequence[SegmentEntry]):
             table.flags.writeable = False
         self.table = table
         self.pages = pages
-        self._room: _Room | None = None
 
     @classmethod
     def of(cls, entries: Iterable[SegmentEntry]) -> SegmentList:
@@ -185,9 +176,7 @@ class SegmentList(Sequence[SegmentEntry]):
         return row
 
     def paged(self, pages: tuple[PageRef, ...]) -> SegmentList:
-        found = SegmentList(self.table, pages)
-        found._room = self._room
-        return found
+        return SegmentList(self.table, pages)
 
     def by_page(self) -> Iterator[tuple[PageRef, int, SegmentList]]:
         """Each page with the number of segments before it, and its segments."""
@@ -225,20 +214,6 @@ class SegmentList(Sequence[SegmentEntry]):
     def after(self, entries: Iterable[SegmentEntry]) -> SegmentList:
         more = SegmentList.of(entries).table
         return SegmentList(np.concatenate([self.table, more], axis=1)) if more.size else self
-
-    def grown(self, entries: Iterable[SegmentEntry]) -> SegmentList:
-        """As ``after``, usually without a copy, by spare capacity; the lock is held."""
-        more = SegmentList.of(entries).table
-        count, room = len(self), self._room
-        end = count + more.shape[1]
-        if room is None or room.filled != count or end > room.table.shape[1]:
-            room = _Room(np.empty((len(FIELDS), end + max(ROOM, end // 8)), np.int64), count)
-            room.table[:, :count] = self.table
-        room.table[:, count:end] = more
-        room.filled = end
-        found = SegmentList(room.table[:, :end])
-        found._room = room
-        return found
 
     def missing(self, other: SegmentList) -> SegmentList:
         """Entries that another list lacks, by identifier."""

@@ -22,7 +22,7 @@ Segments without a root in a page must be opened.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple, overload
@@ -113,8 +113,6 @@ KEPT_OPEN_MAX = 256
 
 VIEWS_REMEMBERED = 1024
 FEW_VIEWS = 256
-
-FEW = 16
 
 
 def open_entry(
@@ -264,9 +262,11 @@ class ViewSource:
             self._states.add(found)
         return found
 
-    def by_id(self, manifest: StreamManifest) -> ViewsById:
-        """Views of all that a manifest names, which stay readable while referenced."""
-        return ViewsById(self.sequence(manifest.segments), [self.view(r) for r in manifest.runs])
+    def of_manifest(self, manifest: StreamManifest) -> Callable[[SegmentEntry], SegmentView]:
+        """Gives the views of a manifest's entries, which stay readable while it is referenced."""
+        segments = self.sequence(manifest.segments)
+        runs = {run.id: self.view(run) for run in manifest.runs}
+        return lambda entry: runs.get(entry.id) or segments.view(entry)
 
     def part(
         self, old: StreamManifest, segments: SegmentList, runs: Sequence[SegmentEntry]
@@ -373,12 +373,12 @@ class SegmentViews(Sequence[SegmentView]):
         if place == self.hidden and self.head is not None:
             return self.head
         few = self._few()
-        return self._view(self.entries[place]) if few is None else few[place]
+        return self.view(self.entries[place]) if few is None else few[place]
 
     def _few(self) -> tuple[SegmentView, ...] | None:
         return None if self.kept or self.leases else self._source.few(self.entries)
 
-    def _view(self, entry: SegmentEntry) -> SegmentView:
+    def view(self, entry: SegmentEntry) -> SegmentView:
         found = self.kept.get(entry.id)
         if found is None:
             given_up = bool(self.leases) and entry.id not in self._source
@@ -386,10 +386,6 @@ class SegmentViews(Sequence[SegmentView]):
             if given_up:
                 found.file.needs = tuple(self.leases)
         return found
-
-    def of(self, segment_id: int) -> SegmentView | None:
-        at = self.entries.find(segment_id)
-        return None if at is None else self._view(self.entries[at])
 
     def within(self, first: int, last: int) -> Iterator[SegmentView]:
         """Views that may hold events with first <= t <= last."""
@@ -438,11 +434,9 @@ class SegmentViews(Sequence[SegmentView]):
             yield from few[first:end]
             return
         for entry in self.entries[first:end]:
-            yield self._view(entry)
+            yield self.view(entry)
 
     def has(self, segments: SegmentList) -> bool:
-        if len(segments) <= FEW:
-            return any(self.entries.find(number) is not None for number in segments.ids.tolist())
         return bool(np.isin(segments.ids, self.entries.ids).any())
 
     def close(self) -> None:
@@ -452,25 +446,6 @@ class SegmentViews(Sequence[SegmentView]):
                 view.close()
         if self.active is not None:
             self.active.close()
-
-
-class ViewsById(Mapping[int, SegmentView]):
-    def __init__(self, segments: SegmentViews, runs: Sequence[SegmentView]) -> None:
-        self._segments = segments
-        self._runs = {view.file.segment_id: view for view in runs}
-
-    def __getitem__(self, segment_id: int) -> SegmentView:
-        found = self._runs.get(segment_id) or self._segments.of(segment_id)
-        if found is None:
-            raise KeyError(segment_id)
-        return found
-
-    def __iter__(self) -> Iterator[int]:
-        yield from self._segments.entries.ids.tolist()
-        yield from self._runs
-
-    def __len__(self) -> int:
-        return len(self._segments.entries) + len(self._runs)
 
 
 def within(views: Sequence[SegmentView], first: int, last: int) -> Iterator[SegmentView]:
@@ -514,15 +489,6 @@ def sizes_of(views: Sequence[SegmentView]) -> list[tuple[int, int, bool]]:
     if active is not None:
         found.append((active.file.segment_id, active.whole.events, active.sealed))
     return found
-
-
-def events_of(views: Sequence[SegmentView]) -> int:
-    if not isinstance(views, SegmentViews):
-        return sum(view.events for view in views)
-    count = int(views.entries.events[views.hidden :].sum())
-    if views.head is not None:
-        count -= views.head.skipped
-    return count + (0 if views.active is None else views.active.events)
 
 
 def bytes_of(views: Sequence[SegmentView]) -> int:

@@ -52,6 +52,7 @@ from .layout import (
 )
 from .leaf import build_leaf, entry_of_table
 from .node import LevelBuilder, build_node
+from .segment_list import SegmentEntry
 
 PIECE_BYTES = 4 << 20
 SYNC_BYTES = 32 << 20
@@ -438,8 +439,8 @@ class SegmentWriter:
             del self.pages[name][mark.pages[name] :]
         self._out.truncate(mark.length)
 
-    def seal(self) -> int:
-        """Write flank, root, summary and footer durably; returns the file's length in bytes."""
+    def seal(self, layout: int = 0) -> SegmentEntry:
+        """Write flank, root, summary and footer durably; ``layout`` is the schema's."""
         assert self.events
         assert self.first is not None
         assert self.last is not None
@@ -486,7 +487,10 @@ class SegmentWriter:
         digest = xxhash.xxh3_64_intdigest(footer[:-8])
         self._out.put([footer[:-8] + digest.to_bytes(8, "little")], FOOTER.size)
         self.sync()
-        return total
+        return SegmentEntry(
+            self.segment_id, self.events, self.first, self.last, total,
+            len(self.schema.attributes), layout,
+        )  # fmt: skip
 
     def _summary(self, offset: int) -> bytes:
         document = {

@@ -34,6 +34,7 @@ from .prune import Prune, Pruner, RowFilter
 from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, ScanMetrics, SegmentView
 from .segment_views import RootRun, parts_within, spans_of, within
 from .tail import MemoryLeaf
+from .tap import disjoint
 
 
 @dataclass(frozen=True)
@@ -117,17 +118,8 @@ class Snapshot:
 
     def dirty_ranges(self) -> list[tuple[int, int]]:
         """Inclusive, disjoint time ranges of late events that are not folded yet."""
-        spans = sorted(
-            [(view.first, view.last) for view in self._state.runs]
-            + [(leaf.first, leaf.last) for leaf in self._state.late]
-        )
-        merged: list[tuple[int, int]] = []
-        for first, last in spans:
-            if merged and first <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
-            else:
-                merged.append((first, last))
-        return merged
+        sources = (*self._state.runs, *self._state.late)
+        return disjoint((each.first, each.last) for each in sources)
 
     def aggregate(
         self,
@@ -138,7 +130,7 @@ class Snapshot:
         metrics: ScanMetrics | None = None,
     ) -> LightweightAggregates:
         """Aggregate events with start <= t < end, in ticks; ``attributes`` may be empty."""
-        low, high = _closed(start, end)
+        low, high = closed(start, end)
         names = tuple(attributes)
         selection = AggregatedColumns(self.schema, names)
         words = selection.words()
@@ -175,7 +167,7 @@ class Snapshot:
         ``prune`` skips blocks; ``filter`` is exact and may use other columns; ``dictionary`` allows
         encoded strings; ``check`` is called between blocks and may raise.
         """
-        low, high = _closed(start, end)
+        low, high = closed(start, end)
         wanted = self.schema.select(columns)
         needed = list(wanted)
         if filter is not None:
@@ -266,7 +258,7 @@ class Snapshot:
         self, parts: int, start: int | None = None, end: int | None = None
     ) -> list[tuple[int | None, int | None]]:
         """Cut [start, end) at leaf boundaries into at most ``parts`` ranges of similar size."""
-        low, high = _closed(start, end)
+        low, high = closed(start, end)
         leaves = [leaf_map(view) for view in within(self._state.segments, low, high)]
         if not leaves or parts <= 1:
             return [(start, end)]
@@ -315,7 +307,8 @@ def _aggregate_older(
     whole.merge(LightweightAggregates(selection.names, selection.kinds, widened))
 
 
-def _closed(start: int | None, end: int | None) -> tuple[int, int]:
+def closed(start: int | None, end: int | None) -> tuple[int, int]:
+    """The inclusive range of ticks [start, end)."""
     return TICK_MIN if start is None else start, TICK_MAX if end is None else end - 1
 
 

@@ -484,7 +484,7 @@ def stage(
                 try:
                     first = _fill(writer, first, run, options.sealed_bytes)
                     if writer.events:
-                        staged.append(StagedSegment(part, path, _sealed(writer, plan)))
+                        staged.append(StagedSegment(part, path, writer.seal(plan.layout)))
                 finally:
                     writer.close()
         if staged:
@@ -511,21 +511,6 @@ def _fill(
         writer.write(carry)
         carry = None
     return carry if carry is not None else next(run, None)
-
-
-def _sealed(writer: SegmentWriter, plan: StagingPlan) -> SegmentEntry:
-    length = writer.seal()
-    assert writer.first is not None
-    assert writer.last is not None
-    return SegmentEntry(
-        writer.segment_id,
-        writer.events,
-        writer.first,
-        writer.last,
-        length,
-        len(plan.schema.attributes),
-        plan.layout,
-    )
 
 
 def commit_staged(

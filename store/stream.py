@@ -54,9 +54,8 @@ from .options import DURABILITIES, StreamOptions
 from .recent import LARGE_BYTES, Commit, LargeCommit, RecentCommits
 from .recovery import load_for_reading
 from .schema_change import add_attribute
-from .segment import TICK_MAX, TICK_MIN
 from .segment_views import bytes_of, close_views
-from .snapshot import Snapshot, StreamState
+from .snapshot import Snapshot, StreamState, closed
 from .tail import Tail, concat_batches, is_sorted, ticks_of
 from .tap import Arrival, CommitTap, tick_ranges
 
@@ -79,7 +78,7 @@ def append_leaves(
     last = int(ticks_of(fresh, schema)[-1])
     with Draft(commits) as draft:
         rest = _write_leaves(commits, rules, draft, fresh)
-        active = draft.active
+        active = draft.segment
         extent = None
         if active is not None:
             active.writer.sync()
@@ -90,7 +89,7 @@ def append_leaves(
             manifest = commits.manifest
             if dropped and rules.retention_ticks is not None:
                 manifest = manifest.dropping(dropped, horizon(last, rules.retention_ticks, hold))
-            manifest = replace(manifest, segments=manifest.segments.grown(draft.entries))
+            manifest = replace(manifest, segments=manifest.segments.after(draft.entries))
             commits.apply(Edit(journal, active, manifest, draft.views))
         else:
             if draft.begun:
@@ -105,7 +104,7 @@ def _write_leaves(
     tail = commits.journal.tail
     arrow = rules.arrow
     rest = fresh
-    events = 0 if draft.active is None else draft.active.writer.events
+    events = 0 if draft.segment is None else draft.segment.writer.events
     if tail.rows:
         # fill up the tail to a leaf, so that most events are not copied
         wanted = max(1, rules.leaf_events - tail.rows % rules.leaf_events)
@@ -135,8 +134,8 @@ def _write_leaves(
 
 
 def _seal_when_full(rules: AppendRules, draft: Draft, *, now: bool = False) -> None:
-    if draft.active is not None:
-        writer = draft.active.writer
+    if draft.segment is not None:
+        writer = draft.segment.writer
         if (now or writer.length >= rules.segment_bytes) and writer.events:
             draft.seal()
 
@@ -420,7 +419,7 @@ class EventStream:
         journal, log = commits.journal, commits.log
         full = log.size >= LOG_BYTES_MAX or log.records >= LOG_RECORDS_MAX
         if journal.late and (
-            sum(batch.num_rows for batch in journal.late) >= self.options.late_events_max
+            journal.late_rows >= self.options.late_events_max
             # the new log would contain them
             or (full and 2 * sum(batch.nbytes for batch in journal.late) >= LOG_BYTES_MAX)
         ):
@@ -470,27 +469,22 @@ class EventStream:
         self, start: int | None = None, end: int | None = None, choose: Choice | None = None
     ) -> int:
         """Delete chosen events of [start, end), in ticks, durably; returns their number."""
-        self.commits.lock.check()
-        self.commits.check_owner(None)
-        first = TICK_MIN if start is None else start
-        last = TICK_MAX if end is None else end - 1
-        return self._compactor.delete(first, last, choose)
+        return self._rewrite("deleted from", *closed(start, end), choose=choose)
 
     def update(
         self, start: int | None, end: int | None, choose: Choice | None, change: Change
     ) -> int:
         """Change events durably, as ``delete``; ``change`` may not alter the time."""
-        self.commits.lock.check()
-        self.commits.check_owner(None)
-        first = TICK_MIN if start is None else start
-        last = TICK_MAX if end is None else end - 1
-        return self._compactor.update(first, last, choose, change)
+        return self._rewrite("updated", *closed(start, end), choose=choose, change=change)
 
     def replace(self, first: int, last: int, addition: Addition) -> int:
         """Replace first <= t <= last in one commit; 0, without a change, if empty."""
+        return self._rewrite("replaced", first, last, addition=addition)
+
+    def _rewrite(self, doing: str, first: int, last: int, **how: Any) -> int:
         self.commits.lock.check()
         self.commits.check_owner(None)
-        return self._compactor.replace(first, last, addition)
+        return self._compactor.rewrite(doing, first, last, **how)
 
     def add_attribute(
         self, name: str, type_: pa.DataType, nullable: bool = True, default: Any = None

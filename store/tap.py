@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +55,17 @@ def tick_ranges(ticks: npt.NDArray[np.int64]) -> Spans:
         return ()
     distinct = ticks[np.concatenate(([True], ticks[1:] != ticks[:-1]))]
     return _covering(distinct, distinct)
+
+
+def disjoint(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Overlapping inclusive ranges joined, in order."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return joined
 
 
 def united(spans: Spans) -> Spans:

@@ -234,9 +234,6 @@ class FaultyAppendFile:
         self._owner.alive()
         return self._inner.size
 
-    def tell(self) -> int:
-        return self.size
-
     def write(self, data: Buffer) -> None:
         self._write(memoryview(data).nbytes, (data,), lambda: self._inner.write(data))
 

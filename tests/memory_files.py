@@ -129,9 +129,6 @@ class MemoryAppendFile:
     def size(self) -> int:
         return len(self._file.data)
 
-    def tell(self) -> int:
-        return len(self._file.data)
-
     def write(self, data: Buffer) -> None:
         self.writev((data,))
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
-__all__ = ["PATIENCE_S", "wait_until"]
+__all__ = ["PATIENCE_S", "wait_for_indexes", "wait_until"]
 
 PATIENCE_S = 300.0
 """Seconds after which a test may say that what it waits for does not come."""
@@ -22,3 +23,9 @@ def wait_until(condition: Callable[[], object], expected: str = "what was expect
     while not condition():
         assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s for {expected}"
         time.sleep(0.005)
+
+
+def wait_for_indexes(database: Any) -> None:
+    """Return when the thread of a database that keeps indexes up to date has nothing to do."""
+    known = database._indexes
+    wait_until(lambda: not known._todo and known._busy is None, "indexes that are up to date")

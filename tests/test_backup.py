@@ -27,7 +27,7 @@ from chronicle.store.backup import MOMENT, list_backups
 from chronicle.store.catalog import read_manifest, write_manifest
 from chronicle.store.files import RealFiles
 from chronicle.tests.memory_files import MemoryFiles
-from chronicle.tests.patience import PATIENCE_S
+from chronicle.tests.patience import PATIENCE_S, wait_for_indexes
 
 pytestmark = pytest.mark.crash
 LONG = os.environ.get("CHRONICLE_CRASH") == "long"
@@ -56,7 +56,7 @@ def path(tmp_path: Path) -> Path:
             stream.seal()
             stream.append(rows(1000, 300))
             stream.append(rows(10, 5))
-        assert db._indexes.wait_idle(PATIENCE_S)
+        wait_for_indexes(db)
     server = path / "server"
     (server / "transactions" / "job").mkdir(parents=True)
     (server / "transactions" / "job" / "part").write_bytes(b"part")

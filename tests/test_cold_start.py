@@ -20,7 +20,7 @@ import chronicle
 from chronicle.errors import StreamNotFound
 from chronicle.indexes import StreamIndexes
 
-from .patience import PATIENCE_S
+from .patience import wait_for_indexes
 
 SECONDS = float(os.environ.get("CHRONICLE_STRESS_SECONDS", "0"))
 SEED = int(os.environ.get("CHRONICLE_SEED", str(time.time_ns() % 1_000_000 if SECONDS else 0)))
@@ -62,7 +62,7 @@ def test_several_threads_forget_the_same_segments(tmp_path: Path) -> None:
             t = range(start, start + 2_000)
             stream.append(pa.table({"t": t, "x": t}, schema=schema))
         stream.create_index("x")
-        assert database._indexes.wait_idle(PATIENCE_S)
+        wait_for_indexes(database)
         indexes: StreamIndexes = database.indexes_of("s")
         full = stream.snapshot().state
         empty = database.create_stream("empty", schema, "t").snapshot().state

@@ -25,7 +25,7 @@ from chronicle.errors import StorageFailed, StoreClosed, StoreLocked
 from chronicle.store.lock import ReaderLease, held_leases
 from chronicle.store.staging import commit_staged
 
-from .patience import PATIENCE_S
+from .patience import PATIENCE_S, wait_for_indexes
 
 LONG = os.environ.get("CHRONICLE_CRASH") == "long"
 pytestmark = pytest.mark.crash
@@ -276,7 +276,7 @@ PROGRAM = """
     stream.append(pa.table({"t": list(range(50_000)), "x": list(range(50_000))}))
     stream.create_index("x")
     assert db.sql("SELECT sum(x) FROM s").fetchall() == [(1249975000,)]
-    assert db._indexes.wait_idle()
+    wait_for_indexes(db)
     before = sorted((name, os.path.getsize(os.path.join(d, name)))
                     for d, _, names in os.walk(sys.argv[1]) for name in names if name != "LOG")
     for how in ("exit", "exception", "close", "with", "del"):
@@ -422,7 +422,7 @@ def test_a_child_may_write_once_its_parent_has_closed(db: Database) -> None:
     with chronicle.open(db.path) as again:
         assert again.stream("s").count == 6150
         again.stream("s").seal()  # an active segment is indexed when that is worth a run
-        assert again._indexes.wait_idle(PATIENCE_S)
+        wait_for_indexes(again)
         assert again.stream("s").indexes()[0]["covered"] > 0.9
         assert again.sql("SELECT count(*) FROM s WHERE k = 'k1'").fetchall() == [(878,)]
         assert again.check().ok

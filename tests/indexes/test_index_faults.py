@@ -24,7 +24,7 @@ from chronicle.errors import CorruptStore, StorageFailed, StorageFull, outside
 from chronicle.indexes import StoreIndexes, StreamIndexes
 from chronicle.indexes.opened import RunsChanged
 from chronicle.indexes.storage import IndexStorage, descriptor_key
-from chronicle.tests.patience import PATIENCE_S
+from chronicle.tests.patience import wait_for_indexes
 
 from .conftest import FaultyDisk, SmallDisk
 
@@ -369,7 +369,7 @@ def test_the_writer_builds_a_damaged_run_again(tmp_path: Path) -> None:
     make(path, "x")
     with chronicle.open(path) as database:
         indexes = database.indexes_of("s")
-        assert database._indexes.wait_idle(PATIENCE_S)
+        wait_for_indexes(database)
         (place, run), *_ = sorted(indexes._runs.items())
         real = IndexStorage.get
         broken = [True]
@@ -397,7 +397,7 @@ def test_the_writer_builds_a_damaged_run_again(tmp_path: Path) -> None:
             assert "block checksum mismatch" in str(problem)
             broken.clear()
         database._indexes._notify("s")
-        assert database._indexes.wait_idle(PATIENCE_S)
+        wait_for_indexes(database)
         assert not indexes.damaged
         assert indexes._runs[place].generation > run.generation
         assert database.check().ok
@@ -416,7 +416,7 @@ def test_damage_that_keeps_rocksdb_from_writing_has_the_indexes_built_anew(
         with pytest.raises(CorruptStore):
             database.indexes_of("s").flush()
         disk.arm("", 0)
-        assert database._indexes.wait_idle(PATIENCE_S)
+        wait_for_indexes(database)
         assert stream.indexes()[0]["state"] == "ready"
         same(database)
         assert database.check().ok
@@ -540,7 +540,7 @@ def test_definitions_of_before_they_had_a_file_are_read(tmp_path: Path) -> None:
         same(database)
     with chronicle.open(path) as database:
         same(database)
-        assert database._indexes.wait_idle(PATIENCE_S)
+        wait_for_indexes(database)
         assert sorted(database.indexes_of("s").identifiers.values()) == [3, 4]
         same(database)
         assert database.check(repair=True).ok

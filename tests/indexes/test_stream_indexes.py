@@ -26,7 +26,7 @@ from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 from chronicle.store.prune import IsNull, NotNull, Range
-from chronicle.tests.patience import PATIENCE_S
+from chronicle.tests.patience import PATIENCE_S, wait_for_indexes
 from chronicle.tests.rounds import rounds
 
 ARROW = pa.schema(
@@ -253,7 +253,7 @@ def test_upkeep_in_the_background_and_readers_in_other_processes(tmp_path: Path)
         stream.create_index("f", wait=False)
         for step in range(1, 5):
             stream.append(events(70_000, step * 70_000, step))
-        assert database._indexes.wait_idle(PATIENCE_S)  # type: ignore[union-attr]
+        wait_for_indexes(database)
         (told,) = stream.indexes()
         assert told["state"] == "ready"
         assert told["covered"] > 0.5

@@ -22,7 +22,7 @@ from chronicle.query.plan import nodes
 from chronicle.query.plan.division import divide
 from chronicle.query.sql.dialect import parse_statement
 
-from ..patience import PATIENCE_S
+from ..patience import wait_for_indexes
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(chronicle.__file__).parent
@@ -85,7 +85,7 @@ def test_a_query_takes_the_way_that_the_page_describes(tmp_path: Path) -> None:
         stream.append(pa.table(table, schema=schema))
         stream.create_index("altitude")
         stream.seal()
-        assert database._indexes.wait_idle(PATIENCE_S)
+        wait_for_indexes(database)
         profiler = sys.getprofile()
         sys.setprofile(note)
         try:

@@ -15,7 +15,7 @@ import pytest
 import chronicle
 from chronicle.api.database import Database
 from chronicle.errors import CorruptStore, InvalidArgument, NotAStore, StorageFailed
-from chronicle.store import Store, StreamOptions, backup, cold_file, moving
+from chronicle.store import Store, StreamOptions, backup, cold_file, journal, moving
 from chronicle.store.backup import restore_store
 from chronicle.store.cold_file import PAGE, ColdFiles, ColdMapping, ColdStub, cache
 from chronicle.store.files import RealFiles
@@ -24,7 +24,7 @@ from chronicle.store.leaf_map import LeafMap
 from chronicle.store.object_store import ObjectStore, object_store
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
-from chronicle.tests.patience import PATIENCE_S
+from chronicle.tests.patience import wait_for_indexes
 
 from .conftest import SCHEMA, batch_of, numbers
 
@@ -237,7 +237,7 @@ def test_few_events_cost_few_bytes_and_waits(
             "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f, LAST(y) AS l "
             "PATTERN (A B) WITHIN INTERVAL '1' SECOND DEFINE A AS x < 6, B AS y > 0.0)"
         )
-        assert database._indexes.wait_idle(PATIENCE_S)
+        wait_for_indexes(database)
         wanted = database.sql(text).arrow()
         assert wanted.num_rows == 6
         moved = database.move(objects.url)["s"]
@@ -366,8 +366,8 @@ def test_a_restore_that_ends_early_is_refused(
         pass
 
     for owner, operation in (
-        (backup.Store, "open"), (ObjectStore, "read"), (backup, "write_manifest"),
-        (backup, "begin_log"),
+        (backup.Store, "open"), (ObjectStore, "read"), (journal, "write_manifest"),
+        (journal, "begin_log"),
     ):  # fmt: skip
         target = tmp_path / f"early-{operation}"
 

@@ -6,6 +6,7 @@ import random
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -36,7 +37,9 @@ PAYLOADS = [b"", b"a", b"12345678", b"x" * 100, bytes(24), b"last record, of odd
 def filled(payloads: Sequence[bytes] = PAYLOADS, *, sync_each: bool = True) -> bytes:
     """Return the bytes of a log with these payloads, of kind 1, 2, ..."""
     files = MemoryFiles()
-    with LogWriter.create(files, "log", 7, nonce=1) as log:
+    with patch("chronicle.store.log.os.urandom", bytes):
+        log = LogWriter.create(files, "log", 7)
+    with log:
         for kind, payload in enumerate(payloads, 1):
             position = log.append(kind, [payload])
             if sync_each:
@@ -66,7 +69,7 @@ class TestFormat:
     def test_the_bytes_are_as_documented(self) -> None:
         data = filled([b"abc"])
         assert data[:8] == b"CHRONLOG"
-        assert struct.unpack_from("<IIQ", data, 8) == (2, 1, 7)
+        assert struct.unpack_from("<IIQ", data, 8) == (2, 0, 7)
         salt = xxhash.xxh3_64_intdigest(data[:24])
         assert struct.unpack_from("<Q", data, 24) == (salt,)
         checksum, length, kind, unsynced = struct.unpack_from("<QIHH", data, HEADER)
@@ -371,7 +374,7 @@ class TestCrashes:
                 acknowledged = 0
                 created = False
                 try:
-                    log = LogWriter.create(files, "log", 1, nonce=0)
+                    log = LogWriter.create(files, "log", 1)
                     created = True
                     for count in range(1, 4):
                         log.sync(log.append(1, [bytes([count]) * 1000]))

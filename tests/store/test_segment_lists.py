@@ -87,11 +87,6 @@ def test_lists_of_segments(ids: list[int], others: list[int], first: int, last: 
     other = listed(others)
     assert list(found.missing(other)) == [e for e in entries if e.id not in others]
     assert list(found.after(other)) == [*entries, *other]
-    grown = found.grown(other)
-    assert list(grown) == [*entries, *other]
-    assert list(grown.grown(found)) == [*entries, *other, *entries]
-    assert list(grown.grown(other)) == [*entries, *other, *other]  # of one that did not happen
-    assert list(grown) == [*entries, *other]
     assert [found.find(i) for i in range(61)] == [
         ids.index(i) if i in ids else None for i in range(61)
     ]
