@@ -291,7 +291,7 @@ class Stream:
         schema = self._writer("delete from").schema
         low = None if start is None else schema.to_ticks(start)
         high = None if end is None else schema.to_ticks(end)
-        return self._database.delete_where(self.name, where, low, high)
+        return self._database.engine.delete(self.name, where, low, high)
 
     def update(
         self,
@@ -327,7 +327,7 @@ class Stream:
         schema = self._writer("update").schema
         low = None if start is None else schema.to_ticks(start)
         high = None if end is None else schema.to_ticks(end)
-        return self._database.update_where(self.name, values, where, low, high)
+        return self._database.engine.update(self.name, values, where, low, high)
 
     def flush(self) -> None:
         """Make all appended events durable."""
@@ -493,7 +493,7 @@ class Stream:
         if filter is None:
             batches = snapshot.scan(low, high, names, limit=limit)
         elif isinstance(filter, str):
-            batches = self._database.filtered_scan(
+            batches = self._database.engine.scan(
                 self.name, snapshot, filter, low, high, names, limit
             )
         elif isinstance(filter, pc.Expression):

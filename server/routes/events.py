@@ -93,7 +93,7 @@ def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuer
             batches = snapshot.scan(start, end, columns, limit=wanted.limit, check=patience.check)
         else:
             check_predicate(wanted.where)
-            batches = server.database.filtered_scan(
+            batches = server.database.engine.scan(
                 found.name, snapshot, wanted.where, start, end, columns, wanted.limit, patience
             )
         arrow = pa.schema([schema.arrow.field(name) for name in columns])
