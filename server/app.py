@@ -152,7 +152,6 @@ def _routes() -> tuple[list[BaseRoute], list[BaseRoute]]:
         events,
         following,
         jobs,
-        line_protocol,
         live,
         pages,
         queries,
@@ -162,7 +161,7 @@ def _routes() -> tuple[list[BaseRoute], list[BaseRoute]]:
     )
 
     everybody, others = (APIRouter(generate_unique_id_function=lambda r: r.name) for _ in range(2))
-    for router in (service.router, pages.router, line_protocol.router):
+    for router in (service.router, pages.router, bulk.line_router):
         everybody.include_router(router)
     # Routes are tried in order: the most frequent first
     frequent = (queries, events, streams, following, live)

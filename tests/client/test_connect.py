@@ -21,7 +21,7 @@ import chronicle
 from chronicle.api.database import Database
 from chronicle.api.streams import Stream
 from chronicle.client import RemoteDatabase, RemoteJob, RemoteLive, RemoteStream
-from chronicle.client.async_database import AsyncDatabase, AsyncJob, AsyncLive, AsyncStream
+from chronicle.client.asynchronous import AsyncDatabase, AsyncJob, AsyncLive, AsyncStream
 from chronicle.client.calls import Call
 from chronicle.live.handle import LiveHandle
 from chronicle.server.access.tokens import create_token
