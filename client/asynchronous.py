@@ -1,7 +1,7 @@
-"""The client for asyncio: HTTP over httpx2 (``docs/decisions/0017-async-client.md``), with the rules
-of ``transport``; databases, streams, live queries and jobs by the steps of the blocking methods.
-``count`` and ``time_range`` of a stream are methods here.  Cancelling a task closes its connection,
-which ends the query on the server.  One event loop for each transport.
+"""The client for asyncio: HTTP over httpx2 (``docs/decisions/0017-async-client.md``), with the
+rules of ``transport``; databases, streams, live queries and jobs by the steps of the blocking
+methods.  ``count`` and ``time_range`` of a stream are methods here.  Cancelling a task closes its
+connection, which ends the query on the server.  One event loop for each transport.
 """
 
 from __future__ import annotations
