@@ -288,9 +288,7 @@ class Stream:
         StreamOwned
             The stream holds the rows of a live query.
         """
-        schema = self._writer("delete from").schema
-        low = None if start is None else schema.to_ticks(start)
-        high = None if end is None else schema.to_ticks(end)
+        low, high = self._writer("delete from").schema.tick_range(start, end)
         return self._database.engine.delete(self.name, where, low, high)
 
     def update(
@@ -324,9 +322,7 @@ class Stream:
         StreamOwned
             The stream holds the rows of a live query.
         """
-        schema = self._writer("update").schema
-        low = None if start is None else schema.to_ticks(start)
-        high = None if end is None else schema.to_ticks(end)
+        low, high = self._writer("update").schema.tick_range(start, end)
         return self._database.engine.update(self.name, values, where, low, high)
 
     def flush(self) -> None:
@@ -479,8 +475,7 @@ class Stream:
         """
         snapshot = self.snapshot()
         schema = snapshot.schema
-        low = None if start is None else schema.to_ticks(start)
-        high = None if end is None else schema.to_ticks(end)
+        low, high = schema.tick_range(start, end)
         if isinstance(columns, str):
             raise InvalidArgument(f"columns is a list of names, found the text {columns!r}")
         names = schema.select(columns)
@@ -568,10 +563,7 @@ class Stream:
         AttributeNotFound, InvalidArgument
         """
         snapshot = self.snapshot()
-        schema = snapshot.schema
-        low = None if start is None else schema.to_ticks(start)
-        high = None if end is None else schema.to_ticks(end)
-        return aggregates_of(snapshot, functions, low, high)
+        return aggregates_of(snapshot, functions, *snapshot.schema.tick_range(start, end))
 
     def __len__(self) -> int:
         return self.count

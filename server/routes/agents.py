@@ -182,15 +182,13 @@ async def mcp(request: Request, principal: Requester) -> Response:
     manager = await agents.manager()
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        async with server.queries.held(principal.client):
-            query = server.running.add(request.state.request_id, "query", IDLE, principal)
+        async with server.queried(request.state.request_id, IDLE, principal) as query:
             asking = _Asking(principal, query)
             token = _asking.set(asking)
             try:
                 await manager.handle_request(scope, receive, send)
             finally:
                 _asking.reset(token)
-                server.running.remove(query)
                 if query.text != IDLE:
                     server.running.log(query, None, asking.error)
 

@@ -307,14 +307,12 @@ class SmallQueries:
         work: Callable[[RunningQuery], dict[str, Any]],
     ) -> dict[str, Any]:
         server = server_of(request)
-        async with server.queries.held(principal.client):
-            query = server.running.add(request.state.request_id, "query", text, principal)
+        async with server.queried(request.state.request_id, text, principal) as query:
             gone = asyncio.create_task(_end_with_client(request, query))
             try:
                 with server.running.logged(query):
                     return await server.call(work, query)
             finally:
-                server.running.remove(query)
                 gone.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await gone
