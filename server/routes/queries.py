@@ -34,6 +34,7 @@ from ...core.times import ticks_of, time_of
 from ...errors import Forbidden, InvalidArgument, SqlError
 from ...query.contract.access import Access
 from ...query.contract.explanation import Plan
+from ...query.contract.result import Result
 from ...query.matches import events_of, outlined, pairs_of
 from ...query.sql.parameters import names_in
 from ..access.auth import Principal, Requester, authorize, visible_to
@@ -271,14 +272,10 @@ class SmallQueries:
         self._query = query
         self._until = time.monotonic() + server.settings.query_timeout
 
-    def rows(
-        self, text: str, params: Mapping[str, Any] | None, limit: int
-    ) -> tuple[pa.Table, bool]:
-        """The first rows of a query, and whether there are more; ignores unused parameters."""
-        named = names_in(text)
-        result = self.server.database.sql(
+    def run(self, text: str, params: Mapping[str, Any] | None) -> Result:
+        return self.server.database.sql(
             text,
-            values_of({n: value for n, value in (params or {}).items() if n in named}) or None,
+            values_of(dict(params or {})) or None,
             max(0.001, self._until - time.monotonic()),
             read_only=True,
             cancellation=self._query.cancellation,
@@ -286,18 +283,6 @@ class SmallQueries:
             allowed=partial(authorize, self._principal),
             tell=self.server.tell(self._principal),
         )
-        taken: list[pa.RecordBatch] = []
-        count = 0
-        try:
-            for batch in result.batches():
-                taken.append(batch)
-                count += batch.num_rows
-                if count > limit:
-                    break
-        finally:
-            result.close()
-        table = pa.Table.from_batches(taken, result.schema)
-        return table.slice(0, limit), count > limit
 
     @staticmethod
     async def answer(
@@ -369,7 +354,7 @@ async def matches(request: Request, principal: Requester) -> Response:
     server = server_of(request)
 
     def run(query: RunningQuery) -> dict[str, Any]:
-        ask = SmallQueries(server, principal, query).rows
+        ask = SmallQueries(server, principal, query).run
         if spec.mode == "outline":
             find = partial(_find, server, principal)
             found = outlined(ask, spec.sql, spec.params, spec.limit, find)
@@ -426,7 +411,6 @@ async def check(request: Request, principal: Requester) -> Response:
     server = server_of(request)
 
     def look() -> dict[str, Any]:
-        from ...query.sql.parameters import names_in
 
         try:
             access: Access = server.database.access(spec.sql, visible_to(principal))
