@@ -37,6 +37,7 @@ from starlette.types import Receive, Scope, Send
 
 from ...errors import ChronicleError, QueryCancelled
 from ...formats.kinds import media_type_of
+from ...query.contract.result import Result
 from ..access.auth import Principal
 from ..access.limits import Gate
 from ..http.replies import Problem, Streamed
@@ -152,6 +153,10 @@ class RowSource:
     batches: Iterator[pa.RecordBatch]
     close: Callable[[], None] = field(default=lambda: None)
     size: int = 0
+
+    @classmethod
+    def of(cls, result: Result) -> RowSource:
+        return cls(result.schema, result.batches(), result.close)
 
 
 async def send_rows(
