@@ -43,7 +43,7 @@ except ModuleNotFoundError:  # pragma: no cover - needs an installation without 
 
 from .commands.terminal import fail, is_terminal, say
 from .errors import ChronicleError, in_words_of, outside
-from .isolation.without_pandas import do_without_pandas
+from .isolation.fork_server import do_without_pandas
 
 COMMANDS = {
     "ingest": "ingest",
@@ -64,7 +64,7 @@ COMMANDS = {
     "serve": "serving",
     "mcp": "serving",
     "token": "serving",
-    "job": "jobs",
+    "job": "serving",
     "demo": "demonstrate",
     "bench": "upkeep",
 }

@@ -260,6 +260,11 @@ class StreamSchema:
             return self.names
         return [self.resolve(name) for name in columns]
 
+    def tick_range(self, start: object, end: object) -> tuple[int | None, int | None]:
+        """Both ends of a range of times in ticks; None is open."""
+        low = None if start is None else self.to_ticks(start)
+        return low, None if end is None else self.to_ticks(end)
+
     def to_ticks(self, value: object) -> int:
         """Convert a time to ticks of the time attribute's unit.
 

@@ -12,13 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
-
 from ..core.sql_text import quoted_name
 from ..errors import ChronicleError, MissingDependency
 from ..formats.writers import encode
 from ..query.matches import outlined
-from ..query.sql.parameters import names_in
 
 if TYPE_CHECKING:
     from ..query.contract.explanation import Plan
@@ -147,17 +144,11 @@ def _matches(
     sql: str,
     params: Mapping[str, Any] | None,
 ) -> str:
-    def first(text: str, given: Mapping[str, Any] | None, limit: int) -> tuple[pa.Table, bool]:
-        named = names_in(text)
-        meant = {name: value for name, value in (given or {}).items() if name in named}
-        with asked(text, meant or None) as result:
-            return _first_rows(result, limit)
-
     def find(name: str) -> tuple[str, str] | None:
         there = next((s for s in database.streams() if s.lower() == name.lower()), None)
         return None if there is None else (there, database.stream(there).time)
 
-    found = outlined(first, sql, params, ROWS_MAX, find)
+    found = outlined(asked, sql, params, ROWS_MAX, find)
     if not found["matches"]:
         told = [
             f"{each['variable']}: {each.get('reason') or each['hits']}"
@@ -167,17 +158,6 @@ def _matches(
     lines = (json.dumps(match, default=_text).encode() for match in found["matches"])
     variables, time = " ".join(found["variables"]), found["time"]
     return _capped(lines, f"matches of ({variables}) over {time}", found["truncated"])
-
-
-def _first_rows(result: Result, limit: int) -> tuple[pa.Table, bool]:
-    taken: list[pa.RecordBatch] = []
-    count = 0
-    for batch in result.batches():
-        taken.append(batch)
-        count += batch.num_rows
-        if count > limit:
-            break
-    return pa.Table.from_batches(taken, result.schema).slice(0, limit), count > limit
 
 
 def _text(value: Any) -> str:

@@ -23,7 +23,7 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ..live.engine import LiveQueries
     from ..live.handle import LiveHandle
     from ..query.contract.access import Access, Tell
-    from ..query.contract.cancellation import Cancellation, QueryControl
+    from ..query.contract.cancellation import Cancellation
     from ..query.contract.catalog import Rollup
     from ..query.contract.explanation import Plan
     from ..query.contract.frames import Frame
@@ -392,23 +392,6 @@ class Database:
         """
         return self._store.moving()
 
-    def delete_where(
-        self, name: str, predicate: str | None, start: int | None, end: int | None
-    ) -> int:
-        """Delete events that satisfy a SQL predicate; times in ticks."""
-        return self._query_engine().delete(name, predicate, start, end)
-
-    def update_where(
-        self,
-        name: str,
-        assignments: Mapping[str, str],
-        predicate: str | None,
-        start: int | None,
-        end: int | None,
-    ) -> int:
-        """Update events that satisfy a SQL predicate; times in ticks."""
-        return self._query_engine().update(name, assignments, predicate, start, end)
-
     def purge_indexes(self, name: str) -> None:
         """Remove deleted entries from the files of a stream's indexes."""
         self._indexes.purge(name)
@@ -565,7 +548,7 @@ class Database:
         SqlError
             With line and column.
         """
-        engine = self._query_engine().seen_by(visible, tell)
+        engine = self.engine.seen_by(visible, tell)
         return engine.run(
             text, params, timeout, read_only=read_only, cancellation=cancellation, allowed=allowed
         )
@@ -582,11 +565,11 @@ class Database:
 
         None for other statements, and for a text that was never run before.
         """
-        return self._query_engine().seen_by(visible).at_once(text, timeout, **more)
+        return self.engine.seen_by(visible).at_once(text, timeout, **more)
 
     def access(self, text: str, visible: Callable[[str], bool] | None = None) -> Access:
         """What a statement reads and changes, without running it; raises :class:`SqlError`."""
-        return self._query_engine().seen_by(visible).access(text)
+        return self.engine.seen_by(visible).access(text)
 
     def explain(
         self,
@@ -607,7 +590,7 @@ class Database:
         Plan
             ``str(plan)`` is a tree for people, ``plan.to_dict()`` the same for programs.
         """
-        engine = self._query_engine().seen_by(visible, tell)
+        engine = self.engine.seen_by(visible, tell)
         return engine.explain(text, params, analyze=analyze, timeout=timeout, allowed=allowed)
 
     def snapshot(self, name: str) -> Snapshot:
@@ -776,7 +759,7 @@ class Database:
 
         with self._guard:
             if self._live is None:
-                self._live = LiveQueries(self._store, self._query_engine, self._remove_stream)
+                self._live = LiveQueries(self._store, lambda: self.engine, self._remove_stream)
                 if self._runs_live:
                     self._live.start()
             return self._live
@@ -845,29 +828,9 @@ class Database:
         shown = ("path", "mode", "isolation") if table == "settings" else ()
         return [{"name": name, "value": str(getattr(self, name))} for name in shown]
 
-    def filtered_scan(
-        self,
-        name: str,
-        snapshot: Snapshot,
-        predicate: str,
-        start: int | None,
-        end: int | None,
-        columns: list[str],
-        limit: int | None,
-        control: QueryControl | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Events of a snapshot that satisfy a SQL predicate; times in ticks."""
-        return self._query_engine().scan(
-            name, snapshot, predicate, start, end, columns, limit, control
-        )
-
-    def passing(
-        self, name: str, snapshot: Snapshot, predicate: str, control: QueryControl | None = None
-    ) -> pa.BooleanArray:
-        """For each event of a snapshot, in order, whether it satisfies a SQL predicate."""
-        return self._query_engine().passing(name, snapshot, predicate, control)
-
-    def _query_engine(self) -> QueryEngine:
+    @property
+    def engine(self) -> QueryEngine:
+        """What runs SQL over this database."""
         self._check_open()
         engine = self._engine
         if engine is None:
@@ -888,16 +851,16 @@ class Database:
     def begin_workers(self) -> None:
         """Start the isolation workers' parent process, without waiting for it."""
         if self.isolation == "process":
-            self._query_engine()
+            _ = self.engine
 
     def serves(self, seconds: float) -> bool:
         """Whether SQL is answered within that time; failures go to the log."""
-        return self._query_engine().serves(seconds)
+        return self.engine.serves(seconds)
 
     def warm_workers(self, count: int = 1) -> None:
         """Start isolation workers; blocks until they wait for queries."""
         if self.isolation == "process":
-            self._query_engine().warm(count)
+            self.engine.warm(count)
 
     # ---------------------------------------------------------------- life cycle
 

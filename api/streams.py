@@ -288,10 +288,8 @@ class Stream:
         StreamOwned
             The stream holds the rows of a live query.
         """
-        schema = self._writer("delete from").schema
-        low = None if start is None else schema.to_ticks(start)
-        high = None if end is None else schema.to_ticks(end)
-        return self._database.delete_where(self.name, where, low, high)
+        low, high = self._writer("delete from").schema.tick_range(start, end)
+        return self._database.engine.delete(self.name, where, low, high)
 
     def update(
         self,
@@ -324,10 +322,8 @@ class Stream:
         StreamOwned
             The stream holds the rows of a live query.
         """
-        schema = self._writer("update").schema
-        low = None if start is None else schema.to_ticks(start)
-        high = None if end is None else schema.to_ticks(end)
-        return self._database.update_where(self.name, values, where, low, high)
+        low, high = self._writer("update").schema.tick_range(start, end)
+        return self._database.engine.update(self.name, values, where, low, high)
 
     def flush(self) -> None:
         """Make all appended events durable."""
@@ -479,8 +475,7 @@ class Stream:
         """
         snapshot = self.snapshot()
         schema = snapshot.schema
-        low = None if start is None else schema.to_ticks(start)
-        high = None if end is None else schema.to_ticks(end)
+        low, high = schema.tick_range(start, end)
         if isinstance(columns, str):
             raise InvalidArgument(f"columns is a list of names, found the text {columns!r}")
         names = schema.select(columns)
@@ -493,7 +488,7 @@ class Stream:
         if filter is None:
             batches = snapshot.scan(low, high, names, limit=limit)
         elif isinstance(filter, str):
-            batches = self._database.filtered_scan(
+            batches = self._database.engine.scan(
                 self.name, snapshot, filter, low, high, names, limit
             )
         elif isinstance(filter, pc.Expression):
@@ -568,10 +563,7 @@ class Stream:
         AttributeNotFound, InvalidArgument
         """
         snapshot = self.snapshot()
-        schema = snapshot.schema
-        low = None if start is None else schema.to_ticks(start)
-        high = None if end is None else schema.to_ticks(end)
-        return aggregates_of(snapshot, functions, low, high)
+        return aggregates_of(snapshot, functions, *snapshot.schema.tick_range(start, end))
 
     def __len__(self) -> int:
         return self.count

@@ -406,7 +406,8 @@ class Tail:
         assert self._where is not None
         schema = self._handle.schema
         snapshot = BatchSnapshot(schema, _conformed(events, schema, schema.names))
-        return self._database.passing(self._handle.name, snapshot, self._where, self._control)
+        engine = self._database.engine
+        return engine.passing(self._handle.name, snapshot, self._where, self._control)
 
     def _present(self) -> StreamSchema:
         """The stream's schema; raises ``SchemaMismatch`` if it lacks a column of the tail."""

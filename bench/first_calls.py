@@ -30,7 +30,7 @@ import psutil
 import chronicle
 
 from ..ingest import IngestRequest, Target, ingest
-from ..isolation.without_pandas import do_without_pandas
+from ..isolation.fork_server import do_without_pandas
 from .harness import Row, Section
 from .startup import COMMAND, MATCH, TUMBLE, heating
 

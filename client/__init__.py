@@ -6,7 +6,7 @@ Reading order, bottom up::
     conversion    conversion (JSON to objects, users' data to requests)
     blocking      transport (retries, errors, Arrow streams)  steps (methods of both clients)
                   stream  live (live queries, feeds, jobs)  database
-    asynchronous  async_transport  async_database
+    for asyncio   asynchronous
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .stream import RemoteStream
 from .transport import Transport
 
 if TYPE_CHECKING:
-    from .async_database import AsyncDatabase
+    from .asynchronous import AsyncDatabase
 
 __all__ = [
     "AsyncDatabase",
@@ -41,7 +41,6 @@ def connect(url: str, token: str | None, timeout: float, retries: int) -> Remote
 
 def aconnect(url: str, token: str | None, timeout: float, retries: int) -> AsyncDatabase:
     """As ``chronicle.aconnect`` documents it."""
-    from .async_database import AsyncDatabase
-    from .async_transport import AsyncTransport
+    from .asynchronous import AsyncDatabase, AsyncTransport
 
     return AsyncDatabase(AsyncTransport(url, token, timeout, retries))

@@ -63,10 +63,8 @@ def quoted(name: str) -> str:
 
 
 def bounds(schema: StreamSchema, start: object, end: object) -> dict[str, int | None]:
-    return {
-        "start": None if start is None else schema.to_ticks(start),
-        "end": None if end is None else schema.to_ticks(end),
-    }
+    low, high = schema.tick_range(start, end)
+    return {"start": low, "end": high}
 
 
 def list_streams() -> Call:

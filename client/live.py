@@ -261,16 +261,28 @@ class RemoteJob(JobBase):
         JobFailed
             It failed, was cancelled, or was lost with its server.
         """
-        waiting = Waiting(self.id, timeout, tell)
+        pause, began = FIRST_LOOK_S, time.monotonic()
+        answered = began
         while True:
             try:
                 status = yield calls.job(self.id)
-            except ConnectionFailed as error:
-                waiting.broken(error)
+            except ConnectionFailed:
+                if time.monotonic() - answered > PATIENCE_S:
+                    raise
             else:
-                if waiting.heard(status):
-                    return waiting.result
-            yield Pause(waiting.pause())
+                answered = time.monotonic()
+                if tell is not None:
+                    tell(status)
+                if status["ended_at"] is not None:
+                    return _result(status)
+            left = LOOK_S_MAX if timeout is None else began + timeout - time.monotonic()
+            if left <= 0:
+                raise QueryTimeout(
+                    f"the job {self.id} goes on after {timeout:g} s; wait for it again, or cancel "
+                    "it"
+                )
+            yield Pause(min(pause, left))
+            pause = min(2 * pause, LOOK_S_MAX)
 
     @blocking
     def cancel(self) -> Steps[None]:
@@ -278,46 +290,10 @@ class RemoteJob(JobBase):
         yield calls.job(self.id, "DELETE")
 
 
-class Waiting:
-    """State of waiting for a job; sends nothing.  ``result`` is set when the job is done."""
-
-    result: dict[str, Any]
-
-    def __init__(self, job_id: str, timeout: float | None, tell: Tell | None) -> None:
-        self._id = job_id
-        self._timeout = timeout
-        self._tell = tell
-        self._pause = FIRST_LOOK_S
-        self._began = self._heard = time.monotonic()
-
-    def heard(self, status: dict[str, Any]) -> bool:
-        """Whether the job is done; raises ``JobFailed`` if it ended otherwise."""
-        self._heard = time.monotonic()
-        if self._tell is not None:
-            self._tell(status)
-        state = status["state"]
-        if status["ended_at"] is None:
-            return False
-        if state != "done":
-            why = status["error"] or f"it was {state}"
-            raise JobFailed(f"the job {self._id} ({status['kind']}) {state}: {why}")
-        self.result = dict(status["result"] or {})
-        return True
-
-    def broken(self, error: ConnectionFailed) -> None:
-        """Note that the server is away; raises after too long."""
-        if time.monotonic() - self._heard > PATIENCE_S:
-            raise error
-
-    def pause(self) -> float:
-        """Seconds until the next request; raises ``QueryTimeout``."""
-        pause, self._pause = self._pause, min(2 * self._pause, LOOK_S_MAX)
-        if self._timeout is None:
-            return pause
-        left = self._began + self._timeout - time.monotonic()
-        if left <= 0:
-            raise QueryTimeout(
-                f"the job {self._id} goes on after {self._timeout:g} s; wait for it again, or "
-                "cancel it"
-            )
-        return min(pause, left)
+def _result(status: dict[str, Any]) -> dict[str, Any]:
+    """Result of a job that is done; raises ``JobFailed`` if it ended otherwise."""
+    state = status["state"]
+    if state != "done":
+        why = status["error"] or f"it was {state}"
+        raise JobFailed(f"the job {status['job_id']} ({status['kind']}) {state}: {why}")
+    return dict(status["result"] or {})

@@ -31,7 +31,7 @@ from .calls import Call
 from .transport import Transport
 
 if TYPE_CHECKING:
-    from .async_transport import AsyncTransport
+    from .asynchronous import AsyncTransport
 
 P = ParamSpec("P")
 S = TypeVar("S")

@@ -590,23 +590,12 @@ class Rows:
         self._told.close()
 
 
-class _Chunks(io.RawIOBase):
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self.pieces.append(bytes(data))
-        return len(data)
-
-
 def arrow_chunks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    sink = _Chunks()
-    with pa.ipc.new_stream(sink, schema) as out:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(pa.PythonFile(sink, "w"), schema) as out:
         for batch in batches:
             out.write_batch(batch)
-            yield b"".join(sink.pieces)
-            sink.pieces.clear()
-    yield b"".join(sink.pieces)
+            yield sink.getvalue()
+            sink.seek(0)
+            sink.truncate()
+    yield sink.getvalue()

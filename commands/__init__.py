@@ -10,6 +10,6 @@ Reading order::
     ingest            ingest
     following         live (also chronicle tail)
     notebooks         notebook
-    of a server       jobs  serving (also chronicle token, mcp)
+    of a server       serving (also chronicle token, job, mcp)
     other commands    streams  upkeep (also objects)  demonstrate (also its events)
 """

@@ -8,7 +8,7 @@ and formats bring their own *entry* modules. ::
        |                       |fork
        +------channel------> worker, worker, ...      confined before they read the first byte
 
-Reading order: ``confinement`` (limits of a worker), ``without_pandas`` (import hook),
-``fork_server`` (forks workers), ``channel`` (messages, also for a worker's threads; shared memory
-for inputs), ``batches`` (validated Arrow data), ``pool`` (reuse, limits, replacement).
+Reading order: ``confinement`` (limits of a worker), ``fork_server`` (forks workers; no pandas),
+``channel`` (messages, also for a worker's threads; shared memory for inputs), ``batches``
+(validated Arrow data), ``pool`` (reuse, limits, replacement).
 """

@@ -6,6 +6,10 @@ reads a foreign byte.  It ends with its owner, and its workers with it (parent d
 Control messages are JSON over ``SOCK_SEQPACKET``: ``{"fork": {...}}`` is answered by ``{"pid": n}``
 with two descriptors, the worker's socket and its pidfd; ``{"reap": pid}`` by ``{"status": n}``.  An
 entry module has ``prepare()`` (imports) and ``serve(channel, spec, confined)``.
+
+Processes that have no data frames do not load pandas (``do_without_pandas``).  Where it is
+installed pyarrow loads it with the first scalar or array that is made of Python's values: a quarter
+of a second, and 40 MB.
 """
 
 from __future__ import annotations
@@ -21,9 +25,35 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
 
 from ..errors import ChronicleError
+
+
+class _PathWithoutPandas(PathFinder):
+    """Python's finder of what is installed, which does not find pandas.
+
+    It stands in the other one's place, not before it: so pandas is absent to all that ask, those
+    that import it and those that only look whether they could.  An entry in ``sys.modules`` would
+    say that to imports, and to DuckDB that pandas is loaded.
+    """
+
+    @classmethod
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return None if fullname == "pandas" else super().find_spec(fullname, path, target)
+
+
+def do_without_pandas() -> None:
+    """Have no library of this process load pandas; it is as if it were not installed."""
+    sys.meta_path[:] = [
+        _PathWithoutPandas if finder is PathFinder else finder for finder in sys.meta_path
+    ]
+
 
 MESSAGE_BYTES = 1 << 16
 START_S = 60.0
@@ -138,7 +168,6 @@ class ForkServer:
 def run_fork_server(control_fd: int, entry: str) -> None:
     """The fork_server's main function; never returns."""
     from .confinement import without_network
-    from .without_pandas import do_without_pandas
 
     control = socket.socket(fileno=control_fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -22,9 +22,10 @@ from ..core.sql_text import quoted_name
 from ..errors import SqlError
 from .binding.binder import conjuncts
 from .binding.scope import leaves_of
-from .contract.result import tuples
+from .contract.result import Result, tuples
 from .sql.dialect import Chronicle, error_at, parse_statement
 from .sql.match_clause import MatchClause, MatchRecognize, clause_order, match_clause
+from .sql.parameters import names_in
 from .sql.pattern_tree import Exclusion, variables, walk
 from .sql.statement_clauses import MatchRelation, RecentRelation, SituationRelation
 
@@ -207,15 +208,15 @@ EVENTS_MAX = 50_000
 CONDITIONS_MAX = 12
 _ENDS = ("from", "to")
 
-Ask = Callable[[str, Mapping[str, Any] | None, int], tuple[pa.Table, bool]]
-"""The first rows of a query and whether there are more; unused parameters must be dropped."""
+Run = Callable[[str, Mapping[str, Any] | None], Result]
+"""Runs a query, with values for all of its parameters."""
 
 FindStream = Callable[[str], tuple[str, str] | None]
 """Stream and time attribute of a name in a statement; None for other relations."""
 
 
 def outlined(
-    ask: Ask, sql: str, params: Mapping[str, Any] | None, limit: int, find: FindStream
+    run: Run, sql: str, params: Mapping[str, Any] | None, limit: int, find: FindStream
 ) -> dict[str, Any]:
     """Where each variable of a pattern matched, one entry per match; raises SqlError."""
     outline = match_outline(sql)
@@ -223,7 +224,7 @@ def outlined(
     time = outline.time or time
     if time is None:
         raise SqlError("give the clause an ORDER BY: matches are drawn over its first column", 1, 1)
-    table, truncated = ask(outline.rows(time), params, limit)
+    table, truncated = _first_rows(run, outline.rows(time), params, limit)
     answer: dict[str, Any] = {
         "time": time,
         "stream": stream,
@@ -234,10 +235,27 @@ def outlined(
     }
     if not answer["matches"]:
         answer["conditions"] = [
-            _hits(ask, outline, params, variable, condition)
+            _hits(run, outline, params, variable, condition)
             for variable, condition in outline.definitions[:CONDITIONS_MAX]
         ]
     return answer
+
+
+def _first_rows(
+    run: Run, text: str, params: Mapping[str, Any] | None, limit: int
+) -> tuple[pa.Table, bool]:
+    """The first rows of a query, and whether there are more."""
+    named = names_in(text)
+    given = {name: value for name, value in (params or {}).items() if name in named}
+    taken: list[pa.RecordBatch] = []
+    count = 0
+    with run(text, given or None) as result:
+        for batch in result.batches():
+            taken.append(batch)
+            count += batch.num_rows
+            if count > limit:
+                break
+        return pa.Table.from_batches(taken, result.schema).slice(0, limit), count > limit
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
@@ -265,7 +283,7 @@ def _match(outline: MatchOutline, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hits(
-    ask: Ask,
+    run: Run,
     outline: MatchOutline,
     params: Mapping[str, Any] | None,
     variable: str,
@@ -273,14 +291,14 @@ def _hits(
 ) -> dict[str, Any]:
     """How many events satisfy a condition alone; None if it concerns several."""
     try:
-        table, _ = ask(outline.hits(condition), params, 1)
+        table, _ = _first_rows(run, outline.hits(condition), params, 1)
     except SqlError:
         return {"variable": variable, "hits": None, "reason": "it looks at several events"}
     return {"variable": variable, "hits": table.column(0)[0].as_py()}
 
 
 def events_of(
-    ask: Ask, sql: str, params: Mapping[str, Any] | None, number: int, partition: Sequence[Any]
+    run: Run, sql: str, params: Mapping[str, Any] | None, number: int, partition: Sequence[Any]
 ) -> dict[str, Any]:
     """The events of match ``number`` of a partition, given by its key values; raises SqlError."""
     outline = match_outline(sql)
@@ -297,7 +315,7 @@ def events_of(
         key = f"CAST({quoted_name(name)} AS varchar)"
         text += f" AND {key} IS NOT DISTINCT FROM CAST($_key{place} AS varchar)"
         given[f"_key{place}"] = partition[place]
-    table, truncated = ask(text, given, EVENTS_MAX)
+    table, truncated = _first_rows(run, text, given, EVENTS_MAX)
     return {
         "columns": table.column_names,
         "rows": [list(row) for row in tuples(table)],
@@ -305,10 +323,10 @@ def events_of(
     }
 
 
-def pairs_of(ask: Ask, sql: str, params: Mapping[str, Any] | None, limit: int) -> dict[str, Any]:
+def pairs_of(run: Run, sql: str, params: Mapping[str, Any] | None, limit: int) -> dict[str, Any]:
     """Keys of each pair, and start and end of each side's row; raises SqlError."""
     outline = recent_outline(sql)
-    table, truncated = ask(outline.text, params, limit)
+    table, truncated = _first_rows(run, outline.text, params, limit)
     pairs = []
     for row in _rows(table):
         times = [

@@ -8,7 +8,7 @@ a folder imports only those above it::
     service        state that requests share, and services over it
     routes         a module for each kind of route
     flight         Flight SQL over gRPC
-    the process    api_document  app  run (log, connections, start and stop)
+    the process    api_document (also models)  app  run (log, connections, start and stop)
 """
 
 from __future__ import annotations

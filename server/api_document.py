@@ -1,9 +1,13 @@
-"""The OpenAPI document: parameters, answers and errors of every route.  Routes read bodies and
-write answers themselves, so ``ROUTES`` describes these by the route function's name (the
-``operationId``).  Every parameter and body has an example, and a value for a later request (a
-position) has the same name in the earlier answer, so a program can drive all routes from
-``/openapi.json`` alone.  Tests and schemathesis check that every route and status is in it, but
-405.
+"""The OpenAPI document: parameters, answers and errors of every route.
+
+Routes read bodies and write answers themselves, so ``ROUTES`` describes these by the route
+function's name (the ``operationId``).  Every parameter and body has an example, and a value for a
+later request (a position) has the same name in the earlier answer, so a program can drive all
+routes from ``/openapi.json`` alone.  Tests and schemathesis check that every route and status is in
+it, but 405.
+
+The models of the JSON answers are for the document and generated clients.  They validate nothing at
+run time; ``tests/server/test_api_document.py`` compares real answers with them.
 """
 
 from __future__ import annotations
@@ -11,16 +15,477 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic.json_schema import models_json_schema
 
 from ..formats.kinds import media_type_of
-from .http import answers
 from .http.replies import MEDIA_TYPE, TITLES
+
+Json = dict[str, Any]
+
+
+class Health(BaseModel):
+    """The process is alive."""
+
+    status: Literal["ok"]
+    version: str
+
+
+class Ready(BaseModel):
+    """The server can serve."""
+
+    status: Literal["ready"]
+    mode: str | None = None
+    streams: int | None = None
+    disk_free_bytes: int | None = None
+
+
+class Column(BaseModel):
+    """A column of a stream."""
+
+    name: str
+    type: str = Field(description="Arrow's name.")
+    sql_type: str
+    nullable: bool
+
+
+class TimeRange(BaseModel):
+    """Times of the first and of the last event, both inclusive."""
+
+    first: str | int
+    last: str | int
+    first_ticks: int
+    last_ticks: int
+
+
+class Index(BaseModel):
+    """A secondary index."""
+
+    attribute: str
+    state: str
+
+
+class StreamSummary(BaseModel):
+    """A stream in a list; one that cannot be opened has only its name and the damage."""
+
+    name: str
+    damage: str | None = None
+    time: str | None = None
+    columns: list[Column] | None = Field(None, alias="schema")
+    count: int | None = None
+    version: int | None = None
+    time_range: TimeRange | None = None
+
+
+class Streams(BaseModel):
+    """The streams within reach."""
+
+    streams: list[StreamSummary]
+
+
+class View(BaseModel):
+    """A named query."""
+
+    name: str
+    sql: str
+    reads: list[str] = Field(description="Streams and views that it names, within reach.")
+    columns: list[Column] = Field(alias="schema", description="As they were when it was made.")
+
+
+class Views(BaseModel):
+    """The views within reach."""
+
+    views: list[View]
+
+
+class StreamDescription(BaseModel):
+    """All about a stream."""
+
+    name: str
+    time: str
+    columns: list[Column] = Field(alias="schema")
+    count: int
+    version: int
+    time_range: TimeRange | None
+    arrow_schema: str = Field(description="An Arrow IPC schema message in base64.")
+    defaults: str | None = Field(
+        None, description="Defaults of columns: an Arrow IPC stream of one row in base64."
+    )
+    indexes: list[Index]
+    stats: Json
+
+
+class Aggregates(BaseModel):
+    """Aggregates by attribute and function."""
+
+    stream: str
+    start: str | None
+    end: str | None
+    aggregates: dict[str, Json]
+
+
+class Deleted(BaseModel):
+    """Result of a delete."""
+
+    deleted: int = Field(description="Events that are gone.")
+
+
+class Updated(BaseModel):
+    """Result of an update."""
+
+    updated: int = Field(description="Events that hold the new values.")
+
+
+class Indexes(BaseModel):
+    """The indexes of a stream."""
+
+    indexes: list[Index]
+
+
+class BadRow(BaseModel):
+    """A row that is not a valid event."""
+
+    reason: str
+    row: int | None = None
+    line: int | None = None
+    column: str | None = None
+    value: Any = None
+
+
+class Appended(BaseModel):
+    """Result of an append."""
+
+    appended: int
+    late: int = Field(description="Of these, older than what was stored.")
+    count: int = Field(description="Events in the stream afterwards.")
+    version: int = Field(description="The commit that this was.")
+    position: str = Field(description="The place behind it, from which `tail` goes on.")
+    durable: bool = Field(description="Whether it survives a power cut.")
+    rejected: int | None = Field(None, description="Rows left out, with on_error=skip.")
+    errors: list[BadRow] | None = None
+
+
+class LookedAt(BaseModel):
+    """What an ingest would make of a file."""
+
+    format: str
+    compression: str | None
+    time: str | None = Field(description="The time column; null where none is like one.")
+    time_format: str | list[str] | None = Field(description="How its values were read.")
+    time_formats: list[str] = Field(description="Patterns found; of several one has to be chosen.")
+    time_of_day: str | None = Field(description="The column with the time of day, beside dates.")
+    columns: list[Column]
+    rows: list[Json] = Field(description="The first ones.")
+    looked_at: int = Field(description="Rows that were read for this.")
+    rejected: int = Field(description="Of these, such as are no events.")
+    errors: list[BadRow]
+    notes: list[str] = Field(description="What was assumed.")
+
+
+class Ingested(BaseModel):
+    """Result of an ingest."""
+
+    stream: str
+    created: bool
+    dry_run: bool
+    rows: int = Field(description="Rows of the file that are events.")
+    appended: int
+    late: int = Field(description="Of these, older than what was stored.")
+    count: int | None = Field(description="Events in the stream afterwards.")
+    version: int | None = Field(description="The commit that this was.")
+    rejected: int = Field(description="Rows left out, with on_error=skip.")
+    errors: list[BadRow]
+    columns: list[Column]
+    notes: list[str] = Field(description="What was assumed.")
+
+
+class TicksRange(BaseModel):
+    """A half-open range of time; null is open."""
+
+    start: int | None
+    end: int | None
+
+
+class Partitions(BaseModel):
+    """A pinned version, cut into parts."""
+
+    stream: str
+    time: str
+    version: int
+    count: int
+    bytes: int
+    arrow_schema: str
+    defaults: str | None = None
+    partitions: list[TicksRange]
+
+
+class Position(BaseModel):
+    """A stored position; null when nothing is new."""
+
+    position: str | None
+    version: int | None
+
+
+class NewRange(TicksRange):
+    """A range of time with new events."""
+
+    events: int = Field(description="New ones.")
+    stored: int = Field(description="All that are there, which is what reading costs.")
+
+
+class Changes(BaseModel):
+    """Time ranges with new events between two positions."""
+
+    stream: str
+    events: int
+    ranges: list[NewRange]
+
+
+class Part(BaseModel):
+    """A staged part of a transaction."""
+
+    part: str
+    rows: int
+    bytes: int
+
+
+class Committed(BaseModel):
+    """Result of a transaction's commit."""
+
+    appended: int
+    late: int
+    count: int
+    version: int
+    replayed: bool = Field(description="It had been done before.")
+
+
+class Rows(BaseModel):
+    """The rows of a statement."""
+
+    query_id: str
+    columns: list[str]
+    types: list[str] = Field(description="SQL's names.")
+    rows: list[Json]
+    row_count: int
+    truncated: bool | None
+    elapsed_ms: float
+
+
+class Explained(BaseModel):
+    """A plan."""
+
+    statement: str
+    analyzed: bool
+    plan: Json = Field(description="For programs: operator, details, figures, inputs.")
+    text: str = Field(description="For people.")
+
+
+class Query(BaseModel):
+    """A running query or read."""
+
+    id: str
+    kind: str
+    text: str
+    token: str | None
+    running_ms: float
+
+
+class Queries(BaseModel):
+    """Running queries and reads."""
+
+    queries: list[Query]
+
+
+class LiveStatus(BaseModel):
+    """A live query and its status."""
+
+    name: str
+    sink: str
+    state: str
+    sources: list[str]
+    sql: str
+    watermark: str | int | None
+    lag_events: int | None
+    rows: int | None
+    retractions: int | None
+    error: str | None
+    rollup: bool
+    definition: dict[str, str] | None = None
+
+
+class LiveList(BaseModel):
+    """Live queries."""
+
+    live: list[LiveStatus]
+
+
+class Differences(BaseModel):
+    """Results that are missing or wrong."""
+
+    differences: int
+
+
+class Session(BaseModel):
+    """What the token of a request may do."""
+
+    version: str
+    console: str
+    open: bool = Field(description="There are no tokens: anybody may do anything.")
+    name: str | None
+    scopes: list[str]
+    streams: list[str]
+
+
+class Places(BaseModel):
+    """Slots of one kind of work."""
+
+    running: int
+    waiting: int
+    limit: int
+
+
+class Status(BaseModel):
+    """The server's state and load."""
+
+    version: str
+    state: str
+    mode: str
+    uptime_s: float
+    memory_bytes: int | None
+    disk_free_bytes: int | None
+    flight_port: int | None = Field(description="Of Flight SQL, where it listens.")
+    gates: dict[str, Places]
+    store: dict[str, float]
+    trouble: str | None
+    every_s: float = Field(description="Seconds between two values of the history.")
+    history: dict[str, list[float | None]]
+
+
+class Checked(BaseModel):
+    """Properties of a statement that was not run."""
+
+    kind: str
+    scope: str
+    target: str | None
+    reads: list[str]
+    parameters: list[str]
+
+
+class Dialect(BaseModel):
+    """The words of the dialect."""
+
+    keywords: list[str]
+    types: list[str]
+    functions: dict[str, list[Any]]
+
+
+class Matches(BaseModel):
+    """Matches in outline (matches), or the events of one (columns and rows)."""
+
+    truncated: bool
+    time: str | None = None
+    partition: list[str] | None = None
+    variables: list[str] | None = None
+    matches: list[Json] | None = None
+    conditions: list[Json] | None = Field(None, description="Without a match: hits of each.")
+    columns: list[str] | None = None
+    rows: list[list[Any]] | None = None
+
+
+class Job(BaseModel):
+    """Long work and its progress, besides the members of the request that began it."""
+
+    job_id: str
+    kind: str
+    state: Literal["waiting", "running", "done", "failed", "cancelled"]
+    progress: float = Field(description="The share that is done, 0 to 1.")
+    begun: int = Field(description="How often; more than once where the server ended meanwhile.")
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+    result: Json | None = Field(description="What it has come to, by kind.")
+    error: str | None = Field(description="Why it failed.")
+
+
+class Jobs(BaseModel):
+    """Jobs."""
+
+    jobs: list[Job]
+
+
+class Backup(BaseModel):
+    """A copy of the store."""
+
+    name: str
+    made_at: str | None = Field(description="When it began; what was deleted before is not in it.")
+    state: Literal["whole", "unfinished", "damaged"]
+    events: int
+    streams: dict[str, int] = Field(description="Events of each stream.")
+    bytes: int = Field(description="Of all its files, those that the store still has included.")
+    problem: str | None = Field(description="Why it is damaged.")
+
+
+class Backups(BaseModel):
+    """The backups below CHRONICLE_BACKUP_DIRECTORY."""
+
+    configured: bool = Field(description="Whether there is such a directory to be.")
+    backups: list[Backup]
+
+
+class TokenTold(BaseModel):
+    """A token, without its secret."""
+
+    token_id: str
+    name: str
+    scopes: list[str]
+    streams: list[str] = Field(description="Globs over the names of streams.")
+    created_at: str
+    expires_at: str | None
+    last_used_at: str | None = Field(description="To the minute.")
+
+
+class Tokens(BaseModel):
+    """The tokens of the store."""
+
+    tokens: list[TokenTold]
+
+
+class TokenMade(TokenTold):
+    """A new token; the secret is shown once."""
+
+    secret: str
+
+
+class TokensRevoked(BaseModel):
+    """The tokens that were revoked."""
+
+    revoked: list[str]
+
+
+class SqlPosition(BaseModel):
+    """A position in a SQL text, both counted from 1."""
+
+    line: int
+    column: int | None
+
+
+class ProblemDocument(BaseModel):
+    """An error (RFC 9457)."""
+
+    type: str = Field(description="urn:chronicle:<code>, stable.")
+    code: str
+    title: str
+    status: int
+    detail: str = Field(description="What was expected, found, and what to do.")
+    request_id: str
+    position: SqlPosition | None = None
+    row: int | None = None
+    errors: list[Json] | None = None
+
 
 JSON = "application/json"
 FORMATS = ("json", "ndjson", "csv", "arrow", "parquet")
@@ -90,40 +555,34 @@ _LINES = Described(
 _LONG = (409, 410, 413, 504, 507)
 
 ROUTES: dict[str, Described] = {
-    "healthz": _ok(answers.Health),
-    "readyz": _ok(answers.Ready),
+    "healthz": _ok(Health),
+    "readyz": _ok(Ready),
     "metrics": Described({200: None}, media=("text/plain",)),
-    "list_streams": _ok(answers.Streams),
-    "create_stream": Described(
-        {201: answers.StreamDescription, 200: answers.StreamDescription}, refuses=(507,)
-    ),
-    "get_stream": _ok(answers.StreamDescription),
+    "list_streams": _ok(Streams),
+    "create_stream": Described({201: StreamDescription, 200: StreamDescription}, refuses=(507,)),
+    "get_stream": _ok(StreamDescription),
     "drop_stream": _NOTHING,
     "delete_events": _ok(
-        answers.Deleted, *_LONG, example={"where": "altitude > 100000", "end": EXAMPLES["start"]}
+        Deleted, *_LONG, example={"where": "altitude > 100000", "end": EXAMPLES["start"]}
     ),
     "update_events": _ok(
-        answers.Updated, *_LONG, example={"set": {"altitude": "NULL"}, "where": "altitude < -1000"}
+        Updated, *_LONG, example={"set": {"altitude": "NULL"}, "where": "altitude < -1000"}
     ),
-    "aggregate": _ok(answers.Aggregates, 504),
-    "list_indexes": _ok(answers.Indexes),
-    "create_index": Described({201: answers.Indexes, 202: answers.Indexes}, refuses=_LONG),
+    "aggregate": _ok(Aggregates, 504),
+    "list_indexes": _ok(Indexes),
+    "create_index": Described({201: Indexes, 202: Indexes}, refuses=_LONG),
     "drop_index": _NOTHING,
     "append_events": Described(
-        {200: answers.Appended}, ("application/x-ndjson",), "", (507,), "events", [EVENT]
+        {200: Appended}, ("application/x-ndjson",), "", (507,), "events", [EVENT]
     ),
     "read_stream": Described(rows="events"),
-    "partitions": _ok(answers.Partitions, 410),
-    "preview_file": Described(
-        {200: answers.LookedAt}, refuses=(404, 507), takes="events", example=[EVENT]
-    ),
-    "ingest": Described(
-        {200: answers.Ingested}, refuses=(404, 507), takes="events", example=[EVENT]
-    ),
+    "partitions": _ok(Partitions, 410),
+    "preview_file": Described({200: LookedAt}, refuses=(404, 507), takes="events", example=[EVENT]),
+    "ingest": Described({200: Ingested}, refuses=(404, 507), takes="events", example=[EVENT]),
     "tail": Described({200: None}, _FEED, refuses=(406, 410, 413)),
-    "list_live": _ok(answers.LiveList),
+    "list_live": _ok(LiveList),
     "create_live": Described(
-        {201: answers.LiveStatus, 200: answers.LiveStatus},
+        {201: LiveStatus, 200: LiveStatus},
         refuses=(404, *_LONG),
         example={
             "name": "high",
@@ -132,51 +591,49 @@ ROUTES: dict[str, Described] = {
         },
     ),
     "preview": Described(rows="rows", example=_SQL),
-    "catch_up": _ok(answers.LiveList, 504),
-    "describe_live": _ok(answers.LiveStatus),
+    "catch_up": _ok(LiveList, 504),
+    "describe_live": _ok(LiveStatus),
     "drop_live": _NOTHING,
-    "pause_live": _ok(answers.LiveStatus),
-    "resume_live": _ok(answers.LiveStatus),
-    "refresh_live": _ok(answers.LiveStatus, *_LONG),
-    "verify_live": _ok(answers.Differences, *_LONG),
+    "pause_live": _ok(LiveStatus),
+    "resume_live": _ok(LiveStatus),
+    "refresh_live": _ok(LiveStatus, *_LONG),
+    "verify_live": _ok(Differences, *_LONG),
     "live_rows": Described({200: None}, _FEED, refuses=(406, 410, 413)),
-    "keep_position": Described(
-        {201: answers.Position, 200: answers.Position}, refuses=(410, 507), example={}
-    ),
+    "keep_position": Described({201: Position, 200: Position}, refuses=(410, 507), example={}),
     "drop_position": _NOTHING,
-    "changes": _ok(answers.Changes, 410),
+    "changes": _ok(Changes, 410),
     "read_changes": Described(rows="events"),
     "write": _LINES,
     "write_v2": _LINES,
     "write_v3": _LINES,
-    "put_part": Described({200: answers.Part}, refuses=(507,), takes="events", example=[EVENT]),
-    "commit": _ok(answers.Committed, 410, 507, example={"parts": ["0"]}),
+    "put_part": Described({200: Part}, refuses=(507,), takes="events", example=[EVENT]),
+    "commit": _ok(Committed, 410, 507, example={"parts": ["0"]}),
     "abort": _NOTHING,
     "post_query": Described(rows="rows", example=_SQL),
     "get_query": Described(rows="rows"),
-    "explain": _ok(answers.Explained, 404, 413, 499, 504, example=_SQL),
-    "check": _ok(answers.Checked, 404, example=_SQL),
-    "dialect": Described({200: answers.Dialect, 304: None}),
-    "matches": _ok(answers.Matches, 404, 499, 504),
-    "list_views": _ok(answers.Views),
+    "explain": _ok(Explained, 404, 413, 499, 504, example=_SQL),
+    "check": _ok(Checked, 404, example=_SQL),
+    "dialect": Described({200: Dialect, 304: None}),
+    "matches": _ok(Matches, 404, 499, 504),
+    "list_views": _ok(Views),
     "profile": Described(rows="events"),
-    "session": _ok(answers.Session),
-    "status": _ok(answers.Status),
-    "begin_job": Described({202: answers.Job}, refuses=(404, 507), example={"kind": "check"}),
-    "list_jobs": _ok(answers.Jobs),
-    "describe_job": _ok(answers.Job),
+    "session": _ok(Session),
+    "status": _ok(Status),
+    "begin_job": Described({202: Job}, refuses=(404, 507), example={"kind": "check"}),
+    "list_jobs": _ok(Jobs),
+    "describe_job": _ok(Job),
     "cancel_job": _NOTHING,
-    "backups": _ok(answers.Backups),
-    "tokens": _ok(answers.Tokens),
+    "backups": _ok(Backups),
+    "tokens": _ok(Tokens),
     "make_token": Described(
-        {201: answers.TokenMade},
+        {201: TokenMade},
         refuses=(507,),
         example={"name": "deploy", "scopes": ["admin"], "expires": "90d"},
     ),
-    "rotate": Described({201: answers.TokenMade}, refuses=(507,), example={"overlap": "1h"}),
-    "revoke_all": _ok(answers.TokensRevoked, 507),
+    "rotate": Described({201: TokenMade}, refuses=(507,), example={"overlap": "1h"}),
+    "revoke_all": _ok(TokensRevoked, 507),
     "revoke": Described({204: None}, refuses=(507,)),
-    "list_queries": _ok(answers.Queries),
+    "list_queries": _ok(Queries),
     "cancel_query": _NOTHING,
 }
 
@@ -196,7 +653,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         title=app.title, version=app.version, description=app.description, routes=app.routes
     )
     models = {m for route in ROUTES.values() for m in route.by_status.values() if m is not None}
-    models |= {answers.ProblemDocument, answers.Rows}
+    models |= {ProblemDocument, Rows}
     by_name = sorted(models, key=lambda model: model.__name__)
     _, found = models_json_schema([(m, "serialization") for m in by_name], ref_template=REF)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})

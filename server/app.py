@@ -1,9 +1,9 @@
 """The application: routes, errors and life cycle around an open database. ::
 
     RequestMiddleware (id, timing, metrics, origin)
-        ->  SmallAppends  ->  ShortReads  ->  CORS  ->  errors to problems  ->  routes
-                 |                '--------------------------------------------->|
-                 '--------------------------------------------------------------> Server:
+        ->  FastPaths  ->  CORS  ->  errors to problems  ->  routes
+                '-------------------------------------------->|
+                                                              Server:
                                             database, limits, threads, snapshots, keys
 
 Every error is answered with a problem document.  Running work ends before the database is closed.
@@ -34,7 +34,7 @@ from .api_document import describe
 from .http.replies import Problem, as_problem, problem_response
 from .http.requests import SLASH
 from .routes.parameters import refuse_unknown
-from .routes.small_requests import ShortReads, SmallAppends
+from .routes.small_requests import FastPaths
 from .service.metrics import EVERY_S
 from .service.middleware import Audit, RequestMiddleware
 from .service.state import TIDY_EVERY_S, Server
@@ -152,7 +152,6 @@ def _routes() -> tuple[list[BaseRoute], list[BaseRoute]]:
         events,
         following,
         jobs,
-        line_protocol,
         live,
         pages,
         queries,
@@ -162,7 +161,7 @@ def _routes() -> tuple[list[BaseRoute], list[BaseRoute]]:
     )
 
     everybody, others = (APIRouter(generate_unique_id_function=lambda r: r.name) for _ in range(2))
-    for router in (service.router, pages.router, line_protocol.router):
+    for router in (service.router, pages.router, bulk.line_router):
         everybody.include_router(router)
     # Routes are tried in order: the most frequent first
     frequent = (queries, events, streams, following, live)
@@ -185,18 +184,14 @@ def _add_middleware(app: FastAPI, server: Server) -> None:
             expose_headers=["X-Request-Id", "X-Query-Id", "X-Row-Count", "X-Truncated"],
         )
     app.add_middleware(
-        ShortReads,
+        FastPaths,
+        server=server,
         routes={
+            "append_events": _route_of(events.router, "append_events"),
             "read_stream": _route_of(events.router, "read_stream"),
             "get_query": _route_of(queries.router, "get_query"),
             "post_query": _route_of(queries.router, "post_query"),
         },
-        answer_error=_answer_error,
-    )
-    app.add_middleware(
-        SmallAppends,
-        server=server,
-        route=_route_of(events.router, "append_events"),
         answer_error=_answer_error,
     )
     local = is_loopback(server.settings.host)  # browsers apply HSTS to all ports of a host

@@ -37,7 +37,7 @@ from pyspark.sql.streaming.datasource import (
 from ..errors import InvalidArgument, ResourceLimit
 from ..schema import StreamSchema
 from ..store import Store
-from ..store.changes import NewRange, new_events, new_ranges
+from ..store.changes import NewRange, new_events, new_ranges, rows_between
 from ..store.pins import Pin, drop_pin, keep_pin, load_pin, renew_pin, sweep_pins
 from ..store.recovery import load
 from .backend import PARTITION_BYTES, ServerStream, local_path, rebatch
@@ -111,19 +111,10 @@ class LocalFollower:
 
     def events(self, piece: CommitSpan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Exactly the new events of a span (executor)."""
-        skip, left = piece.skip, piece.take
         with self._open() as store:
             before, after = self._pins(store, piece.before, piece.after)
-            for batch in new_events(store.files, before, after, piece.start, piece.end, columns):
-                if skip >= batch.num_rows:
-                    skip -= batch.num_rows
-                    continue
-                chosen = batch.slice(skip, left)
-                skip = 0
-                left -= chosen.num_rows
-                yield chosen
-                if left == 0:
-                    return
+            events = new_events(store.files, before, after, piece.start, piece.end, columns)
+            yield from rows_between(events, piece.skip, piece.take)
 
     def _pins(self, store: Store, before: str, after: str) -> tuple[Pin | None, Pin]:
         if not after:

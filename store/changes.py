@@ -229,3 +229,21 @@ def new_events(
     earlier = None if before is None else open_pinned(files, before, start, end)
     deleted = deleted_between(files, before, after)
     yield from added_events(earlier, later, start, end, columns, check, deleted)
+
+
+def rows_between(
+    batches: Iterator[pa.RecordBatch], skip: int, limit: int | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of batches behind the first ``skip``, at most ``limit``."""
+    left = limit
+    for batch in batches:
+        if left is not None and left <= 0:
+            return
+        if skip >= batch.num_rows:
+            skip -= batch.num_rows
+            continue
+        chosen = batch.slice(skip) if left is None else batch.slice(skip, left)
+        skip = 0
+        if left is not None:
+            left -= chosen.num_rows
+        yield chosen

@@ -353,7 +353,7 @@ def test_what_is_read_only_or_owned_or_not_there(db: Database) -> None:
     with pytest.raises(ReadOnlyStore):
         db.sql("DELETE FROM s", read_only=True)
     with pytest.raises(StreamNotFound):
-        db.delete_where("nowhere", None, None, None)
+        db.engine.delete("nowhere", None, None, None)
     assert db.access("DELETE FROM s WHERE x = 1").scope == "admin"
 
 

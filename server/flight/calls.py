@@ -23,6 +23,7 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import io
 import logging
 import struct
 import time
@@ -193,29 +194,14 @@ MESSAGE_BYTES = 1 << 20
 END_OF_STREAM = struct.pack("<Ii", 0xFFFFFFFF, 0)
 
 
-class _Gathered:
-    closed = False
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._pieces.append(bytes(data))
-        return len(self._pieces[-1])
-
-    def flush(self) -> None:
-        """Does nothing."""
-
-    def taken(self) -> Iterator[bytes]:
-        pieces, self._pieces = self._pieces, []
-        source = pa.BufferReader(b"".join(pieces))
-        for message in pa.ipc.MessageReader.open_stream(source):
-            body = b"" if message.body is None else message.body.to_pybytes()
-            data = made("FlightData", data_header=message.metadata.to_pybytes(), data_body=body)
-            yield data.SerializeToString()
+def _framed_messages(sink: io.BytesIO) -> Iterator[bytes]:
+    """The messages of an IPC stream that were written since the last call."""
+    for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(sink.getvalue())):
+        body = b"" if message.body is None else message.body.to_pybytes()
+        data = made("FlightData", data_header=message.metadata.to_pybytes(), data_body=body)
+        yield data.SerializeToString()
+    sink.seek(0)
+    sink.truncate()
 
 
 def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -228,13 +214,13 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def written(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
-    out = _Gathered()
-    writer = pa.ipc.new_stream(out, schema)
-    yield from out.taken()
+    sink = io.BytesIO()
+    writer = pa.ipc.new_stream(pa.PythonFile(sink, "w"), schema)
+    yield from _framed_messages(sink)
     for batch in batches:
         for piece in _cut(batch):
             writer.write_batch(piece)
-            yield from out.taken()
+            yield from _framed_messages(sink)
 
 
 def write_rows(schema: pa.Schema, batches: Iterator[pa.RecordBatch], pipe: BodyPipe) -> None:

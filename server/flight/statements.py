@@ -154,8 +154,7 @@ class Statements:
         """
         server = self._server
         call.scope[STATEMENT] = text
-        async with server.queries.held(call.principal.client):
-            query = server.running.add(call.request_id, "query", text, call.principal)
+        async with server.queried(call.request_id, text, call.principal) as query:
             started = time.perf_counter()
             error: BaseException | None = None
 
@@ -178,7 +177,6 @@ class Statements:
                 error = raised
                 raise
             finally:
-                server.running.remove(query)
                 seconds = time.perf_counter() - started
                 account_for(server, "query", FORMAT, Tally(None, 0), error, seconds)
 
@@ -193,12 +191,8 @@ class Statements:
             finally:
                 result.close()
 
-        async with server.queries.held(call.principal.client):
-            query = server.running.add(call.request_id, "query", text, call.principal)
-            try:
-                return await server.call(work)
-            finally:
-                server.running.remove(query)
+        async with server.queried(call.request_id, text, call.principal) as query:
+            return await server.call(work)
 
     def _open(self, query: RunningQuery, text: str, params: Params, **more: Any) -> Any:
         timeout = self._server.settings.query_timeout

@@ -27,6 +27,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, NamedTuple
@@ -265,55 +266,47 @@ def _unsupported(detail: str) -> Problem:
     return Problem("unsupported-media-type", 415, f"{detail}; known are {known}")
 
 
+_ANSWERS = {"*/*": "json", "application/*": "json", "text/*": "csv"}
+_FEEDS = {
+    "text/event-stream": "sse",
+    "*/*": "sse",
+    "text/*": "sse",
+    "application/*": "ndjson",
+}
+
+
 @lru_cache(maxsize=256)
-def answer_format(wished: str | None, accept: str, default: str = "json") -> str:
-    if wished is not None:
-        if wished.lower() in WRITE_FORMATS:
-            return wished.lower()
-        known = ", ".join(WRITE_FORMATS)
-        raise Problem("not-acceptable", 406, f"unknown format {wished!r}; known are {known}")
-    if not accept.strip():
-        return default
-    for media_type, _ in _by_preference(accept):
-        if media_type in ("*/*", "application/*"):
-            return default
-        if media_type == "text/*":
-            return "csv"
-        found = format_of_media_type(media_type)
-        if found is not None and found in WRITE_FORMATS:
-            return found
-    raise Problem(
-        "not-acceptable",
-        406,
-        f"none of the formats in Accept {accept!r} is known; known are "
-        + ", ".join(media_type_of(name).partition(";")[0] for name in WRITE_FORMATS),
-    )
+def answer_format(wished: str | None, accept: str) -> str:
+    """Format of an answer's rows; raises ``Problem`` (406)."""
+    return _negotiated(wished, accept, WRITE_FORMATS, _ANSWERS)
 
 
 def feed_format(request: Request) -> str:
     """Format of an endless answer, by default server-sent events; raises ``Problem`` (406)."""
-    wished = request.query_params.get("format")
+    wished, accept = request.query_params.get("format"), request.headers.get("accept", "")
+    return _negotiated(wished, accept, FEEDS, _FEEDS)
+
+
+def _negotiated(
+    wished: str | None, accept: str, formats: Sequence[str], by_type: Mapping[str, str]
+) -> str:
     if wished is not None:
-        if wished.lower() in FEEDS:
+        if wished.lower() in formats:
             return wished.lower()
-        detail = f"unknown format {wished!r}; known are {', '.join(FEEDS)}"
-        raise Problem("not-acceptable", 406, detail)
-    accept = request.headers.get("accept", "")
+        known = ", ".join(formats)
+        raise Problem("not-acceptable", 406, f"unknown format {wished!r}; known are {known}")
     if not accept.strip():
-        return "sse"
+        return by_type["*/*"]
     for media_type, _ in _by_preference(accept):
-        if media_type in ("text/event-stream", "*/*", "text/*"):
-            return "sse"
-        found = format_of_media_type(media_type)
-        if found in FEEDS:
-            return str(found)
-        if media_type == "application/*":
-            return "ndjson"
+        found = by_type.get(media_type) or format_of_media_type(media_type)
+        if found is not None and found in formats:
+            return found
+    types = ("text/event-stream" if name == "sse" else media_type_of(name) for name in formats)
+    known = ", ".join(each.partition(";")[0] for each in types)
     raise Problem(
         "not-acceptable",
         406,
-        f"none of the formats in Accept {accept!r} is known; known are text/event-stream, "
-        + ", ".join(media_type_of(name).partition(";")[0] for name in FEEDS[1:]),
+        f"none of the formats in Accept {accept!r} is known; known are {known}",
     )
 
 

@@ -3,7 +3,7 @@
 Reading order: ``parameters`` (query string, JSON bodies), ``row_responses`` (streamed rows,
 files), ``following`` (endless answers: ``/tail``; positions); routes: ``pages`` (console,
 ``/docs``), ``service`` (also status), ``streams`` (also views, profiles), ``events``, ``live``,
-``bulk`` (files, transactions), ``line_protocol``, ``queries`` (also editors, matches), ``tokens``,
+``bulk`` (files, transactions, line protocol), ``queries`` (also editors, matches), ``tokens``,
 ``jobs`` (also backups), ``agents``; ``small_requests`` (fast paths of small appends, queries and
 reads).
 """

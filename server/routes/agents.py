@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,7 @@ from ...errors import StreamNotFound
 from ...query.contract.result import Result
 from ..access.auth import Principal, Requester, authorize, visible_to
 from ..service.query_log import RunningQuery
+from ..service.row_stream import open_statement
 from ..service.state import Server, server_of
 
 if TYPE_CHECKING:
@@ -69,53 +71,46 @@ class _Requested:
         *,
         read_only: bool = False,
     ) -> Result:
-        found = self._asked(
-            text,
-            lambda **rights: self._server.database.sql(
-                text,
-                params,
-                self._seconds(timeout),
-                read_only=read_only,
-                cancellation=_asking.get().query.cancellation,
-                **rights,
-            ),
-        )
+        server, asking = self._server, _asking.get()
+        given, seconds = dict(params or {}) or None, self._seconds(timeout)
+        with _noted(text):
+            found = open_statement(
+                server, asking.principal, asking.query, text, given, seconds, read_only=read_only
+            )
         return Result(found.schema, _watched(found.batches()), None, found.close)
 
     def explain(self, text: str, *, timeout: float | None = None) -> Plan:
-        plan: Plan = self._asked(
-            text,
-            lambda **rights: self._server.database.explain(
-                text, timeout=self._seconds(timeout), **rights
-            ),
-        )
-        return plan
-
-    def _asked(self, text: str, work: Callable[..., Any]) -> Any:
-        asking = _asking.get()
-        asking.query.text = text
-        principal = asking.principal
-        try:
-            return work(
+        principal = _asking.get().principal
+        with _noted(text):
+            return self._server.database.explain(
+                text,
+                timeout=self._seconds(timeout),
                 visible=visible_to(principal),
                 allowed=partial(authorize, principal),
                 tell=self._server.tell(principal),
             )
-        except Exception as error:
-            asking.error = error
-            raise
 
     def _seconds(self, wanted: float | None) -> float:
         most = self._server.settings.query_timeout
         return most if wanted is None else min(most, wanted)
 
 
-def _watched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+@contextmanager
+def _noted(text: str | None = None) -> Iterator[None]:
+    """Note the statement of the request, and an error of the block."""
+    asking = _asking.get()
+    if text is not None:
+        asking.query.text = text
     try:
-        yield from batches
+        yield
     except Exception as error:
-        _asking.get().error = error
+        asking.error = error
         raise
+
+
+def _watched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with _noted():
+        yield from batches
 
 
 class Agents:
@@ -182,15 +177,13 @@ async def mcp(request: Request, principal: Requester) -> Response:
     manager = await agents.manager()
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        async with server.queries.held(principal.client):
-            query = server.running.add(request.state.request_id, "query", IDLE, principal)
+        async with server.queried(request.state.request_id, IDLE, principal) as query:
             asking = _Asking(principal, query)
             token = _asking.set(asking)
             try:
                 await manager.handle_request(scope, receive, send)
             finally:
                 _asking.reset(token)
-                server.running.remove(query)
                 if query.text != IDLE:
                     server.running.log(query, None, asking.error)
 

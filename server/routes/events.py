@@ -47,7 +47,7 @@ from ...query.contract.cancellation import QueryControl
 from ...query.plan.planner import EVENTS_MAX, is_small_read
 from ...schema import StreamSchema
 from ..access.auth import Principal, Requester, ask_again, check_predicate
-from ..http.replies import Problem, as_problem, problem_document, reply
+from ..http.replies import Problem, Streamed, as_problem, problem_document, reply
 from ..http.requests import BinaryEvent, PathName, binary_event, body_format
 from ..service.bodies import Body, Pace, bad_row_json, read_events, time_format_of, too_slow
 from ..service.gathering import SmallReader
@@ -93,7 +93,7 @@ def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuer
             batches = snapshot.scan(start, end, columns, limit=wanted.limit, check=patience.check)
         else:
             check_predicate(wanted.where)
-            batches = server.database.filtered_scan(
+            batches = server.database.engine.scan(
                 found.name, snapshot, wanted.where, start, end, columns, wanted.limit, patience
             )
         arrow = pa.schema([schema.arrow.field(name) for name in columns])
@@ -185,7 +185,7 @@ class _Committed:
     problem: Exception | None = None
 
 
-class Acknowledged(Response):
+class Acknowledged(Streamed):
     """A response written while the body arrives; ``commit_events`` bounds the lines of a commit."""
 
     def __init__(
@@ -215,18 +215,12 @@ class Acknowledged(Response):
         self._room = asyncio.Event()
         self._lines = 0
         self._appended = 0
-        self.status_code = 200
-        self.media_type = "application/x-ndjson"
-        self.background = None
-        self.body = b""
-        self.init_headers(
-            {
-                "Cache-Control": "no-store",
-                "X-Accel-Buffering": "no",
-                "Connection": "close",  # the answer may end before the body
-            }
-        )
-        self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
+        headers = {
+            "Cache-Control": "no-store",
+            "X-Accel-Buffering": "no",
+            "Connection": "close",  # the answer may end before the body
+        }
+        super().__init__(headers, "application/x-ndjson")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         server, client = self._server, self._principal.client

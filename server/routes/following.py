@@ -42,7 +42,7 @@ from ...schema import StreamSchema
 from ...store import EventStream
 from ..access.auth import Principal, Requester, ask_again, check_predicate
 from ..access.limits import Slot
-from ..http.replies import Problem, as_problem, reply
+from ..http.replies import Problem, Streamed, as_problem, reply
 from ..http.requests import PathName, feed_format
 from ..service.bodies import Pace
 from ..service.feeds import Feed, TailFeed, format_of
@@ -96,7 +96,7 @@ async def send_feed(
     return _Following(request, server, query, slot, feed, stream, follow=follow, allowed=allowed)
 
 
-class _Following(Response):
+class _Following(Streamed):
     def __init__(
         self,
         request: Request,
@@ -121,19 +121,13 @@ class _Following(Response):
         self._pace = Pace.of(server.settings)
         self._sent = 0
         self._waited = 0.0
-        self.status_code = 200
-        self.media_type = feed.format.media_type
-        self.background = None
-        self.body = b""
-        self.init_headers(
-            {
-                "X-Query-Id": query.id,
-                "Vary": "Accept",
-                "Cache-Control": "no-store",
-                "X-Accel-Buffering": "no",
-            }
-        )
-        self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
+        headers = {
+            "X-Query-Id": query.id,
+            "Vary": "Accept",
+            "Cache-Control": "no-store",
+            "X-Accel-Buffering": "no",
+        }
+        super().__init__(headers, feed.format.media_type)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         outcome = "failed"

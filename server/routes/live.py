@@ -20,6 +20,7 @@ from ..http.replies import jsonable, reply
 from ..http.requests import PathName, feed_format
 from ..service.feeds import Feed, LiveFeed
 from ..service.query_log import RunningQuery
+from ..service.row_stream import open_statement
 from ..service.state import Server, server_of
 from .following import send_feed
 from .parameters import (
@@ -186,22 +187,14 @@ async def preview(request: Request, principal: Requester, encoding: ResultEncodi
     spec = await read_spec(request, PreviewSpec)
 
     def open_rows(query: RunningQuery) -> RowSource:
-        database = server.database
-        result = database.sql(
-            spec.sql,
-            timeout=server.settings.query_timeout,
-            read_only=True,
-            cancellation=query.cancellation,
-            visible=visible_to(principal),
-            allowed=partial(authorize, principal),
-            tell=server.tell(principal),
-        )
+        timeout = server.settings.query_timeout
+        result = open_statement(server, principal, query, spec.sql, None, timeout, read_only=True)
         try:
-            database.live_statements.check(spec.sql)
+            server.database.live_statements.check(spec.sql)
         except ChronicleError:
             result.close()
             raise
-        return RowSource(result.schema, result.batches(), result.close)
+        return RowSource.of(result)
 
     return await send_rows(
         request,

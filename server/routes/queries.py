@@ -34,6 +34,7 @@ from ...core.times import ticks_of, time_of
 from ...errors import Forbidden, InvalidArgument, SqlError
 from ...query.contract.access import Access
 from ...query.contract.explanation import Plan
+from ...query.contract.result import Result
 from ...query.matches import events_of, outlined, pairs_of
 from ...query.sql.parameters import names_in
 from ..access.auth import Principal, Requester, authorize, visible_to
@@ -187,7 +188,7 @@ async def _run(request: Request, principal: Principal, spec: QuerySpec, encoding
         result = open_statement(
             server, principal, query, spec.sql, params, timeout, read_only=spec.read_only
         )
-        return RowSource(result.schema, result.batches(), result.close)
+        return RowSource.of(result)
 
     def at_once(query: RunningQuery) -> RowSource | None:
         if spec.params:
@@ -199,9 +200,7 @@ async def _run(request: Request, principal: Principal, spec: QuerySpec, encoding
             visible=visible_to(principal),
             allowed=partial(authorize, principal),
         )
-        if result is None:
-            return None
-        return RowSource(result.schema, result.batches(), result.close)
+        return None if result is None else RowSource.of(result)
 
     return await send_rows(
         request,
@@ -264,60 +263,22 @@ def _timeout(most: float, wished_ms: int | None) -> float:
     return most if wished_ms is None else min(int(most * 1000), wished_ms) / 1000
 
 
-class SmallQueries:
-    def __init__(self, server: Server, principal: Principal, query: RunningQuery) -> None:
-        self.server = server
-        self._principal = principal
-        self._query = query
-        self._until = time.monotonic() + server.settings.query_timeout
-
-    def rows(
-        self, text: str, params: Mapping[str, Any] | None, limit: int
-    ) -> tuple[pa.Table, bool]:
-        """The first rows of a query, and whether there are more; ignores unused parameters."""
-        named = names_in(text)
-        result = self.server.database.sql(
-            text,
-            values_of({n: value for n, value in (params or {}).items() if n in named}) or None,
-            max(0.001, self._until - time.monotonic()),
-            read_only=True,
-            cancellation=self._query.cancellation,
-            visible=visible_to(self._principal),
-            allowed=partial(authorize, self._principal),
-            tell=self.server.tell(self._principal),
-        )
-        taken: list[pa.RecordBatch] = []
-        count = 0
+async def _listed(
+    request: Request,
+    principal: Principal,
+    text: str,
+    work: Callable[[RunningQuery], dict[str, Any]],
+) -> dict[str, Any]:
+    server = server_of(request)
+    async with server.queried(request.state.request_id, text, principal) as query:
+        gone = asyncio.create_task(_end_with_client(request, query))
         try:
-            for batch in result.batches():
-                taken.append(batch)
-                count += batch.num_rows
-                if count > limit:
-                    break
+            with server.running.logged(query):
+                return await server.call(work, query)
         finally:
-            result.close()
-        table = pa.Table.from_batches(taken, result.schema)
-        return table.slice(0, limit), count > limit
-
-    @staticmethod
-    async def answer(
-        request: Request,
-        principal: Principal,
-        text: str,
-        work: Callable[[RunningQuery], dict[str, Any]],
-    ) -> dict[str, Any]:
-        server = server_of(request)
-        async with server.queries.held(principal.client):
-            query = server.running.add(request.state.request_id, "query", text, principal)
-            gone = asyncio.create_task(_end_with_client(request, query))
-            try:
-                with server.running.logged(query):
-                    return await server.call(work, query)
-            finally:
-                server.running.remove(query)
-                gone.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await gone
+            gone.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await gone
 
 
 async def _end_with_client(request: Request, query: RunningQuery) -> None:
@@ -371,7 +332,13 @@ async def matches(request: Request, principal: Requester) -> Response:
     server = server_of(request)
 
     def run(query: RunningQuery) -> dict[str, Any]:
-        ask = SmallQueries(server, principal, query).rows
+        until = time.monotonic() + server.settings.query_timeout
+
+        def ask(text: str, params: Mapping[str, Any] | None) -> Result:
+            values = values_of(dict(params or {})) or None
+            left = max(0.001, until - time.monotonic())
+            return open_statement(server, principal, query, text, values, left, read_only=True)
+
         if spec.mode == "outline":
             find = partial(_find, server, principal)
             found = outlined(ask, spec.sql, spec.params, spec.limit, find)
@@ -383,7 +350,7 @@ async def matches(request: Request, principal: Requester) -> Response:
             found = events_of(ask, spec.sql, spec.params, match.number, match.partition)
         return cast("dict[str, Any]", jsonable(found))
 
-    return reply(await SmallQueries.answer(request, principal, spec.sql, run))
+    return reply(await _listed(request, principal, spec.sql, run))
 
 
 def _find(server: Server, principal: Principal, wanted: str) -> tuple[str, str] | None:
@@ -428,7 +395,6 @@ async def check(request: Request, principal: Requester) -> Response:
     server = server_of(request)
 
     def look() -> dict[str, Any]:
-        from ...query.sql.parameters import names_in
 
         try:
             access: Access = server.database.access(spec.sql, visible_to(principal))

@@ -37,9 +37,10 @@ from starlette.types import Receive, Scope, Send
 
 from ...errors import ChronicleError, QueryCancelled
 from ...formats.kinds import media_type_of
+from ...query.contract.result import Result
 from ..access.auth import Principal
 from ..access.limits import Gate
-from ..http.replies import Problem
+from ..http.replies import Problem, Streamed
 from ..http.requests import FileRequest, raw_path
 from ..service.answer_cache import AnswerFile, OpenAnswer, tag_of
 from ..service.bodies import Pace
@@ -152,6 +153,10 @@ class RowSource:
     batches: Iterator[pa.RecordBatch]
     close: Callable[[], None] = field(default=lambda: None)
     size: int = 0
+
+    @classmethod
+    def of(cls, result: Result) -> RowSource:
+        return cls(result.schema, result.batches(), result.close)
 
 
 async def send_rows(
@@ -303,7 +308,7 @@ async def _watch(request: Request, query: RunningQuery, pipe: BodyPipe) -> None:
     pipe.abandon()
 
 
-class _Stream(Response):
+class _Stream(Streamed):
     def __init__(
         self,
         first: bytes,
@@ -319,15 +324,7 @@ class _Stream(Response):
         self._query = query
         self._watch = watch
         self._pace = Pace.of(server.settings)
-        self.status_code = 200
-        self.media_type = media_type_of(encoding.format)
-        self.background = None
-        self.init_headers(headers)
-
-    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
-        self.body = b""
-        super().init_headers(headers)
-        self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
+        super().__init__(headers, media_type_of(encoding.format))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = scope["state"]["request_id"]

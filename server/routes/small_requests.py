@@ -1,8 +1,10 @@
-"""Fast paths past the router.  Small appends: reads plain JSON bodies of ``POST
-/v1/streams/{stream}/events`` on the event loop and group-commits them (``service.gathering``).  The
-slow path (``events.append_events``) gives the same answers.  Unusual requests go there unchanged:
-other headers or parameters, missing rights, long or unusual bodies, and an Idempotency-Key, which
-writes its own log in threads.  Slots, budgets, limits and metrics apply to both.
+"""Fast paths past the router, for plain requests; any other goes to the router unchanged.
+
+Small appends: plain JSON bodies of ``POST /v1/streams/{stream}/events`` are read on the event loop
+and group-committed (``service.gathering``).  The slow path (``events.append_events``) gives the
+same answers.  It takes other headers or parameters, missing rights, long or unusual bodies, and an
+Idempotency-Key, which writes its own log in threads.  Slots, budgets, limits and metrics apply to
+both.
 
 Queries and reads: routing and validation cost half of a small query.  Plain requests call their
 route functions directly, so rights, limits, errors and metrics are the same; an unknown or repeated
@@ -16,7 +18,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qsl
 
 from fastapi.exceptions import RequestValidationError
@@ -32,7 +34,7 @@ from ...formats.kinds import WRITE_FORMATS, format_of_media_type
 from ...schema import StreamSchema
 from ..access.auth import Principal, identify
 from ..http.replies import Problem
-from ..http.requests import SLASH, plain_head
+from ..http.requests import SLASH, PlainHead, plain_head
 from ..service.bodies import Pace, time_format_of, too_slow
 from ..service.gathering import BYTES_MAX, SmallBody, SmallReader, Stored
 from ..service.state import Server
@@ -40,230 +42,23 @@ from .events import read_stream
 from .parameters import RangeSpec, event_encoding, result_encoding
 from .queries import get_query, post_query
 
-PREFIX, SUFFIX = "/v1/streams/", "/events"
+QUERY, STREAMS, EVENTS = "/v1/query", "/v1/streams/", "/events"
+TEXT_BYTES_MAX = 4096
 VALUE_BYTES = 16
 """Least memory of a value in flight, counted besides the text."""
 
 READERS_KEPT = 256
 ANSWER = b'{"appended":%d,"late":%d,"count":%d,"version":%d,"position":"%d","durable":%s}\n'
 
-
-class _Options(NamedTuple):
-    format: str
-    precision: str | None
-    durability: str | None
-
-
-class _Said(NamedTuple):
-    stream: str
-    options: _Options
-    length: int
-    secret: str | None
-
-
-class SmallAppends:
-    """Answers small appends, and forwards everything else to ``app``; ``route`` is for metrics."""
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        server: Server,
-        route: APIRoute,
-        answer_error: Callable[[Request, Exception], Awaitable[Response]],
-    ) -> None:
-        self.app = app
-        self._server = server
-        self._route = route
-        self._answer_error = answer_error
-        self._pace = Pace.of(server.settings)
-        self._bytes_max = min(
-            BYTES_MAX, server.settings.max_body_bytes, server.settings.max_decoded_bytes
-        )
-        self._readers: Lru[tuple[int, str], SmallReader] = Lru(READERS_KEPT)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        said = None
-        if scope["type"] == "http" and scope["method"] == "POST":
-            said = self._said(scope)
-        admitted = None if said is None else self._admitted(scope, said)
-        if said is None or admitted is None:
-            await self.app(scope, receive, send)
-            return
-        taken: list[Message] = []
-        try:
-            answer = await self._append(scope, said, *admitted, receive, taken)
-        except (ChronicleError, Problem) as error:
-            scope["route"] = self._route
-            response = await self._answer_error(Request(scope), error)
-            await response(scope, receive, send)
-            return
-        if answer is None:
-            await self.app(scope, _again(taken, receive), send)
-            return
-        scope["route"] = self._route
-        headers = [(b"content-length", b"%d" % len(answer)), (b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": answer})
-
-    def _said(self, scope: Scope) -> _Said | None:
-        path: str = scope["path"]
-        if not (path.startswith(PREFIX) and path.endswith(SUFFIX)):
-            return None
-        stream = path[len(PREFIX) : -len(SUFFIX)]
-        if not stream or "/" in stream:
-            return None
-        head = plain_head(scope)
-        if head is None:
-            return None
-        query = scope["query_string"]
-        if not 0 < head.length <= self._bytes_max or len(head.content_type) + len(query) > 256:
-            return None
-        options = _options(query, head.content_type)
-        if options is None:
-            return None
-        return _Said(stream.replace(SLASH, "/"), options, head.length, head.secret)
-
-    def _admitted(self, scope: Scope, said: _Said) -> tuple[Principal, Stream, SmallReader] | None:
-        """Principal, stream and reader; None where the slow path has an error to report."""
-        server = self._server
-        if server.database.mode == "r":
-            return None
-        try:
-            principal = server.authenticator.principal(scope, said.secret)
-            if not principal.may("ingest", said.stream):
-                return None
-            stream = server.database.stream(said.stream)
-        except (ChronicleError, Problem):
-            return None
-        if stream.handle.options.unique is not None:  # duplicates are counted per body
-            return None
-        scope["state"]["principal"] = principal
-        scope["path_params"] = {"stream": said.stream}
-        reader = self._reader(stream.event_schema, said.options.precision)
-        return None if reader is None else (principal, stream, reader)
-
-    def _reader(self, schema: StreamSchema, precision: str | None) -> SmallReader | None:
-        if len(schema.names) > self._server.settings.max_columns:
-            return None
-        if precision is not None and schema.time_unit is None:
-            return None
-        time_format = time_format_of(schema, precision)
-        key = (id(schema), time_format)
-        reader = self._readers.get(key)
-        if reader is None or reader.schema is not schema:
-            reader = SmallReader(schema, time_format)
-            self._readers.put(key, reader)
-        return reader if reader.usable else None
-
-    async def _append(
-        self,
-        scope: Scope,
-        said: _Said,
-        principal: Principal,
-        stream: Stream,
-        reader: SmallReader,
-        receive: Receive,
-        taken: list[Message],
-    ) -> bytes | None:
-        server, client = self._server, principal.client
-        async with server.bodies.held(client):
-            with server.uploads.account(client) as account:
-                account.hold(said.length)
-                text = await self._text(receive, taken)
-                if len(text) > said.length:
-                    return None
-                begun = time.perf_counter()
-                options = said.options
-                body = reader.columns(text, lines=options.format == "ndjson")
-                parsed_s = time.perf_counter() - begun
-                if body is None:
-                    return None
-                account.hold(VALUE_BYTES * body.rows * len(body.columns))
-                stored = await server.gathering.append(
-                    stream, reader, body, options.durability, client
-                )
-        if stored is None:
-            return None
-        self._note(scope, options.format, body, stored, parsed_s)
-        promise = options.durability or stream.handle.options.durability
-        return ANSWER % (
-            body.rows,
-            stored.late,
-            stored.count,
-            stored.version,
-            stored.version,
-            b"true" if promise == "commit" else b"false",
-        )
-
-    async def _text(self, receive: Receive, taken: list[Message]) -> bytes:
-        text = b""
-        try:
-            async with asyncio.timeout(self._pace.silence_s):
-                while len(text) <= self._bytes_max:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientDisconnect
-                    taken.append(message)
-                    text += message.get("body", b"")
-                    if not message.get("more_body", False):
-                        break
-        except TimeoutError:
-            raise too_slow(self._pace, len(text)) from None
-        return text
-
-    def _note(
-        self, scope: Scope, format: str, body: SmallBody, stored: Stored, parsed_s: float
-    ) -> None:
-        metrics = self._server.metrics
-        metrics.append_seconds.observe(parsed_s + stored.stored_s)
-        metrics.appended_events.labels(format).inc(body.rows)
-        if stored.late:
-            metrics.late_events.inc(stored.late)
-        scope["chronicle.timings"] += (
-            ("parse", parsed_s),
-            ("queue", stored.waited_s),
-            ("append", stored.stored_s),
-        )
-
-
-@lru_cache(maxsize=256)
-def _options(query: bytes, content_type: str) -> _Options | None:
-    try:
-        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query))
-    except ValueError:
-        return None
-    given = dict(pairs)
-    if len(given) != len(pairs) or not given.keys() <= {"format", "precision", "durability"}:
-        return None
-    precision, durability = given.get("precision"), given.get("durability")
-    if precision not in (None, "s", "ms", "us", "ns"):
-        return None
-    if durability not in (None, "commit", "interval", "none"):
-        return None
-    name = given.get("format") or format_of_media_type(content_type)
-    return _Options(name, precision, durability) if name in ("json", "ndjson") else None
-
-
-def _again(taken: list[Message], receive: Receive) -> Receive:
-    if not taken:
-        return receive
-    left = iter(taken)
-
-    async def again() -> Message:
-        for message in left:
-            return message
-        return await receive()
-
-    return again
-
-
-QUERY, STREAMS, EVENTS = "/v1/query", "/v1/streams/", "/events"
-TEXT_BYTES_MAX = 4096
-
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,14}", re.ASCII)
 _NUMBERS = frozenset({"limit", "timeout_ms", "version"})
-_CHOICES = {"format": frozenset(WRITE_FORMATS), "precision": frozenset({"s", "ms", "us", "ns"})}
+_CHOICES = {
+    "format": frozenset(WRITE_FORMATS),
+    "precision": frozenset({"s", "ms", "us", "ns"}),
+    "durability": frozenset({"commit", "interval", "none"}),
+}
 _PARAMETERS = {
+    "append_events": frozenset({"format", "precision", "durability"}),
     "get_query": frozenset({"format", "q", "limit", "timeout_ms"}),
     "post_query": frozenset({"format"}),
     "read_stream": frozenset(
@@ -274,16 +69,20 @@ _PARAMETERS = {
 Given = dict[str, Any]
 
 
-class ShortReads:
-    """Answers plain queries and reads, and forwards everything else; ``routes`` are for metrics."""
+class FastPaths:
+    """Answers plain requests, and forwards everything else to ``app``; ``routes`` are for
+    metrics.
+    """
 
     def __init__(
         self,
         app: ASGIApp,
+        server: Server,
         routes: Mapping[str, APIRoute],
         answer_error: Callable[[Request, Exception], Awaitable[Response]],
     ) -> None:
         self.app = app
+        self._appends = SmallAppends(server)
         self._routes = routes
         self._answer_error = answer_error
 
@@ -294,22 +93,36 @@ class ShortReads:
             await self.app(scope, receive, send)
             return
         route, stream, given = found
-        scope["route"] = self._routes[route]
-        scope["path_params"] = {} if stream is None else {"stream": stream}
+        taken: list[Message] = []
         request = Request(scope, receive, send)
+        response: Response | None
         try:
-            response = await _answer(request, identify(request, head.secret), route, given)
+            if route == "append_events":
+                response = await self._appends.answer(scope, head, stream, given, receive, taken)
+            else:
+                scope["route"] = self._routes[route]
+                scope["path_params"] = {"stream": stream} if stream else {}
+                response = await _answer(request, identify(request, head.secret), route, given)
         except (ChronicleError, Problem, RequestValidationError) as error:
+            scope["route"] = self._routes[route]
             response = await self._answer_error(request, error)
+        if response is None:
+            await self.app(scope, _again(taken, receive), send)
+            return
+        scope["route"] = self._routes[route]
         await response(scope, receive, send)
 
 
-def _found(scope: Scope) -> tuple[str, str | None, Given] | None:
-    path, method, stream = scope["path"], scope["method"], None
-    if path == QUERY and method in ("GET", "POST"):
+def _found(scope: Scope) -> tuple[str, str, Given] | None:
+    """The route of a request, its stream, and its parameters; None for the router."""
+    path, method, stream = scope["path"], scope["method"], ""
+    if method not in ("GET", "POST"):
+        return None
+    if path == QUERY:
         route = "get_query" if method == "GET" else "post_query"
-    elif method == "GET" and path.startswith(STREAMS) and path.endswith(EVENTS):
-        route, stream = "read_stream", path[len(STREAMS) : -len(EVENTS)]
+    elif path.startswith(STREAMS) and path.endswith(EVENTS):
+        route = "read_stream" if method == "GET" else "append_events"
+        stream = path[len(STREAMS) : -len(EVENTS)]
         if not stream or "/" in stream:
             return None
     else:
@@ -356,3 +169,132 @@ async def _answer(request: Request, principal: Principal, route: str, given: Giv
     if route == "post_query":
         return await post_query(request, principal, encoding)
     return await get_query(request, principal, encoding, **values)
+
+
+class SmallAppends:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._pace = Pace.of(server.settings)
+        self._bytes_max = min(
+            BYTES_MAX, server.settings.max_body_bytes, server.settings.max_decoded_bytes
+        )
+        self._readers: Lru[tuple[int, str], SmallReader] = Lru(READERS_KEPT)
+
+    async def answer(
+        self,
+        scope: Scope,
+        head: PlainHead,
+        name: str,
+        given: Given,
+        receive: Receive,
+        taken: list[Message],
+    ) -> Response | None:
+        """Store a body; None where the slow path takes it, with the messages that were taken."""
+        format = given.get("format") or format_of_media_type(head.content_type)
+        if format not in ("json", "ndjson") or not 0 < head.length <= self._bytes_max:
+            return None
+        name = name.replace(SLASH, "/")
+        admitted = self._admitted(scope, head, name, given.get("precision"))
+        if admitted is None:
+            return None
+        principal, stream, reader = admitted
+        server, client, durability = self._server, principal.client, given.get("durability")
+        async with server.bodies.held(client):
+            with server.uploads.account(client) as account:
+                account.hold(head.length)
+                text = await self._text(receive, taken)
+                if len(text) > head.length:
+                    return None
+                begun = time.perf_counter()
+                body = reader.columns(text, lines=format == "ndjson")
+                parsed_s = time.perf_counter() - begun
+                if body is None:
+                    return None
+                account.hold(VALUE_BYTES * body.rows * len(body.columns))
+                stored = await server.gathering.append(stream, reader, body, durability, client)
+        if stored is None:
+            return None
+        self._note(scope, format, body, stored, parsed_s)
+        durable = (durability or stream.handle.options.durability) == "commit"
+        version = stored.version
+        told = (body.rows, stored.late, stored.count, version, version)
+        return Response(
+            ANSWER % (*told, b"true" if durable else b"false"), media_type="application/json"
+        )
+
+    def _admitted(
+        self, scope: Scope, head: PlainHead, name: str, precision: str | None
+    ) -> tuple[Principal, Stream, SmallReader] | None:
+        """Principal, stream and reader; None where the slow path has an error to report."""
+        server = self._server
+        if server.database.mode == "r":
+            return None
+        try:
+            principal = server.authenticator.principal(scope, head.secret)
+            if not principal.may("ingest", name):
+                return None
+            stream = server.database.stream(name)
+        except (ChronicleError, Problem):
+            return None
+        if stream.handle.options.unique is not None:  # duplicates are counted per body
+            return None
+        scope["state"]["principal"] = principal
+        scope["path_params"] = {"stream": name}
+        reader = self._reader(stream.event_schema, precision)
+        return None if reader is None else (principal, stream, reader)
+
+    def _reader(self, schema: StreamSchema, precision: str | None) -> SmallReader | None:
+        if len(schema.names) > self._server.settings.max_columns:
+            return None
+        if precision is not None and schema.time_unit is None:
+            return None
+        time_format = time_format_of(schema, precision)
+        key = (id(schema), time_format)
+        reader = self._readers.get(key)
+        if reader is None or reader.schema is not schema:
+            reader = SmallReader(schema, time_format)
+            self._readers.put(key, reader)
+        return reader if reader.usable else None
+
+    async def _text(self, receive: Receive, taken: list[Message]) -> bytes:
+        text = b""
+        try:
+            async with asyncio.timeout(self._pace.silence_s):
+                while len(text) <= self._bytes_max:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnect
+                    taken.append(message)
+                    text += message.get("body", b"")
+                    if not message.get("more_body", False):
+                        break
+        except TimeoutError:
+            raise too_slow(self._pace, len(text)) from None
+        return text
+
+    def _note(
+        self, scope: Scope, format: str, body: SmallBody, stored: Stored, parsed_s: float
+    ) -> None:
+        metrics = self._server.metrics
+        metrics.append_seconds.observe(parsed_s + stored.stored_s)
+        metrics.appended_events.labels(format).inc(body.rows)
+        if stored.late:
+            metrics.late_events.inc(stored.late)
+        scope["chronicle.timings"] += (
+            ("parse", parsed_s),
+            ("queue", stored.waited_s),
+            ("append", stored.stored_s),
+        )
+
+
+def _again(taken: list[Message], receive: Receive) -> Receive:
+    if not taken:
+        return receive
+    left = iter(taken)
+
+    async def again() -> Message:
+        for message in left:
+            return message
+        return await receive()
+
+    return again

@@ -30,6 +30,7 @@ from ..access.auth import Principal, Requester, visible_to
 from ..http.replies import columns_of, jsonable, reply
 from ..http.requests import PathName, address
 from ..service.query_log import RunningQuery
+from ..service.row_stream import open_statement
 from ..service.state import Server, server_of
 from .parameters import (
     EventEncoding,
@@ -497,14 +498,10 @@ async def profile(
             low = span[0] if low is None else low
             high = span[1] + 1 if high is None else high
         text = _text(schema, stream, column_names(attributes) or [], low or 0, high or 1, buckets)
-        result = server.database.sql(
-            text,
-            timeout=server.settings.query_timeout,
-            read_only=True,
-            cancellation=query.cancellation,
-            visible=visible_to(principal),
+        timeout = server.settings.query_timeout
+        return RowSource.of(
+            open_statement(server, principal, query, text, None, timeout, read_only=True)
         )
-        return RowSource(result.schema, result.batches(), result.close)
 
     return await send_rows(
         request, principal, server.queries, "query", f"profile of {stream}", open_rows, encoding

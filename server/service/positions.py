@@ -38,7 +38,7 @@ from ...errors import (
     SnapshotExpired,
 )
 from ...store import EventStream
-from ...store.changes import NewRange, new_events, new_ranges
+from ...store.changes import NewRange, new_events, new_ranges, rows_between
 from ...store.pins import Pin, drop_pin, keep_pin, load_pin, renew_pin, stored_pins, sweep_pins
 from ...store.recovery import load
 
@@ -134,7 +134,8 @@ class Positions:
         handle = self._writer(stream)
         before, later = self._pins(handle, owner, after, until)
         files = handle.commits.files
-        return _cut(new_events(files, before, later, start, end, columns, check), skip, limit)
+        events = new_events(files, before, later, start, end, columns, check)
+        return rows_between(events, skip, limit)
 
     def sweep(self) -> None:
         for name in self._database.streams():
@@ -194,23 +195,6 @@ def _check_owner(name: str, owner: str) -> None:
             f"the position {name} of a follower is no longer kept (unused for too long, or "
             "dropped): follow the stream anew, with a new checkpoint"
         )
-
-
-def _cut(
-    batches: Iterator[pa.RecordBatch], skip: int, limit: int | None
-) -> Iterator[pa.RecordBatch]:
-    left = limit
-    for batch in batches:
-        if left is not None and left <= 0:
-            return
-        if skip >= batch.num_rows:
-            skip -= batch.num_rows
-            continue
-        chosen = batch.slice(skip) if left is None else batch.slice(skip, left)
-        skip = 0
-        if left is not None:
-            left -= chosen.num_rows
-        yield chosen
 
 
 Key = tuple[str, int]

@@ -34,7 +34,7 @@ from .jobs import Jobs
 from .metrics import LIVE_GAUGES, Figures, LoadHistory, Metrics, Probe, StreamFigures
 from .middleware import Drops
 from .positions import PinnedSnapshots, Positions
-from .query_log import Haste, QueryLog, RunningQueries, telling
+from .query_log import Haste, QueryLog, RunningQueries, RunningQuery, telling
 from .transactions import Transactions
 
 if TYPE_CHECKING:
@@ -301,6 +301,18 @@ class Server:
         """Run blocking work that reads events, in a read slot."""
         async with self.reads.held(client):
             return await self.call(function)
+
+    @contextlib.asynccontextmanager
+    async def queried(
+        self, request_id: str, text: str, principal: Principal
+    ) -> AsyncIterator[RunningQuery]:
+        """A query in a slot, in the list of running ones for the block."""
+        async with self.queries.held(principal.client):
+            query = self.running.add(request_id, "query", text, principal)
+            try:
+                yield query
+            finally:
+                self.running.remove(query)
 
     async def build(self, function: Callable[[], Result]) -> Result:
         """Run blocking work that may take minutes in a thread pool of its own."""

@@ -21,7 +21,7 @@ import chronicle
 from chronicle.api.database import Database
 from chronicle.api.streams import Stream
 from chronicle.client import RemoteDatabase, RemoteJob, RemoteLive, RemoteStream
-from chronicle.client.async_database import AsyncDatabase, AsyncJob, AsyncLive, AsyncStream
+from chronicle.client.asynchronous import AsyncDatabase, AsyncJob, AsyncLive, AsyncStream
 from chronicle.client.calls import Call
 from chronicle.live.handle import LiveHandle
 from chronicle.server.access.tokens import create_token
@@ -438,9 +438,8 @@ EMBEDDED_ONLY = {
         # what the query layer asks of a database, by name; users have the stream's methods
         "snapshot", "view", "access", "stream_schema", "append_arrow", "add_column", "widen_column",
         "create_index", "drop_index", "list_indexes", "indexes_of", "rollups_of", "stream_options",
-        "filtered_scan", "passing", "delete_events", "delete_where", "update_events",
-        "update_where", "rename_column", "drop_column", "set_options",
-        "purge_indexes", "sql_at_once", "told",
+        "delete_events", "update_events", "rename_column", "drop_column", "set_options",
+        "purge_indexes", "sql_at_once", "told", "changes", "engine",
     },
     # append_each: over REST, a body with ack=each
     Stream: {"handle", "snapshot", "append_each", "flush", "seal", "compact"},

@@ -70,7 +70,7 @@ def main(families: list[str]) -> None:
             refusal(database, warm(60))
         for name in families or FAMILIES:
             cells = [measured(database, statement(FAMILIES[name], size)) for size in SIZES]
-            database._query_engine()._prepared.__init__()  # type: ignore[misc]
+            database.engine._prepared.__init__()  # type: ignore[misc]
             print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 

@@ -119,7 +119,7 @@ def test_no_token_reaches_the_executor_as_it_is(shared, sql):
 def test_a_predicate_is_no_way_in(shared, where):
     snapshot = shared.snapshot("s")
     with pytest.raises(SqlError):
-        list(shared.filtered_scan("s", snapshot, f"({where}) IS NULL", None, None, ["x"], None))
+        list(shared.engine.scan("s", snapshot, f"({where}) IS NULL", None, None, ["x"], None))
 
 
 def test_texts_in_conditions_of_patterns_are_no_places_for_columns(shared):
@@ -205,7 +205,7 @@ def test_the_door_does_not_trust_the_renderer(sql, lexed, monkeypatch):
 
 def test_nothing_of_one_execution_is_left_for_another(shared):
     shared.sql("SELECT x + 1 FROM s").fetchall()
-    connection = shared._query_engine().executor._connection
+    connection = shared.engine.executor._connection
     for statement in (
         "CREATE MACRO main.upper(x) AS 'P'",
         "CREATE TABLE q (a INT)",
@@ -405,7 +405,7 @@ def test_brackets_need_no_stack_of_the_caller_and_leave_none_behind(shared):
 def test_prepared_statements_are_bound_by_their_size(shared, monkeypatch):
     limit = engine.BYTES_MAX // 10
     monkeypatch.setattr(engine, "BYTES_MAX", limit)
-    kept = shared._query_engine()._prepared
+    kept = shared.engine._prepared
     for i in range(20):
         members = ", ".join(str(i * 500 + j) for j in range(500))
         shared.sql(f"SELECT x FROM s WHERE x IN ({members})").fetchall()

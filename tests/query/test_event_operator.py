@@ -141,7 +141,7 @@ def test_parts_that_are_sent_are_the_answer(db: Database) -> None:
     rng = np.random.default_rng(2)
     ticks, values = np.sort(rng.integers(0, 900_000, 300_000)), rng.integers(0, 100, 300_000)
     db.stream("s").append(pa.table({"t": ticks, "x": values}))
-    engine = db._query_engine()
+    engine = db.engine
     plan = engine.plan(parse_statement(TEXT), TEXT)
     division = divide(plan, db.snapshot, lambda size: 5)
     assert len(division.parts) > 1, division.reason

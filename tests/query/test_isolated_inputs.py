@@ -192,7 +192,7 @@ def test_growth_costs_its_own_answer(apart: Database, growth: str, form: str) ->
     assert "chronicle_" not in str(raised.value)
     assert apart.stream("few").count == before
     assert apart.sql("SELECT count(*) + 0 FROM s WHERE x >= 0").fetchall() == [(EVENTS,)]
-    executor = apart._query_engine().executor
+    executor = apart.engine.executor
     assert isinstance(executor, IsolatedExecutor)
     assert not executor.pool._leased
 
@@ -208,7 +208,7 @@ def test_a_condition_that_grows_costs_its_own_answer(apart: Database, predicate:
     from chronicle.query.contract.cancellation import QueryControl
 
     with pytest.raises((ResourceLimit, QueryTimeout, WorkerLost, SqlError)):
-        for _ in apart.filtered_scan(
+        for _ in apart.engine.scan(
             "s", apart.snapshot("s"), predicate, None, None, ["t"], None, QueryControl(1.5)
         ):
             pass

@@ -95,7 +95,7 @@ def apart(path: Path) -> Iterator[Database]:
 
 
 def pool_of(database: Database) -> Pool:
-    executor = database._query_engine().executor
+    executor = database.engine.executor
     assert isinstance(executor, IsolatedExecutor)
     return executor.pool
 
@@ -107,7 +107,7 @@ def leased(database: Database) -> list[int]:
 def hostile(database: Database, sql: str, timeout: float | None = None) -> pa.Table:
     """Give the executor a text that no gate has seen."""
     control = QueryControl(timeout)
-    answer = database._query_engine().executor.run(RelationalQuery(sql, text=sql, control=control))
+    answer = database.engine.executor.run(RelationalQuery(sql, text=sql, control=control))
     try:
         return pa.Table.from_batches(list(answer.batches), answer.schema)
     finally:
@@ -463,7 +463,7 @@ def test_an_expression_ends_at_the_limit_of_its_statement(apart: Database) -> No
 def test_types_are_asked_once(apart: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     sql = "SELECT window_start, sum(i * 3 + 5) AS m FROM TUMBLE(s, t, INTERVAL '1' DAY) GROUP BY 1"
     apart.explain(sql)
-    executor = apart._query_engine().executor
+    executor = apart.engine.executor
     asked: list[str] = []
     monkeypatch.setattr(
         executor, "evaluate", lambda sql, tables, control: asked.append(sql) or pa.table({})

@@ -202,7 +202,7 @@ def test_the_executor_refuses_by_itself_where_the_gate_is_open(
 
 def test_the_executor_is_locked(database):
     database.sql("SELECT 1 + x FROM s").fetchall()
-    connection = database._query_engine().executor._connection
+    connection = database.engine.executor._connection
     for statement in ("SET enable_external_access = true", "SET memory_limit = '1TB'"):
         with connection.cursor() as cursor, pytest.raises(duckdb.Error):
             cursor.execute(statement)

@@ -128,7 +128,7 @@ FAMILIES: dict[str, Callable[[int], str]] = {
 
 def refusal(database: Database, text: str, timeout: float | None = None) -> Exception | None:
     """Read and plan a query up to where it could begin; why it may not."""
-    engine = database._query_engine()
+    engine = database.engine
     try:
         control = QueryControl(timeout)
         read = engine._read(text, control, None)

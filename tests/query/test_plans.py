@@ -137,7 +137,7 @@ QUERIES = (
 
 @pytest.mark.parametrize("text", QUERIES)
 def test_a_plan_that_was_pickled_gives_the_rows(db: Any, text: str) -> None:
-    made = db._query_engine()
+    made = db.engine
     plan = made.plan(parse_statement(text), text)
     (part,) = divide(plan, db.snapshot, lambda size: 1).parts
     again = pickle.loads(pickle.dumps(part)).plan
@@ -187,7 +187,7 @@ def test_all_columns_of_an_operator_pass_by_the_executor(
     """With the names, types, rows and order that it gives where it is asked."""
     source = f"s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a {mode} {PATTERN}) m"
     text = f"SELECT {columns} FROM {source}"
-    made = db._query_engine()
+    made = db.engine
     root = made.plan(parse_statement(text), text).root
     assert isinstance(root, nodes.PassThrough) == passes
     asked = f"SELECT {columns} FROM {source} LIMIT 100000"

@@ -293,7 +293,7 @@ def compiler(pair):
         dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
     ]
     schema = database.stream_schema("e")
-    executor = database._query_engine().executor
+    executor = database.engine.executor
     folder = Folder(
         {}, dt.datetime.now(dt.timezone.utc), lambda node: executor.constant(to_text(node))
     )

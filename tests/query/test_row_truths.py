@@ -41,7 +41,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looked]:
     with chronicle.open(tmp_path_factory.mktemp("store")) as database:
         database.create_stream("e", events().schema, "t")
         schema = database.stream_schema("e")
-        executor = database._query_engine().executor
+        executor = database.engine.executor
 
         def evaluate(node: object) -> pa.Scalar | None:
             return executor.constant(to_text(node))

@@ -119,7 +119,7 @@ def test_parameters_differ_in_more_than_case(database):
 )
 def test_explain_shows_and_times_the_plan_that_runs(database, monkeypatch, sql):
     """These need no executor: neither does their plan."""
-    executor = database._query_engine().executor
+    executor = database.engine.executor
     rows = len(database.sql(sql).fetchall())
 
     def refuse(*_: object, **__: object) -> object:

@@ -116,7 +116,7 @@ def test_patterns_read_them_as_rows(db: Any) -> None:
 
 def test_a_plan_can_go_to_another_process(db: Any) -> None:
     text = "SELECT stream FROM chronicle.streams WHERE events > 0"
-    engine = db._query_engine()
+    engine = db.engine
     plan = pickle.loads(pickle.dumps(engine.plan(parse_statement(text), text)))
     assert engine.run_plan(plan).fetchall() == [("s",)]
 

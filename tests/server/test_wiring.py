@@ -138,11 +138,11 @@ def test_what_queries_spill_lies_where_nobody_else_can_look_or_wait(tmp_path: Pa
         places = []
         for database in (one, two):
             database.sql("SELECT range FROM range(3) ORDER BY 1").arrow()
-            spill = database._query_engine().executor._spill
+            spill = database.engine.executor._spill
             assert spill is not None
             found = spill.path
             places.append(found)
             assert found.stat().st_mode & 0o777 == 0o700
-            assert f"{id(database._query_engine().executor):x}" not in found.name
+            assert f"{id(database.engine.executor):x}" not in found.name
         assert places[0] != places[1]
     assert not any(place.exists() for place in places)

@@ -179,7 +179,7 @@ def test_parts_give_each_row_once(db: Any, kind: str, skip: str) -> None:
     live = f"known MATCH_RECOGNIZE ({clause} WITHIN 30 DEFINE B AS price < PREV(price)) AS l"
     shown = "match_start(l), match_end(l), l.p" + ("" if "ANTI" in kind else ", match_start(a)")
     text = f"SELECT {shown} FROM {live} {kind} JOIN {ARCHIVE} ON a.symbol = l.symbol WITHIN 200"
-    engine = db._query_engine()
+    engine = db.engine
     plan = engine.plan(parse_statement(text), text)
     division = divide(plan, db.snapshot, lambda size: 5)
     assert division.kind == "recent"

@@ -95,7 +95,7 @@ def test_parts_have_every_match_once(
             wanted = [row for batch in compiled.run(snapshot.scan()) for row in batch.to_pylist()]
             strategy = rng.choice(["replay", "all", "all"])
             plan = plan_situations_replay(
-                snapshot, compiled, db._query_engine().catalog.indexes_of("s"), strategy, FOLDER,
+                snapshot, compiled, db.engine.catalog.indexes_of("s"), strategy, FOLDER,
                 lambda: None,
             )  # fmt: skip
             split = split_situations(snapshot, compiled, plan, lambda _: rng.choice([2, 3, 7]))

@@ -217,7 +217,7 @@ def test_other_processes_run_it_in_one_part(filled: Any) -> None:
     text = (
         "SELECT window_start, count(*) FROM TUMBLE(s, t, INTERVAL '1' MONTH) GROUP BY window_start"
     )
-    engine = db._query_engine()
+    engine = db.engine
     divided = divide(engine.plan(parse_statement(text), text), db.snapshot, lambda size: 4)
     assert (divided.kind, len(divided.parts)) == ("whole", 1)
     plan = pickle.loads(pickle.dumps(divided.parts[0])).plan
