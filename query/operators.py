@@ -22,6 +22,7 @@ from ..core.ownership import LOADING
 from ..core.times import INT64_MAX, INT64_MIN
 from ..store.segment import ScanMetrics
 from .binding.scope import Binders, BoundOperator, OperatorSite
+from .binding.views import WINDOW_FUNCTIONS
 from .contract.explanation import Operator
 from .contract.frames import Frame
 from .contract.instants import InstantRange
@@ -249,7 +250,7 @@ def _frame() -> Parts:
 
 OPERATORS = (
     FromOperator(
-        ("tumble", "hop", "tumble_rows", "hop_rows", "session"),
+        WINDOW_FUNCTIONS,
         (WindowAggregate, WindowedEvents, RollupWindows, FilledWindows),
         _windows,
     ),

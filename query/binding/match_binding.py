@@ -35,7 +35,7 @@ from ..sql.rendering.forms import AGGREGATES
 from ..sql.situation_clause import Lasting
 from ..sql.statement_clauses import MatchRelation
 from .binder import BoundQuery
-from .scope import OperatorSite
+from .scope import BoundOperator, OperatorSite
 
 WEIGHT = "@matches"
 """Number of matches that a row represents."""
@@ -182,7 +182,7 @@ _WITH_DURATIONS = (exp.MatchRecognize, Lasting)
 
 
 @dataclass(frozen=True)
-class BoundClause:
+class BoundClause(BoundOperator):
     """A clause bound to its input; ``compiled`` has NULL for parameters."""
 
     clause: Any
@@ -199,10 +199,6 @@ class BoundClause:
     @property
     def streams(self) -> Sequence[str]:
         return () if self.stream is None else (self.stream,)
-
-    @property
-    def ordered_by(self) -> Sequence[str]:
-        return ()
 
 
 @dataclass(frozen=True)
@@ -229,7 +225,7 @@ def bind_match(site: OperatorSite) -> BoundMatch:
     columns, name, query = input_of(
         site, lambda arrow: time_of(match_clause(bare(clause)).order_by, arrow)
     )
-    strategy = {"index": "all"}.get(site.strategy, site.strategy)
+    strategy = site.hint("strategy").replace("index", "all")
     site.settle(clause, columns.arrow)
     clause, selecting = _selecting(site, clause, columns)
     compiled = compile_match(match_clause(bare(clause)), columns)
@@ -288,7 +284,7 @@ def _countable(node: Any, select: Any) -> Any:
 def _selecting(site: OperatorSite, node: Any, columns: InputColumns) -> tuple[Any, Selecting]:
     """The clause to run, and how; of a SELECT that only counts, one row per first event."""
     clause = match_clause(bare(node))
-    selecting = Selecting(threads=site.threads)
+    selecting = Selecting(threads=int(site.hints.get("threads", 0)))
     if clause.selection != "any" or clause.rows != "one":
         return node, selecting
     compiled = compile_match(clause, columns)

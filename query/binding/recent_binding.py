@@ -176,7 +176,7 @@ def bind_recent(site: OperatorSite) -> BoundRecent:
     _check_names([*live.faces, *archive.faces], text, item)
     bound = BoundRecent(
         live, archive, item.args["kind"], item.args.get("last"), (), None,
-        item.args.get("within"), site.recent, text,
+        item.args.get("within"), site.hint("recent"), text,
     )  # fmt: skip
     if bound.hint == "archive_first" and bound.kind in ("left", "anti"):
         message = f"a {bound.kind.upper()} join asks for all live rows: archive_first cannot be"

@@ -37,7 +37,7 @@ def bind_situations(site: OperatorSite) -> BoundSituations:
     columns, stream, query = input_of(site, lambda arrow: time_of(order_by, arrow))
     site.settle(node, columns.arrow)
     compiled = compile_situations(situation_clause(bare(node)), columns, stream or "")
-    strategy = {"index": "all"}.get(site.strategy, site.strategy)
+    strategy = site.hint("strategy").replace("index", "all")
     return BoundSituations(
         node, columns, stream, query, strategy, compiled, _asked(site, node, compiled)
     )

@@ -86,8 +86,6 @@ _ARGUMENTS: dict[str, tuple[int, int | None]] = {
     "session": (3, None),
 }
 
-NAMES = tuple(_FORMS)
-
 _NS_PER_SECOND = 1_000_000_000
 
 
@@ -858,7 +856,9 @@ def bind_windows(site: OperatorSite) -> BoundWindows:
         schema = pa.schema([*call.schema.arrow, *window_fields(call.schema, kind)])
     else:
         schema = result_schema(FieldPlan(fused.schema, fused.aggregates), kind, fused.keys)
-    return BoundWindows(call, fused, tuple(conditions), site.strategy, schema, site.rollup)
+    return BoundWindows(
+        call, fused, tuple(conditions), site.hint("strategy"), schema, site.hint("rollups")
+    )
 
 
 EVENTS = ""

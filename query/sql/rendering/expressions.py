@@ -86,11 +86,6 @@ def _escape_string(node: Any) -> str:
     return literal(text, node)
 
 
-@form(exp.Null, takes="")
-def _null(node: Any) -> str:
-    return "NULL"
-
-
 @form(exp.Boolean)
 def _boolean(node: Any) -> str:
     return "TRUE" if node.this else "FALSE"
@@ -109,12 +104,6 @@ def _placeholder(node: Any) -> str:
 @form(exp.PositionalColumn)
 def _positional(node: Any) -> str:
     return f"#{integer(node.this, 1, 1_000_000, 'the position of a column')}"
-
-
-@form(exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.Localtime, exp.Localtimestamp,
-       takes="")  # fmt: skip
-def _moment(node: Any) -> str:
-    return words.MOMENTS[type(node)]
 
 
 # ------------------------------------------------------------------------- expressions
@@ -179,21 +168,6 @@ def _is(node: Any) -> str:
     if not isinstance(node.expression, (exp.Null, exp.Boolean)):
         raise Refused(node, "IS stands before NULL, TRUE or FALSE")
     return f"{operand(node.this)} IS {render(node.expression)}"
-
-
-@form(exp.Not)
-def _not(node: Any) -> str:
-    return f"NOT {operand(node.this)}"
-
-
-@form(exp.Neg)
-def _neg(node: Any) -> str:
-    return f"-{operand(node.this)}"
-
-
-@form(exp.BitwiseNot)
-def _bitwise_not(node: Any) -> str:
-    return f"~{operand(node.this)}"
 
 
 @form(exp.Between, takes="this low high symmetric")
@@ -264,11 +238,6 @@ def _collate(node: Any) -> str:
     return f"{operand(node.this)} COLLATE {'.'.join(known)}"
 
 
-@form(exp.AtTimeZone, takes="this zone")
-def _at_time_zone(node: Any) -> str:
-    return f"{operand(node.this)} AT TIME ZONE {operand(node.args['zone'])}"
-
-
 @form(exp.Interval, takes="this unit")
 def _interval(node: Any) -> str:
     amount = node.this
@@ -317,16 +286,6 @@ def _dot(node: Any) -> str:
     base = node.this
     text = render(base) if isinstance(base, (exp.Column, exp.Dot)) else f"({render(base)})"
     return f"{text}.{name_of(node.expression)}"
-
-
-@form(exp.Array, takes="expressions value_constructor")
-def _array(node: Any) -> str:
-    return f"[{listed(node.expressions)}]"
-
-
-@form(exp.Tuple, takes="expressions")
-def _tuple(node: Any) -> str:
-    return f"({listed(node.expressions)})"
 
 
 @form(exp.Struct, takes="expressions")
@@ -394,22 +353,12 @@ def _map(node: Any) -> str:
     return f"map({listed(arguments)})"
 
 
-@form(exp.Abs)
-def _abs(node: Any) -> str:
-    return f"abs({render(node.this)})"
-
-
 @form(exp.Pow, exp.StartsWith, exp.RegexpLike, exp.RegexpILike, takes="this expression")
 def _function_of_two(node: Any) -> str:
     _check_left(node)
     name = words.OF_TWO[type(node)]
     flag = ", 'i'" if isinstance(node, exp.RegexpILike) else ""
     return f"{name}({render(node.this)}, {render(node.expression)}{flag})"
-
-
-@form(exp.Concat, takes="expressions coalesce safe")
-def _concat(node: Any) -> str:
-    return f"concat({listed(node.expressions)})"
 
 
 @form(exp.Trim, takes="this expression position")
@@ -426,11 +375,6 @@ def _substring(node: Any) -> str:
     return f"substring({listed(argument for argument in found if argument is not None)})"
 
 
-@form(exp.StrPosition, takes="this substr")
-def _position(node: Any) -> str:
-    return f"strpos({render(node.this)}, {render(node.args['substr'])})"
-
-
 @form(exp.Overlay, takes="this expression from_ for_")
 def _overlay(node: Any) -> str:
     text = (
@@ -445,26 +389,6 @@ def _distinct(node: Any) -> str:
     if node.args.get("on") is not None:
         return f"DISTINCT ON {operand(node.args['on'])}"
     return f"DISTINCT {listed(node.expressions)}".rstrip()
-
-
-@form(exp.IgnoreNulls)
-def _ignore_nulls(node: Any) -> str:
-    return f"{render(node.this)} IGNORE NULLS"
-
-
-@form(exp.RespectNulls)
-def _respect_nulls(node: Any) -> str:
-    return f"{render(node.this)} RESPECT NULLS"
-
-
-@form(exp.Filter, takes="this expression")
-def _filter(node: Any) -> str:
-    return f"{render(node.this)} FILTER ({render(node.expression)})"
-
-
-@form(exp.WithinGroup, takes="this expression")
-def _within_group(node: Any) -> str:
-    return f"{render(node.this)} WITHIN GROUP ({render(node.expression)})"
 
 
 @form(exp.Window, takes="this partition_by order spec alias over")

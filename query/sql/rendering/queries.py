@@ -119,39 +119,9 @@ def _values(node: Any) -> str:
     return f"VALUES {', '.join(rows)}"
 
 
-@form(exp.Where)
-def _where(node: Any) -> str:
-    return f"WHERE {render(node.this)}"
-
-
-@form(exp.Having)
-def _having(node: Any) -> str:
-    return f"HAVING {render(node.this)}"
-
-
-@form(exp.Qualify)
-def _qualify(node: Any) -> str:
-    return f"QUALIFY {render(node.this)}"
-
-
 @form(exp.Group, takes="expressions all")
 def _group(node: Any) -> str:
     return f"GROUP BY {'ALL' if node.args.get('all') else listed(node.expressions)}"
-
-
-@form(exp.GroupingSets, takes="expressions")
-def _grouping_sets(node: Any) -> str:
-    return f"GROUPING SETS ({listed(node.expressions)})"
-
-
-@form(exp.Cube, takes="expressions")
-def _cube(node: Any) -> str:
-    return f"CUBE ({listed(node.expressions)})"
-
-
-@form(exp.Rollup, takes="expressions")
-def _rollup(node: Any) -> str:
-    return f"ROLLUP ({listed(node.expressions)})"
 
 
 @form(exp.Order, takes="this expressions")
@@ -180,11 +150,6 @@ def _limit(node: Any) -> str:
     if options.args.get("with_ties") or options.args.get("rows"):
         raise Refused(node, "LIMIT takes a number of rows, or a number and PERCENT")
     return f"{text} PERCENT" if options.args.get("percent") else text
-
-
-@form(exp.Offset, takes="expression")
-def _offset(node: Any) -> str:
-    return f"OFFSET {operand(node.expression)}"
 
 
 # ------------------------------------------------------------------------------- items
