@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -24,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from ..core.caches import Lru
 from ..core.ownership import LOADING
 from ..core.threads import processors
 from ..errors import InvalidArgument, SqlError, StreamNotFound
@@ -49,28 +48,13 @@ ENTRIES_MAX = 512
 BYTES_MAX = 64 << 20
 
 
-class StatementCache:
+class StatementCache(Lru[Any, PreparedQuery]):
     def __init__(self) -> None:
-        self._entries: OrderedDict[Any, PreparedQuery] = OrderedDict()
-        self._guard = threading.Lock()
-        self.bytes = 0
-
-    def get(self, key: Any) -> PreparedQuery | None:
-        with self._guard:
-            found = self._entries.get(key)
-            if found is not None:
-                self._entries.move_to_end(key)
-            return found
+        super().__init__(BYTES_MAX, lambda prepared: max(prepared.bytes, BYTES_MAX // ENTRIES_MAX))
 
     def keep(self, key: Any, prepared: PreparedQuery) -> PreparedQuery:
-        if prepared.bytes > BYTES_MAX // 8:
-            return prepared
-        with self._guard:
-            known = self._entries.pop(key, None)
-            self.bytes += prepared.bytes - (0 if known is None else known.bytes)
-            self._entries[key] = prepared
-            while len(self._entries) > ENTRIES_MAX or self.bytes > BYTES_MAX:
-                self.bytes -= self._entries.popitem(last=False)[1].bytes
+        if prepared.bytes <= BYTES_MAX // 8:
+            self.put(key, prepared)
         return prepared
 
 
