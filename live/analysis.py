@@ -23,9 +23,8 @@ from sqlglot import exp
 
 from ..core.identity import seed_of
 from ..errors import SqlError
-from ..query.binding.match_binding import BoundMatch
+from ..query.binding.match_binding import BoundMatch, BoundSituations
 from ..query.binding.scope import is_plain
-from ..query.binding.situation_binding import BoundSituations
 from ..query.binding.views import WINDOW_FUNCTIONS
 from ..query.binding.window_binding import BoundWindows
 from ..query.conditions.constants import Folder

@@ -206,8 +206,8 @@ def _match() -> Parts:
 
 
 def _situations() -> Parts:
-    from .binding.situation_binding import BoundSituations, bind_situations
-    from .plan.situation_plan import plan_situations
+    from .binding.match_binding import BoundSituations, bind_situations
+    from .plan.match_plan import plan_situations
     from .run.situation_operator import SituationOperator
 
     return Parts(
