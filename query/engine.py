@@ -335,20 +335,19 @@ class QueryEngine:
 
     def delete(self, name: str, predicate: str | None, start: int | None, end: int | None) -> int:
         """Delete events by a SQL predicate between two ticks; returns their number."""
+        return self._deletion(name, predicate).run(start, end)
+
+    def time_range(self, name: str, predicate: str) -> tuple[int | None, int | None]:
+        """The half-open ticks that satisfy a predicate on time alone; SqlError for others."""
+        return self._deletion(name, predicate).time_range()
+
+    def _deletion(self, name: str, predicate: str | None) -> Deletion:
         control, condition = QueryControl(), None
         if predicate is not None:
             with turn(predicate, control):
                 condition = parse_predicate(predicate)
         schema = self.catalog.stream_schema(name)
-        deletion = Deletion(self, name, schema, condition, predicate or "", None, control)
-        return deletion.run(start, end)
-
-    def time_range(self, name: str, predicate: str) -> tuple[int | None, int | None]:
-        """The half-open ticks that satisfy a predicate on time alone; SqlError for others."""
-        with turn(predicate, QueryControl()):
-            condition = parse_predicate(predicate)
-        schema = self.catalog.stream_schema(name)
-        return Deletion(self, name, schema, condition, predicate, None, QueryControl()).time_range()
+        return Deletion(self, name, schema, predicate or "", None, control, condition)
 
     def update(
         self,
@@ -373,7 +372,7 @@ class QueryEngine:
         columns = [exp.to_identifier(column, quoted=True) for column in assignments]
         schema = self.catalog.stream_schema(name)
         pairs = list(zip(columns, trees, strict=True))
-        update = Update(self, name, schema, pairs, condition, whole, None, control)
+        update = Update(self, name, schema, whole, None, control, pairs, condition)
         return update.run(start, end)
 
     def scan(
