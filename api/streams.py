@@ -586,8 +586,7 @@ def _scan_expression(
     """A scan under an Arrow expression, which prunes blocks where possible and always filters."""
     with LOADING:
         from ..query.conditions.predicates import TICK_MAX, TICK_MIN
-        from ..query.conditions.pushed_filters import split_filter
-        from ..query.conditions.row_filters import ExpressionFilter
+        from ..query.conditions.row_filters import ExpressionFilter, split_filter
 
     filter = ExpressionFilter.of(expression, snapshot.schema.names)
     split = split_filter(filter, snapshot.schema)

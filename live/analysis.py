@@ -23,10 +23,10 @@ from sqlglot import exp
 
 from ..core.identity import seed_of
 from ..errors import SqlError
-from ..query.binding.match_binding import BoundMatch
+from ..query.binding.match_binding import BoundMatch, BoundSituations
 from ..query.binding.scope import is_plain
-from ..query.binding.situation_binding import BoundSituations
-from ..query.binding.window_binding import NAMES, BoundWindows
+from ..query.binding.views import WINDOW_FUNCTIONS
+from ..query.binding.window_binding import BoundWindows
 from ..query.conditions.constants import Folder
 from ..query.contract.cancellation import QueryControl
 from ..query.engine import QueryEngine
@@ -290,7 +290,7 @@ def _windows(source: _Source, columns: tuple[str, ...]) -> StreamForm:
     tree = source.tree
     call = tree.args["from_"].this.this
     name = call.name.lower()
-    if name not in NAMES:
+    if name not in WINDOW_FUNCTIONS:
         raise source.refuse(f"{name.upper()} is no stream: a live query reads one", call)
     bound = source.plain.bound.sites[0].operator
     assert isinstance(bound, BoundWindows)

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -24,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from ..core.caches import Lru
 from ..core.ownership import LOADING
 from ..core.threads import processors
 from ..errors import InvalidArgument, SqlError, StreamNotFound
@@ -49,28 +48,13 @@ ENTRIES_MAX = 512
 BYTES_MAX = 64 << 20
 
 
-class StatementCache:
+class StatementCache(Lru[Any, PreparedQuery]):
     def __init__(self) -> None:
-        self._entries: OrderedDict[Any, PreparedQuery] = OrderedDict()
-        self._guard = threading.Lock()
-        self.bytes = 0
-
-    def get(self, key: Any) -> PreparedQuery | None:
-        with self._guard:
-            found = self._entries.get(key)
-            if found is not None:
-                self._entries.move_to_end(key)
-            return found
+        super().__init__(BYTES_MAX, lambda prepared: max(prepared.bytes, BYTES_MAX // ENTRIES_MAX))
 
     def keep(self, key: Any, prepared: PreparedQuery) -> PreparedQuery:
-        if prepared.bytes > BYTES_MAX // 8:
-            return prepared
-        with self._guard:
-            known = self._entries.pop(key, None)
-            self.bytes += prepared.bytes - (0 if known is None else known.bytes)
-            self._entries[key] = prepared
-            while len(self._entries) > ENTRIES_MAX or self.bytes > BYTES_MAX:
-                self.bytes -= self._entries.popitem(last=False)[1].bytes
+        if prepared.bytes <= BYTES_MAX // 8:
+            self.put(key, prepared)
         return prepared
 
 
@@ -351,20 +335,19 @@ class QueryEngine:
 
     def delete(self, name: str, predicate: str | None, start: int | None, end: int | None) -> int:
         """Delete events by a SQL predicate between two ticks; returns their number."""
+        return self._deletion(name, predicate).run(start, end)
+
+    def time_range(self, name: str, predicate: str) -> tuple[int | None, int | None]:
+        """The half-open ticks that satisfy a predicate on time alone; SqlError for others."""
+        return self._deletion(name, predicate).time_range()
+
+    def _deletion(self, name: str, predicate: str | None) -> Deletion:
         control, condition = QueryControl(), None
         if predicate is not None:
             with turn(predicate, control):
                 condition = parse_predicate(predicate)
         schema = self.catalog.stream_schema(name)
-        deletion = Deletion(self, name, schema, condition, predicate or "", None, control)
-        return deletion.run(start, end)
-
-    def time_range(self, name: str, predicate: str) -> tuple[int | None, int | None]:
-        """The half-open ticks that satisfy a predicate on time alone; SqlError for others."""
-        with turn(predicate, QueryControl()):
-            condition = parse_predicate(predicate)
-        schema = self.catalog.stream_schema(name)
-        return Deletion(self, name, schema, condition, predicate, None, QueryControl()).time_range()
+        return Deletion(self, name, schema, predicate or "", None, control, condition)
 
     def update(
         self,
@@ -389,7 +372,7 @@ class QueryEngine:
         columns = [exp.to_identifier(column, quoted=True) for column in assignments]
         schema = self.catalog.stream_schema(name)
         pairs = list(zip(columns, trees, strict=True))
-        update = Update(self, name, schema, pairs, condition, whole, None, control)
+        update = Update(self, name, schema, whole, None, control, pairs, condition)
         return update.run(start, end)
 
     def scan(

@@ -56,16 +56,28 @@ _FROM_COLUMN = re.compile(r" when casting from source column c(\d+)$")
 
 
 @dataclass
-class Insertion:
-    """One INSERT; ``source``: VALUES or a query."""
+class Modification:
+    """A statement that changes a stream, with the values of its parameters."""
 
     engine: QueryEngine
     stream: str
     schema: StreamSchema
-    source: Any
     text: str
     params: Any
     control: QueryControl
+
+    def select(self, *more: Any) -> Any:
+        """The time first, so that no unparsed aggregate can stand beside it."""
+        time = exp.column(exp.to_identifier(self.schema.time, quoted=True))
+        table = exp.Table(this=exp.to_identifier(self.stream, quoted=True))
+        return exp.select(time, *more).from_(table)
+
+
+@dataclass
+class Insertion(Modification):
+    """One INSERT; ``source``: VALUES or a query."""
+
+    source: Any
 
     def given(self) -> pa.Schema:
         found = self._query(exp.select("*").from_(self._select().subquery("q")))
@@ -163,7 +175,7 @@ class Insertion:
         return source
 
     def _numbered(self, count: int) -> Any:
-        subquery = self._select().subquery()
+        subquery = self.select().subquery()
         names = [exp.to_identifier(f"c{place}", quoted=True) for place in range(count)]
         subquery.set("alias", exp.TableAlias(this=exp.to_identifier("q"), columns=names))
         return subquery
@@ -231,7 +243,7 @@ def default_of(
     time = "t" if name.lower() != "t" else "u"
     schema = StreamSchema(pa.schema([(time, pa.int64()), (name, type_)]), time)
     row = exp.values([(value.copy(),)])
-    insertion = Insertion(engine, stream, schema, row, text, None, QueryControl())
+    insertion = Insertion(engine, stream, schema, text, None, QueryControl(), row)
     found = insertion.rows([name], insertion.given()).column(0)[0]
     if not found.is_valid:
         return None
@@ -263,16 +275,10 @@ Looked = tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]
 
 
 @dataclass
-class Deletion:
+class Deletion(Modification):
     """One DELETE, or an UPDATE if ``change`` is given; ``condition`` None: every event."""
 
-    engine: QueryEngine
-    stream: str
-    schema: StreamSchema
     condition: Any
-    text: str
-    params: Any
-    control: QueryControl
     change: Change | None = None
 
     def run(self, start: int | None = None, end: int | None = None) -> int:
@@ -312,14 +318,8 @@ class Deletion:
             return catalog.changes.delete_events(self.stream, start, end, choose)
         return catalog.changes.update_events(self.stream, start, end, choose, self.change)
 
-    def _select(self, *more: Any) -> Any:
-        """The time first, so that no unparsed aggregate can stand beside it."""
-        time = exp.column(exp.to_identifier(self.schema.time, quoted=True))
-        table = exp.Table(this=exp.to_identifier(self.stream, quoted=True))
-        return exp.select(time, *more).from_(table)
-
     def _scan(self) -> Scan:
-        query = self._select()
+        query = self.select()
         query.set("where", exp.Where(this=self.condition.copy()))
         root = self.engine.plan(query, self.text, self.params, self.control).root
         leaf = root.input if isinstance(root, PassThrough) else None
@@ -355,7 +355,7 @@ class Deletion:
         self._check_schema(snapshot)
         boolean = exp.DataType.build("boolean")
         truth = exp.Cast(this=exp.paren(self.condition.copy(), copy=False), to=boolean)
-        query = self._select(exp.alias_(truth, "passes", quoted=True))
+        query = self.select(exp.alias_(truth, "passes", quoted=True))
         prepared = self.engine.prepared(query, self.text)
         region = Region({self.stream: snapshot}, {self.stream: (start, end)})
         result = self.engine.over(prepared, region, self.control, self.params)
@@ -379,17 +379,11 @@ NO_VALUE = "a new value is an expression over one event: no subquery, aggregate 
 
 
 @dataclass
-class Update:
+class Update(Modification):
     """One UPDATE; ``assignments``: columns and expressions; ``condition`` None: every event."""
 
-    engine: QueryEngine
-    stream: str
-    schema: StreamSchema
     assignments: list[tuple[Any, Any]]
     condition: Any
-    text: str
-    params: Any
-    control: QueryControl
 
     def run(self, start: int | None = None, end: int | None = None) -> int:
         """Update between two ticks (half-open), or raise; returns the number of events."""
@@ -397,11 +391,11 @@ class Update:
         trees = [value for _, value in self.assignments]
         whole = exp.Tuple(expressions=[tree for tree in (*trees, self.condition) if tree])
         values = bind_values(number_placeholders(whole, self.text), self.params, self.text)
-        source = self._source(trees)
+        source = self.select(*(tree.copy() for tree in trees))
         given = {p.name for p in source.find_all(exp.Placeholder)}
         of_values = {name: value for name, value in values.items() if name in given}
         made = _Values(
-            self.engine, self.stream, self.schema, source, self.text, of_values, self.control
+            self.engine, self.stream, self.schema, self.text, of_values, self.control, source
         )
         columns = [self.schema.time, *names]
         types = made.given()
@@ -423,8 +417,8 @@ class Update:
             chosen = {p.name for p in self.condition.find_all(exp.Placeholder)}
         of_condition = {name: value for name, value in values.items() if name in chosen}
         deletion = Deletion(
-            self.engine, self.stream, self.schema, self.condition, self.text, of_condition,
-            self.control, change,
+            self.engine, self.stream, self.schema, self.text, of_condition, self.control,
+            self.condition, change,
         )  # fmt: skip
         return deletion.run(start, end)
 
@@ -478,11 +472,6 @@ class Update:
                 raise error_at(self.text, position_of(more) or at, NO_VALUE)
             names.append(name)
         return names
-
-    def _source(self, trees: list[Any]) -> Any:
-        time = exp.column(exp.to_identifier(self.schema.time, quoted=True))
-        table = exp.Table(this=exp.to_identifier(self.stream, quoted=True))
-        return exp.select(time, *(tree.copy() for tree in trees)).from_(table)
 
 
 @dataclass

@@ -22,6 +22,7 @@ from ..core.ownership import LOADING
 from ..core.times import INT64_MAX, INT64_MIN
 from ..store.segment import ScanMetrics
 from .binding.scope import Binders, BoundOperator, OperatorSite
+from .binding.views import WINDOW_FUNCTIONS
 from .contract.explanation import Operator
 from .contract.frames import Frame
 from .contract.instants import InstantRange
@@ -205,8 +206,8 @@ def _match() -> Parts:
 
 
 def _situations() -> Parts:
-    from .binding.situation_binding import BoundSituations, bind_situations
-    from .plan.situation_plan import plan_situations
+    from .binding.match_binding import BoundSituations, bind_situations
+    from .plan.match_plan import plan_situations
     from .run.situation_operator import SituationOperator
 
     return Parts(
@@ -249,7 +250,7 @@ def _frame() -> Parts:
 
 OPERATORS = (
     FromOperator(
-        ("tumble", "hop", "tumble_rows", "hop_rows", "session"),
+        WINDOW_FUNCTIONS,
         (WindowAggregate, WindowedEvents, RollupWindows, FilledWindows),
         _windows,
     ),

@@ -25,7 +25,7 @@ from ..errors import SqlError
 from ..schema import StreamSchema, key_text
 from ..store.tail import ticks_of_column
 from .binding.binder import conjuncts
-from .binding.scope import OperatorSite
+from .binding.scope import BoundOperator, OperatorSite
 from .conditions.predicates import PredicateCompiler, all_of, range_text, time_bounds
 from .contract.catalog import SYSTEM_TABLES, TOLD, Catalog
 from .contract.explanation import Operator
@@ -96,20 +96,12 @@ def _on_time(site: OperatorSite) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True)
-class BoundFrame:
+class BoundFrame(BoundOperator):
     frame: Frame
 
     @property
     def schema(self) -> pa.Schema:
         return self.frame.schema
-
-    @property
-    def streams(self) -> Sequence[str]:
-        return ()
-
-    @property
-    def ordered_by(self) -> Sequence[str]:
-        return ()
 
 
 def bind_frame(site: OperatorSite) -> BoundFrame:
@@ -117,21 +109,13 @@ def bind_frame(site: OperatorSite) -> BoundFrame:
 
 
 @dataclass(frozen=True)
-class BoundSystemTable:
+class BoundSystemTable(BoundOperator):
     space: str
     name: str
 
     @property
     def schema(self) -> pa.Schema:
         return SYSTEM_TABLES[self.space][self.name]
-
-    @property
-    def streams(self) -> Sequence[str]:
-        return ()
-
-    @property
-    def ordered_by(self) -> Sequence[str]:
-        return ()
 
 
 def bind_system_table(site: OperatorSite) -> BoundSystemTable:

@@ -718,7 +718,7 @@ def _insert(
     source = tree.expression
     if tree.args.get("default") or source is None:
         raise error_at(text, len(text), "expected VALUES or a query")
-    insertion = Insertion(engine, name, schema, source, text, params, control)
+    insertion = Insertion(engine, name, schema, text, params, control, source)
     given = insertion.given()
     if tree.args.get("by_name"):
         names = [_attribute(schema, exp.to_identifier(column), text) for column in given.names]
@@ -744,7 +744,7 @@ def _delete(
     where = tree.args.get("where")
     schema = engine.catalog.stream_schema(name)
     condition = None if where is None else where.this
-    deleted = Deletion(engine, name, schema, condition, text, params, control).run()
+    deleted = Deletion(engine, name, schema, text, params, control, condition).run()
     return Result.of_table(pa.table({"deleted": pa.array([deleted], pa.int64())}))
 
 
@@ -755,8 +755,8 @@ def _update(
     where = tree.args.get("where")
     assignments = [(each.this, each.expression) for each in tree.args["assignments"]]
     updated = Update(
-        engine, name, engine.catalog.stream_schema(name), assignments,
-        None if where is None else where.this, text, params, control,
+        engine, name, engine.catalog.stream_schema(name), text, params, control, assignments,
+        None if where is None else where.this,
     ).run()  # fmt: skip
     return Result.of_table(pa.table({"updated": pa.array([updated], pa.int64())}))
 

@@ -616,20 +616,16 @@ class _Binder:
             return found
 
         functions = frozenset(name for name in self.operators if isinstance(name, str))
-        strategy = hints.get("strategy", "auto")
         return OperatorSite(
             item,
             select,
             self.text,
-            strategy,
+            hints,
             functions,
             self._names.all,
             self.catalog.frames,
             self._stream,
             bound,
-            hints.get("recent", "auto"),
-            int(hints.get("threads", 0)),
-            hints.get("rollups", "auto"),
             self.times,
         )
 

@@ -1,4 +1,4 @@
-"""MATCH_RECOGNIZE in FROM: bound to its stream or subquery.
+"""MATCH_RECOGNIZE and MATCH_SITUATIONS in FROM: bound to their stream or subquery.
 
 A clause without parameters is compiled once.  The rows of a subquery are sorted in memory by ORDER
 BY, whose first key, if ascending and a timestamp or integer, is the time for WITHIN.
@@ -11,7 +11,7 @@ an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,15 +27,15 @@ from ..pattern.automaton import ACCEPT, Automaton
 from ..pattern.binding import CLASSIFIER, Bound, Navigation
 from ..pattern.compiled import CompiledMatch, InputColumns, compile_match
 from ..relational.interface import evaluate
-from ..situations.compiled import CompiledSituations
+from ..situations.compiled import CompiledSituations, compile_situations
 from ..sql.dialect import canonical, canonical_pattern, error_on, to_text
 from ..sql.gate import check_query, is_volatile
 from ..sql.match_clause import OrderKey, match_clause
 from ..sql.rendering.forms import AGGREGATES
-from ..sql.situation_clause import Lasting
+from ..sql.situation_clause import Lasting, situation_clause
 from ..sql.statement_clauses import MatchRelation
-from .binder import BoundQuery
-from .scope import OperatorSite
+from .binder import BoundQuery, conjuncts
+from .scope import BoundOperator, OperatorSite
 
 WEIGHT = "@matches"
 """Number of matches that a row represents."""
@@ -182,7 +182,7 @@ _WITH_DURATIONS = (exp.MatchRecognize, Lasting)
 
 
 @dataclass(frozen=True)
-class BoundClause:
+class BoundClause(BoundOperator):
     """A clause bound to its input; ``compiled`` has NULL for parameters."""
 
     clause: Any
@@ -199,10 +199,6 @@ class BoundClause:
     @property
     def streams(self) -> Sequence[str]:
         return () if self.stream is None else (self.stream,)
-
-    @property
-    def ordered_by(self) -> Sequence[str]:
-        return ()
 
 
 @dataclass(frozen=True)
@@ -229,7 +225,7 @@ def bind_match(site: OperatorSite) -> BoundMatch:
     columns, name, query = input_of(
         site, lambda arrow: time_of(match_clause(bare(clause)).order_by, arrow)
     )
-    strategy = {"index": "all"}.get(site.strategy, site.strategy)
+    strategy = site.hint("strategy").replace("index", "all")
     site.settle(clause, columns.arrow)
     clause, selecting = _selecting(site, clause, columns)
     compiled = compile_match(match_clause(bare(clause)), columns)
@@ -288,7 +284,7 @@ def _countable(node: Any, select: Any) -> Any:
 def _selecting(site: OperatorSite, node: Any, columns: InputColumns) -> tuple[Any, Selecting]:
     """The clause to run, and how; of a SELECT that only counts, one row per first event."""
     clause = match_clause(bare(node))
-    selecting = Selecting(threads=site.threads)
+    selecting = Selecting(threads=int(site.hints.get("threads", 0)))
     if clause.selection != "any" or clause.rows != "one":
         return node, selecting
     compiled = compile_match(clause, columns)
@@ -376,3 +372,52 @@ def _literal(value: Constant, node: Any) -> Any:
         micros = int(value.value) // 1000
         return exp.Interval(this=exp.Literal.string(str(micros)), unit=exp.var("MICROSECOND"))
     raise SqlError(f"the parameter ${node.name} has a type that a row pattern cannot use")
+
+
+@dataclass(frozen=True)
+class BoundSituations(BoundClause):
+    """``asked`` are conjuncts of WHERE on a single measure, which narrow the input."""
+
+    compiled: CompiledSituations
+    asked: Mapping[str, tuple[Any, ...]]
+
+    def compiled_with(self, folder: Folder) -> CompiledSituations:
+        if self.clause.find(exp.Placeholder) is None:
+            return self.compiled
+        clause = situation_clause(with_values(self.clause, folder))
+        return compile_situations(clause, self.columns, self.stream or "")
+
+
+def bind_situations(site: OperatorSite) -> BoundSituations:
+    """Bind the clause; raises SqlError with position."""
+    node = site.item.args["match"].copy()
+    order_by = situation_clause(bare(node)).order_by
+    columns, stream, query = input_of(site, lambda arrow: time_of(order_by, arrow))
+    site.settle(node, columns.arrow)
+    compiled = compile_situations(situation_clause(bare(node)), columns, stream or "")
+    strategy = site.hint("strategy").replace("index", "all")
+    return BoundSituations(
+        node, columns, stream, query, strategy, compiled, _asked(site, node, compiled)
+    )
+
+
+def _asked(
+    site: OperatorSite, clause: Any, compiled: CompiledSituations
+) -> dict[str, tuple[Any, ...]]:
+    select = site.select
+    where = select.args.get("where") if isinstance(select, exp.Select) else None
+    if where is None or any(select.args.get(key) for key in ("joins", "laterals")):
+        return {}
+    alias = clause.args["alias"].name.lower() if clause.args.get("alias") else ""
+    outputs = {name.lower(): name for name in compiled.outputs}
+    found: dict[str, tuple[Any, ...]] = {}
+    for part in conjuncts(where.this):
+        columns = list(part.find_all(exp.Column))
+        names = {column.name.lower() for column in columns}
+        mine = all(column.table.lower() in ("", alias) for column in columns)
+        if len(names) == 1 and mine and part.find(exp.Query) is None:
+            name = outputs.get(names.pop())
+            if name is not None:
+                site.settle(part, compiled.output_schema)
+                found[name] = (*found.get(name, ()), part.copy())
+    return found

@@ -31,7 +31,15 @@ from ..sql.dialect import to_text as text_of
 from ..sql.match_clause import clause_order, fold
 from ..sql.statement_clauses import MatchRelation, RecentRelation, SituationRelation
 from .binder import conjuncts
-from .match_binding import BoundMatch, bare, bind_match, input_of, with_values
+from .match_binding import (
+    BoundMatch,
+    BoundSituations,
+    bare,
+    bind_match,
+    bind_situations,
+    input_of,
+    with_values,
+)
 from .scope import (
     Face,
     Names,
@@ -43,7 +51,6 @@ from .scope import (
     take_time,
     unwrapped,
 )
-from .situation_binding import BoundSituations, bind_situations
 from .views import PUT_IN
 
 START, END = "@start", "@end"
@@ -176,7 +183,7 @@ def bind_recent(site: OperatorSite) -> BoundRecent:
     _check_names([*live.faces, *archive.faces], text, item)
     bound = BoundRecent(
         live, archive, item.args["kind"], item.args.get("last"), (), None,
-        item.args.get("within"), site.recent, text,
+        item.args.get("within"), site.hint("recent"), text,
     )  # fmt: skip
     if bound.hint == "archive_first" and bound.kind in ("left", "anti"):
         message = f"a {bound.kind.upper()} join asks for all live rows: archive_first cannot be"

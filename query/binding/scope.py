@@ -59,31 +59,33 @@ class BoundOperator(Protocol):
     @property
     def streams(self) -> Sequence[str]:
         """Streams read; a change of their schema requires binding again."""
+        return ()
 
     @property
     def ordered_by(self) -> Sequence[str]:
         """Columns by which rows are sorted, most significant first."""
+        return ()
 
 
 @dataclass(frozen=True)
 class OperatorSite:
-    """An operator's FROM item, its SELECT, and plan hints (``auto`` or 0 without).  ``stream``
-    resolves a node to a stream; ``bound`` binds a nested query in place.
+    """An operator's FROM item, its SELECT, and plan hints.  ``stream`` resolves a node to a stream;
+    ``bound`` binds a nested query in place.
     """
 
     item: Any
     select: Any
     text: str
-    strategy: str
+    hints: Mapping[str, str]
     functions: frozenset[str]
     streams: Sequence[str]
     frames: Mapping[str, Frame]
     stream: Callable[[Any], tuple[str, StreamSchema]]
     bound: Callable[[Any], BoundQuery]
-    recent: str = "auto"
-    threads: int = 0
-    rollup: str = "auto"
     times: list[TimeUse] = field(default_factory=list)
+
+    def hint(self, name: str) -> str:
+        return self.hints.get(name, "auto")
 
     def settle(self, node: Any, schema: pa.Schema) -> None:
         """Read texts that stand for times in a tree over columns; see :mod:`..sql.sql_types`."""

@@ -25,7 +25,7 @@ DEPTH_MAX = 8
 CHARACTERS_MAX = 1 << 17
 
 _ROW_BY_ROW = ("tumble", "hop")
-_OF_STREAMS = (*_ROW_BY_ROW, "session", "hop_rows", "tumble_rows")
+WINDOW_FUNCTIONS = (*_ROW_BY_ROW, "tumble_rows", "hop_rows", "session")
 
 OF_VIEW = "of a view"
 """Meta key of tables named in a view's query: not a CTE or frame from outside."""
@@ -93,7 +93,7 @@ class Expansion:
         if node.args.get("db") is not None:
             return
         if isinstance(node.this, exp.Anonymous):
-            if node.this.name.lower() in _OF_STREAMS:
+            if node.this.name.lower() in WINDOW_FUNCTIONS:
                 self._window(node, within, place)
             return
         name = node.name

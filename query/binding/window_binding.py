@@ -41,7 +41,7 @@ from sqlglot import exp
 
 from ...errors import ChronicleError, SqlError
 from ...schema import StreamSchema
-from ..conditions.constants import Folder, Kind
+from ..conditions.constants import Constant, Folder, Kind
 from ..relational.interface import evaluate
 from ..sql.dialect import canonical, error_on, position_of, to_text
 from ..sql.gate import is_volatile
@@ -85,8 +85,6 @@ _ARGUMENTS: dict[str, tuple[int, int | None]] = {
     "hop_rows": (3, 3),
     "session": (3, None),
 }
-
-NAMES = tuple(_FORMS)
 
 _NS_PER_SECOND = 1_000_000_000
 
@@ -220,43 +218,38 @@ class WindowCall:
     def _wrong(self, node: Any, what: str) -> SqlError:
         return error_on(self.text, node, f"{what} in {_FORMS[self.name]}")
 
-    def _count(self, node: Any, folder: Folder) -> int:
-        value = folder.fold(node)
+    def _whole(self, value: Constant, node: Any, what: str) -> int:
         if value.kind is not Kind.EXACT or value.value != int(value.value):
-            raise self._wrong(node, "expected a number of events")
+            raise self._wrong(node, f"expected {what}")
         return int(value.value)
+
+    def _in_ticks(self, value: Constant, node: Any, what: str) -> int:
+        """A constant in nanoseconds as ticks."""
+        ticks, rest = divmod(value.value * self.schema.ticks_per_second, _NS_PER_SECOND)
+        if rest:
+            unit = self.schema.time_unit
+            raise self._wrong(node, f"{what} is finer than the stream's unit of time, {unit}")
+        return int(ticks)
+
+    def _count(self, node: Any, folder: Folder) -> int:
+        return self._whole(folder.fold(node), node, "a number of events")
 
     def _ticks(self, node: Any, folder: Folder) -> int:
         value = folder.fold(node)
-        per_second = self.schema.ticks_per_second
-        if per_second is None:
-            if value.kind is not Kind.EXACT or value.value != int(value.value):
-                raise self._wrong(
-                    node,
-                    f"the time attribute {self.schema.time} is an integer: expected an integer",
-                )
-            return int(value.value)
+        if self.schema.ticks_per_second is None:
+            what = f"an integer, as the time attribute {self.schema.time} is one"
+            return self._whole(value, node, what)
         if value.kind is not Kind.INTERVAL:
-            raise self._wrong(
-                node, "expected an interval of fixed length such as INTERVAL '5' MINUTE"
-            )
-        ticks, rest = divmod(value.value * per_second, _NS_PER_SECOND)
-        if rest:
-            raise self._wrong(
-                node,
-                f"the interval is finer than the stream's unit of time, {self.schema.time_unit}",
-            )
-        return int(ticks)
+            what = "expected an interval of fixed length such as INTERVAL '5' MINUTE"
+            raise self._wrong(node, what)
+        return self._in_ticks(value, node, "the interval")
 
     def _origin(self, node: Any, folder: Folder) -> int | None:
         value = folder.fold(node)
         if value.kind is Kind.TEXT and value.value.lower() == "first":
             return None
-        per_second = self.schema.ticks_per_second
-        if per_second is None:
-            if value.kind is not Kind.EXACT or value.value != int(value.value):
-                raise self._wrong(node, "expected an integer or 'first' as origin")
-            return int(value.value)
+        if self.schema.ticks_per_second is None:
+            return self._whole(value, node, "an integer or 'first' as origin")
         if value.kind is Kind.TEXT:
             type_ = self.schema.arrow.field(self.schema.time).type
             text = settled(value.value, type_, self.text, position_of(node))
@@ -264,12 +257,7 @@ class WindowCall:
             value = folder.cast_text(text, f"TIMESTAMP{fine if type_.tz is None else 'TZ'}")
         if value.kind is not Kind.TIME:
             raise self._wrong(node, "expected a time or 'first' as origin")
-        ticks, rest = divmod(value.value * per_second, _NS_PER_SECOND)
-        if rest:
-            raise self._wrong(
-                node, f"the origin is finer than the stream's unit of time, {self.schema.time_unit}"
-            )
-        return int(ticks)
+        return self._in_ticks(value, node, "the origin")
 
 
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12, "DECADE": 120, "CENTURY": 1200}
@@ -858,7 +846,9 @@ def bind_windows(site: OperatorSite) -> BoundWindows:
         schema = pa.schema([*call.schema.arrow, *window_fields(call.schema, kind)])
     else:
         schema = result_schema(FieldPlan(fused.schema, fused.aggregates), kind, fused.keys)
-    return BoundWindows(call, fused, tuple(conditions), site.strategy, schema, site.rollup)
+    return BoundWindows(
+        call, fused, tuple(conditions), site.hint("strategy"), schema, site.hint("rollups")
+    )
 
 
 EVENTS = ""

@@ -31,6 +31,7 @@ from ...core.times import INT64_MAX, INT64_MIN, NS_PER_TICK, half_open, time_tex
 from ...schema import Attribute, Storage, StreamSchema
 from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range, Remainder
 from ...store.snapshot import Snapshot
+from ..sql.sql_types import sql_type
 from .constants import UNKNOWN, Constant, Folder, Kind, parse_time
 
 TICK_MIN, TICK_MAX = INT64_MIN, INT64_MAX
@@ -558,9 +559,11 @@ class PredicateCompiler:
             if nanoseconds is not None and not nanoseconds % tick_ns(attribute.type):
                 return Constant(Kind.TIME, nanoseconds)
             # an unusual spelling, or finer than the column: the executor decides what it means
-            return self._folder.cast_text(constant.value, _sql_time(attribute.type))
+            zoned = getattr(attribute.type, "tz", None) is not None
+            kind = "TIMESTAMPTZ" if zoned else sql_type(attribute.type)
+            return self._folder.cast_text(constant.value, kind)
         if attribute.storage in (Storage.SIGNED, Storage.UNSIGNED):
-            return self._folder.cast_text(constant.value, _sql_integer(attribute.type))
+            return self._folder.cast_text(constant.value, sql_type(attribute.type))
         if attribute.storage is Storage.FLOAT:
             return self._folder.cast_text(constant.value, "DOUBLE")
         return constant
@@ -704,18 +707,3 @@ def _whole_time(constant: Constant, ns_per_tick: int) -> Constant:
 def _floors(wrapper: Any) -> bool:
     """Whether the function rounds down, so that ``f(t) <= t``."""
     return isinstance(wrapper, exp.Anonymous) or bool(wrapper.to.is_type("date"))
-
-
-def _sql_time(type_: pa.DataType) -> str:
-    if pa.types.is_date(type_):
-        return "DATE"
-    if type_.tz is not None:
-        return "TIMESTAMPTZ"
-    return {"s": "TIMESTAMP_S", "ms": "TIMESTAMP_MS", "us": "TIMESTAMP", "ns": "TIMESTAMP_NS"}[
-        type_.unit
-    ]
-
-
-def _sql_integer(type_: pa.DataType) -> str:
-    sign = "U" if str(type_).startswith("u") else ""
-    return sign + {8: "TINYINT", 16: "SMALLINT", 32: "INTEGER", 64: "BIGINT"}[type_.bit_width]

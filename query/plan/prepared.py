@@ -43,7 +43,7 @@ from ...schema import StreamSchema
 from ..binding.binder import BoundQuery, bind
 from ..binding.scope import Binders, Names, Site, is_plain
 from ..binding.tree_aggregates import Candidate, find_candidate, rewritten
-from ..binding.views import expand
+from ..binding.views import WINDOW_FUNCTIONS, expand
 from ..contract.cancellation import checkpoint
 from ..contract.catalog import Catalog
 from ..sql.dialect import to_text
@@ -151,8 +151,6 @@ def _delivered(order: Any, picked: list[Picked], given: Sequence[str], relation:
 
 _CLAUSES = ("limit", "offset", "order", "distinct", "qualify", "sort", "with_", "joins", "laterals")
 _WHOLE = ("whole", "its rows depend on each other")
-_NOT_OF_INSTANTS = ("tumble", "hop", "tumble_rows", "hop_rows", "session", "net")
-"""Table functions that are no ``EventOperator``."""
 
 
 def cut_of(tree: Any) -> tuple[str, str]:
@@ -169,9 +167,10 @@ def cut_of(tree: Any) -> tuple[str, str]:
     if not isinstance(source, exp.Table) or source.args.get("joins"):
         return _WHOLE
     if isinstance(source.this, exp.Anonymous):
-        if source.this.name.lower() in _NOT_OF_INSTANTS:
+        name = source.this.name.lower()
+        if name in WINDOW_FUNCTIONS:
             return _windows(tree, source.this)
-        return ("match", "") if _row_wise(tree) else _WHOLE
+        return ("match", "") if name != "net" and _row_wise(tree) else _WHOLE
     return ("rows", "") if source.name and _row_wise(tree) else _WHOLE
 
 

@@ -9,9 +9,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...core.times import INT64_MAX, INT64_MIN
-from ..binding.match_binding import BoundMatch
+from ..binding.match_binding import BoundMatch, BoundSituations
 from ..binding.recent_binding import BoundRecent, BoundRows, BoundSide
-from ..binding.situation_binding import BoundSituations
 from ..pattern.compiled import CompiledMatch
 from ..recent.narrowing import (
     Choice,
@@ -27,10 +26,9 @@ from ..replay.context import Costs
 from ..replay.planning import plan_match
 from ..replay.replay_plan import ReplayPlan
 from ..replay.spans import READ_GAP
-from .match_plan import plan_recognition
+from .match_plan import plan_recognition, plan_situations
 from .nodes import Match, QueryPlan, RecentJoin, RecentSide, Scan, SituationMatch
 from .planner import Planning, bounded
-from .situation_plan import plan_situations
 
 PATH_COST = 3.0
 """Relative cost of an event with path-dependent conditions."""

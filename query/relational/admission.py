@@ -16,15 +16,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Collection
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
 
-from ...core.ownership import ModuleLock
+from ...core.caches import Lru
 from ...core.scratch import ScratchDirectory
 from ...core.sql_text import quoted_text
 from ...errors import SqlError
@@ -73,8 +71,7 @@ _EPOCH_MS = "CREATE MACRO epoch_ms" + ", ".join(
 )
 """DuckDB 2.0.1 fails on all times but microseconds, and rounds those before 1970 up."""
 
-_guard = ModuleLock()
-_admitted: OrderedDict[bytes, None] = OrderedDict()
+_admitted: Lru[bytes, bool] = Lru(_ADMITTED_MAX)
 
 
 def open_unlocked(**settings: Any) -> Any:
@@ -178,10 +175,8 @@ def admit(cursor: Any, sql: str, relations: Collection[str] = ()) -> None:
     """Raise SqlError for a text that is not one SELECT over these relations; runs nothing."""
     names = sorted(relations)
     digest = hashlib.blake2b("\0".join([sql, *names]).encode(), digest_size=16).digest()
-    with _guard:
-        if digest in _admitted:
-            _admitted.move_to_end(digest)
-            return
+    if _admitted.get(digest):
+        return
     written = _written(sql)
     ((document,),) = cursor.execute(_READ, [sql]).fetchall()
     try:
@@ -194,11 +189,7 @@ def admit(cursor: Any, sql: str, relations: Collection[str] = ()) -> None:
             raise SqlError("the executor runs one SELECT at a time")
         raise SqlError(str(parsed.get("error_message") or "the query cannot be read"))
     _check(parsed["statements"], frozenset(name.lower() for name in names), written)
-    with _guard:
-        _admitted[digest] = None
-        while len(_admitted) > _ADMITTED_MAX:
-            with suppress(KeyError):
-                _admitted.popitem(last=False)
+    _admitted.put(digest, True)
 
 
 class _Written(NamedTuple):

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ...store.prune import RowFilter
-from ..conditions.pushed_filters import read_filter
-from ..conditions.row_filters import ExpressionFilter
+from ..conditions.row_filters import ExpressionFilter, read_filter
 from ..contract.cancellation import QueryControl
 from .scans import FailureBox, Scannable, ScanRequest
 

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ...core.caches import Lru
 from ...core.ownership import LOADING, ModuleLock, leave_to_parent
 from ...errors import ChronicleError, QueryCancelled, ResourceLimit, SqlError
 from ..contract.cancellation import Held, QueryControl
@@ -248,7 +249,7 @@ class _Evaluator(NamedTuple):
 _evaluator: ContextVar[_Evaluator | None] = ContextVar("evaluator", default=None)
 _guard = ModuleLock()
 _instance: Any = None
-_types: dict[Any, pa.Table] = {}
+_types: Lru[Any, pa.Table] = Lru(TYPES_MAX)
 
 
 def evaluate(query: str, **tables: pa.Table) -> pa.Table:
@@ -263,9 +264,7 @@ def evaluate(query: str, **tables: pa.Table) -> pa.Table:
     else:
         found = evaluator.executor.evaluate(query, tables, evaluator.control)
     if key is not None and not found.num_rows:
-        if len(_types) >= TYPES_MAX:
-            _types.clear()
-        _types[key] = found
+        _types.put(key, found)
     return found
 
 

@@ -17,8 +17,7 @@ from ...store.prune import AllOf, Prune, RowFilter
 from ...store.segment import ScanMetrics
 from ..binding.tree_aggregates import one_row, one_row_schema, result_table
 from ..conditions.predicates import TICK_MAX, TICK_MIN, describe, range_text
-from ..conditions.pushed_filters import Split, split_filter
-from ..conditions.row_filters import PredicateFilter
+from ..conditions.row_filters import PredicateFilter, Split, split_filter
 from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator, Regions
 from ..plan.nodes import Scan, TreeAggregate

@@ -2,6 +2,5 @@
 
 Reading order: ``network`` (Allen's algebra, implied constraints), ``compiled`` (clause bound to its
 input, MEASURES), ``deriving`` (rows to runs), ``join_kernels``, ``matching`` (runs to matches, join
-orders, EXPLAIN), ``stream`` (driver, output rows), ``ticks`` (a range of
-time, late rows).
+orders, EXPLAIN), ``stream`` (driver, output rows, a range of time, late rows).
 """

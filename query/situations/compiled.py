@@ -85,8 +85,7 @@ from .network import (
 if TYPE_CHECKING:
     from ...store.snapshot import Snapshot
     from ...store.tap import Spans
-    from .stream import SituationStream
-    from .ticks import FromTick
+    from .stream import FromTick, SituationStream
 
 IntArray = npt.NDArray[np.int64]
 
@@ -368,7 +367,7 @@ class CompiledSituations(EventOperator):
         return SituationStream(self, limits, check)
 
     def begin_at(self, run: PartRun, low: int) -> FromTick:
-        from .ticks import FromTick
+        from .stream import FromTick
 
         begin = INT64_MIN if self.reach is None else max(INT64_MIN, low - self.reach)
         return FromTick(run, self, begin, low)
@@ -382,7 +381,7 @@ class CompiledSituations(EventOperator):
         return None
 
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
-        from .ticks import changed_instants
+        from .stream import changed_instants
 
         return changed_instants(self, snapshot, spans, watermark)
 

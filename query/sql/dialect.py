@@ -244,8 +244,11 @@ class Chronicle(DuckDB):  # type: ignore[misc]
         def _parse_options(self, example: str) -> list[Any]:
             if not self._match_text_seq("WITH"):
                 return []
+            return self._options_in_parentheses(f"WITH ({example})")
+
+        def _options_in_parentheses(self, example: str) -> list[Any]:
             if not self._match(TokenType.L_PAREN):
-                self.raise_error(f"expected the options in parentheses: WITH ({example})")
+                self.raise_error(f"expected the options in parentheses: {example}")
             options: list[Any] = self._parse_csv(self._parse_option)
             self._match_r_paren()
             return options

@@ -42,13 +42,6 @@ EMPTY_MODES = {
 
 MODES = {("MAXIMAL", "MATCH"): "maximal", ("INCREMENTAL", "MATCH"): "incremental"}
 
-_COMPARED = {
-    TokenType.LT: exp.LT, TokenType.LTE: exp.LTE, TokenType.GT: exp.GT, TokenType.GTE: exp.GTE,
-    TokenType.EQ: exp.EQ, TokenType.NEQ: exp.NEQ,
-}  # fmt: skip
-_BETWEEN = (TokenType.BETWEEN, TokenType.NUMBER, TokenType.AND, TokenType.NUMBER)
-_ENDS = ((TokenType.COMMA,), (TokenType.R_PAREN,))
-
 
 @dataclass(frozen=True)
 class OrderKey:
@@ -164,40 +157,46 @@ def _unary(parser: Any, standard: Any) -> Any:
     return standard()
 
 
-def _clause(parser: Any) -> MatchRecognize:
+def begin_clause(parser: Any) -> tuple[int, dict[str, Any]]:
+    """Parse from the clause's word to MEASURES; the word's offset, and the parts by name."""
     begin = parser._curr.start
     parser._advance()
     parser._match_l_paren()
-    arguments: dict[str, Any] = {
-        "partition_by": parser._parse_partition_by(),
-        "order": parser._parse_order(),
-    }
+    arguments = {"partition_by": parser._parse_partition_by(), "order": parser._parse_order()}
     if parser._match_text_seq("MEASURES"):
         arguments["measures"] = parser._parse_csv(lambda: parse_measure(parser))
+    return begin, arguments
+
+
+def end_clause(parser: Any, kind: type, begin: int, arguments: dict[str, Any]) -> Any:
+    parser._match_r_paren()
+    arguments["alias"] = parser._parse_table_alias()
+    node = kind(**{key: value for key, value in arguments.items() if value})
+    node.meta["sql"] = parser.sql
+    node.meta["start"] = begin
+    return node
+
+
+def _clause(parser: Any) -> MatchRecognize:
+    begin, arguments = begin_clause(parser)
     arguments["rows"] = _rows(parser)
     arguments["after"] = _after(parser)
     arguments["mode"] = _mode(parser)
     for word in ("INITIAL", "SEEK"):
         if parser._match_text_seq(word, advance=False):
             parser.raise_error(f"{word} belongs to row patterns in windows, not to this clause")
-    if not parser._match_text_seq("PATTERN"):
-        parser.raise_error("expected PATTERN")
+    parser._expect("PATTERN")
     arguments["pattern"] = _pattern(parser)
     if parser._match_text_seq("WITHIN"):
         arguments["within"] = parser._parse_unary()
     if parser._match_text_seq("EVENT"):
-        if not parser._match_text_seq("SELECTION"):
-            parser.raise_error("expected SELECTION after EVENT")
+        parser._expect("SELECTION")
         arguments["selection"] = exp.var(_choice(parser, STRATEGIES, "EVENT SELECTION"))
     if parser._match_text_seq("SUBSET"):
         arguments["subset"] = parser._parse_csv(lambda: _subset(parser))
     if parser._match_text_seq("DEFINE"):
         arguments["define"] = parser._parse_csv(lambda: parse_definition(parser))
-    parser._match_r_paren()
-    arguments["alias"] = parser._parse_table_alias()
-    node = MatchRecognize(**{key: value for key, value in arguments.items() if value})
-    node.meta["sql"] = parser.sql
-    node.meta["start"] = begin
+    node: MatchRecognize = end_clause(parser, MatchRecognize, begin, arguments)
     return node
 
 
@@ -277,45 +276,12 @@ def parse_definition(parser: Any) -> Any:
     variable = parser._parse_id_var(any_token=True)
     if not parser._match(TokenType.ALIAS):
         parser.raise_error("expected AS after a variable in DEFINE")
-    condition = _comparison(parser) or parser._parse_disjunction()
+    condition = parser._parse_disjunction()
     if condition is None:
         parser.raise_error("expected a condition in DEFINE")
     node = exp.Alias(this=condition, alias=variable)
     node.meta["start"] = token.start
     return node
-
-
-def _comparison(parser: Any) -> Any:
-    """Fast path for ``x < 5`` and ``x BETWEEN 1 AND 2``, else None."""
-    begin = parser._index
-    tokens = parser._tokens[begin : begin + 6]
-    kinds = tuple(token.token_type for token in tokens)
-    if kinds[:1] == (TokenType.VAR,):
-        if tokens[0].text.upper() in parser.NO_PAREN_FUNCTION_PARSERS:
-            return None
-    elif kinds[:1] != (TokenType.IDENTIFIER,):
-        return None
-    if kinds[1:5] == _BETWEEN and kinds[5:] in _ENDS:
-        length = 5
-    elif len(kinds) > 2 and kinds[1] in _COMPARED and kinds[2] is TokenType.NUMBER:
-        length = 3
-        if kinds[3:4] not in _ENDS:
-            return None
-    else:
-        return None
-    if any(token.comments for token in tokens[: length + 1]):
-        return None
-    quoted = kinds[0] is TokenType.IDENTIFIER
-    name = exp.Identifier(this=tokens[0].text, quoted=quoted).update_positions(tokens[0])
-    numbers = [
-        exp.Literal(this=token.text, is_string=False).update_positions(token)
-        for token in tokens[2:length:2]
-    ]
-    parser._advance(length)
-    column = exp.Column(this=name)
-    if length == 5:
-        return exp.Between(this=column, low=numbers[0], high=numbers[1])
-    return _COMPARED[kinds[1]](this=column, expression=numbers[0])
 
 
 def _subset(parser: Any) -> Any:

@@ -25,13 +25,14 @@ from ...core.suggestion import did_you_mean
 from .match_clause import (
     Measure,
     OrderKey,
+    begin_clause,
     clause_measures,
     clause_order,
     clause_partition,
+    end_clause,
     fold,
     offset_of,
     parse_definition,
-    parse_measure,
 )
 from .pattern_tree import position_error
 
@@ -105,19 +106,10 @@ class Lasting(exp.Expression):  # type: ignore[misc]
 
 
 def parse_situation_clause(parser: Any) -> MatchSituations:
-    begin = parser._curr.start
-    parser._advance()
-    parser._match_l_paren()
-    arguments: dict[str, Any] = {
-        "partition_by": parser._parse_partition_by(),
-        "order": parser._parse_order(),
-    }
-    if parser._match_text_seq("MEASURES"):
-        arguments["measures"] = parser._parse_csv(lambda: parse_measure(parser))
+    begin, arguments = begin_clause(parser)
     parser._match_text_seq("ONE", "ROW", "PER", "MATCH")
     _refuse(parser)
-    if not parser._match_text_seq("PATTERN"):
-        parser.raise_error("expected PATTERN")
+    parser._expect("PATTERN")
     arguments["pattern"] = _pattern(parser)
     if parser._match_text_seq("WITHIN"):
         arguments["within"] = _duration(parser, "WITHIN")
@@ -132,11 +124,7 @@ def parse_situation_clause(parser: Any) -> MatchSituations:
     if not parser._match_text_seq("DEFINE"):
         parser.raise_error("expected DEFINE and the conditions of the names in PATTERN")
     arguments["define"] = parser._parse_csv(lambda: _definition(parser))
-    parser._match_r_paren()
-    arguments["alias"] = parser._parse_table_alias()
-    node = MatchSituations(**{key: value for key, value in arguments.items() if value})
-    node.meta["sql"] = parser.sql
-    node.meta["start"] = begin
+    node: MatchSituations = end_clause(parser, MatchSituations, begin, arguments)
     return node
 
 

@@ -314,12 +314,6 @@ _TIME = re.compile(
     r"(z|[+-]\d\d(?::?\d\d)?)?\s*",
     re.IGNORECASE,
 )
-_TIME_TYPES = {
-    "TIMESTAMP": pa.timestamp("us"), "TIMESTAMPNTZ": pa.timestamp("us"),
-    "TIMESTAMPTZ": pa.timestamp("us", "UTC"), "TIMESTAMP_S": pa.timestamp("s"),
-    "TIMESTAMP_MS": pa.timestamp("ms"), "TIMESTAMP_NS": pa.timestamp("ns"),
-}  # fmt: skip
-"""By the parser's names."""
 _PICKING = ("first", "last", "prev", "next", "min", "max", "any_value")
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 
@@ -423,8 +417,8 @@ def _times(
     """Literals and parameters that become times, with their types."""
     for node in list(root.find_all(exp.Cast, exp.Between, exp.In, *_COMPARISONS)):
         if isinstance(node, exp.Cast):
-            cast = _TIME_TYPES.get(getattr(node.to.this, "name", ""))
-            if cast is not None and type(node) is exp.Cast:
+            cast = _TYPES.get(getattr(node.to.this, "name", ""))
+            if type(node) is exp.Cast and cast is not None and pa.types.is_timestamp(cast):
                 yield node.this, cast
             continue
         if isinstance(node, exp.Between):

@@ -306,10 +306,7 @@ def parse_alter_stream(parser: Any) -> AlterStream:
         to = parser._name("the column")
         return AlterStream(this=name, action="rename column", column=column, to=to)
     if parser._match_text_seq("SET"):
-        if not parser._match(TokenType.L_PAREN):
-            parser.raise_error("expected the options in parentheses: SET (retention = '90 days')")
-        options = parser._parse_csv(parser._parse_option)
-        parser._match_r_paren()
+        options = parser._options_in_parentheses("SET (retention = '90 days')")
         return AlterStream(this=name, action="set", options=options)
     made: AlterStream = parser.raise_error(
         "expected ADD COLUMN, ALTER COLUMN, DROP COLUMN, RENAME COLUMN, RENAME TO or SET (...)"

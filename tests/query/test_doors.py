@@ -405,13 +405,13 @@ def test_brackets_need_no_stack_of_the_caller_and_leave_none_behind(shared):
 def test_prepared_statements_are_bound_by_their_size(shared, monkeypatch):
     limit = engine.BYTES_MAX // 10
     monkeypatch.setattr(engine, "BYTES_MAX", limit)
-    kept = shared.engine._prepared
+    cache = engine.StatementCache()
+    monkeypatch.setattr(shared.engine, "_prepared", cache)
     for i in range(20):
         members = ", ".join(str(i * 500 + j) for j in range(500))
         shared.sql(f"SELECT x FROM s WHERE x IN ({members})").fetchall()
-        assert kept.bytes <= limit
-    assert kept.bytes == sum(prepared.bytes for prepared in kept._entries.values())
-    assert len(kept._entries) < 20
+        assert cache.weight <= limit
+    assert len(cache) < 20
 
 
 def test_a_text_as_long_as_the_limit_is_measured_no_further_than_is_read():

@@ -11,8 +11,12 @@ import pyarrow.compute as pc
 import pytest
 
 from chronicle.query.conditions.predicates import TICK_MAX, TICK_MIN
-from chronicle.query.conditions.pushed_filters import Split, split_filter
-from chronicle.query.conditions.row_filters import ExpressionFilter, PredicateFilter
+from chronicle.query.conditions.row_filters import (
+    ExpressionFilter,
+    PredicateFilter,
+    Split,
+    split_filter,
+)
 from chronicle.schema import StreamSchema
 from chronicle.store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Range
 

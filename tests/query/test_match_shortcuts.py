@@ -1,4 +1,4 @@
-"""Plain comparisons in DEFINE take a short way through parser and binder: to the same result."""
+"""Plain comparisons in DEFINE take a short way through the binder: to the same result."""
 
 from __future__ import annotations
 
@@ -71,7 +71,6 @@ def test_the_short_way_leads_where_the_long_one_does(
 ) -> None:
     conditions = [shape.format(name) for shape in SHAPES]
     short = [outcome(condition) for condition in conditions]
-    monkeypatch.setattr(match_clause, "_comparison", lambda parser: None)
     monkeypatch.setattr(Binder, "_comparison", lambda self, node, at: None)
     for condition, found in zip(conditions, short, strict=True):
         assert found == outcome(condition), condition
@@ -79,22 +78,16 @@ def test_the_short_way_leads_where_the_long_one_does(
 
 def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bool] = []
-    parse, bind = match_clause._comparison, Binder._comparison
-
-    def parsed(parser: Any) -> Any:
-        found = parse(parser)
-        taken.append(found is not None)
-        return found
+    bind = Binder._comparison
 
     def bound(self: Binder, node: Any, at: int) -> Any:
         found = bind(self, node, at)
         taken.append(found is not None)
         return found
 
-    monkeypatch.setattr(match_clause, "_comparison", parsed)
     monkeypatch.setattr(Binder, "_comparison", bound)
     outcome("x BETWEEN 1 AND 2")
-    assert taken == [True, True, True, True, False]  # two conditions twice, and the measure
+    assert taken == [True, True, False]  # two conditions, and the measure
 
 
 def test_a_statement_that_ends_anywhere_is_refused_as_one() -> None:

@@ -108,7 +108,7 @@ def test_every_leaf_has_an_operator_and_every_node_is_frozen() -> None:
     for one in operators.OPERATORS:
         assert operators.PLANNERS[one.parts.bound] is one.parts.plan
         assert set(one.parts.runs) == set(one.nodes)
-    assert set(window_binding.NAMES) == set(operators.OPERATORS[0].written)
+    assert set(window_binding._FORMS) == set(operators.OPERATORS[0].written)
 
 
 HOP = "HOP(s, t, 10, 30)"

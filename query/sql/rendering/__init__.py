@@ -5,21 +5,20 @@ quoted name there could inject SQL.  Here text from a user is only ever an ident
 quotes, a literal, or a member of a closed list; anything else is refused with its position.
 Operands are parenthesised wherever precedence could matter.
 
-Reading order: ``forms`` (closed lists, the table), ``expressions``, ``queries``.
+Reading order: ``forms`` (closed lists, the table), ``renderers``.
 """
 
 from __future__ import annotations
 
-from . import expressions, queries
+from . import renderers
 from .forms import FORMS, Refused, identifier, literal, render, unknown_argument
 
 __all__ = [
     "FORMS",
     "Refused",
-    "expressions",
     "identifier",
     "literal",
-    "queries",
     "render",
+    "renderers",
     "unknown_argument",
 ]

@@ -5,6 +5,7 @@ Words that are neither names nor literals come from closed lists.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -68,6 +69,21 @@ def form(*classes: type, takes: str = "this") -> Callable[[Callable[[Any], str]]
         return write
 
     return register
+
+
+_PART = re.compile(r"\{(\w+)(?::(\w+))?\}")
+
+
+def template(kind: type, text: str, takes: str = "") -> None:
+    """A form as a text with parts: ``{this}``, ``{this:operand}``, ``{expressions:listed}``;
+    ``takes``: arguments permitted beside these.
+    """
+    writers = {"": render, "operand": operand, "listed": lambda nodes: listed(nodes or ())}
+
+    def write(node: Any) -> str:
+        return _PART.sub(lambda part: writers[part[2] or ""](node.args.get(part[1])), text)
+
+    FORMS[kind] = (frozenset((*takes.split(), *(part[0] for part in _PART.findall(text)))), write)
 
 
 def word(node: Any, value: Any, known: frozenset[str], what: str) -> str:
@@ -333,3 +349,28 @@ def spelled(node: Any, argument: str) -> str:
     """A clause's name for messages."""
     name = argument.rstrip("_").replace("_", " ").upper()
     return f"{name} of {type(node).__name__}" if name in ("THIS", "EXPRESSION") else name
+
+
+for _kind, _text in MOMENTS.items():
+    template(_kind, _text)
+template(exp.Null, "NULL")
+template(exp.Not, "NOT {this:operand}")
+template(exp.Neg, "-{this:operand}")
+template(exp.BitwiseNot, "~{this:operand}")
+template(exp.Abs, "abs({this})")
+template(exp.StrPosition, "strpos({this}, {substr})")
+template(exp.AtTimeZone, "{this:operand} AT TIME ZONE {zone:operand}")
+template(exp.Array, "[{expressions:listed}]", takes="value_constructor")
+template(exp.Tuple, "({expressions:listed})")
+template(exp.Concat, "concat({expressions:listed})", takes="coalesce safe")
+template(exp.IgnoreNulls, "{this} IGNORE NULLS")
+template(exp.RespectNulls, "{this} RESPECT NULLS")
+template(exp.Filter, "{this} FILTER ({expression})")
+template(exp.WithinGroup, "{this} WITHIN GROUP ({expression})")
+template(exp.Where, "WHERE {this}")
+template(exp.Having, "HAVING {this}")
+template(exp.Qualify, "QUALIFY {this}")
+template(exp.GroupingSets, "GROUPING SETS ({expressions:listed})")
+template(exp.Cube, "CUBE ({expressions:listed})")
+template(exp.Rollup, "ROLLUP ({expressions:listed})")
+template(exp.Offset, "OFFSET {expression:operand}")
