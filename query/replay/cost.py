@@ -36,7 +36,7 @@ LITTLE = 0.9
 """Share of the stream up to which the coarse map alone makes intervals."""
 CLEARLY = 0.75
 """Most that intervals may be expected to cost, as a fraction of a full replay: the model errs."""
-STILL = 0.85
+STILL = 0.6
 """The same for intervals that were found, when lookups are paid for."""
 PROBE = 0.1
 """Cost of lookups that are made in any case, as a fraction of a full replay: a term often holds for
