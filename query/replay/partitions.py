@@ -81,10 +81,9 @@ class PartitionKeys:
         parts: list[list[pa.Array]] = [[pa.array([], field.type)] for field in self._output]
         for _, _, arrays in rows_at(self._timeline, self._output, positions):
             for part, array in zip(parts, arrays, strict=True):
-                coded = pa.types.is_dictionary(array.type)
-                part.append(array.dictionary_decode() if coded else array)
+                part.append(array)
         self.events_read += len(positions)
-        codes = self.number(list(map(pa.concat_arrays, parts)))
+        codes = self.number(list(map(_joined, parts)))
         self.places = positions[firsts(codes)[1]]
         return codes
 
@@ -93,10 +92,13 @@ class PartitionKeys:
         self._values, self._pairs = [], []
         self._mapped = [None] * len(self.columns)
         for column in columns:
-            values = comparable(column)
+            coded = pa.types.is_dictionary(column.type)
+            values = comparable(column.dictionary if coded else column)
             encoded = pc.dictionary_encode(values, null_encoding="encode")
             self._values.append(encoded.dictionary)
             own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+            if coded:
+                own = own[column.indices.to_numpy()]
             pairs, codes = numbered(codes * max(1, len(encoded.dictionary)) + own)
             self._pairs.append(pairs)
         self.count = len(self._pairs[-1])
@@ -168,6 +170,24 @@ class PartitionKeys:
             indices = indices.fill_null(len(kept[1]) - 1)
         codes: Ints = kept[1][indices.to_numpy(zero_copy_only=False)]
         return codes
+
+
+def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+    """Arrays as one dictionary array, with only the values that occur, perhaps repeatedly."""
+    values, numbers, count = [], [], 0
+    for part in parts:
+        number = np.arange(len(part))
+        if pa.types.is_dictionary(part.type):
+            codes = part.indices.to_numpy()
+            used = np.zeros(len(part.dictionary), np.bool_)
+            used[codes] = True
+            number = (np.cumsum(used) - 1)[codes]
+            part = part.dictionary.take(pa.array(np.flatnonzero(used)))
+        values.append(part)
+        numbers.append(count + number)
+        count += len(part)
+    indices = pa.array(np.concatenate(numbers), pa.int64())
+    return pa.DictionaryArray.from_arrays(indices, pa.concat_arrays(values), safe=False)
 
 
 def _found(array: pa.Array, values: pa.Array) -> Ints:

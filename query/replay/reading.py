@@ -41,7 +41,7 @@ from ...store.leaf_map import LeafMap
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from .replay_plan import ReplayIntervals
-from .timeline import Timeline, TimelinePart, near, read_positions
+from .timeline import Timeline, TimelinePart, near, read_positions, rows_at
 
 FIRST_BYTES = 8 << 20
 GROUP_BYTES = 32 << 20
@@ -179,7 +179,12 @@ def read_rows(
     timeline: Timeline, columns: pa.Schema, positions: Ints, metrics: ScanMetrics | None = None
 ) -> pa.RecordBatch:
     """Base events at ascending positions as one batch."""
-    return read_ranges(timeline, columns, np.stack([positions, positions + 1], axis=1), metrics)
+    gathered: list[list[pa.Array]] = [[] for _ in columns]
+    for _, _, arrays in rows_at(timeline, columns, positions, metrics):
+        for some, array in zip(gathered, arrays, strict=True):
+            coded = pa.types.is_dictionary(array.type)
+            some.append(array.dictionary_decode() if coded else array)
+    return pa.RecordBatch.from_arrays(list(map(pa.concat_arrays, gathered)), schema=columns)
 
 
 @kernel
