@@ -431,18 +431,6 @@ class LeafReader:
         found: npt.NDArray[Any] = decode_values(chunk, entry, dtype, self.events, first, end)
         return found[rows - first]
 
-    def plain(self, name: str, dtype: Any, ranges: Ranges | None = None) -> npt.NDArray[Any] | None:
-        """All values if stored plain without nulls, for sparse reads; else None."""
-        position = self._positions.get(name)
-        entry = None if position is None else self._entries[position]
-        if (
-            position is None or entry is None or entry.nulls
-            or entry.encoding is not Encoding.PLAIN or entry.codec is not Codec.NONE
-        ):  # fmt: skip
-            return None
-        rows = ((0, self.events),) if ranges is None else ranges
-        return np.frombuffer(self._rows(position, rows, whole=False), dtype, self.events)
-
     def uses_dictionary(self, name: str) -> bool:
         return self._entries[self._positions[name]].encoding is Encoding.DICTIONARY
 

@@ -26,7 +26,7 @@ from .coded_spans import coded_spans
 from .cost import CostModel
 from .lookups import Lookups
 from .offers import Offer
-from .partitions import PartitionKeys, PartitionSpans, RowFlags, rows_beside
+from .partitions import PartitionKeys, PartitionSpans, rows_beside
 from .spans import Spans
 from .symbols import SharedColumn
 from .timeline import Timeline
@@ -227,8 +227,10 @@ class _Search:
 
     def _in_reach(self, at: Ints, keys: PartitionKeys, reach: PartitionSpans) -> tuple[Ints, Ints]:
         """Occurrences whose partition has an interval where they are, and their codes."""
-        of = keys.codes_at(at)
-        there = (of >= 0) & (RowFlags(reach).at(of, at) > 0)
+        of, inside = keys.codes_at(at), reach.inside
+        places = of * self.stride + at
+        number = np.searchsorted(inside.starts, places, side="right") - 1
+        there = (of >= 0) & (number >= 0) & (places < inside.ends[number])
         return at[there], of[there]
 
     def _rows_around(self, block: int, keys: PartitionKeys) -> PartitionSpans | None:

@@ -226,23 +226,6 @@ def _flag_rows(codes, base, stride, lows, highs, cursor, stops, flags, value):  
     return count
 
 
-@kernel
-def _flag_places(codes, at, stride, lows, highs, cursor, stops, flags, value):  # type: ignore[no-untyped-def]
-    """``_flag_rows`` for the rows ``at[i]``."""
-    for i in range(codes.shape[0]):
-        code = codes[i]
-        if code < 0:
-            continue
-        place = code * stride + at[i]
-        j = cursor[code]
-        stop = stops[code]
-        while j < stop and highs[j] <= place:
-            j += 1
-        cursor[code] = j
-        if j < stop and lows[j] <= place:
-            flags[i] = value
-
-
 @dataclass(frozen=True)
 class PartitionSpans:
     """Places that may be part of a match (``inside``), and those only around them (``shown``).  The
@@ -362,14 +345,6 @@ class RowFlags:
             if len(some):
                 at = np.searchsorted(some.starts, edges).astype(np.int64)
                 self._sets.append((value, some, at[:-1].copy(), at[1:]))
-
-    def at(self, codes: Ints, positions: Ints) -> npt.NDArray[np.uint8]:
-        flags = np.zeros(len(codes), np.uint8)
-        for value, some, cursor, stops in self._sets:
-            _flag_places(
-                codes, positions, self._stride, some.starts, some.ends, cursor, stops, flags, value
-            )
-        return flags
 
     def of(self, codes: Ints, first: int) -> npt.NDArray[np.uint8]:
         """Flags of the rows from a position on, given the codes of their partitions."""

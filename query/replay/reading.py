@@ -197,29 +197,6 @@ def _copy(values, ranges, start, out, at):  # type: ignore[no-untyped-def]
     return at
 
 
-def read_few(part: TimelinePart, field: pa.Field, ranges: Ints) -> pa.Array | None:
-    """A numeric column at ranges, each in one leaf; None if not stored plainly, or with nulls."""
-    leaves, word = part.leaves, _word_of(field.type)
-    if leaves is None or word is None:
-        return None
-    ranges = ranges - part.start
-    numbers = np.searchsorted(leaves.starts, ranges[:, 0], side="right") - 1
-    out: npt.NDArray[Any] = np.empty(int((ranges[:, 1] - ranges[:, 0]).sum()), word)
-    at = 0
-    groups = list(near(numbers, 0))
-    wanted = [
-        (int(numbers[low]), (ranges[low:high] - leaves.starts[numbers[low]]).tolist())
-        for low, high in groups
-    ]
-    coming = leaves.ahead(wanted, (field.name,))
-    for (low, high), (number, _), (leaf, rows) in zip(groups, wanted, coming, strict=True):
-        values = leaf.plain(field.name, word, rows)
-        if values is None:
-            return None
-        at = _copy(values, ranges[low:high], leaves.starts[number], out, at)
-    return pa.Array.from_buffers(field.type, at, [None, pa.py_buffer(out)])
-
-
 def _by_part(parts: Sequence[TimelinePart], ranges: Ints) -> Iterator[tuple[TimelinePart, Ints]]:
     at, first = 0, -1
     while at < len(ranges):
