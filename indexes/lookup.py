@@ -4,8 +4,8 @@
 NULL, IS NOT NULL on one attribute); ``estimate_runs`` is the cardinality estimate, without reading
 blocks.  A range reads two key blocks, then only the position blocks between them.
 
-Blocks of many runs are requested together, while others are searched.  Fences in memory tell which
-blocks a lookup needs.  At most twice ``AHEAD_BYTES`` are ahead. ::
+Blocks of many runs are requested together.  Fences in memory tell which blocks a lookup needs.  At
+most ``AHEAD_BYTES`` are ahead. ::
 
     range of values                  |-----------------|
     fences of a run     |.......|.......|.......|.......|.......|
@@ -16,7 +16,6 @@ blocks a lookup needs.  At most twice ``AHEAD_BYTES`` are ahead. ::
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -24,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.native import kernel
-from ..core.ownership import OwnThreads
 from ..schema import Attribute
 from ..store.layout import Encoding
 from ..store.packing import unpack
@@ -320,11 +318,7 @@ def _mark_all(base: int, count: int, bits: npt.NDArray[np.uint64], size: int) ->
         bits[:] = np.packbits(flags, bitorder="little").view(np.uint64)
 
 
-FIRST_BYTES, AHEAD_BYTES = 4 << 20, 8 << 20
-
-LOOKUPS = 8
-
-_looking = OwnThreads(LOOKUPS, "chronicle-ahead-of-lookups")
+AHEAD_BYTES = 8 << 20
 
 Item = TypeVar("Item")
 
@@ -368,17 +362,9 @@ def ahead(
     if indexes is None:
         yield from (item for item, _ in wanted)
         return
-    before: list[Item] = []
-    coming: Future[None] | None = None
     for group, names in _groups(wanted):
-        asked = _looking.pool().submit(indexes.fetch, names) if names else None
-        if coming is not None:
-            coming.result()
-        yield from before
-        before, coming = group, asked
-    if coming is not None:
-        coming.result()
-    yield from before
+        indexes.fetch(names)
+        yield from group
 
 
 def _groups(
@@ -386,14 +372,14 @@ def _groups(
 ) -> Iterator[tuple[list[Item], list[bytes]]]:
     group: list[Item] = []
     names: list[bytes] = []
-    size, most = 0, FIRST_BYTES
+    size = 0
     for item, runs in wanted:
         group.append(item)
         for run, keys in runs:
             found, taken = _missing(keys, run)
             names += found
             size += taken
-        if size >= most:
+        if size >= AHEAD_BYTES:
             yield group, names
-            group, names, size, most = [], [], 0, AHEAD_BYTES
+            group, names, size = [], [], 0
     yield group, names

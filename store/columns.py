@@ -195,7 +195,7 @@ class ColumnView:
             else:
                 self.values = self._codes  # type: ignore[assignment]
         else:
-            self.values = _buffer(buffers[1], _dtype(attribute.type))[
+            self.values = _buffer(buffers[1], number_type(attribute.type))[
                 self._offset : self._offset + len(array)
             ]
 
@@ -349,7 +349,7 @@ def _signed(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], np.int64]:
     return values, NO_FLIP
 
 
-def _dtype(type_: pa.DataType) -> Any:
+def number_type(type_: pa.DataType) -> Any:
     """NumPy type of a fixed-width column's raw values (dates and timestamps as integers)."""
     if pa.types.is_floating(type_):
         return np.float32 if type_.bit_width == 32 else np.float64
@@ -503,7 +503,7 @@ def decode_chunk(
         raw, base = _decompress_pages(body, entry.codec, entry.pages, 16, count, first, end)
         buffer = pa.py_buffer(raw[16 * (first - base) : 16 * (end - base)])
     else:
-        values = decode_values(chunk, entry, _dtype(type_), count, first, end)
+        values = decode_values(chunk, entry, number_type(type_), count, first, end)
         buffer = pa.py_buffer(np.ascontiguousarray(values))
     bitmap = None
     if validity is not None:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -163,10 +162,6 @@ class EvolvedLeaf(LeafReader):
         if cast is None:
             return super().column(name, first, end, dictionary, keep_dictionary, ranges)
         return super().column(name, first, end, dictionary, keep_dictionary).cast(cast.type)
-
-    def plain(self, name: str, dtype: Any, ranges: Ranges | None = None) -> npt.NDArray[Any] | None:
-        """As ``LeafReader.plain``; None for changed columns, which are not in the file."""
-        return None if self._evolution.changes((name,)) else super().plain(name, dtype, ranges)
 
     def uses_dictionary(self, name: str) -> bool:
         return name not in self._evolution.added and super().uses_dictionary(name)

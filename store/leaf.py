@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from ..core.ownership import ModuleLock
 from ..errors import CorruptBlock
-from ..schema import StreamSchema
+from ..schema import Storage, StreamSchema
 from .aggregates import merge_children
 from .block import Frame, frame_head, open_block, section_sums, verify_chunk
 from .columns import (
@@ -44,6 +44,7 @@ from .columns import (
     about,
     decode_chunk,
     decode_values,
+    number_type,
     prefix_bytes,
     sections_of,
     value_spans,
@@ -413,25 +414,22 @@ class LeafReader:
                 raise
             raise CorruptBlock(str(error), self.file, self.offset) from error
 
-    def codes_at(self, name: str, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32] | None:
-        """Dictionary codes of some rows; None if not stored so, or with nulls."""
+    def numbers_at(self, name: str, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any] | None:
+        """Numbers, times or dictionary codes at ascending rows; None if stored otherwise, or with
+        nulls.
+        """
         position = self._positions[name]
-        entry = self._entries[position]
-        if entry.encoding is not Encoding.DICTIONARY or entry.nulls:
+        entry, attribute = self._entries[position], self._stored[position]
+        if entry.nulls:
             return None
-        return unpack_at(self._chunk(position), self.events, rows)
-
-    def plain(self, name: str, dtype: Any, ranges: Ranges | None = None) -> npt.NDArray[Any] | None:
-        """All values if stored plain without nulls, for sparse reads; else None."""
-        position = self._positions.get(name)
-        entry = None if position is None else self._entries[position]
-        if (
-            position is None or entry is None or entry.nulls
-            or entry.encoding is not Encoding.PLAIN or entry.codec is not Codec.NONE
-        ):  # fmt: skip
+        if entry.encoding is Encoding.DICTIONARY:
+            return unpack_at(self._chunk(position), self.events, rows)
+        if attribute.storage not in (Storage.SIGNED, Storage.UNSIGNED, Storage.FLOAT):
             return None
-        rows = ((0, self.events),) if ranges is None else ranges
-        return np.frombuffer(self._rows(position, rows, whole=False), dtype, self.events)
+        first, end = int(rows[0]), int(rows[-1]) + 1
+        chunk, dtype = self._rows(position, ((first, end),)), number_type(attribute.type)
+        found: npt.NDArray[Any] = decode_values(chunk, entry, dtype, self.events, first, end)
+        return found[rows - first]
 
     def uses_dictionary(self, name: str) -> bool:
         return self._entries[self._positions[name]].encoding is Encoding.DICTIONARY

@@ -368,18 +368,29 @@ class SegmentView:
             return leaf.column(name, first, end, values, encoded)
         return leaf.column(name, first, end, ranges=ranges)
 
-    def values_at(self, leaf: LeafReader, name: str, rows: Table, type_: pa.DataType) -> pa.Array:
-        """A column at ascending rows; a dictionary array where it is stored so."""
-        codes = leaf.codes_at(name, rows) if name in self.file.schema else None
-        if codes is None:
+    def column_at(
+        self, wanted: Sequence[tuple[LeafReader, Table]], name: str, type_: pa.DataType
+    ) -> pa.Array:
+        """A column at ascending rows of leaves; a dictionary array where all store it so."""
+        if name in self.file.schema and self.file.as_written((name,)):
+            found = [leaf.numbers_at(name, rows) for leaf, rows in wanted]
+            known = [some for some in found if some is not None]
+            if len(known) == len(wanted):
+                numbers = np.concatenate(known)
+                if not wanted[0][0].uses_dictionary(name):
+                    buffers = [None, pa.py_buffer(numbers)]
+                    return pa.Array.from_buffers(type_, len(numbers), buffers)
+                values = self.file.dictionary(name, self.pages.get(name, ()))
+                if len(numbers) and int(numbers.max()) >= len(values):
+                    what = f"attribute {name!r} has a code outside its dictionary"
+                    raise CorruptBlock(what, self.file.path)
+                return pa.DictionaryArray.from_arrays(pa.array(numbers), values, safe=False)
+        parts = []
+        for leaf, rows in wanted:
             first = int(rows[0])
-            whole = self.column(leaf, name, first, int(rows[-1]) + 1, type_=type_, encoded=True)
-            return whole.take(pa.array(rows - first))
-        values = self.file.dictionary(name, self.pages.get(name, ()))
-        if len(codes) and int(codes.max()) >= len(values):
-            what = f"attribute {name!r} has a code outside its dictionary"
-            raise CorruptBlock(what, self.file.path, leaf.offset)
-        return pa.DictionaryArray.from_arrays(pa.array(codes), values, safe=False)
+            whole = self.column(leaf, name, first, int(rows[-1]) + 1, type_=type_)
+            parts.append(whole.take(pa.array(rows - first)))
+        return pa.concat_arrays(parts)
 
     def leaves(
         self, start: int, last: int, pruner: Pruner | None, metrics: ScanMetrics | None

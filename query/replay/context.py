@@ -31,24 +31,26 @@ class Costs:
     - event: replaying one event; keyed: the same under PARTITION BY
     - decoded: decoding a column of one event
     - entry: reading one index entry
-    - seek: beginning an interval, or opening a run of an index
-    - plan: what planning has cost before anything is looked up
+    - occurrence: merging one occurrence of a block with those of others
+    - seek: beginning an interval, opening a run of an index, or a leaf for the keys in it
+    - plan: a replay that costs less is not planned
     """
 
     event: float = 12.0
     keyed: float = 100.0
     decoded: float = 4.0
     entry: float = 2.5
+    occurrence: float = 25.0
     seek: float = 30_000.0
-    plan: float = 1_000_000.0
+    plan: float = 5_000_000.0
 
 
 @dataclass(frozen=True)
 class PlanContext:
-    """The inputs of one plan, immutable but for ``metrics``, which outlines share, and ``memo``,
-    which plans over the same state of the stream share, as they do the timeline;
-    spans nearer than ``gap`` are merged; ``near``: events whose keys are read to find the partition
-    of one; ``check`` may raise.
+    """The inputs of one plan, immutable but for ``metrics``, which outlines share, and ``memo``.
+    Plans over the same state of the stream share ``memo`` and ``timeline``.  Spans nearer than
+    ``gap`` are merged; ``near``: events whose keys are read to find the row before one; ``check``
+    may raise.
     """
 
     snapshot: Snapshot
@@ -60,7 +62,7 @@ class PlanContext:
     costs: Costs
     check: Callable[[], None]
     gap: int
-    near: float = 32.0
+    near: float = 0.0
     metrics: IndexMetrics = field(default_factory=IndexMetrics)
     memo: PlanMemo = field(default_factory=PlanMemo)
 

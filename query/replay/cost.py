@@ -36,7 +36,7 @@ LITTLE = 0.9
 """Share of the stream up to which the coarse map alone makes intervals."""
 CLEARLY = 0.75
 """Most that intervals may be expected to cost, as a fraction of a full replay: the model errs."""
-STILL = 0.85
+STILL = 0.6
 """The same for intervals that were found, when lookups are paid for."""
 PROBE = 0.1
 """Cost of lookups that are made in any case, as a fraction of a full replay: a term often holds for
@@ -77,7 +77,7 @@ class CostModel:
 
     def lookup_ns(self, offer: Offer) -> float:
         """Cost of looking up one term; events without an index are decoded."""
-        found = offer.entries * self.costs.entry
+        found = offer.entries * (self.costs.entry + self.costs.occurrence)
         for name in offer.term.attributes:
             indexed = name in self.context.indexed
             found += offer.runs * self.costs.seek if indexed else 0.0
@@ -106,9 +106,9 @@ class CostModel:
         replay = min(intervals * self._seek_ns, skipped * self.event_ns)
         if self.context.partitioned:
             keyed = min(events, float(sizes @ candidates) * length / self._partitions)
-            keys = {block: float(sizes @ rate) * self._key_ns for block, rate in rates.items()}
-            keys[rarest] = float(sizes @ rates[rarest]) * self.context.near * self.costs.decoded
-            lookups += sum(keys.values())
+            read = sum(float(sizes @ rate) for rate in rates.values())
+            lookups += read * self._key_ns + min(read, len(sizes)) * self.costs.seek
+            lookups += float(sizes @ rates[rarest]) * self.context.near * self.costs.decoded
             replay += events * self._key_ns + 2 * keyed * self.event_ns
         else:
             replay += (events + intervals * REPLAY_GAP) * self.event_ns
@@ -154,7 +154,7 @@ class CostModel:
     @property
     def _key_ns(self) -> float:
         """Cost of reading the partition of one event in an interval."""
-        return self.costs.keyed / 2
+        return self.costs.keyed / 5
 
     # -- shape of the stream ------------------------------------------------------------------
 

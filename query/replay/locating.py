@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ...core.sorting import order_of
+from ...core.sorting import distinct, order_of
 from ...core.times import moved
 from .candidates import find_candidates, in_any_order
 from .coded_spans import coded_spans
 from .cost import CostModel
 from .lookups import Lookups
 from .offers import Offer
-from .partitions import PartitionKeys, PartitionSpans, RowFlags, rows_beside
+from .partitions import PartitionKeys, PartitionSpans, rows_beside
 from .spans import Spans
 from .symbols import SharedColumn
 from .timeline import Timeline
@@ -206,31 +206,31 @@ class _Search:
     def _of_one_key(
         self, keys: PartitionKeys, found: Mapping[int, Ints], places: Mapping[int, int]
     ) -> tuple[Ints, Ints, Ints]:
-        """``stretches`` of candidates with one key.  The key of the rarest block is read first, and
-        that of others only near candidates of those before.  ``places``: the symbol of each block
-        that has the key.
+        """``stretches`` of candidates with one key; ``places``: the symbol of each block that has
+        it.
         """
+        none = np.zeros(0, np.int64)
+        if not all(map(len, found.values())):
+            return none, none, none
+        total = self.timeline.total
+        found = {block: at[at + places[block] < total] for block, at in found.items()}
+        rows = {block: at + places[block] for block, at in found.items()}
+        every = distinct(np.concatenate(list(rows.values())))
+        learned = keys.learn(every)
         starts: dict[int, Ints] = {}
         codes: dict[int, Ints] = {}
-        for block in sorted(found, key=lambda number: len(found[number])):
-            self.context.check()
-            at = found[block]
-            if len(starts) > 1:
-                _, low, high = stretches(self.lookups, starts, codes, keys.count)
-                at = at[_inside(at, Spans.of(low, high))]
-            at = at[at + places[block] < self.timeline.total]
-            of = (keys.codes_at if starts else keys.learn)(at + places[block])
-            known = np.flatnonzero(of >= 0)
-            arranged = known[order_of(of[known])]
-            starts[block], codes[block] = at[arranged], of[arranged]
-            if not len(known):
-                return known, known, known
+        for block, at in found.items():
+            of = learned[np.searchsorted(every, rows[block])]
+            order = order_of(of)
+            starts[block], codes[block] = at[order], of[order]
         return stretches(self.lookups, starts, codes, keys.count)
 
     def _in_reach(self, at: Ints, keys: PartitionKeys, reach: PartitionSpans) -> tuple[Ints, Ints]:
         """Occurrences whose partition has an interval where they are, and their codes."""
-        of = keys.codes_at(at)
-        there = (of >= 0) & (RowFlags(reach).at(of, at) > 0)
+        of, inside = keys.codes_at(at), reach.inside
+        places = of * self.stride + at
+        number = np.searchsorted(inside.starts, places, side="right") - 1
+        there = (of >= 0) & (number >= 0) & (places < inside.ends[number])
         return at[there], of[there]
 
     def _rows_around(self, block: int, keys: PartitionKeys) -> PartitionSpans | None:

@@ -81,10 +81,9 @@ class PartitionKeys:
         parts: list[list[pa.Array]] = [[pa.array([], field.type)] for field in self._output]
         for _, _, arrays in rows_at(self._timeline, self._output, positions):
             for part, array in zip(parts, arrays, strict=True):
-                coded = pa.types.is_dictionary(array.type)
-                part.append(array.dictionary_decode() if coded else array)
+                part.append(array)
         self.events_read += len(positions)
-        codes = self.number(list(map(pa.concat_arrays, parts)))
+        codes = self.number(list(map(_joined, parts)))
         self.places = positions[firsts(codes)[1]]
         return codes
 
@@ -93,10 +92,13 @@ class PartitionKeys:
         self._values, self._pairs = [], []
         self._mapped = [None] * len(self.columns)
         for column in columns:
-            values = comparable(column)
+            coded = pa.types.is_dictionary(column.type)
+            values = comparable(column.dictionary if coded else column)
             encoded = pc.dictionary_encode(values, null_encoding="encode")
             self._values.append(encoded.dictionary)
             own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+            if coded:
+                own = own[column.indices.to_numpy()]
             pairs, codes = numbered(codes * max(1, len(encoded.dictionary)) + own)
             self._pairs.append(pairs)
         self.count = len(self._pairs[-1])
@@ -170,6 +172,24 @@ class PartitionKeys:
         return codes
 
 
+def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+    """Arrays as one dictionary array, with only the values that occur, perhaps repeatedly."""
+    values, numbers, count = [], [], 0
+    for part in parts:
+        number = np.arange(len(part))
+        if pa.types.is_dictionary(part.type):
+            codes = part.indices.to_numpy()
+            used = np.zeros(len(part.dictionary), np.bool_)
+            used[codes] = True
+            number = (np.cumsum(used) - 1)[codes]
+            part = part.dictionary.take(pa.array(np.flatnonzero(used)))
+        values.append(part)
+        numbers.append(count + number)
+        count += len(part)
+    indices = pa.array(np.concatenate(numbers), pa.int64())
+    return pa.DictionaryArray.from_arrays(indices, pa.concat_arrays(values), safe=False)
+
+
 def _found(array: pa.Array, values: pa.Array) -> Ints:
     if array.type != values.type:
         array = array.cast(values.type)
@@ -204,23 +224,6 @@ def _flag_rows(codes, base, stride, lows, highs, cursor, stops, flags, value):  
             flags[i] = value
             count += 1
     return count
-
-
-@kernel
-def _flag_places(codes, at, stride, lows, highs, cursor, stops, flags, value):  # type: ignore[no-untyped-def]
-    """``_flag_rows`` for the rows ``at[i]``."""
-    for i in range(codes.shape[0]):
-        code = codes[i]
-        if code < 0:
-            continue
-        place = code * stride + at[i]
-        j = cursor[code]
-        stop = stops[code]
-        while j < stop and highs[j] <= place:
-            j += 1
-        cursor[code] = j
-        if j < stop and lows[j] <= place:
-            flags[i] = value
 
 
 @dataclass(frozen=True)
@@ -342,14 +345,6 @@ class RowFlags:
             if len(some):
                 at = np.searchsorted(some.starts, edges).astype(np.int64)
                 self._sets.append((value, some, at[:-1].copy(), at[1:]))
-
-    def at(self, codes: Ints, positions: Ints) -> npt.NDArray[np.uint8]:
-        flags = np.zeros(len(codes), np.uint8)
-        for value, some, cursor, stops in self._sets:
-            _flag_places(
-                codes, positions, self._stride, some.starts, some.ends, cursor, stops, flags, value
-            )
-        return flags
 
     def of(self, codes: Ints, first: int) -> npt.NDArray[np.uint8]:
         """Flags of the rows from a position on, given the codes of their partitions."""

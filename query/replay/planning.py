@@ -362,7 +362,10 @@ def plan_match(
     if reason:
         return ReplayPlan(strategy, reason)
     begun = time.perf_counter()
-    wants = demands(compiled)
+    wants, prices = demands(compiled), costs or Costs()
+    each = prices.keyed if wants.partition_by else prices.event
+    if strategy == "auto" and near is None and locate and snapshot.count * each < prices.plan:
+        return ReplayPlan(strategy, "a replay takes less time than planning")
     indexed = frozenset() if indexes is None else frozenset(indexes.attributes)
     options = known_outlines(compiled, snapshot.schema, folder, indexed)
     pattern = options[0][0]

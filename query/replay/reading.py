@@ -41,7 +41,7 @@ from ...store.leaf_map import LeafMap
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from .replay_plan import ReplayIntervals
-from .timeline import Timeline, TimelinePart, near, read_positions
+from .timeline import Timeline, TimelinePart, near, read_positions, rows_at
 
 FIRST_BYTES = 8 << 20
 GROUP_BYTES = 32 << 20
@@ -179,7 +179,12 @@ def read_rows(
     timeline: Timeline, columns: pa.Schema, positions: Ints, metrics: ScanMetrics | None = None
 ) -> pa.RecordBatch:
     """Base events at ascending positions as one batch."""
-    return read_ranges(timeline, columns, np.stack([positions, positions + 1], axis=1), metrics)
+    gathered: list[list[pa.Array]] = [[] for _ in columns]
+    for _, _, arrays in rows_at(timeline, columns, positions, metrics):
+        for some, array in zip(gathered, arrays, strict=True):
+            coded = pa.types.is_dictionary(array.type)
+            some.append(array.dictionary_decode() if coded else array)
+    return pa.RecordBatch.from_arrays(list(map(pa.concat_arrays, gathered)), schema=columns)
 
 
 @kernel
@@ -190,29 +195,6 @@ def _copy(values, ranges, start, out, at):  # type: ignore[no-untyped-def]
             out[at] = values[i]
             at += 1
     return at
-
-
-def read_few(part: TimelinePart, field: pa.Field, ranges: Ints) -> pa.Array | None:
-    """A numeric column at ranges, each in one leaf; None if not stored plainly, or with nulls."""
-    leaves, word = part.leaves, _word_of(field.type)
-    if leaves is None or word is None:
-        return None
-    ranges = ranges - part.start
-    numbers = np.searchsorted(leaves.starts, ranges[:, 0], side="right") - 1
-    out: npt.NDArray[Any] = np.empty(int((ranges[:, 1] - ranges[:, 0]).sum()), word)
-    at = 0
-    groups = list(near(numbers, 0))
-    wanted = [
-        (int(numbers[low]), (ranges[low:high] - leaves.starts[numbers[low]]).tolist())
-        for low, high in groups
-    ]
-    coming = leaves.ahead(wanted, (field.name,))
-    for (low, high), (number, _), (leaf, rows) in zip(groups, wanted, coming, strict=True):
-        values = leaf.plain(field.name, word, rows)
-        if values is None:
-            return None
-        at = _copy(values, ranges[low:high], leaves.starts[number], out, at)
-    return pa.Array.from_buffers(field.type, at, [None, pa.py_buffer(out)])
 
 
 def _by_part(parts: Sequence[TimelinePart], ranges: Ints) -> Iterator[tuple[TimelinePart, Ints]]:

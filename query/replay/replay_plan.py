@@ -169,7 +169,7 @@ class ReplayPlan:
             ("intervals", spans),
             ("events_replayed", events),
             ("share_replayed", events / self.total if self.total else 0.0),
-            ("events_in_spans_read", self.spans.total),
+            ("events_in_spans_read", self.spans.total if parts is None else events),
             ("partition_keys_read", 0 if parts is None else parts.keys.events_read),
             ("covered_by_indexes", self.covered),
             ("index_entries_read", self.metrics.entries_read),

@@ -351,37 +351,33 @@ def read_arrays(
 
 
 def rows_at(
-    timeline: Timeline, output: pa.Schema, positions: Ints
+    timeline: Timeline, output: pa.Schema, positions: Ints, metrics: ScanMetrics | None = None
 ) -> Iterator[tuple[int, int, list[pa.Array]]]:
-    """Columns of the ascending positions [low, high) by leaf; strings may be dictionary arrays."""
+    """Columns of the ascending positions [low, high) by part; strings may be dictionary arrays."""
     cuts = np.searchsorted(positions, [part.end for part in timeline.parts]).tolist()
     for part, (first, end) in zip(timeline.parts, pairwise([0, *cuts]), strict=True):
         rows = positions[first:end] - part.start
         if not len(rows):
             continue
         if part.tail is not None:
-            batch, wanted = part.tail.batch, pa.array(rows)
-            yield first, end, [batch.column(name).take(wanted) for name in output.names]
+            batch, taken = part.tail.batch, pa.array(rows)
+            yield first, end, [batch.column(name).take(taken) for name in output.names]
             continue
         leaves = part.leaves
         assert leaves is not None
         numbers = np.searchsorted(leaves.starts, rows, side="right") - 1
         rows = rows - leaves.starts[numbers]
-        groups = list(near(numbers, 0))
-        wanted_rows = [
-            (int(numbers[low]), ((int(rows[low]), int(rows[high - 1]) + 1),))
-            for low, high in groups
-        ]
-        coming = leaves.ahead(wanted_rows, output.names)
-        for (low, high), (leaf, _) in zip(groups, coming, strict=True):
-            yield (
-                first + low,
-                first + high,
-                [
-                    leaves.view.values_at(leaf, field.name, rows[low:high], field.type)
-                    for field in output
-                ],
-            )
+        groups = [(int(numbers[low]), rows[low:high]) for low, high in near(numbers, 0)]
+        coming = leaves.ahead(
+            [(number, ((int(some[0]), int(some[-1]) + 1),)) for number, some in groups],
+            output.names,
+        )
+        wanted = [(leaf, some) for (leaf, _), (_, some) in zip(coming, groups, strict=True)]
+        view = leaves.view
+        if metrics is not None:
+            metrics.blocks_read += len(wanted)
+            metrics.events_read += len(rows)
+        yield first, end, [view.column_at(wanted, field.name, field.type) for field in output]
 
 
 def read_positions(

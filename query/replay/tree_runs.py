@@ -28,10 +28,10 @@ from ..pattern.buffers import row_words
 from ..situations.compiled import CompiledSituations
 from ..situations.stream import SituationStream
 from .buckets import Buckets
-from .reading import read_few, read_ranges
+from .reading import read_ranges
 from .situation_intervals import SituationRun, contrary
 from .symbols import condition_prune
-from .timeline import Timeline, TimelinePart
+from .timeline import Timeline
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -142,7 +142,7 @@ def run_tree_runs(
         buckets = Buckets.of(part)
         _, mixed = tree.words(buckets)
         ticks, words = _flipping(
-            timeline, part, compiled, tree, buckets.zoned(mixed, compiled.condition_columns),
+            timeline, compiled, tree, buckets.zoned(mixed, compiled.condition_columns),
             run, check,
         )  # fmt: skip
         waiting.append((ticks, words))
@@ -173,7 +173,7 @@ def _advance(
 
 
 def _flipping(
-    timeline: Timeline, part: TimelinePart, compiled: CompiledSituations, tree: TreeRuns,
+    timeline: Timeline, compiled: CompiledSituations, tree: TreeRuns,
     buckets: Buckets, run: SituationRun, check: Callable[[], None],
 ) -> tuple[Ints, Words]:  # fmt: skip
     words, mixed = tree.words(buckets)
@@ -184,7 +184,7 @@ def _flipping(
     ranges = np.stack([buckets.starts[mixed], buckets.ends[mixed]], axis=1)
     for some in _portions(ranges):
         check()
-        position, word = _read_words(timeline, part, compiled, some, run)
+        position, word = _read_words(timeline, compiled, some, run)
         places.append(position)
         found.append(word)
     place, word = np.concatenate(places), np.concatenate(found)
@@ -217,18 +217,13 @@ def _changes(words, ranges, places, found):  # type: ignore[no-untyped-def]
 
 
 def _read_words(
-    timeline: Timeline, part: TimelinePart, compiled: CompiledSituations, ranges: Ints,
+    timeline: Timeline, compiled: CompiledSituations, ranges: Ints,
     run: SituationRun,
 ) -> tuple[Ints, Words]:  # fmt: skip
     arrow, wanted = timeline.schema.arrow, compiled.condition_columns
     output = pa.schema([field for field in arrow if field.name in wanted])
     total = int((ranges[:, 1] - ranges[:, 0]).sum())
-    columns = [read_few(part, field, ranges) for field in output]
-    if None in columns:
-        table = pa.Table.from_batches([read_ranges(timeline, output, ranges, run.metrics)])
-    else:
-        table = pa.table(columns, output)
-        run.metrics.events_read += total
+    table = pa.Table.from_batches([read_ranges(timeline, output, ranges, run.metrics)])
     run.events += total
     words = row_words(compiled.tests, table, np.array([0, total], np.int64))
     places, found = np.empty(total, np.int64), np.empty(total, np.uint64)

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import StorageFailed, StoreClosed
-from chronicle.indexes import lookup as ahead_module
 from chronicle.indexes import runs as runs_module
 from chronicle.indexes.lookup import IndexMetrics, KeyRanges, ahead, blocks_between, mark_run
 from chronicle.indexes.opened import RunsChanged
@@ -203,32 +202,3 @@ def test_many_values_are_read_side_by_side_and_never_of_a_closed_database(stored
         assert answer.result(PATIENCE_S) == [key * 2 for key in keys]
         ended.result(PATIENCE_S)
     assert slow.closed
-
-
-def test_the_next_blocks_come_while_these_are_searched(
-    stored: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ahead_module, "FIRST_BYTES", 1)
-    monkeypatch.setattr(ahead_module, "AHEAD_BYTES", 1)
-    indexes = StreamIndexes(stored, False)
-    keys = KeyRanges(indexes, [Range("x", 100, 300)], SCHEMA.attribute("x"))
-    asked: list[int] = []
-    begun = threading.Semaphore(0)
-    fetch = indexes.fetch
-
-    def noted(names: list[bytes]) -> None:
-        asked.append(len(names))
-        begun.release()
-        fetch(names)
-
-    monkeypatch.setattr(indexes, "fetch", noted)
-    runs = all_runs(indexes)
-    assert len(runs) > 2
-    coming = ahead([(run, [(run, keys)]) for run in runs], indexes)
-    assert next(coming) is runs[0]
-    for _ in range(2):  # of this one, and of the next
-        assert begun.acquire(timeout=PATIENCE_S)
-    assert not begun.acquire(timeout=0.1)
-    assert list(coming) == runs[1:]
-    assert len(asked) == len(runs)
-    indexes.close()

@@ -71,7 +71,7 @@ def test_a_query_takes_the_way_that_the_page_describes(tmp_path: Path) -> None:
             if call in wanted:
                 called.append(call)
 
-    rows = 40_000
+    rows = 200_000
     table = {
         "timestamp": pa.array(range(0, rows * 1000, 1000), pa.timestamp("ms")),
         "icao24": [f"{i % 40:x}" for i in range(rows)],

@@ -58,7 +58,7 @@ def values(seed: int = 5) -> dict[str, Any]:
 
 @pytest.mark.parametrize("by", ["", "PARTITION BY k"])
 def test_rare_terms_are_looked_up(tmp_path: Path, by: str) -> None:
-    plan = planned(tmp_path, values(), 20, by)
+    plan = planned(tmp_path, values(), 20, by, Costs(plan=1.0))
     assert plan.spans is not None
     assert {offer.name for offer in plan.picked} <= {"A", "B", "C"}
     assert plan.picked
@@ -66,8 +66,14 @@ def test_rare_terms_are_looked_up(tmp_path: Path, by: str) -> None:
     assert plan.choice.estimate.events < 0.5 * EVENTS
 
 
+def test_a_short_replay_is_not_planned(tmp_path: Path) -> None:
+    plan = planned(tmp_path, values(), 20, costs=Costs(event=1.0))
+    assert plan.spans is None
+    assert plan.reason == "a replay takes less time than planning"
+
+
 def test_where_lookups_are_dear_nothing_is_looked_up(tmp_path: Path) -> None:
-    plan = planned(tmp_path, values(), costs=Costs(seek=1e12))
+    plan = planned(tmp_path, values(), costs=Costs(seek=1e12, plan=1.0))
     assert plan.spans is None
     assert "a full replay" in plan.reason
 

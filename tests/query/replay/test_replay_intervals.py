@@ -402,7 +402,7 @@ def test_a_pattern_without_bounds_is_replayed_and_says_so(tmp_path: Path) -> Non
         "DEFINE A AS x > 8, C AS y > 8)"
     )
     compiled = compile_match(clause_of_text(text), SCHEMA)
-    plan = plan_match(stream.snapshot(), compiled, None, "auto")
+    plan = plan_match(stream.snapshot(), compiled, None, "auto", costs=Costs(plan=1.0))
     assert plan.spans is None
     assert "WITHIN" in plan.reason
     store.close()
