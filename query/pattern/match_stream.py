@@ -14,6 +14,7 @@ A buffer is at least as large as the rows kept, so the total work is linear in t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,8 +27,9 @@ from ...core.times import INT64_MAX, python_values, value_text
 from ...errors import ResourceLimit
 from ..contract.operator import MatchLimits, Search
 from .binding import Navigation
+from .buffers import PreparedRows, Words
 from .bytecode import Column
-from .columns import KeyCodes, decoded, flat, group_rows, numbers, take_ranges, whole
+from .columns import KeyCodes, decoded, flat, group_rows, live_rows, numbers, take_ranges, whole
 from .matcher import NOT_TAKEN, Groups, Matcher, reads_every_event
 from .matches import Matches
 from .results import RANK, EventRanks, Results
@@ -77,6 +79,8 @@ class MatchStream(Search):
         self.results = Results(compiled, self._take, self.naming)
         self.partitioned = bool(compiled.partition_by)
         self.keys = KeyCodes(max(1, len(compiled.partition_by)))
+        self.groups = 1
+        self.coded: str | None = None  # the key, whose column in the buffer holds its codes
         self.rows: pa.Table = self.input_schema.empty_table()
         self.flattened: dict[str, pa.Array] = {}  # contiguous columns of the rows
         self.codes: IntArray = np.zeros(0, np.int64)
@@ -182,19 +186,11 @@ class MatchStream(Search):
         fresh = self._new_rows(final)
         if self.check is not None:
             self.check()
-        groups = self._buffer(fresh, final)
+        self._buffer(fresh)
         self._check_memory()
+        prepared, groups = self._prepared(final)
         before = groups.position.copy()
-        wanted = condition_columns(self.compiled)
-        table = pa.table({name: self._column(name) for name in wanted}) if wanted else self.rows
-        if self.order is not None:
-            table = table.take(pa.array(self.order))
         if self.rows.num_rows:
-            prepared = self.compiled.conditions.prepare(table, groups.offsets)
-            if self.masks():  # clear the bits of masked rows
-                assert self.mask is not None
-                sequence = self.sequence if self.order is None else self.sequence[self.order]
-                prepared.words[~self.mask(sequence)] = 0
             lists = self.matcher.output
             if lists is not None and not self.partitioned:
                 lists.skip, self.skip = self.skip, 0
@@ -205,7 +201,7 @@ class MatchStream(Search):
                 return self._results(matches, groups)
 
             for found in self.matcher.run(prepared, groups, made, self.check):
-                self.pending.append(found)
+                self._add_results(*found)
                 begins = found[0]  # if ordered, nothing comes before the last
                 if self.mode != "all with unmatched" and self.matcher.ordered and len(begins):
                     last = int(begins[-1])
@@ -222,24 +218,27 @@ class MatchStream(Search):
     def masks(self) -> bool:
         return self.mask is not None
 
-    def _buffer(self, fresh: pa.Table, final: bool) -> Groups:
-        count = fresh.num_rows
+    def _buffer(self, fresh: pa.Table) -> None:
+        """Append rows to the buffer."""
+        count, codes = fresh.num_rows, None
         if self.partitioned:
-            keys = [fresh.column(name) for name in self.compiled.partition_by]
-            codes = self.keys.encode(keys)
-            total = self.keys.count
-        else:
-            codes = None
-            total = 1
+            codes = self.keys.encode([fresh.column(name) for name in self.compiled.partition_by])
+            self.groups = self.keys.count
         if self.ranks is not None and not self.ties:
-            fresh = self.ranks.beside(fresh, codes, total)
-        grown = total - len(self.behind)
+            fresh = self.ranks.beside(fresh, codes, self.groups)
+        schema = self.input_schema
+        self.coded = coded_key(self.compiled)
+        if self.coded is not None:
+            place = schema.get_field_index(self.coded)
+            schema = schema.set(place, pa.field(self.coded, pa.int64()))
+            fresh = fresh.set_column(place, schema.field(place), pa.array(codes))
+        grown = self.groups - len(self.behind)
         if grown > 0:
             self.behind = np.concatenate([self.behind, np.zeros(grown, np.int64)])
             self.seen = np.concatenate([self.seen, np.zeros(grown, np.bool_)])
             self.number = np.concatenate([self.number, np.zeros(grown, np.int64)])
         kept = [self.rows] if self.rows.num_rows else []
-        self.rows = _joined_tables([*kept, fresh], self.input_schema)
+        self.rows = _joined_tables([*kept, fresh], schema)
         self.flattened = {}
         size = self.rows.num_rows
         self.codes = np.zeros(size, np.int64) if codes is None else _joined(self.codes, codes)
@@ -253,13 +252,58 @@ class MatchStream(Search):
             self.covered = _joined(self.covered, np.zeros(count, np.bool_))
         if self.incremental:
             self.taken = _joined(self.taken, np.zeros(count, np.bool_))
-        if self.partitioned:
-            self.order, offsets = group_rows(self.codes, total)
-        else:
+
+    def _prepared(self, final: bool) -> tuple[PreparedRows, Groups]:
+        """The rows of the buffer by partition, and what the search is told of them.  Where each
+        condition looks at one row, only bits are arranged, and no partition in which no match can
+        begin.
+        """
+        plan = self.compiled.conditions
+        size = self.rows.num_rows
+        if not self.partitioned:
             self.order, offsets = None, np.array([0, size], np.int64)
+            prepared = self._tested(offsets)
+            return prepared, self._grouped(offsets, final)
+        in_turn = plan.path_dependent or plan.history > 0 or plan.lookahead > 0
+        if not in_turn and size:
+            self.order = None
+            prepared = self._tested(np.array([0, size], np.int64))
+            if not prepared.careful:  # else conditions read rows, to raise errors
+                self.order, offsets = self._live_rows(prepared.words)
+                words, absent = prepared.words[self.order], prepared.absent[: len(self.order)]
+                if plan.absences.initial:
+                    absent = prepared.absent[self.order]
+                return replace(prepared, words=words, absent=absent), self._grouped(offsets, final)
+        self.order, offsets = group_rows(self.codes, self.groups)
+        return self._tested(offsets), self._grouped(offsets, final)
+
+    def _tested(self, offsets: IntArray) -> PreparedRows:
+        """Conditions over the rows in the present order; masked rows have no bits."""
+        wanted = condition_columns(self.compiled)
+        table = pa.table({name: self._column(name) for name in wanted}) if wanted else self.rows
+        if self.order is not None:
+            table = table.take(pa.array(self.order))
+        prepared = self.compiled.conditions.prepare(table, offsets)
+        if table.num_rows and self.masks():
+            assert self.mask is not None
+            sequence = self.sequence if self.order is None else self.sequence[self.order]
+            prepared.words[~self.mask(sequence)] = 0
+        return prepared
+
+    def _live_rows(self, words: Words) -> tuple[IntArray, IntArray]:
+        """Rows by partition, without those of partitions that no match can begin in."""
+        needs_all = self.compiled.automaton.empty_match or self.compiled.history > 0
+        if needs_all or self.incremental or self.mode == "all with unmatched":
+            return group_rows(self.codes, self.groups)
+        rows = live_rows(words, self.matcher.follow[0], self.codes, self.seen)
+        order, offsets = group_rows(self.codes[rows], self.groups)
+        return rows[order], offsets
+
+    def _grouped(self, offsets: IntArray, final: bool) -> Groups:
+        size = int(offsets[-1])
         time: IntArray = np.zeros(0 if self.compiled.within is not None else size, np.int64)
         now = 0
-        if self.compiled.within is not None and size:
+        if self.compiled.within is not None and self.rows.num_rows:
             name = str(self.compiled.columns.time)
             ticks, _ = numbers(self._column(name), "i")
             now = int(ticks[-1])
@@ -309,14 +353,15 @@ class MatchStream(Search):
                 indices = pa.array(self.order[places], mask=mask)
             else:
                 indices = pa.array(self.order[indices.to_numpy()])
-        return decoded(self._column(name).take(indices))
+        values = decoded(self._column(name).take(indices))
+        return values if name != self.coded else self.keys.texts.take(values)
 
     def _describe_row(self, row: int) -> str:
         place = int(self._original(np.array([row]))[0])
         time = self.compiled.columns.time
         names = [*self.compiled.partition_by, *([time] if time in self.inputs else [])]
-        values = {name: python_values(self.rows.column(name).slice(place, 1))[0] for name in names}
-        parts = [f"{name} = {value_text(value)}" for name, value in values.items()]
+        values = {name: self._take(name, pa.array([row])) for name in names}
+        parts = [f"{name} = {value_text(python_values(one)[0])}" for name, one in values.items()]
         at = ", ".join(parts) or f"row {int(self.sequence[place]) + 1} of the input"
         return f"at {at}"
 
@@ -343,7 +388,7 @@ class MatchStream(Search):
         if len(rows) == 0:
             return
         table = self.results.unmatched(rows)
-        self.pending.append((self._sequence_of(rows), table))
+        self._add_results(self._sequence_of(rows), table)
 
     def _keep(self, groups: Groups) -> int:
         """Drop rows that no later match can need; returns the first undecided sequence number."""
@@ -386,30 +431,50 @@ class MatchStream(Search):
         undecided = self._sequence_of(groups.position[open_])
         return int(undecided.min()) if len(undecided) else self.next_sequence
 
+    def _add_results(self, begins: IntArray, table: pa.Table) -> None:
+        """Results to put out in the order of first rows."""
+        if len(begins) > 1 and np.any(begins[1:] < begins[:-1]):
+            order = _order_of_rows(begins)
+            begins, table = begins[order], table.take(pa.array(order))
+        self.pending.append((begins, table))
+
     def _put_out(self, watermark: int) -> Iterator[pa.RecordBatch]:
-        if not self.pending:
+        ready: list[tuple[IntArray, pa.Table]] = []
+        waiting: list[tuple[IntArray, pa.Table]] = []
+        for begins, table in self.pending:
+            count = int(np.searchsorted(begins, watermark, side="left"))
+            if count:
+                ready.append((begins[:count], table.slice(0, count)))
+            if count < len(begins):
+                waiting.append((begins[count:], table.slice(count)))
+        self.pending = waiting
+        if sum(table.nbytes for _, table in waiting) > self.limits.memory_bytes:
+            raise ResourceLimit(
+                f"results of pattern {self.matcher.text} wait for an earlier match that is "
+                f"still open "
+                f"in another partition: more than {self.limits.memory_bytes} bytes; add WITHIN"
+            )
+        if not ready:
             return
-        order = np.concatenate([sequence for sequence, _ in self.pending])
-        table = pa.concat_tables([table for _, table in self.pending])
-        self.pending = []
-        if len(order) > 1 and np.any(order[1:] < order[:-1]):
-            arranged = order_of(order)
-            order = order[arranged]
-            table = table.take(pa.array(arranged))
-        ready = int(np.searchsorted(order, watermark, side="left"))
-        if ready < len(order):
-            self.pending = [(order[ready:], table.slice(ready))]
-            if table.nbytes > self.limits.memory_bytes:
-                raise ResourceLimit(
-                    f"results of pattern {self.matcher.text} wait for an earlier match that is "
-                    f"still open "
-                    f"in another partition: more than {self.limits.memory_bytes} bytes; add WITHIN"
-                )
-        left_out = min(self.skip, ready)
+        begins = np.concatenate([begins for begins, _ in ready])
+        table = pa.concat_tables([table for _, table in ready])
+        if np.any(begins[1:] < begins[:-1]):
+            table = table.combine_chunks().take(pa.array(_order_of_rows(begins)))
+        left_out = min(self.skip, table.num_rows)
         self.skip -= left_out
-        for batch in table.slice(left_out, ready - left_out).to_batches(max_chunksize=1 << 16):
+        for batch in table.slice(left_out).to_batches(max_chunksize=1 << 16):
             if batch.num_rows:
                 yield batch
+
+
+def coded_key(compiled: CompiledMatch) -> str | None:
+    """The partition column if it is the only one, of texts, and read by no condition."""
+    if len(compiled.partition_by) != 1:
+        return None
+    name = compiled.partition_by[0]
+    type_ = compiled.columns.arrow.field(name).type
+    usable = type_ in (pa.string(), pa.binary()) and name not in condition_columns(compiled)
+    return name if usable else None
 
 
 def condition_columns(compiled: CompiledMatch) -> list[str]:
@@ -423,6 +488,13 @@ def condition_columns(compiled: CompiledMatch) -> list[str]:
     inputs = compiled.input_columns
     found = [name for name in names if name in inputs]
     return found or inputs[:1]
+
+
+def _order_of_rows(sequence: IntArray) -> IntArray:
+    """Stable order of input row numbers, which mostly lie close together."""
+    low = int(sequence.min())
+    span = int(sequence.max()) - low + 1
+    return group_rows(sequence - low, span)[0] if span < 8 * len(sequence) else order_of(sequence)
 
 
 def _joined_tables(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:

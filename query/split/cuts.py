@@ -124,14 +124,13 @@ class CutProbe(IntervalStream):
         self._begins: list[Ints] = []
         self._lasts: list[Ints] = []
 
-    def _buffer(self, fresh: pa.Table, final: bool) -> Groups:
-        groups = super()._buffer(fresh, final)
+    def _buffer(self, fresh: pa.Table) -> None:
+        super()._buffer(fresh)
         count = fresh.num_rows
         if count:
             self._rows_codes.append(self.codes[len(self.codes) - count :].copy())
             for chunk in fresh.column(str(self.compiled.columns.time)).chunks:
                 self._rows_ticks.append(ticks_of_column(chunk))
-        return groups
 
     def _results(self, matches: Matches, groups: Groups) -> tuple[Ints, pa.Table]:
         full = matches.length > 0  # after an empty match a search goes on at the next row
