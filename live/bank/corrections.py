@@ -9,8 +9,8 @@ late events, from a cut before them to where both searches agree again, or to th
                                  ^cut           ^ searches agree again
 
 Matches of both searches, of the same events and without a late one, and all matches outside, are
-unchanged; the others are reported.  Open matches at the watermark are replaced.  A *cut* is a row at
-which a search may begin, as no match covers the border before it::
+unchanged; the others are reported.  Open matches at the watermark are replaced.  A *cut* is a row
+at which a search may begin, as no match covers the border before it::
 
     hits of a pattern       A B B . . A B . B B x B .      . satisfies nothing, x is late
     bare row                            ^               the search of ``A B+ C`` has ended here
@@ -21,9 +21,9 @@ which a search may begin, as no match covers the border before it::
                                  no cut here        cut: the last row that no match covers, more
                                                     than the window before x
 
-For a bank only rows *near* late events are searched, which are extended on a side until each pattern
-has a cut before the late events, and both searches agree behind them: at a bare row, or at the same
-open match.  If every event of a match must satisfy a condition, no match covers a *bare* row, which
+For a bank only rows *near* late events are searched, more on a side until each pattern has a cut
+before the late events, and both searches agree behind them: at a bare row, or at the same open
+match.  If every event of a match must satisfy a condition, no match covers a *bare* row, which
 satisfies none.  Other patterns, those without a bare row near, and a pattern by itself are searched
 as with SKIP TO NEXT ROW, and cut at a row that no such match covers.  A pattern by itself has
 WITHIN, no NEXT or match mode, and input ordered by time only; its searches agree where they stand

@@ -5,7 +5,6 @@ part           its matches
 =============  ==========================================================================
 SpanPart       those in some of the replay intervals
 RangePart      those that begin in a range of time, except for rows carried over a cut
-IndexPart      a share of those of a range, by match number (``planning``)
 SharePart      those of the partitions whose keys hash to its number
 =============  ==========================================================================
 
