@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import chronicle
 
-from ..live.bank.matches import BankMatches
+from ..live.bank.layer import BankMatches
 from ..live.bank.pattern_bank import PatternBank
 from ..live.bank.symbols import card_of
 from ..query.pattern.advancing import AdvancingMatch

@@ -19,23 +19,28 @@ situations    of completion or detection  that is <= W           up to a reach b
 
 A ``StreamForm`` reads one stream.  Relations in memory (pairs of a join, results of a subquery) are
 queried like streams.
+
+Patterns and instants keep a search between steps (``StatefulForm``), a cache: valid for one
+watermark and one set of events up to it, and made again from the stream where it is not.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..core.times import moved
+from ..core.times import half_open, moved
+from ..errors import ChronicleError, ResourceLimit
 from ..indexes.stream_indexes import StreamIndexes
 from ..query.contract.access import VisibleStreams
 from ..query.contract.cancellation import QueryControl
+from ..query.contract.operator import Part, PartRun
 from ..query.contract.result import Result
 from ..query.engine import QueryEngine
 from ..query.plan.prepared import PreparedQuery
@@ -45,7 +50,7 @@ from ..schema import StreamSchema
 from ..store.snapshot import Snapshot, StreamState
 from ..store.tail import MemoryLeaf, ticks_of_column
 from ..store.tap import Spans
-from .changes import Corrected, Results
+from .changes import Corrected, Removals, Results
 
 
 class WithRelation(VisibleStreams):
@@ -270,3 +275,112 @@ def coalesced(moment: Moment, regions: Spans, between: int = EVENTS_BETWEEN) -> 
         else:
             joined.append((first, last))
     return tuple(joined)
+
+
+STATE_BYTES_MAX = 256 << 20
+"""Limit per live query; beyond it steps evaluate regions."""
+
+
+class SearchState(ABC):
+    """A search that goes on from step to step, valid for one watermark (None after a failure), one
+    schema, and one set of events up to it.
+    """
+
+    def __init__(self) -> None:
+        self.watermark: int | None = None
+        self.nbytes = 0
+        self._schema: StreamSchema | None = None
+        self._gone = Removals(0, 0, 0, 0)
+
+    @abstractmethod
+    def rebuild(self, run: PartRun, since: int) -> None:
+        """Begin a search that has had the events up to a tick."""
+
+    @abstractmethod
+    def feed(self, run: PartRun, since: int, known: int) -> list[pa.RecordBatch]:
+        """Feed the events between two ticks; the results that close."""
+
+    @abstractmethod
+    def first(self, snapshot: Snapshot, compiled: Any, watermark: int) -> int | None:
+        """Tick of the first event that matters at a watermark; None without one."""
+
+    def holds(self, snapshot: Snapshot, compiled: Any, watermark: int) -> bool:
+        """Whether it is valid at a watermark for the events of a snapshot."""
+        if self.watermark != watermark or self._schema != snapshot.schema:
+            return False
+        now = snapshot.state
+        if self._gone == Removals.of(now):
+            return True
+        return self._gone.spare(now, self.first(snapshot, compiled, watermark))
+
+    def ensure(self, run: PartRun, since: int) -> None:
+        """Rebuild the search unless it is valid; it is not until ``settle``, if a step fails."""
+        if not self.holds(run.snapshot, run.compiled, since):
+            self.drop()
+            memory = min(run.limits.memory_bytes, STATE_BYTES_MAX)
+            limits = replace(run.limits, memory_bytes=memory)
+            self.rebuild(run._replace(limits=limits), since)
+        self.watermark = None
+
+    def settle(self, snapshot: Snapshot, watermark: int, nbytes: int) -> None:
+        self.watermark, self.nbytes = watermark, nbytes
+        self._schema, self._gone = snapshot.schema, Removals.of(snapshot.state)
+
+    def drop(self) -> None:
+        self.watermark, self.nbytes = None, 0
+
+
+class Step(Part):
+    """The results of a step; running it advances the state."""
+
+    def __init__(self, state: SearchState, since: int, known: int) -> None:
+        self._state = state
+        self._since, self._known = since, known
+        self._results: list[pa.RecordBatch] | None = None
+
+    @property
+    def ticks(self) -> tuple[int | None, int | None]:
+        return half_open(self._since + 1, self._known)
+
+    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
+        if self._results is None:  # a part may be run repeatedly
+            self._state.ensure(run, self._since)
+            self._results = self._state.feed(run, self._since, self._known)
+        yield from self._results
+
+    def describe(self) -> str:
+        return f"what becomes known by time ({self._since}, {self._known}]"
+
+
+class StatefulForm(StreamForm):
+    """A form of one stream with a state; None where it would be too large."""
+
+    appends = False
+    incremental = True
+    _state: SearchState | None
+
+    @abstractmethod
+    def _part(self, snapshot: Snapshot, part: Part) -> Results:
+        """The results of a part."""
+
+    def _from_state(self, snapshot: Snapshot, part: Part) -> Results | None:
+        """The results of a part that uses the state; None where the region must be evaluated."""
+        try:
+            return self._part(snapshot, part)
+        except ResourceLimit:  # a rebuilt state would be too large again
+            self._state = None
+            return None
+        except ChronicleError:  # the region reports the error, or avoids it
+            self.drop_state()
+            return None
+        except BaseException:
+            self.drop_state()
+            raise
+
+    @property
+    def state_bytes(self) -> int:
+        return 0 if self._state is None else self._state.nbytes
+
+    def drop_state(self) -> None:
+        if self._state is not None:
+            self._state.drop()

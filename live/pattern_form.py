@@ -35,15 +35,23 @@ from ..query.pattern.compiled import CompiledMatch
 from ..query.replay.applicability import demands
 from ..query.split.cuts import DecidedPart, decided_at_once, decided_part, find_cut
 from ..query.split.parts import Cut, GivenMatches, Reach, independent
-from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
 from .bank.corrections import Late, late_matches
 from .changes import Corrected, Results, without
-from .forms import Evaluator, LateEvents, Moment, Ticks, chosen, ticks_of
+from .forms import (
+    Evaluator,
+    LateEvents,
+    Moment,
+    SearchState,
+    StatefulForm,
+    Step,
+    Ticks,
+    chosen,
+    ticks_of,
+)
 from .row_form import TIME
-from .states import SearchState, StatefulForm, Step, bounded
 
 CHUNK_ROWS = 1 << 16
 LATE_FEW = 16
@@ -74,53 +82,35 @@ class PatternState(SearchState):
         super().__init__()
         self.hits = 0
         self._stream: AdvancingMatch | None = None
-        self._schema: StreamSchema | None = None
-        self._dropped = self._rewritten = 0
 
-    def holds(self, snapshot: Snapshot, watermark: int) -> bool:
-        """Whether it is valid at a watermark for the events of a snapshot."""
-        stream = self._stream
-        if stream is None or self.watermark != watermark or self._schema != snapshot.schema:
-            return False
-        if self._rewritten != snapshot.state.rewritten:
-            return False
-        if self._dropped == snapshot.state.dropped:
-            return True
-        first, kept = snapshot.time_range, stream.kept_from  # are open matches still stored?
-        return first is not None and (kept is None or kept > first[0])
+    def holds(self, snapshot: Snapshot, compiled: CompiledMatch, watermark: int) -> bool:
+        return self._stream is not None and super().holds(snapshot, compiled, watermark)
 
-    def pays(self, snapshot: Snapshot, watermark: int, late: int) -> bool:
-        """Whether the late events are few enough to search only their partitions."""
+    def first(self, snapshot: Snapshot, compiled: CompiledMatch, watermark: int) -> int | None:
+        return None if self._stream is None else self._stream.kept_from
+
+    def pays(self, snapshot: Snapshot, compiled: CompiledMatch, late: LateEvents) -> bool:
+        """Whether late events are few enough to search only their partitions."""
         known = 0
-        if self._stream is not None and self.holds(snapshot, watermark):
+        if self._stream is not None and self.holds(snapshot, compiled, late.watermark):
             known = self._stream.input.rows.partitions
-        return late <= max(LATE_FEW, known // 4)
+        return late.count <= max(LATE_FEW, known // 4)
 
     def drop(self) -> None:
         super().drop()
-        self._stream = self._schema = None
+        self._stream = None
 
-    def advance(self, run: PartRun, since: int, known: int) -> list[pa.RecordBatch]:
-        if not self.holds(run.snapshot, since):
-            self.drop()
-            self._stream = self._rebuilt(run, since)
+    def feed(self, run: PartRun, since: int, known: int) -> list[pa.RecordBatch]:
         stream = self._stream
         assert stream is not None
-        self.watermark = None  # None if the step fails
         hits = stream.hits
         found: list[pa.RecordBatch] = []
         new = run.scan_between(since + 1, known)
         for table, watermark in _chunks(new, run.snapshot.schema.time, known):
             found += stream.advance(table, watermark).rows.to_batches()
         self.hits += stream.hits - hits
-        self._settle(run.snapshot, known)
+        self.settle(run.snapshot, known, stream.nbytes)
         return found
-
-    def _settle(self, snapshot: Snapshot, watermark: int) -> None:
-        assert self._stream is not None
-        self.watermark, self.nbytes = watermark, self._stream.nbytes
-        self._schema, self._dropped = snapshot.schema, snapshot.state.dropped
-        self._rewritten = snapshot.state.rewritten
 
     def correct(
         self, old: Snapshot, run: PartRun, late: Late, since: int
@@ -128,12 +118,9 @@ class PatternState(SearchState):
         """Apply late events, which ``old`` lacks; rows of matches removed or changed, and of new
         ones.  None where evaluating regions is cheaper.
         """
-        if not self.holds(old, since):
-            self.drop()
-            self._stream = self._rebuilt(run._replace(snapshot=old), since)
-        stream, self.watermark = self._stream, None  # None if the step fails
+        self.ensure(run._replace(snapshot=old), since)
+        stream, snapshot = self._stream, run.snapshot
         assert stream is not None
-        snapshot = run.snapshot
         fields = [snapshot.schema.arrow.field(name) for name in run.compiled.input_columns]
 
         def scan(low: int, high: int) -> pa.Table:
@@ -142,11 +129,10 @@ class PatternState(SearchState):
         assert snapshot.time_range is not None
         changed = late_matches(stream, scan, late, snapshot.time_range[0])
         if changed is not None:
-            self._settle(snapshot, since)
+            self.settle(snapshot, since, stream.nbytes)
         return changed
 
-    def _rebuilt(self, run: PartRun, since: int) -> AdvancingMatch:
-        run = bounded(run)
+    def rebuild(self, run: PartRun, since: int) -> None:
         snapshot, compiled = run.snapshot, run.compiled
         stream = AdvancingMatch(compiled, run.limits, run.check, in_turn=True)
         reach, cut = Reach(snapshot, compiled), None
@@ -159,7 +145,7 @@ class PatternState(SearchState):
             stream.restore(_positions(compiled, cut, rows), low - 1)
         for table, watermark in _chunks(run.scan_between(low, since), snapshot.schema.time, since):
             stream.replay(table, watermark)
-        return stream
+        self._stream = stream
 
 
 class Correction(Part):
@@ -308,7 +294,7 @@ class PatternForm(StatefulForm):
             return None
         if known <= since and state.watermark == since:  # nothing new is decided
             return self._nothing(snapshot)
-        if not self._from_first and not state.holds(snapshot, since) and (
+        if not self._from_first and not state.holds(snapshot, self._compiled, since) and (
             snapshot.aggregate((), *half_open(moved(since, 1), known)).count > BACKLOG_EVENTS
         ):  # fmt: skip
             return None
@@ -325,7 +311,7 @@ class PatternForm(StatefulForm):
             return None
         if before.state.dropped != snapshot.state.dropped:
             return None
-        if not state.pays(before, late.watermark, late.count):
+        if not state.pays(before, compiled, late):
             return None
         added = Late.of(before, snapshot, events, late.spans[self.stream])
         if added is None or not len(added.tick):

@@ -38,8 +38,7 @@ from ..store import EventStream
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
 from .bank.corrections import Arranged, Corrected, Late, Scan, correct, open_at
-from .bank.layer import Layer
-from .bank.matches import BankMatches
+from .bank.layer import BankMatches, Layer
 from .bank.pattern_bank import PatternBank
 from .bank.symbols import Card
 from .changes import Changes, Emitted, Removals, Results, difference, newly

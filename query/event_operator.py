@@ -14,8 +14,7 @@ import pyarrow as pa
 from ..core.times import INT64_MAX, INT64_MIN
 from ..store.segment import ScanMetrics
 from .contract.explanation import Operator
-from .contract.instants import InstantRange
-from .contract.operator import EventOperator, MatchLimits, PartRun
+from .contract.operator import EventOperator, InstantRange, MatchLimits, PartRun
 from .plan.nodes import EventRows
 from .plan.planner import Planning
 from .run.context import RunContext

@@ -60,8 +60,7 @@ from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
 from ...store.tap import Spans
 from ..forms import coalesced, ticks_of
-from .layer import Found, Layer, Room, empty_kept, kept_where
-from .matches import BankMatches
+from .layer import BankMatches, Found, Layer, Room, empty_kept, kept_where
 from .pattern_bank import Partitions, PatternBank
 from .predicate_index import Columns
 from .searching import Fresh, Hits, Kept

@@ -22,8 +22,7 @@ from ...errors import InvalidArgument, ResourceLimit
 from ...query.contract.operator import MatchLimits
 from ...query.pattern.columns import KeyCodes, flat, group_rows, numbers
 from ...query.pattern.retained import ranks
-from .layer import Layer, Room
-from .matches import BankMatches
+from .layer import BankMatches, Layer, Room
 from .predicate_index import Columns
 from .searching import Fresh, Kept
 from .symbols import Card

@@ -17,7 +17,7 @@ from ..binding.situation_binding import BoundSituations
 from ..conditions.constants import Folder
 from ..conditions.predicates import PredicateCompiler, all_of
 from ..conditions.ranges import time_bounds
-from ..contract.instants import NOTHING, InstantRange
+from ..contract.operator import NOTHING, InstantRange
 from ..replay.situation_intervals import plan_situations_replay
 from ..replay.tree_runs import plan_tree_runs
 from ..situations.compiled import CompiledSituations
