@@ -23,5 +23,5 @@ Reading order:
   (subqueries, UNION ALL, any SELECT), ``view_expansion``;
 * *running*: ``sources`` (watermarks, late events), ``delivery`` (webhooks), ``options``,
   ``query`` (one running query), ``bank``, ``pattern_group`` and ``sharing`` (groups),
-  ``rounds`` (scheduling), ``rollups``, ``engine`` (statements), ``handle`` (Python API).
+  ``rounds`` (scheduling), ``rollups``, ``engine`` (statements, handles).
 """

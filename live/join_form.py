@@ -50,7 +50,7 @@ from ..query.pattern.columns import KeyCodes
 from ..schema import StreamSchema
 from ..store.tap import Spans, united
 from .analysis import column_node
-from .changes import Removals, Results
+from .changes import Removals, Results, removals_of, spared
 from .forms import Evaluator, Form, Moment, chosen, engine_with, snapshot_of, ticks_of
 from .join_binding import BoundJoin
 from .row_form import TIME, ranks
@@ -595,13 +595,7 @@ class JoinForm(Form):
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
         state, self._state = self._state, None  # lost if the step fails
-        if (
-            state is None
-            or state.watermark != since
-            or not all(
-                self._gone[name].spare(moment[name].state, state.first) for name in self.streams
-            )
-        ):
+        if state is None or state.watermark != since or not spared(self._gone, moment, state.first):
             state = self._rebuilt(moment, since)
         low = since + 1
         found = self._held_of(state, self._read(moment, 0, low, known),
@@ -614,7 +608,7 @@ class JoinForm(Form):
         results = self._results(state.left.rows, state.right.rows, found, alone)
         state.let_go(known)
         self._state = state
-        self._gone = {name: Removals.of(moment[name].state) for name in self.streams}
+        self._gone = removals_of(moment)
         return results
 
     def _held_of(self, state: JoinState, left: SideRows, right: SideRows) -> Pairs:

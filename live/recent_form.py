@@ -64,7 +64,7 @@ from .analysis import (
     refused,
     result_columns,
 )
-from .changes import Removals, Results
+from .changes import Removals, Results, removals_of, spared
 from .forms import Evaluator, Form, Moment, StreamForm, chosen, engine_with
 from .join_form import PAIRS, ROW, Asked, Pairs
 from .row_form import TIME
@@ -370,9 +370,7 @@ class RecentForm(Form):
             state is None
             or state.watermark != since
             or state.worn
-            or not all(
-                state.gone[name].spare(moment[name].state, state.first) for name in self.streams
-            )
+            or not spared(state.gone, moment, state.first)
         ):
             state = self._rebuilt(moment, since)
         results = self._followed(state, moment, since, known, settled)
@@ -436,8 +434,7 @@ class RecentForm(Form):
             met[self._pairs(live, near, np.arange(len(live)), np.arange(len(near))).left] = True
         high = moved(self.archive.form.closed(since), self.archive.lead)
         archive = self._ending(moment, settled, high, since, codes)
-        gone = {name: Removals.of(moment[name].state) for name in self.streams}
-        return RecentState(since, codes, live, archive, met, settled, gone)
+        return RecentState(since, codes, live, archive, met, settled, removals_of(moment))
 
     def _new(self, form: Form, moment: Moment, since: int, known: int) -> Results:
         """Results of a side that are closed at ``known`` but were not at ``since``."""

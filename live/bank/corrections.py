@@ -373,7 +373,7 @@ class _Stretch:
         cls, time: str, partition_by: list[str], scan: Scan, late: Late, low: int, high: int
     ) -> _Stretch | None:
         """None if a late event is missing."""
-        table = scan(low, high)
+        table = scan(low, high).combine_chunks()  # many rows are taken from it
         tick = ticks_of(table, time)
         is_late = late.among(tick)
         if is_late is None:

@@ -288,9 +288,9 @@ def test_a_late_event_is_known_between_events(db: Database) -> None:
 
 def test_a_step_reads_its_own_events(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    rebuilt = instant_form.InstantState._rebuilt
+    rebuilt = instant_form.InstantState.rebuild
     monkeypatch.setattr(
-        instant_form.InstantState, "_rebuilt",
+        instant_form.InstantState, "rebuild",
         lambda self, *given: made.append(1) or rebuilt(self, *given),
     )  # fmt: skip
     live = db.create_live("q", query("overlap"), idle="never")
