@@ -197,8 +197,8 @@ class Removals(NamedTuple):
         return first is None or (state.dropped_before is not None and state.dropped_before <= first)
 
 
-def removals_of(moment: Mapping[str, Snapshot]) -> dict[str, Removals]:
-    return {name: Removals.of(snapshot.state) for name, snapshot in moment.items()}
+def removals_of(moment: Mapping[str, Snapshot], streams: Sequence[str]) -> dict[str, Removals]:
+    return {name: Removals.of(moment[name].state) for name in streams}
 
 
 def spared(gone: Mapping[str, Removals], moment: Mapping[str, Snapshot], first: int | None) -> bool:

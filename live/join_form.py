@@ -608,7 +608,7 @@ class JoinForm(Form):
         results = self._results(state.left.rows, state.right.rows, found, alone)
         state.let_go(known)
         self._state = state
-        self._gone = removals_of(moment)
+        self._gone = removals_of(moment, self.streams)
         return results
 
     def _held_of(self, state: JoinState, left: SideRows, right: SideRows) -> Pairs:

@@ -434,7 +434,9 @@ class RecentForm(Form):
             met[self._pairs(live, near, np.arange(len(live)), np.arange(len(near))).left] = True
         high = moved(self.archive.form.closed(since), self.archive.lead)
         archive = self._ending(moment, settled, high, since, codes)
-        return RecentState(since, codes, live, archive, met, settled, removals_of(moment))
+        return RecentState(
+            since, codes, live, archive, met, settled, removals_of(moment, self.streams)
+        )
 
     def _new(self, form: Form, moment: Moment, since: int, known: int) -> Results:
         """Results of a side that are closed at ``known`` but were not at ``since``."""
