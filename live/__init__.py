@@ -20,7 +20,7 @@ Reading order:
   counts), ``pattern_form``, ``instant_form`` (situations and the like), ``analysis`` (from a SELECT
   to its class);
 * *over several*: ``join_binding``, ``join_form``, ``recent_form`` (recency joins), ``composition``
-  (subqueries, UNION ALL, any SELECT), ``view_expansion``;
+  (subqueries, UNION ALL, views, any SELECT);
 * *running*: ``sources`` (watermarks, late events), ``delivery`` (webhooks), ``options``,
   ``query`` (one running query), ``bank``, ``pattern_group`` and ``sharing`` (groups),
   ``rounds`` (scheduling), ``rollups``, ``engine`` (statements, handles).

@@ -27,7 +27,7 @@ from ..schema import StreamSchema
 from ..store import EventStream, Store
 from .analysis import Analysed
 from .bank.symbols import Card
-from .composition import analyse
+from .composition import analyse, engine_with_views, expand_views, stored_views
 from .definition import Definitions, LiveDefinition
 from .delivery import Deliveries, Webhook
 from .options import defined
@@ -36,7 +36,6 @@ from .rollups import RetentionHolds, checked, rollup_of
 from .rounds import Rounds
 from .sharing import card_of_query
 from .sink import SinkReader, Sinks, wrong
-from .view_expansion import engine_with_views, expand_views, stored_views
 
 
 class LiveQueries:
