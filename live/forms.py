@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..core.times import half_open, moved
+from ..core.times import moved
 from ..errors import ChronicleError, ResourceLimit
 from ..indexes.stream_indexes import StreamIndexes
 from ..query.contract.access import VisibleStreams
@@ -281,6 +281,9 @@ STATE_BYTES_MAX = 256 << 20
 """Limit per live query; beyond it steps evaluate regions."""
 
 
+Rows = list[pa.RecordBatch]
+
+
 class SearchState(ABC):
     """A search that goes on from step to step, valid for one watermark (None after a failure), one
     schema, and one set of events up to it.
@@ -297,7 +300,7 @@ class SearchState(ABC):
         """Begin a search that has had the events up to a tick."""
 
     @abstractmethod
-    def feed(self, run: PartRun, since: int, known: int) -> list[pa.RecordBatch]:
+    def feed(self, run: PartRun, since: int, known: int) -> Rows:
         """Feed the events between two ticks; the results that close."""
 
     @abstractmethod
@@ -330,26 +333,22 @@ class SearchState(ABC):
         self.watermark, self.nbytes = None, 0
 
 
-class Step(Part):
-    """The results of a step; running it advances the state."""
+class Computed(Part):
+    """Rows that are computed in a run of the clause, once: a part may be run repeatedly."""
 
-    def __init__(self, state: SearchState, since: int, known: int) -> None:
-        self._state = state
-        self._since, self._known = since, known
-        self._results: list[pa.RecordBatch] | None = None
+    ticks = (0, 0)
 
-    @property
-    def ticks(self) -> tuple[int | None, int | None]:
-        return half_open(self._since + 1, self._known)
+    def __init__(self, compute: Callable[[PartRun], Rows]) -> None:
+        self._compute = compute
+        self._rows: Rows | None = None
 
     def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
-        if self._results is None:  # a part may be run repeatedly
-            self._state.ensure(run, self._since)
-            self._results = self._state.feed(run, self._since, self._known)
-        yield from self._results
+        if self._rows is None:
+            self._rows = self._compute(run)
+        yield from self._rows
 
     def describe(self) -> str:
-        return f"what becomes known by time ({self._since}, {self._known}]"
+        return "what a step computes"
 
 
 class StatefulForm(StreamForm):
@@ -360,13 +359,24 @@ class StatefulForm(StreamForm):
     _state: SearchState | None
 
     @abstractmethod
-    def _part(self, snapshot: Snapshot, part: Part) -> Results:
-        """The results of a part."""
+    def _computed(self, snapshot: Snapshot, compute: Callable[[PartRun], Rows]) -> Results:
+        """Results from rows computed in a run of the clause."""
 
-    def _from_state(self, snapshot: Snapshot, part: Part) -> Results | None:
-        """The results of a part that uses the state; None where the region must be evaluated."""
+    def _step(self, snapshot: Snapshot, since: int, known: int) -> Results | None:
+        """The results that close between two watermarks, from the state."""
+        state = self._state
+        assert state is not None
+
+        def compute(run: PartRun) -> Rows:
+            state.ensure(run, since)
+            return state.feed(run, since, known)
+
+        return self._from_state(snapshot, compute)
+
+    def _from_state(self, snapshot: Snapshot, compute: Callable[[PartRun], Rows]) -> Results | None:
+        """Results computed with the state; None where the region must be evaluated."""
         try:
-            return self._part(snapshot, part)
+            return self._computed(snapshot, compute)
         except ResourceLimit:  # a rebuilt state would be too large again
             self._state = None
             return None

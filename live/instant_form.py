@@ -13,18 +13,18 @@ The cache is valid for one watermark and one set of events up to it, and rebuilt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
 from ..core.identity import digests
 from ..core.times import INT64_MAX, INT64_MIN, moved
-from ..query.contract.operator import EventOperator, InstantRange, InstantSearch, Part, PartRun
+from ..query.contract.operator import EventOperator, InstantRange, InstantSearch, PartRun
 from ..query.contract.result import Result
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
 from .changes import Results
-from .forms import Evaluator, Moment, SearchState, StatefulForm, Step, chosen, ticks_of
+from .forms import Computed, Evaluator, Moment, Rows, SearchState, StatefulForm, chosen, ticks_of
 from .row_form import TIME, ranks
 
 PARTITIONS_LEAST = 1 << 16
@@ -55,7 +55,7 @@ class InstantState(SearchState):
         _fed(search, run, self.first(run.snapshot, run.compiled, since), since)
         self._search, self._partitions = search, search.partitions
 
-    def feed(self, run: PartRun, since: int, known: int) -> list[pa.RecordBatch]:
+    def feed(self, run: PartRun, since: int, known: int) -> Rows:
         search = self._search
         assert search is not None
         search.go_on(run)
@@ -110,9 +110,10 @@ class InstantForm(StatefulForm):
         state, snapshot = self._state, moment[self.stream]
         if state is None or snapshot.time_range is None:
             return None
-        return self._from_state(snapshot, Step(state, since, known))
+        return self._step(snapshot, since, known)
 
-    def _part(self, snapshot: Snapshot, part: Part) -> Results:
+    def _computed(self, snapshot: Snapshot, compute: Callable[[PartRun], Rows]) -> Results:
+        part = Computed(compute)
         result = self.evaluator.over(snapshot, part=lambda *_: part)
         return self._named(result, INT64_MIN, INT64_MAX)
 

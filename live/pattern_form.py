@@ -18,7 +18,7 @@ one set of events up to it (``PatternState.holds``), and is rebuilt from the str
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -27,26 +27,27 @@ import pyarrow.compute as pc
 from ..core.identity import digests
 from ..core.sorting import firsts
 from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
-from ..query.contract.operator import Part, PartRun
+from ..query.contract.operator import PartRun
 from ..query.contract.result import Result
 from ..query.pattern.advancing import AdvancingMatch, Positions, final_with_last_event, marks_ends
 from ..query.pattern.columns import KeyCodes
 from ..query.pattern.compiled import CompiledMatch
 from ..query.replay.applicability import demands
 from ..query.split.cuts import DecidedPart, decided_at_once, decided_part, find_cut
-from ..query.split.parts import Cut, GivenMatches, Reach, independent
+from ..query.split.parts import Cut, Reach, given_matches, independent
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
 from .bank.corrections import Late, late_matches
 from .changes import Corrected, Results, without
 from .forms import (
+    Computed,
     Evaluator,
     LateEvents,
     Moment,
+    Rows,
     SearchState,
     StatefulForm,
-    Step,
     Ticks,
     chosen,
     ticks_of,
@@ -100,11 +101,11 @@ class PatternState(SearchState):
         super().drop()
         self._stream = None
 
-    def feed(self, run: PartRun, since: int, known: int) -> list[pa.RecordBatch]:
+    def feed(self, run: PartRun, since: int, known: int) -> Rows:
         stream = self._stream
         assert stream is not None
         hits = stream.hits
-        found: list[pa.RecordBatch] = []
+        found: Rows = []
         new = run.scan_between(since + 1, known)
         for table, watermark in _chunks(new, run.snapshot.schema.time, known):
             found += stream.advance(table, watermark).rows.to_batches()
@@ -146,45 +147,6 @@ class PatternState(SearchState):
         for table, watermark in _chunks(run.scan_between(low, since), snapshot.schema.time, since):
             stream.replay(table, watermark)
         self._stream = stream
-
-
-class Correction(Part):
-    """The matches that late events change; ``gone``: removed ones, or None."""
-
-    def __init__(self, state: PatternState, old: Snapshot, late: Late, since: int) -> None:
-        self._state, self._old, self._late, self._since = state, old, late, since
-        self._found: pa.Table | None = None
-        self.gone: pa.Table | None = None
-
-    @property
-    def ticks(self) -> tuple[int | None, int | None]:
-        return half_open(INT64_MIN, self._since)
-
-    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
-        if self._found is None:  # a part may be run repeatedly
-            changed = self._state.correct(self._old, run, self._late, self._since)
-            nothing = run.compiled.output_schema.empty_table()
-            self._found = nothing if changed is None else changed[1]
-            self.gone = None if changed is None else changed[0]
-        yield from self._found.to_batches()
-
-    def describe(self) -> str:
-        return f"what late events change up to {self._since}"
-
-
-class Known(Part):
-    """Given rows of matches."""
-
-    ticks = (0, 0)
-
-    def __init__(self, rows: pa.Table | None = None) -> None:
-        self._rows = rows
-
-    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
-        yield from () if self._rows is None else self._rows.to_batches()
-
-    def describe(self) -> str:
-        return "nothing"
 
 
 def _chunks(
@@ -269,7 +231,7 @@ class PatternForm(StatefulForm):
 
     def _nothing(self, snapshot: Snapshot) -> Results:
         if self._none is None:
-            self._none = self._part(snapshot, Known())
+            self._none = self._computed(snapshot, lambda _: [])
         return self._none
 
     def _named(self, table: pa.Table, ticks: Ticks) -> Results:
@@ -298,7 +260,7 @@ class PatternForm(StatefulForm):
             snapshot.aggregate((), *half_open(moved(since, 1), known)).count > BACKLOG_EVENTS
         ):  # fmt: skip
             return None
-        return self._from_state(snapshot, Step(state, since, known))
+        return self._step(snapshot, since, known)
 
     def corrected(self, late: LateEvents, known: int) -> Corrected | None:
         """By searching only the partitions of late events, if these are few."""
@@ -316,23 +278,32 @@ class PatternForm(StatefulForm):
         added = Late.of(before, snapshot, events, late.spans[self.stream])
         if added is None or not len(added.tick):
             return None
-        correction = Correction(state, before, added, late.watermark)
-        found = self._from_state(snapshot, correction)
-        if found is None or correction.gone is None:
+        ended: list[pa.Table] = []
+
+        def compute(run: PartRun) -> Rows:
+            changed = state.correct(before, run, added, late.watermark)
+            if changed is None:
+                return []
+            ended.append(changed[0])
+            return changed[1].to_batches()
+
+        found = self._from_state(snapshot, compute)
+        if found is None or not ended:
             return None
         gone = self._nothing(snapshot)
-        if correction.gone.num_rows:
-            gone = self._part(snapshot, Known(correction.gone))
+        if ended[0].num_rows:
+            gone = self._computed(snapshot, lambda _: ended[0].to_batches())
         over, more = without(gone, found), without(found, gone)
         return Corrected(over.id, over.time, more)
 
-    def _part(self, snapshot: Snapshot, part: Part) -> Results:
+    def _computed(self, snapshot: Snapshot, compute: Callable[[PartRun], Rows]) -> Results:
+        part = Computed(compute)
         found = self.evaluator.over(snapshot, part=lambda *_: part)
         return self._named(*self._ended(found, INT64_MIN, INT64_MAX))
 
     def known(self, snapshot: Snapshot, events: pa.Table, offsets: Ticks) -> Results:
-        """Results for matches whose events are given; see ``GivenMatches``."""
-        return self._part(snapshot, GivenMatches(events, offsets))
+        """Results for matches whose events are given; see ``given_matches``."""
+        return self._computed(snapshot, lambda run: given_matches(run, events, offsets))
 
     @property
     def compiled(self) -> CompiledMatch:

@@ -447,31 +447,15 @@ def _moved(spans: Spans, shift: int) -> Spans:
     return Spans(spans.starts + shift, spans.ends + shift)
 
 
-class GivenMatches(Part):
+def given_matches(run: PartRun, events: pa.Table, offsets: Ints) -> list[pa.RecordBatch]:
     """Result rows of matches whose events are given: those of match ``i`` are
     ``offsets[i] .. offsets[i + 1]``, with the clause's input columns and ``@rank``.
 
     A clause that takes one match at a time prefers the same match of a first event whether or not
     it sees later events, so the events suffice.  Not for clauses that read beyond a match.
     """
-
-    def __init__(self, events: pa.Table, offsets: Ints) -> None:
-        self._events = events
-        self._offsets = offsets
-        self._found: list[pa.RecordBatch] | None = None
-
-    @property
-    def ticks(self) -> tuple[int | None, int | None]:
-        return 0, 0  # the events are here
-
-    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
-        if self._found is None:  # cached
-            stream = _GivenStream(run.compiled, run.limits, run.check)
-            self._found = list(stream.matching(self._events, self._offsets))
-        yield from self._found
-
-    def describe(self) -> str:
-        return f"the events of {len(self._offsets) - 1} matches"
+    stream = _GivenStream(run.compiled, run.limits, run.check)
+    return list(stream.matching(events, offsets))
 
 
 class _GivenStream(MatchStream):
