@@ -339,9 +339,7 @@ class RangePart(Part):
         return (None if self.low is None else low), (None if self.high is None else high)
 
     def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
-        return self.fed(run, RangeStream(run.compiled, run.limits, run.check))
-
-    def fed(self, run: PartRun, stream: RangeStream) -> Iterator[pa.RecordBatch]:
+        stream = RangeStream(run.compiled, run.limits, run.check)
         low, high, scan = self.low, self.high, run.scan
         if low is not None:
             yield from stream.surrounding(scan(self.before, low.tick))
