@@ -55,8 +55,7 @@ from ..store.views import StoredView, Views
 from .streams import Stream
 
 if TYPE_CHECKING:
-    from ..live.engine import LiveQueries
-    from ..live.handle import LiveHandle
+    from ..live.engine import LiveHandle, LiveQueries
     from ..query.contract.access import Access, Tell
     from ..query.contract.cancellation import Cancellation
     from ..query.contract.catalog import Rollup
@@ -653,7 +652,7 @@ class Database:
             With line and column of what cannot be live, and what to write instead.
         """
         with LOADING:
-            from ..live.handle import request_of
+            from ..live.engine import request_of
 
         request = request_of(
             name, sql, into, start, delay, idle, late, emit, options or {}, if_not_exists
@@ -694,7 +693,7 @@ class Database:
             With line and column of what a roll-up cannot have.
         """
         with LOADING:
-            from ..live.handle import request_of
+            from ..live.engine import request_of
 
         request = request_of(
             name, sql, None, "first", delay, idle, "correct", "close", options or {}, if_not_exists
@@ -727,7 +726,7 @@ class Database:
     def live(self, name: str) -> LiveHandle:
         """The live query of that name; raises :class:`StreamNotFound`."""
         with LOADING:
-            from ..live.handle import LiveHandle
+            from ..live.engine import LiveHandle
 
         return LiveHandle(self.live_statements, name)
 

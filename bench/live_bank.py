@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import chronicle
 
-from ..live.bank.matches import BankMatches
+from ..live.bank.layer import BankMatches, Layer
 from ..live.bank.pattern_bank import PatternBank
 from ..live.bank.symbols import card_of
 from ..query.pattern.advancing import AdvancingMatch
@@ -161,5 +161,5 @@ def _ticks_of(found: BankMatches, name: int) -> list[int]:
 def _bank(patterns: list[Any]) -> PatternBank:
     bank = PatternBank(SCHEMA, "t")
     for i, each in enumerate(patterns):
-        bank.add(i, card_of(each))
+        bank.take(Layer([i], [card_of(each)]))
     return bank

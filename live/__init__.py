@@ -17,12 +17,11 @@ Reading order:
 
 * *results*: ``definition`` (stored definitions), ``changes`` (differences), ``sink`` (changelog);
 * *classes over one stream*: ``forms`` (interface), ``row_form``, ``window_form`` (also sessions and
-  counts), ``states`` (searches that go on), ``pattern_form``, ``instant_form`` (situations and the
-  like), ``analysis`` (from a SELECT to its class);
-* *over several*: ``window_join`` (kernels), ``join_binding``, ``join_form``, ``recent_form`` and
-  ``recent_analysis`` (recency joins), ``nested_form`` (subqueries, UNION ALL), ``composition`` (any
-  SELECT), ``view_expansion``;
+  counts), ``pattern_form``, ``instant_form`` (situations and the like), ``analysis`` (from a SELECT
+  to its class);
+* *over several*: ``join_binding``, ``join_form``, ``recent_form`` (recency joins), ``composition``
+  (subqueries, UNION ALL, views, any SELECT);
 * *running*: ``sources`` (watermarks, late events), ``delivery`` (webhooks), ``options``,
   ``query`` (one running query), ``bank``, ``pattern_group`` and ``sharing`` (groups),
-  ``rounds`` (scheduling), ``rollups``, ``engine`` (statements), ``handle`` (Python API).
+  ``rounds`` (scheduling), ``rollups``, ``engine`` (statements, handles).
 """

@@ -9,7 +9,7 @@ before.  Retention removes the oldest events, which does not affect a state that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from ..core.identity import digests, row_words
 from ..query.relations import settled
-from ..store.snapshot import StreamState
+from ..store.snapshot import Snapshot, StreamState
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans
 
@@ -195,3 +195,12 @@ class Removals(NamedTuple):
         if now[1:] != self[1:]:
             return False
         return first is None or (state.dropped_before is not None and state.dropped_before <= first)
+
+
+def removals_of(moment: Mapping[str, Snapshot], streams: Sequence[str]) -> dict[str, Removals]:
+    return {name: Removals.of(moment[name].state) for name in streams}
+
+
+def spared(gone: Mapping[str, Removals], moment: Mapping[str, Snapshot], first: int | None) -> bool:
+    """Whether no event of any stream from tick ``first`` on was removed since."""
+    return all(each.spare(moment[name].state, first) for name, each in gone.items())

@@ -19,13 +19,16 @@ situations    of completion or detection  that is <= W           up to a reach b
 
 A ``StreamForm`` reads one stream.  Relations in memory (pairs of a join, results of a subquery) are
 queried like streams.
+
+Patterns and instants keep a search between steps (``StatefulForm``), a cache: valid for one
+watermark and one set of events up to it, and made again from the stream where it is not.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,9 +36,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..core.times import moved
+from ..errors import ChronicleError, ResourceLimit
 from ..indexes.stream_indexes import StreamIndexes
 from ..query.contract.access import VisibleStreams
 from ..query.contract.cancellation import QueryControl
+from ..query.contract.operator import Part, PartRun
 from ..query.contract.result import Result
 from ..query.engine import QueryEngine
 from ..query.plan.planner import Region
@@ -45,7 +50,7 @@ from ..schema import StreamSchema
 from ..store.snapshot import Snapshot, StreamState
 from ..store.tail import MemoryLeaf, ticks_of_column
 from ..store.tap import Spans
-from .changes import Corrected, Results
+from .changes import Corrected, Removals, Results
 
 
 class WithRelation(VisibleStreams):
@@ -270,3 +275,122 @@ def coalesced(moment: Moment, regions: Spans, between: int = EVENTS_BETWEEN) -> 
         else:
             joined.append((first, last))
     return tuple(joined)
+
+
+STATE_BYTES_MAX = 256 << 20
+"""Limit per live query; beyond it steps evaluate regions."""
+
+
+Rows = list[pa.RecordBatch]
+
+
+class SearchState(ABC):
+    """A search that goes on from step to step, valid for one watermark (None after a failure), one
+    schema, and one set of events up to it.
+    """
+
+    def __init__(self) -> None:
+        self.watermark: int | None = None
+        self.nbytes = 0
+        self._schema: StreamSchema | None = None
+        self._gone = Removals(0, 0, 0, 0)
+
+    @abstractmethod
+    def rebuild(self, run: PartRun, since: int) -> None:
+        """Begin a search that has had the events up to a tick."""
+
+    @abstractmethod
+    def feed(self, run: PartRun, since: int, known: int) -> Rows:
+        """Feed the events between two ticks; the results that close."""
+
+    @abstractmethod
+    def first(self, snapshot: Snapshot, compiled: Any, watermark: int) -> int | None:
+        """Tick of the first event that matters at a watermark; None without one."""
+
+    def holds(self, snapshot: Snapshot, compiled: Any, watermark: int) -> bool:
+        """Whether it is valid at a watermark for the events of a snapshot."""
+        if self.watermark != watermark or self._schema != snapshot.schema:
+            return False
+        now = snapshot.state
+        if self._gone == Removals.of(now):
+            return True
+        return self._gone.spare(now, self.first(snapshot, compiled, watermark))
+
+    def ensure(self, run: PartRun, since: int) -> None:
+        """Rebuild the search unless it is valid; it is not until ``settle``, if a step fails."""
+        if not self.holds(run.snapshot, run.compiled, since):
+            self.drop()
+            memory = min(run.limits.memory_bytes, STATE_BYTES_MAX)
+            limits = replace(run.limits, memory_bytes=memory)
+            self.rebuild(run._replace(limits=limits), since)
+        self.watermark = None
+
+    def settle(self, snapshot: Snapshot, watermark: int, nbytes: int) -> None:
+        self.watermark, self.nbytes = watermark, nbytes
+        self._schema, self._gone = snapshot.schema, Removals.of(snapshot.state)
+
+    def drop(self) -> None:
+        self.watermark, self.nbytes = None, 0
+
+
+class Computed(Part):
+    """Rows that are computed in a run of the clause, once: a part may be run repeatedly."""
+
+    ticks = (0, 0)
+
+    def __init__(self, compute: Callable[[PartRun], Rows]) -> None:
+        self._compute = compute
+        self._rows: Rows | None = None
+
+    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
+        if self._rows is None:
+            self._rows = self._compute(run)
+        yield from self._rows
+
+    def describe(self) -> str:
+        return "what a step computes"
+
+
+class StatefulForm(StreamForm):
+    """A form of one stream with a state; None where it would be too large."""
+
+    appends = False
+    incremental = True
+    _state: SearchState | None
+
+    @abstractmethod
+    def _computed(self, snapshot: Snapshot, compute: Callable[[PartRun], Rows]) -> Results:
+        """Results from rows computed in a run of the clause."""
+
+    def _step(self, snapshot: Snapshot, since: int, known: int) -> Results | None:
+        """The results that close between two watermarks, from the state."""
+        state = self._state
+        assert state is not None
+
+        def compute(run: PartRun) -> Rows:
+            state.ensure(run, since)
+            return state.feed(run, since, known)
+
+        return self._from_state(snapshot, compute)
+
+    def _from_state(self, snapshot: Snapshot, compute: Callable[[PartRun], Rows]) -> Results | None:
+        """Results computed with the state; None where the region must be evaluated."""
+        try:
+            return self._computed(snapshot, compute)
+        except ResourceLimit:  # a rebuilt state would be too large again
+            self._state = None
+            return None
+        except ChronicleError:  # the region reports the error, or avoids it
+            self.drop_state()
+            return None
+        except BaseException:
+            self.drop_state()
+            raise
+
+    @property
+    def state_bytes(self) -> int:
+        return 0 if self._state is None else self._state.nbytes
+
+    def drop_state(self) -> None:
+        if self._state is not None:
+            self._state.drop()

@@ -13,22 +13,19 @@ The cache is valid for one watermark and one set of events up to it, and rebuilt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
 from ..core.identity import digests
 from ..core.times import INT64_MAX, INT64_MIN, moved
-from ..query.contract.instants import InstantRange
-from ..query.contract.operator import EventOperator, InstantSearch, Part, PartRun
+from ..query.contract.operator import EventOperator, InstantRange, InstantSearch, PartRun
 from ..query.contract.result import Result
-from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
-from .changes import Removals, Results
-from .forms import Evaluator, Moment, chosen, ticks_of
+from .changes import Results
+from .forms import Computed, Evaluator, Moment, Rows, SearchState, StatefulForm, chosen, ticks_of
 from .row_form import TIME, ranks
-from .states import SearchState, StatefulForm, Step, bounded
 
 PARTITIONS_LEAST = 1 << 16
 
@@ -37,50 +34,34 @@ class InstantState(SearchState):
     def __init__(self) -> None:
         super().__init__()
         self._search: InstantSearch | None = None
-        self._schema: StreamSchema | None = None
-        self._gone = Removals(0, 0, 0, 0)
         self._partitions = 0
 
-    def holds(self, snapshot: Snapshot, operator: EventOperator, watermark: int) -> bool:
-        """Whether it is valid at a watermark for the events of a snapshot."""
-        return (
-            self._search is not None
-            and self.watermark == watermark
-            and self._schema == snapshot.schema
-            and self._spared(snapshot, operator, watermark)
-            and self._search.partitions <= max(PARTITIONS_LEAST, 2 * self._partitions)
-        )
+    def holds(self, snapshot: Snapshot, compiled: EventOperator, watermark: int) -> bool:
+        if self._search is None or self._search.partitions > max(
+            PARTITIONS_LEAST, 2 * self._partitions
+        ):
+            return False
+        return super().holds(snapshot, compiled, watermark)
 
-    def _spared(self, snapshot: Snapshot, operator: EventOperator, watermark: int) -> bool:
-        if self._gone == Removals.of(snapshot.state):
-            return True
-        reached = InstantRange.of(snapshot, operator, moved(watermark, 1), watermark)
-        return self._gone.spare(snapshot.state, reached.begin)
+    def first(self, snapshot: Snapshot, compiled: EventOperator, watermark: int) -> int:
+        return InstantRange.of(snapshot, compiled, moved(watermark, 1), watermark).begin
 
     def drop(self) -> None:
         super().drop()
         self._search = None
 
-    def advance(self, run: PartRun, since: int, known: int) -> list[pa.RecordBatch]:
-        if not self.holds(run.snapshot, run.compiled, since):
-            self.drop()
-            self._search = self._rebuilt(run, since)
-            self._partitions = self._search.partitions
+    def rebuild(self, run: PartRun, since: int) -> None:
+        search: InstantSearch = run.compiled.begin_at(run, since + 1)
+        _fed(search, run, self.first(run.snapshot, run.compiled, since), since)
+        self._search, self._partitions = search, search.partitions
+
+    def feed(self, run: PartRun, since: int, known: int) -> Rows:
         search = self._search
         assert search is not None
-        self.watermark = None  # None if the step fails
         search.go_on(run)
         found = _fed(search, run, since + 1, known)
-        self.watermark, self.nbytes = known, search.nbytes
-        self._schema, self._gone = run.snapshot.schema, Removals.of(run.snapshot.state)
+        self.settle(run.snapshot, known, search.nbytes)
         return found
-
-    def _rebuilt(self, run: PartRun, since: int) -> InstantSearch:
-        run = bounded(run)
-        begin = InstantRange.of(run.snapshot, run.compiled, moved(since, 1), since).begin
-        search: InstantSearch = run.compiled.begin_at(run, since + 1)
-        _fed(search, run, begin, since)  # no result becomes known here
-        return search
 
 
 def _fed(search: InstantSearch, run: PartRun, low: int, high: int) -> list[pa.RecordBatch]:
@@ -129,9 +110,10 @@ class InstantForm(StatefulForm):
         state, snapshot = self._state, moment[self.stream]
         if state is None or snapshot.time_range is None:
             return None
-        return self._from_state(snapshot, Step(state, since, known))
+        return self._step(snapshot, since, known)
 
-    def _part(self, snapshot: Snapshot, part: Part) -> Results:
+    def _computed(self, snapshot: Snapshot, compute: Callable[[PartRun], Rows]) -> Results:
+        part = Computed(compute)
         result = self.evaluator.over(snapshot, part=lambda *_: part)
         return self._named(result, INT64_MIN, INT64_MAX)
 

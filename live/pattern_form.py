@@ -18,7 +18,7 @@ one set of events up to it (``PatternState.holds``), and is rebuilt from the str
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -27,23 +27,32 @@ import pyarrow.compute as pc
 from ..core.identity import digests
 from ..core.sorting import firsts
 from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
-from ..query.contract.operator import Part, PartRun
+from ..query.contract.operator import PartRun
 from ..query.contract.result import Result
 from ..query.pattern.advancing import AdvancingMatch, Positions, final_with_last_event, marks_ends
 from ..query.pattern.columns import KeyCodes
 from ..query.pattern.compiled import CompiledMatch
 from ..query.replay.applicability import demands
 from ..query.split.cuts import DecidedPart, decided_at_once, decided_part, find_cut
-from ..query.split.parts import Cut, GivenMatches, Reach, independent
-from ..schema import StreamSchema
+from ..query.split.parts import Cut, Reach, given_matches, independent
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
 from .bank.corrections import Late, late_matches
 from .changes import Corrected, Results, without
-from .forms import Evaluator, LateEvents, Moment, Ticks, chosen, ticks_of
+from .forms import (
+    Computed,
+    Evaluator,
+    LateEvents,
+    Moment,
+    Rows,
+    SearchState,
+    StatefulForm,
+    Ticks,
+    chosen,
+    ticks_of,
+)
 from .row_form import TIME
-from .states import SearchState, StatefulForm, Step, bounded
 
 CHUNK_ROWS = 1 << 16
 LATE_FEW = 16
@@ -74,53 +83,35 @@ class PatternState(SearchState):
         super().__init__()
         self.hits = 0
         self._stream: AdvancingMatch | None = None
-        self._schema: StreamSchema | None = None
-        self._dropped = self._rewritten = 0
 
-    def holds(self, snapshot: Snapshot, watermark: int) -> bool:
-        """Whether it is valid at a watermark for the events of a snapshot."""
-        stream = self._stream
-        if stream is None or self.watermark != watermark or self._schema != snapshot.schema:
-            return False
-        if self._rewritten != snapshot.state.rewritten:
-            return False
-        if self._dropped == snapshot.state.dropped:
-            return True
-        first, kept = snapshot.time_range, stream.kept_from  # are open matches still stored?
-        return first is not None and (kept is None or kept > first[0])
+    def holds(self, snapshot: Snapshot, compiled: CompiledMatch, watermark: int) -> bool:
+        return self._stream is not None and super().holds(snapshot, compiled, watermark)
 
-    def pays(self, snapshot: Snapshot, watermark: int, late: int) -> bool:
-        """Whether the late events are few enough to search only their partitions."""
+    def first(self, snapshot: Snapshot, compiled: CompiledMatch, watermark: int) -> int | None:
+        return None if self._stream is None else self._stream.kept_from
+
+    def pays(self, snapshot: Snapshot, compiled: CompiledMatch, late: LateEvents) -> bool:
+        """Whether late events are few enough to search only their partitions."""
         known = 0
-        if self._stream is not None and self.holds(snapshot, watermark):
+        if self._stream is not None and self.holds(snapshot, compiled, late.watermark):
             known = self._stream.input.rows.partitions
-        return late <= max(LATE_FEW, known // 4)
+        return late.count <= max(LATE_FEW, known // 4)
 
     def drop(self) -> None:
         super().drop()
-        self._stream = self._schema = None
+        self._stream = None
 
-    def advance(self, run: PartRun, since: int, known: int) -> list[pa.RecordBatch]:
-        if not self.holds(run.snapshot, since):
-            self.drop()
-            self._stream = self._rebuilt(run, since)
+    def feed(self, run: PartRun, since: int, known: int) -> Rows:
         stream = self._stream
         assert stream is not None
-        self.watermark = None  # None if the step fails
         hits = stream.hits
-        found: list[pa.RecordBatch] = []
+        found: Rows = []
         new = run.scan_between(since + 1, known)
         for table, watermark in _chunks(new, run.snapshot.schema.time, known):
             found += stream.advance(table, watermark).rows.to_batches()
         self.hits += stream.hits - hits
-        self._settle(run.snapshot, known)
+        self.settle(run.snapshot, known, stream.nbytes)
         return found
-
-    def _settle(self, snapshot: Snapshot, watermark: int) -> None:
-        assert self._stream is not None
-        self.watermark, self.nbytes = watermark, self._stream.nbytes
-        self._schema, self._dropped = snapshot.schema, snapshot.state.dropped
-        self._rewritten = snapshot.state.rewritten
 
     def correct(
         self, old: Snapshot, run: PartRun, late: Late, since: int
@@ -128,12 +119,9 @@ class PatternState(SearchState):
         """Apply late events, which ``old`` lacks; rows of matches removed or changed, and of new
         ones.  None where evaluating regions is cheaper.
         """
-        if not self.holds(old, since):
-            self.drop()
-            self._stream = self._rebuilt(run._replace(snapshot=old), since)
-        stream, self.watermark = self._stream, None  # None if the step fails
+        self.ensure(run._replace(snapshot=old), since)
+        stream, snapshot = self._stream, run.snapshot
         assert stream is not None
-        snapshot = run.snapshot
         fields = [snapshot.schema.arrow.field(name) for name in run.compiled.input_columns]
 
         def scan(low: int, high: int) -> pa.Table:
@@ -142,11 +130,10 @@ class PatternState(SearchState):
         assert snapshot.time_range is not None
         changed = late_matches(stream, scan, late, snapshot.time_range[0])
         if changed is not None:
-            self._settle(snapshot, since)
+            self.settle(snapshot, since, stream.nbytes)
         return changed
 
-    def _rebuilt(self, run: PartRun, since: int) -> AdvancingMatch:
-        run = bounded(run)
+    def rebuild(self, run: PartRun, since: int) -> None:
         snapshot, compiled = run.snapshot, run.compiled
         stream = AdvancingMatch(compiled, run.limits, run.check, in_turn=True)
         reach, cut = Reach(snapshot, compiled), None
@@ -159,46 +146,7 @@ class PatternState(SearchState):
             stream.restore(_positions(compiled, cut, rows), low - 1)
         for table, watermark in _chunks(run.scan_between(low, since), snapshot.schema.time, since):
             stream.replay(table, watermark)
-        return stream
-
-
-class Correction(Part):
-    """The matches that late events change; ``gone``: removed ones, or None."""
-
-    def __init__(self, state: PatternState, old: Snapshot, late: Late, since: int) -> None:
-        self._state, self._old, self._late, self._since = state, old, late, since
-        self._found: pa.Table | None = None
-        self.gone: pa.Table | None = None
-
-    @property
-    def ticks(self) -> tuple[int | None, int | None]:
-        return half_open(INT64_MIN, self._since)
-
-    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
-        if self._found is None:  # a part may be run repeatedly
-            changed = self._state.correct(self._old, run, self._late, self._since)
-            nothing = run.compiled.output_schema.empty_table()
-            self._found = nothing if changed is None else changed[1]
-            self.gone = None if changed is None else changed[0]
-        yield from self._found.to_batches()
-
-    def describe(self) -> str:
-        return f"what late events change up to {self._since}"
-
-
-class Known(Part):
-    """Given rows of matches."""
-
-    ticks = (0, 0)
-
-    def __init__(self, rows: pa.Table | None = None) -> None:
-        self._rows = rows
-
-    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
-        yield from () if self._rows is None else self._rows.to_batches()
-
-    def describe(self) -> str:
-        return "nothing"
+        self._stream = stream
 
 
 def _chunks(
@@ -283,7 +231,7 @@ class PatternForm(StatefulForm):
 
     def _nothing(self, snapshot: Snapshot) -> Results:
         if self._none is None:
-            self._none = self._part(snapshot, Known())
+            self._none = self._computed(snapshot, lambda _: [])
         return self._none
 
     def _named(self, table: pa.Table, ticks: Ticks) -> Results:
@@ -308,11 +256,11 @@ class PatternForm(StatefulForm):
             return None
         if known <= since and state.watermark == since:  # nothing new is decided
             return self._nothing(snapshot)
-        if not self._from_first and not state.holds(snapshot, since) and (
+        if not self._from_first and not state.holds(snapshot, self._compiled, since) and (
             snapshot.aggregate((), *half_open(moved(since, 1), known)).count > BACKLOG_EVENTS
         ):  # fmt: skip
             return None
-        return self._from_state(snapshot, Step(state, since, known))
+        return self._step(snapshot, since, known)
 
     def corrected(self, late: LateEvents, known: int) -> Corrected | None:
         """By searching only the partitions of late events, if these are few."""
@@ -325,28 +273,37 @@ class PatternForm(StatefulForm):
             return None
         if before.state.dropped != snapshot.state.dropped:
             return None
-        if not state.pays(before, late.watermark, late.count):
+        if not state.pays(before, compiled, late):
             return None
         added = Late.of(before, snapshot, events, late.spans[self.stream])
         if added is None or not len(added.tick):
             return None
-        correction = Correction(state, before, added, late.watermark)
-        found = self._from_state(snapshot, correction)
-        if found is None or correction.gone is None:
+        ended: list[pa.Table] = []
+
+        def compute(run: PartRun) -> Rows:
+            changed = state.correct(before, run, added, late.watermark)
+            if changed is None:
+                return []
+            ended.append(changed[0])
+            return changed[1].to_batches()
+
+        found = self._from_state(snapshot, compute)
+        if found is None or not ended:
             return None
         gone = self._nothing(snapshot)
-        if correction.gone.num_rows:
-            gone = self._part(snapshot, Known(correction.gone))
+        if ended[0].num_rows:
+            gone = self._computed(snapshot, lambda _: ended[0].to_batches())
         over, more = without(gone, found), without(found, gone)
         return Corrected(over.id, over.time, more)
 
-    def _part(self, snapshot: Snapshot, part: Part) -> Results:
+    def _computed(self, snapshot: Snapshot, compute: Callable[[PartRun], Rows]) -> Results:
+        part = Computed(compute)
         found = self.evaluator.over(snapshot, part=lambda *_: part)
         return self._named(*self._ended(found, INT64_MIN, INT64_MAX))
 
     def known(self, snapshot: Snapshot, events: pa.Table, offsets: Ticks) -> Results:
-        """Results for matches whose events are given; see ``GivenMatches``."""
-        return self._part(snapshot, GivenMatches(events, offsets))
+        """Results for matches whose events are given; see ``given_matches``."""
+        return self._computed(snapshot, lambda run: given_matches(run, events, offsets))
 
     @property
     def compiled(self) -> CompiledMatch:

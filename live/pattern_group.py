@@ -38,8 +38,7 @@ from ..store import EventStream
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
 from .bank.corrections import Arranged, Corrected, Late, Scan, correct, open_at
-from .bank.layer import Layer
-from .bank.matches import BankMatches
+from .bank.layer import BankMatches, Layer
 from .bank.pattern_bank import PatternBank
 from .bank.symbols import Card
 from .changes import Changes, Emitted, Removals, Results, difference, newly
@@ -68,6 +67,7 @@ def _events_of(
     spans = coalesced({"": snapshot}, spans)
     batches = [batch for low, high in spans for batch in snapshot.scan(low, high + 1, columns)]
     table = pa.Table.from_batches(batches, pa.schema([schema.arrow.field(n) for n in columns]))
+    table = table.combine_chunks()
     keys, count = matches.keys.schema.names, 1
     partition, code = (np.zeros(n, np.int64) for n in (len(matches), table.num_rows))
     if keys:

@@ -29,9 +29,9 @@ from ..query.windows.fields import aggregate_column, key_column
 from ..store import EventStream, Store
 from ..store.floor import Hold
 from .analysis import Analysed, refused
+from .composition import expand_views, stored_views
 from .definition import LiveDefinition
 from .query import LiveQuery
-from .view_expansion import expand_views, stored_views
 from .window_form import WindowForm
 
 NOTHING_SEEN = Hold(INT64_MIN, INT64_MIN)

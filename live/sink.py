@@ -372,7 +372,8 @@ class SinkReader:
         return changes.filter(pc.field(QUERY) == self.query) if self.shared else changes
 
     def emitted_of(self, ids: pa.Array, low: int, high: int) -> Emitted:
-        return self.emitted(low, high).named(ids)
+        changes = self._own_changes(low, high)
+        return self._fold(changes.filter(pc.is_in(changes.column("_id"), value_set=ids)))
 
     def emitted_of_all(self, low: int, high: int) -> Callable[[str], Emitted]:
         """As ``said`` for every query of a shared sink, reading it once."""

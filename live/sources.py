@@ -15,7 +15,8 @@ A *watermark* is the tick up to which all events are assumed to have arrived.  T
 the newest tick open.  Ticks more than ``AHEAD_SECONDS`` beyond the wall clock do
 not advance a watermark, so that one wrong clock does not make all later events late.
 
-The live queries of one round share snapshots, with cached counts and columns.  A view answers as
+The live queries of one round share snapshots, with cached counts and columns, also for parts of a
+range that was read.  A view answers as
 its snapshot does, and is never older than what a query has seen.  Outside a round, and for sinks,
 every look takes a new snapshot.  Filtered, limited and large scans are not cached.
 """
@@ -38,6 +39,7 @@ from ..store.catalog import truncated_at
 from ..store.options import retention_limits
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot, StreamState
+from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
 from .definition import LiveDefinition
 from .forms import Form, Moment, ticks_of
@@ -89,7 +91,7 @@ class View(Snapshot):
         super().__init__(state)
         self._remembers = remembers
         self._counted: dict[_Range, LightweightAggregates] = {}
-        self._read: dict[_Range, dict[str, pa.ChunkedArray]] = {}
+        self._read: dict[_Range, pa.Table] = {}
 
     def forget(self) -> None:
         self._remembers, self._counted, self._read = False, {}, {}
@@ -131,19 +133,28 @@ class View(Snapshot):
         self, start: int | None, end: int | None, columns: Sequence[str], options: Any
     ) -> Iterator[pa.RecordBatch]:
         names = list(self.schema.select(columns))
-        known = self._read.get((start, end), {})
-        missing = [name for name in names if name not in known]
-        if missing:
-            fields = [self.schema.arrow.field(name) for name in missing]
-            options = {**options, "dictionary": False}
-            new = pa.Table.from_batches(
-                super().scan(start, end, missing, **options), pa.schema(fields)
-            )
-            known = {**known, **dict(zip(missing, new.columns, strict=True))}
-            if len(self._read) < RANGES_MAX or (start, end) in self._read:
-                self._read[start, end] = known
-        schema = pa.schema([self.schema.arrow.field(name) for name in names])
-        yield from pa.Table.from_arrays([known[n] for n in names], schema=schema).to_batches()
+        for (low, high), table in self._read.items():
+            if (
+                (low is None or (start is not None and low <= start))
+                and (high is None or (end is not None and end <= high))
+                and table.num_rows
+                and {self.schema.time, *names} <= set(table.schema.names)
+            ):
+                ticks = ticks_of_column(table.column(self.schema.time).chunk(0))
+                first = 0 if start is None else int(ticks.searchsorted(start))
+                last = len(ticks) if end is None else int(ticks.searchsorted(end))
+                return iter(table.select(names).slice(first, max(0, last - first)).to_batches())
+        known = self._read.get((start, end), pa.table({}))
+        missing = [name for name in names if name not in known.schema.names]
+        fields = [self.schema.arrow.field(name) for name in missing]
+        options = {**options, "dictionary": False}
+        batches = super().scan(start, end, missing, **options)
+        new = pa.Table.from_batches(batches, pa.schema(fields)).combine_chunks()
+        for field, column in zip(known.schema, known.columns, strict=True):
+            new = new.append_column(field, column)
+        if new.num_rows and (len(self._read) < RANGES_MAX or known.num_columns):
+            self._read[start, end] = new
+        return iter(new.select(names).to_batches())
 
 
 class Views:

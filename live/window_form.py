@@ -37,7 +37,16 @@ from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, tick_ranges, united
 from .changes import Corrected, Results
-from .forms import Evaluator, LateEvents, Moment, StreamForm, Ticks, chosen, snapshot_of, ticks_of
+from .forms import (
+    Evaluator,
+    LateEvents,
+    Moment,
+    StreamForm,
+    Ticks,
+    chosen,
+    snapshot_of,
+    ticks_of,
+)
 
 START, END = "#start", "#end"
 KEPT_EVENTS_MAX = 1 << 20

@@ -25,8 +25,7 @@ from .binding.scope import Binders, BoundOperator, OperatorSite
 from .binding.views import WINDOW_FUNCTIONS
 from .contract.explanation import Operator
 from .contract.frames import Frame
-from .contract.instants import InstantRange
-from .contract.operator import EventOperator, MatchLimits, PartRun
+from .contract.operator import EventOperator, InstantRange, MatchLimits, PartRun
 from .plan.nodes import (
     EventRows,
     FilledWindows,

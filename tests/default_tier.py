@@ -175,9 +175,6 @@ CASES: dict[str, dict[str, int]] = {
     "query/situations/test_situations_replay.py": {
         "test_every_plan_gives_the_rows_of_a_full_replay": 1,
     },
-    "query/split/test_expected_matches.py": {
-        "test_the_rows_of_a_match_stay_together": 1,
-    },
     "query/test_plan_limits.py": {
         "test_four_times_the_words_take_about_four_times_as_long": 12,
     },

@@ -7,7 +7,7 @@
 
 A *symbol* is a condition, shared by all pattern variables that use it; a *hit* is an event that
 satisfies one.  Reading order: ``symbols`` (normalised conditions, stored patterns),
-``predicate_index`` (events to hits), ``searching`` (kernel), ``matches``, ``layer`` (patterns built
-together, flat tables), ``pattern_bank`` (state), ``corrections`` (late events, start rows, added
-patterns).
+``predicate_index`` (events to hits), ``searching`` (kernel), ``layer`` (matches, patterns
+built together, flat tables), ``pattern_bank`` (state), ``corrections`` (late events, also of a
+pattern by itself; added patterns).
 """

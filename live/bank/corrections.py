@@ -9,8 +9,8 @@ late events, from a cut before them to where both searches agree again, or to th
                                  ^cut           ^ searches agree again
 
 Matches of both searches, of the same events and without a late one, and all matches outside, are
-unchanged; the others are reported.  Open matches at the watermark are replaced.  A *cut* is a row at
-which a search may begin, as no match covers the border before it::
+unchanged; the others are reported.  Open matches at the watermark are replaced.  A *cut* is a row
+at which a search may begin, as no match covers the border before it::
 
     hits of a pattern       A B B . . A B . B B x B .      . satisfies nothing, x is late
     bare row                            ^               the search of ``A B+ C`` has ended here
@@ -21,9 +21,9 @@ which a search may begin, as no match covers the border before it::
                                  no cut here        cut: the last row that no match covers, more
                                                     than the window before x
 
-For a bank only rows *near* late events are searched, which are extended on a side until each pattern
-has a cut before the late events, and both searches agree behind them: at a bare row, or at the same
-open match.  If every event of a match must satisfy a condition, no match covers a *bare* row, which
+For a bank only rows *near* late events are searched, more on a side until each pattern has a cut
+before the late events, and both searches agree behind them: at a bare row, or at the same open
+match.  If every event of a match must satisfy a condition, no match covers a *bare* row, which
 satisfies none.  Other patterns, those without a bare row near, and a pattern by itself are searched
 as with SKIP TO NEXT ROW, and cut at a row that no such match covers.  A pattern by itself has
 WITHIN, no NEXT or match mode, and input ordered by time only; its searches agree where they stand
@@ -60,8 +60,7 @@ from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
 from ...store.tap import Spans
 from ..forms import coalesced, ticks_of
-from .layer import Found, Layer, Room, empty_kept, kept_where
-from .matches import BankMatches
+from .layer import BankMatches, Found, Layer, Room, empty_kept, kept_where
 from .pattern_bank import Partitions, PatternBank
 from .predicate_index import Columns
 from .searching import Fresh, Hits, Kept
@@ -374,7 +373,7 @@ class _Stretch:
         cls, time: str, partition_by: list[str], scan: Scan, late: Late, low: int, high: int
     ) -> _Stretch | None:
         """None if a late event is missing."""
-        table = scan(low, high)
+        table = scan(low, high).combine_chunks()  # many rows are taken from it
         tick = ticks_of(table, time)
         is_late = late.among(tick)
         if is_late is None:

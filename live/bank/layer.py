@@ -6,6 +6,8 @@ matches (``Kept``, sorted by pattern and partition) to the next ones.
 
 The automata of the patterns are in flat tables, equal structures once (see
 ``query.pattern.jumping``).
+
+Matches are identified by their events, not by row positions.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ from ...query.contract.operator import MatchLimits
 from ...query.pattern import search
 from ...query.pattern.attempts import NOTHING
 from ...query.pattern.search import MatchTable
-from .matches import BankMatches
 from .predicate_index import Columns, PredicateIndex, Read, Uses
 from .searching import (
     BUFFER_FULL,
@@ -40,6 +41,53 @@ from .searching import (
 from .symbols import Card, Shape, Symbols, keys_of
 
 IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class BankMatches:
+    """Matches by query, partition and first event; ``query`` counts in ``names``, a rank counts the
+    events of a tick in the partition.
+    """
+
+    names: tuple[Hashable, ...]
+    query: IntArray
+    keys: pa.Table
+    first_tick: IntArray
+    first_rank: IntArray
+    last_tick: IntArray
+    last_rank: IntArray
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    def where(self, chosen: npt.NDArray[np.bool_]) -> BankMatches:
+        if chosen.all():
+            return self
+        some, query = numbered(self.query[chosen])
+        return BankMatches(
+            tuple(self.names[i] for i in some.tolist()), query,
+            self.keys.filter(pa.array(chosen)) if self.keys.num_columns else self.keys,
+            self.first_tick[chosen], self.first_rank[chosen], self.last_tick[chosen],
+            self.last_rank[chosen],
+        )  # fmt: skip
+
+    @staticmethod
+    def joined(parts: Sequence[BankMatches]) -> BankMatches:
+        """Concatenation of at least one part."""
+        full = [part for part in parts if len(part)] or list(parts[:1])
+        if len(full) == 1:
+            return full[0]
+        number: dict[Hashable, int] = {}
+        query = [
+            np.array([number.setdefault(n, len(number)) for n in part.names], np.int64)[part.query]
+            for part in full
+        ]
+        keys = pa.concat_tables([part.keys for part in full])
+        columns = ("first_tick", "first_rank", "last_tick", "last_rank")
+        rest = [np.concatenate([getattr(part, name) for part in full]) for name in columns]
+        return BankMatches(tuple(number), np.concatenate(query), keys, *rest)
+
+
 Words = npt.NDArray[np.uint64]
 
 

@@ -17,16 +17,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.sorting import firsts
-from ...core.times import INT64_MAX, INT64_MIN
+from ...core.times import INT64_MIN
 from ...errors import InvalidArgument, ResourceLimit
 from ...query.contract.operator import MatchLimits
 from ...query.pattern.columns import KeyCodes, flat, group_rows, numbers
 from ...query.pattern.retained import ranks
-from .layer import Layer, Room
-from .matches import BankMatches
+from .layer import BankMatches, Layer, Room
 from .predicate_index import Columns
 from .searching import Fresh, Kept
-from .symbols import Card
 
 IntArray = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -126,12 +124,10 @@ class PatternBank:
 
     # -- patterns -------------------------------------------------------------------------------
 
-    def add(self, name: Hashable, card: Card) -> None:
-        """Add a pattern, which sees events from the next step on."""
-        self.take(Layer([name], [card]))
-
     def take(self, layer: Layer) -> None:
-        """Add a layer with its open matches, in this bank's partition numbers."""
+        """Add patterns, which see the events of later steps, with their open matches in this bank's
+        partition numbers.
+        """
         for card in layer.cards:
             if list(card.partition_by) != self.partition_by:
                 raise InvalidArgument(
@@ -158,16 +154,8 @@ class PatternBank:
         found = (layer for layer in self.layers if name in layer.number)
         return sum(int(layer.searched[layer.number[name]]) for layer in found)
 
-    def __contains__(self, name: Hashable) -> bool:
-        return any(name in layer.number for layer in self.layers)
-
     def __len__(self) -> int:
         return sum(len(layer.number) for layer in self.layers)
-
-    @property
-    def symbols(self) -> int:
-        every = (card for layer in self.layers for card in layer.living()[1])
-        return len({atoms for card in every for _, atoms in card.conditions})
 
     @property
     def longest(self) -> int:
@@ -201,10 +189,6 @@ class PatternBank:
             now = self.watermark if last else INT64_MIN
             found.append(self._step(piece, now))
         return BankMatches.joined(found)
-
-    def finish(self) -> BankMatches:
-        """End of stream: the matches still open."""
-        return self.advance(None, INT64_MAX)
 
     def _step(self, table: pa.Table, watermark: int) -> BankMatches:
         fresh, order = self.partitions.arrange(table)

@@ -2,6 +2,5 @@
 
 Reading order: ``frames`` (registered tables), ``catalog`` (required of a database, live queries,
 system tables), ``access`` (visibility), ``cancellation`` (and progress), ``operator``
-(clauses, searches, parts), ``instants`` (parts by time), ``explanation`` (EXPLAIN), ``result``
-(batches, data frames, HTML).
+(clauses, searches, parts), ``explanation`` (EXPLAIN), ``result`` (batches, data frames, HTML).
 """

@@ -12,10 +12,9 @@ from typing import Any
 
 from ...core.times import half_open
 from ...store.snapshot import Snapshot
-from ..contract.instants import split_instants
+from ..contract.operator import split_instants
 from ..replay.replay_plan import ReplayIntervals, ReplayPlan
-from ..split.planning import interval_parts, split_match
-from ..split.situation_parts import SituationSpans, split_situations
+from ..split.planning import SituationSpans, interval_parts, split_match, split_situations
 from ..windows.spec import CalendarWindows, TimeWindows
 from .nodes import (
     EventRows,

@@ -16,7 +16,7 @@ from ...store.snapshot import Snapshot
 from ..binding.match_binding import BoundMatch, BoundSituations
 from ..conditions.constants import Folder
 from ..conditions.predicates import PredicateCompiler, all_of, time_bounds
-from ..contract.instants import NOTHING, InstantRange
+from ..contract.operator import NOTHING, InstantRange
 from ..replay.filtering import local_stream, plan_subquery, restricted
 from ..replay.planning import known_plan
 from ..replay.situation_intervals import plan_situations_replay

@@ -40,8 +40,7 @@ from ...schema import StreamSchema
 from ...store.prune import AnyOf, IsNull, Never, Prune
 from ...store.snapshot import Snapshot
 from ..conditions.constants import Folder
-from ..contract.instants import InstantRange
-from ..contract.operator import MatchLimits, PartRun
+from ..contract.operator import InstantRange, MatchLimits, PartRun
 from ..pattern.binding import Bound, Navigation
 from ..pattern.buffers import row_words
 from ..situations.compiled import CompiledSituations

@@ -10,8 +10,7 @@ from ...core.threads import Check, Done, Task, in_order, processors
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..contract.explanation import Operator
-from ..contract.instants import InstantRange, instant_ranges
-from ..contract.operator import PartRun
+from ..contract.operator import InstantRange, PartRun, instant_ranges
 from ..plan.nodes import SituationMatch
 from ..replay.replay_plan import ReplayPlan
 from ..replay.situation_intervals import SituationRun, run_replayed

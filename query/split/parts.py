@@ -5,7 +5,6 @@ part           its matches
 =============  ==========================================================================
 SpanPart       those in some of the replay intervals
 RangePart      those that begin in a range of time, except for rows carried over a cut
-IndexPart      a share of those of a range, by match number (``planning``)
 SharePart      those of the partitions whose keys hash to its number
 =============  ==========================================================================
 
@@ -340,9 +339,7 @@ class RangePart(Part):
         return (None if self.low is None else low), (None if self.high is None else high)
 
     def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
-        return self.fed(run, RangeStream(run.compiled, run.limits, run.check))
-
-    def fed(self, run: PartRun, stream: RangeStream) -> Iterator[pa.RecordBatch]:
+        stream = RangeStream(run.compiled, run.limits, run.check)
         low, high, scan = self.low, self.high, run.scan
         if low is not None:
             yield from stream.surrounding(scan(self.before, low.tick))
@@ -448,31 +445,15 @@ def _moved(spans: Spans, shift: int) -> Spans:
     return Spans(spans.starts + shift, spans.ends + shift)
 
 
-class GivenMatches(Part):
+def given_matches(run: PartRun, events: pa.Table, offsets: Ints) -> list[pa.RecordBatch]:
     """Result rows of matches whose events are given: those of match ``i`` are
     ``offsets[i] .. offsets[i + 1]``, with the clause's input columns and ``@rank``.
 
     A clause that takes one match at a time prefers the same match of a first event whether or not
     it sees later events, so the events suffice.  Not for clauses that read beyond a match.
     """
-
-    def __init__(self, events: pa.Table, offsets: Ints) -> None:
-        self._events = events
-        self._offsets = offsets
-        self._found: list[pa.RecordBatch] | None = None
-
-    @property
-    def ticks(self) -> tuple[int | None, int | None]:
-        return 0, 0  # the events are here
-
-    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
-        if self._found is None:  # cached
-            stream = _GivenStream(run.compiled, run.limits, run.check)
-            self._found = list(stream.matching(self._events, self._offsets))
-        yield from self._found
-
-    def describe(self) -> str:
-        return f"the events of {len(self._offsets) - 1} matches"
+    stream = _GivenStream(run.compiled, run.limits, run.check)
+    return list(stream.matching(events, offsets))
 
 
 class _GivenStream(MatchStream):

@@ -4,20 +4,10 @@
 the plan, the clause                               parts
 =================================================  =====================================
 replay intervals                                   groups of intervals, long ones divided
-whole stream; SKIP TILL ANY MATCH with WITHIN      time ranges of equal expected work
 whole stream; WITHIN or a greatest length          time ranges between cuts
 whole stream; PARTITION BY                         groups of partitions
 anything else                                      one
 =================================================  =====================================
-
-Parts by match number serve where one window holds more matches than a part should.  Every process
-counts the range itself on the same snapshot, so each match belongs to exactly one share.  Only for
-SKIP TILL ANY MATCH with one row per match.
-
-The expected work of SKIP TILL ANY MATCH is events plus the matches that begin there.  Matches may
-grow with a power of the events in a window, so time is cut into ranges that balance events plus
-matches, and a stretch heavier than a range is divided by match number.  The result affects how work
-is divided, never the matches.  A stream of more than ``parts.Budget`` events is sampled.
 
 Finding cuts reads a share of the stream (``parts.Budget``) on one processor.
 
@@ -30,15 +20,16 @@ it has few events.
 Other replay intervals are grouped into parts with about the same number of events.  Any group finds
 its matches without the others (under PARTITION BY, per partition); near late events the rows of all
 partitions stay together.  A part keeps positions of the whole stream.
+
+A query over situations has the parts of its replay intervals, else ranges of instants, else groups
+of partitions.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,25 +37,29 @@ import pyarrow as pa
 
 from ...core.sorting import order_of
 from ...core.times import INT64_MAX
-from ...errors import ResourceLimit, SqlError
-from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
-from ..contract.operator import Check, MatchLimits, Part, PartRun, Split
-from ..pattern.any_choice import Selecting, choose
+from ..contract.operator import (
+    Check,
+    InstantRange,
+    InstantRanges,
+    Part,
+    PartRun,
+    Split,
+    instant_ranges,
+)
 from ..pattern.compiled import CompiledMatch
-from ..pattern.matcher import Groups
-from ..pattern.matches import Matches
 from ..replay.partitions import PartitionSpans
 from ..replay.replay_plan import ReplayIntervals, ReplayPlan
+from ..replay.situation_intervals import SituationRun, by_time, instants_of, run_replayed
 from ..replay.spans import Spans
 from ..replay.timeline import Timeline
+from ..situations.compiled import CompiledSituations
 from .cuts import find_cut
 from .parts import (
     MOST,
     Budget,
     Cut,
     RangePart,
-    RangeStream,
     Reach,
     SharePart,
     SpanPart,
@@ -73,201 +68,6 @@ from .parts import (
 )
 
 Ints = npt.NDArray[np.int64]
-
-
-class Weighing(RangeStream):
-    """Counts the matches that begin in a range, without output.  ``ticks`` and ``weights``: times
-    of first events, and how many matches begin there.
-    """
-
-    def __init__(self, run: PartRun) -> None:
-        super().__init__(run.compiled, run.limits, run.check)
-        self.ticks: list[Ints] = []
-        self.weights: list[Ints] = []
-
-    def _results(self, matches: Matches, groups: Groups) -> tuple[Ints, pa.Table]:
-        mine = self.mine(self._sequence_of(matches.start))
-        self.ticks.append(groups.time[matches.start[mine]])
-        self.weights.append(matches.number[mine])
-        return np.zeros(0, np.int64), pa.table({})
-
-    def _put_out(self, watermark: int) -> Iterator[pa.RecordBatch]:
-        self.pending = []
-        return iter(())
-
-
-def weigh(part: RangePart, run: PartRun) -> tuple[Ints, Ints]:
-    """Times of the first events in a range, and how many matches begin there."""
-    compiled = run.compiled
-    clause = replace(compiled.clause, rows="one", measures=())
-    counted = Selecting(compiled.selecting.search, weighted=True)
-    bare: CompiledMatch = replace(
-        compiled, clause=clause, measures=(), selecting=counted, _schema=None
-    )
-    counting = run._replace(compiled=bare)
-    stream = Weighing(counting)
-    for _ in part.fed(counting, stream):
-        pass
-    none = [np.zeros(0, np.int64)]
-    return np.concatenate(none + stream.ticks), np.concatenate(none + stream.weights)
-
-
-@dataclass(frozen=True)
-class IndexPart(Part):
-    """Share ``share`` of ``shares`` of the matches that begin in a range, by match number.  The
-    clause must find its matches independently of each other.
-    """
-
-    range: RangePart
-    share: int
-    shares: int
-
-    @property
-    def ticks(self) -> tuple[int | None, int | None]:
-        return self.range.ticks
-
-    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
-        total = int(weigh(self.range, run)[1].sum())
-        low = total * self.share // self.shares
-        left = total * (self.share + 1) // self.shares - low
-        if not left:
-            return
-        selecting = replace(run.compiled.selecting, skip=low)
-        skipping = run._replace(compiled=replace(run.compiled, selecting=selecting))
-        stream = RangeStream(skipping.compiled, run.limits, run.check)
-        for batch in self.range.fed(skipping, stream):
-            yield batch.slice(0, left)
-            left -= batch.num_rows
-            if left <= 0:
-                return
-
-    def describe(self) -> str:
-        return f"matches {self.share + 1} of {self.shares} shares of {self.range.describe()}"
-
-
-STRETCHES = 256
-SAMPLES_LEAST = 16
-HEAVY = 1.5
-"""A stretch with so many times the weight of a range is divided by the number of the match."""
-LIMITS = MatchLimits(steps_max=20_000_000, memory_bytes=512 << 20)
-
-
-class Stretch(NamedTuple):
-    """A range of ticks (None: open), and the number of shares of its matches."""
-
-    low: int | None
-    high: int | None
-    shares: int
-
-
-class Work(NamedTuple):
-    """Events and matches of stretches of time; stretch ``i`` is ``edges[i] .. edges[i + 1]``."""
-
-    reach: Reach
-    edges: Ints
-    events: Ints
-    matches: npt.NDArray[np.float64]
-
-    @property
-    def share(self) -> float:
-        """Total work, in reads of the stream."""
-        return 1.0 + float(self.matches.sum()) / max(1, int(self.events.sum()))
-
-    def ranges(self, wanted: int) -> list[Stretch]:
-        """About ``wanted`` ranges of about equal weight, which cover all time."""
-        weight = self.events + self.matches
-        goal = max(1.0, float(weight.sum()) / wanted)
-        found: list[Stretch] = []
-        begin, held = None, 0.0
-        for i, (low, own) in enumerate(zip(self.edges.tolist(), weight.tolist(), strict=False)):
-            heavy = own > HEAVY * goal
-            if held and (heavy or held + own / 2 > goal):
-                found.append(Stretch(begin, low, 1))
-                begin, held = low, 0.0
-            held += own
-            if heavy:
-                high = int(self.edges[i + 1])
-                found.append(Stretch(begin, high, math.ceil(own / goal)))
-                begin, held = high, 0.0
-        if held or not found:
-            found.append(Stretch(begin, None, 1))
-        found[-1] = found[-1]._replace(high=None)
-        return found
-
-
-def expected_work(snapshot: Snapshot, compiled: CompiledMatch, check: Check = None) -> Work | None:
-    """Where matches begin; None if that cannot be counted, or is no work."""
-    selecting, clause = compiled.selecting, compiled.clause
-    if clause.selection != "any" or selecting.weighted:
-        return None
-    reach = reach_of(snapshot, compiled)
-    if isinstance(reach, str) or reach.last >= MOST:
-        return None
-    if not choose(compiled.automaton, compiled.conditions, selecting.search).diagram:
-        return None
-    run = PartRun(snapshot, compiled, ScanMetrics(), check, LIMITS)
-    events = Budget(snapshot).left
-    try:
-        if snapshot.count <= events:
-            return _counted(run, reach)
-        return _sampled(run, reach, events)
-    except (ResourceLimit, SqlError):  # the query itself will report it
-        return None
-
-
-def _counted(run: PartRun, reach: Reach) -> Work:
-    ticks, weights = weigh(RangePart(None, None, reach.first, MOST, MOST), run)
-    order = order_of(ticks)
-    ticks, upto = ticks[order], np.cumsum(weights[order].astype(np.float64))
-    edges = _borders(run.snapshot, reach)
-    if len(upto):  # many matches begin at these ticks: they get stretches of their own
-        at = np.searchsorted(upto, upto[-1] * (np.arange(STRETCHES) + 0.5) / STRETCHES)
-        often, times = np.unique(ticks[at], return_counts=True)
-        hot = often[times > 1]
-        edges = np.unique(np.concatenate([edges, ticks[at], hot + 1]))
-        edges = edges[(edges > reach.first) & (edges <= reach.last)]
-        edges = np.concatenate([[reach.first], edges, [reach.last + 1]])
-    whole = np.concatenate([[0.0], upto])
-    matches = np.diff(whole[np.searchsorted(ticks, edges)])
-    return Work(reach, edges, _events(edges, reach), matches)
-
-
-def _sampled(run: PartRun, reach: Reach, events: float) -> Work | None:
-    snapshot, within = run.snapshot, run.compiled.within
-    assert within is not None
-    edges = _borders(snapshot, reach)
-    count = len(edges) - 1
-    window = snapshot.count * min(1.0, within / max(1, reach.last - reach.first))
-    taken = int(min(count, events // (snapshot.count / count + window)))
-    if taken < SAMPLES_LEAST:
-        return None
-    chosen = np.unique(np.linspace(0, count - 1, taken).astype(np.int64))
-    found = np.zeros(len(chosen))
-    for i, stretch in enumerate(chosen.tolist()):
-        low, high = (int(edge) for edge in edges[stretch : stretch + 2])
-        stop = reach.ahead(high - 1)
-        part = RangePart(
-            Cut(low, last=low - 1), Cut(high, last=high - 1), reach.before(low), stop,
-            reach.after(stop),
-        )  # fmt: skip
-        found[i] = weigh(part, run)[1].sum(dtype=np.float64)
-    matches = np.interp(np.arange(count), chosen, found)
-    return Work(reach, edges, _events(edges, reach), matches)
-
-
-def _borders(snapshot: Snapshot, reach: Reach) -> Ints:
-    borders = [low for low, _ in snapshot.ranges(STRETCHES) if low is not None]
-    found = np.array(borders, np.int64)
-    if len(found) < STRETCHES // 4:  # few leaves
-        even = np.linspace(float(reach.first), float(reach.last), STRETCHES)
-        found = np.unique(np.concatenate([found, even.astype(np.int64)]))
-    found = found[(found > reach.first) & (found <= reach.last)]
-    return np.concatenate([[reach.first], found, [reach.last + 1]]).astype(np.int64)
-
-
-def _events(edges: Ints, reach: Reach) -> Ints:
-    counted = [reach.events(low, high - 1) for low, high in pairwise(edges.tolist())]
-    return np.array(counted, np.int64)
 
 
 TRIES = 3
@@ -345,25 +145,6 @@ def whole_ranges(
     elif carried:
         told += f", {carried} rows carried over their cuts"
     return tuple(parts), told
-
-
-def weighted_ranges(
-    compiled: CompiledMatch, work: Work, wanted: int
-) -> tuple[tuple[Part, ...], str]:
-    """About ``wanted`` ranges with balanced work, for independent matches, and a description."""
-    stretches, reach = work.ranges(wanted), work.reach
-    bounds = [stretches[0].low, *(stretch.high for stretch in stretches)]
-    cuts = [None if tick is None else Cut(tick, last=tick - 1) for tick in bounds]
-    parts: list[Part] = []
-    shared = 0
-    for part, stretch in zip(between(cuts, compiled, reach), stretches, strict=True):
-        shares = stretch.shares if compiled.clause.rows == "one" else 1
-        shared += shares > 1
-        parts += [IndexPart(part, i, shares) for i in range(shares)] if shares > 1 else [part]
-    told = f"{len(stretches)} ranges of time of about equal events and matches"
-    if shared:
-        told += f", {shared} of them in shares of their matches"
-    return tuple(parts), told + ", overlapping by what a match can reach"
 
 
 LONG = 1.5
@@ -607,9 +388,6 @@ def split_match(
             if intervals > len(pieces):
                 told += f", {intervals - len(pieces)} others in {len(found) - count} groups"
         return Split(found, told)
-    work = None if numbered else expected_work(snapshot, compiled, check)
-    if work is not None and (wanted := parts(work.share)) > 1:
-        return Split(*weighted_ranges(compiled, work, wanted))
     wanted = parts(1.0)
     if wanted <= 1:
         return Split((None,), "one part was asked for, or the stream is small")
@@ -625,3 +403,70 @@ def split_match(
         shares = tuple(SharePart(share, count, last) for share in range(count))
         return Split(shares, f"{count} groups of partitions, because {why}")
     return Split((None,), f"one part, because {why}")
+
+
+@dataclass(frozen=True, eq=False)
+class SituationSpans(Part):
+    """Some of the intervals of a replay plan, as a ``SpanPart``."""
+
+    spans: Part
+
+    @property
+    def ticks(self) -> tuple[int | None, int | None]:
+        # the row before an interval may lie anywhere, and the one behind it bounds its time
+        return None, None
+
+    def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
+        assert isinstance(self.spans, SpanPart)
+        intervals, timeline = self.spans.placed(run.snapshot)
+        plan = ReplayPlan("replay", intervals=intervals, timeline=timeline)
+        done = SituationRun(run.metrics)
+        return run_replayed(
+            run.snapshot, run.compiled, plan, done, run.check or (lambda: None), run.limits
+        )
+
+    def describe(self) -> str:
+        return self.spans.describe()
+
+
+def split_situations(
+    snapshot: Snapshot,
+    compiled: CompiledSituations,
+    plan: ReplayPlan,
+    parts: Callable[[float], int],
+) -> Split:
+    span = snapshot.time_range
+    if span is None:
+        return Split((None,), "the stream has no events")
+    if plan.spans is not None:
+        found = _spans(snapshot, compiled, plan, max(1, parts(plan.replayed())))
+        intervals = len(plan.spans if plan.partitions is None else plan.partitions.inside)
+        return Split(found, f"{intervals} replay intervals in {len(found)} groups")
+    wanted = parts(1.0)
+    if wanted <= 1:
+        return Split((None,), "one part was asked for, or the stream is small")
+    ranges = instant_ranges(snapshot, compiled, wanted)
+    if len(ranges) > 1:
+        return Split(ranges, f"{len(ranges)} ranges of time")
+    why = "neither WITHIN nor durations bound how long a match takes"
+    if compiled.reach is not None:
+        why = "a match may reach over a large part of the stream"
+    if compiled.partition_by:
+        count = min(wanted, SHARES_MAX)
+        shares = tuple(SharePart(share, count, span[1]) for share in range(count))
+        return Split(shares, f"{count} groups of partitions, because {why}")
+    return Split((None,), f"one part, because {why}")
+
+
+def _spans(
+    snapshot: Snapshot, compiled: CompiledSituations, plan: ReplayPlan, wanted: int
+) -> tuple[Part, ...]:
+    if by_time(snapshot, compiled):
+        ranges = [
+            InstantRange.of(snapshot, compiled, low, high)
+            for low, high in instants_of(snapshot, compiled, plan)
+        ]
+        size = -(-len(ranges) // max(1, wanted))
+        groups = [tuple(ranges[i : i + size]) for i in range(0, len(ranges), max(1, size))]
+        return tuple(map(InstantRanges, groups))
+    return tuple(map(SituationSpans, interval_parts(plan, wanted)))

@@ -23,7 +23,7 @@ from chronicle.api.streams import Stream
 from chronicle.client import RemoteDatabase, RemoteJob, RemoteLive, RemoteStream
 from chronicle.client.asynchronous import AsyncDatabase, AsyncJob, AsyncLive, AsyncStream
 from chronicle.client.calls import Call
-from chronicle.live.handle import LiveHandle
+from chronicle.live.engine import LiveHandle
 from chronicle.server.access.tokens import create_token
 from chronicle.tests.patience import PATIENCE_S, wait_until
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.live.bank.corrections import Late, correct, open_at
-from chronicle.live.bank.layer import Layer
-from chronicle.live.bank.matches import BankMatches
+from chronicle.live.bank.layer import BankMatches, Layer
 from chronicle.live.bank.pattern_bank import PatternBank
 from chronicle.live.bank.symbols import card_of
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from chronicle.api.database import Database
 from chronicle.errors import ResourceLimit
-from chronicle.live import pattern_form, states
+from chronicle.live import forms, pattern_form
 from chronicle.live.pattern_form import PatternForm
 from chronicle.query.pattern.advancing import AdvancingMatch
 from chronicle.store import Store
@@ -353,7 +353,7 @@ def test_a_backlog_is_one_region_and_what_is_said_the_same(
 def test_a_state_that_is_too_large_is_done_without(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(states, "STATE_BYTES_MAX", 1)
+    monkeypatch.setattr(forms, "STATE_BYTES_MAX", 1)
     db.create_live("q", QUERIES["falling"], idle="never")
     for t in range(0, 60, 5):
         fed(db, [(t + i, "a", (t + i) * 7 % 10) for i in range(5)])

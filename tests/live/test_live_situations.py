@@ -15,7 +15,7 @@ import pytest
 
 from chronicle.api.database import Database
 from chronicle.errors import SqlError
-from chronicle.live import instant_form, states
+from chronicle.live import forms, instant_form
 from chronicle.live.instant_form import InstantForm
 from chronicle.tests.memory_files import MemoryFiles
 
@@ -288,9 +288,9 @@ def test_a_late_event_is_known_between_events(db: Database) -> None:
 
 def test_a_step_reads_its_own_events(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    rebuilt = instant_form.InstantState._rebuilt
+    rebuilt = instant_form.InstantState.rebuild
     monkeypatch.setattr(
-        instant_form.InstantState, "_rebuilt",
+        instant_form.InstantState, "rebuild",
         lambda self, *given: made.append(1) or rebuilt(self, *given),
     )  # fmt: skip
     live = db.create_live("q", query("overlap"), idle="never")
@@ -330,7 +330,7 @@ def test_an_interrupted_step_is_done_again(db: Database, monkeypatch: pytest.Mon
 def test_a_state_that_is_too_large_is_done_without(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(states, "STATE_BYTES_MAX", 10)
+    monkeypatch.setattr(forms, "STATE_BYTES_MAX", 10)
     live = db.create_live("q", query("overlap"), idle="never")
     for t in range(0, 200, 4):
         put(db, overlapping(t))

@@ -11,6 +11,7 @@ import pytest
 
 from chronicle.core.times import INT64_MAX, INT64_MIN
 from chronicle.errors import InvalidArgument
+from chronicle.live.bank.layer import Layer
 from chronicle.live.bank.pattern_bank import PatternBank
 from chronicle.live.bank.symbols import (
     Card,
@@ -99,7 +100,7 @@ def in_the_bank(
 ) -> set[tuple[int, int, int]]:
     bank = PatternBank(SCHEMA, "t", ["k"] if partitioned else [])
     for name, compiled in patterns.items():
-        bank.add(name, card_of(compiled))
+        bank.take(Layer([name], [card_of(compiled)]))
     ids = identities(table, partitioned)
     ticks = table.column("t").to_pylist()
     parts, at = [], 0
@@ -108,7 +109,7 @@ def in_the_bank(
         following = ticks[end] if end < len(ticks) else ticks[-1] + r.choice([1, 50])
         parts.append(bank.advance(table.slice(at, end - at), following - r.choice([1, 1, 5])))
         at = end
-    parts.append(bank.finish())
+    parts.append(bank.advance(None, INT64_MAX))
     found = []
     for part in parts:
         keys = part.keys.column("k").to_pylist() if partitioned else [None] * len(part.query)
@@ -159,12 +160,13 @@ def test_families_are_one_automaton() -> None:
     bank = PatternBank(SCHEMA, "t")
     text = "ORDER BY t MEASURES A.t AS a PATTERN (A B) WITHIN 5 DEFINE A AS y = {}, B AS s = 'a'"
     for i in range(50):
-        bank.add(i, card_of(compiled_clause(text.format(i))))
+        bank.take(Layer([i], [card_of(compiled_clause(text.format(i)))]))
     bank.advance(events(random.Random(1), 10, "a"), 100)
     assert len(bank.layers) < 6
     for layer in bank.layers:
         assert len(layer.build(SCHEMA.empty_table()).tables.place) == 2
-    assert bank.symbols == 51
+    cards = (card for layer in bank.layers for card in layer.cards)
+    assert len({atoms for card in cards for _, atoms in card.conditions}) == 51
 
 
 def test_a_pattern_that_leaves_takes_what_is_open_with_it() -> None:
@@ -173,7 +175,7 @@ def test_a_pattern_that_leaves_takes_what_is_open_with_it() -> None:
     )
     bank = PatternBank(SCHEMA, "t")
     for i in range(3):
-        bank.add(f"q{i}", card_of(compiled_clause(text.format(i))))
+        bank.take(Layer([f"q{i}"], [card_of(compiled_clause(text.format(i)))]))
     rows = [{"t": i, "k": "a", "x": 0.0, "y": i, "s": "a", "id": i} for i in range(3)]
     bank.advance(pa.Table.from_pylist(rows, schema=SCHEMA), 2)
     bank.remove("q1")
@@ -204,7 +206,7 @@ def test_what_must_run_alone_says_why(text: str, why: str) -> None:
 def test_a_pattern_of_other_partitions_is_refused() -> None:
     text = "PARTITION BY k ORDER BY t MEASURES A.t AS a PATTERN (A) WITHIN 5 DEFINE A AS y = 1"
     with pytest.raises(InvalidArgument, match="partitioned by"):
-        PatternBank(SCHEMA, "t").add("q", card_of(compiled_clause(text)))
+        PatternBank(SCHEMA, "t").take(Layer(["q"], [card_of(compiled_clause(text))]))
 
 
 def test_a_card_comes_back_from_its_document() -> None:

@@ -14,14 +14,13 @@ import pytest
 import chronicle
 from chronicle.errors import SqlError
 from chronicle.query.conditions.constants import Folder
-from chronicle.query.contract import instants
-from chronicle.query.contract.instants import InstantRange
-from chronicle.query.contract.operator import MatchLimits, PartRun
+from chronicle.query.contract import operator
+from chronicle.query.contract.operator import InstantRange, MatchLimits, PartRun
 from chronicle.query.pattern.compiled import InputColumns
 from chronicle.query.replay.situation_intervals import plan_situations_replay
 from chronicle.query.run import situation_operator
 from chronicle.query.situations.compiled import CompiledSituations, compile_situations
-from chronicle.query.split.situation_parts import split_situations
+from chronicle.query.split.planning import split_situations
 from chronicle.query.sql.dialect import parse_statement
 from chronicle.query.sql.situation_clause import situation_clause
 from chronicle.query.sql.statement_clauses import SituationRelation
@@ -69,7 +68,7 @@ def seen() -> Counter[str]:
 def test_parts_have_every_match_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, seen: Counter[str]
 ) -> None:
-    monkeypatch.setattr(instants, "READ_TWICE", 2.0)
+    monkeypatch.setattr(operator, "READ_TWICE", 2.0)
     rng = random.Random(seed)
     with chronicle.open(tmp_path) as db:
         s = db.create_stream(
