@@ -20,7 +20,7 @@ import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...api.streams import Stream
+from ...api.streams import FUNCTIONS, Stream
 from ...core.sql_text import quoted_name
 from ...core.times import INT64_MAX, TICKS_PER_SECOND, time_text
 from ...errors import ChronicleError, InvalidArgument
@@ -111,7 +111,6 @@ class UpdateSpec(EventsSpec):
 
 
 router = APIRouter(prefix="/v1", tags=["streams"])
-FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last")
 
 
 class ColumnSpec(BaseModel):
