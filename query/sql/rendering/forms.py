@@ -77,7 +77,9 @@ def template(kind: type, text: str, takes: str = "") -> None:
     """A form as a text with parts: ``{this}``, ``{this:operand}``, ``{expressions:listed}``;
     ``takes``: arguments permitted beside these.
     """
-    writers = {"": render, "operand": operand, "listed": lambda nodes: listed(nodes or ())}
+    writers: dict[str, Callable[[Any], str]] = {
+        "": render, "operand": operand, "listed": lambda nodes: listed(nodes or ()),
+    }  # fmt: skip
 
     def write(node: Any) -> str:
         return _PART.sub(lambda part: writers[part[2] or ""](node.args.get(part[1])), text)

@@ -434,8 +434,6 @@ def _bound(node: Any, key: str) -> str:
     return f"{text} {word(node, side, words.FRAME_SIDES, 'side of a frame')}"
 
 
-__all__: list[str] = []
-
 TYPE_DEPTH_MAX = 16
 """Limit of nested types, as in ``INTEGER[][]``."""
 
