@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from ...contract.cancellation import checkpoint
+from ..contract.cancellation import checkpoint
 
 
 class Refused(Exception):
