@@ -175,7 +175,7 @@ class Insertion(Modification):
         return source
 
     def _numbered(self, count: int) -> Any:
-        subquery = self.select().subquery()
+        subquery = self._select().subquery()
         names = [exp.to_identifier(f"c{place}", quoted=True) for place in range(count)]
         subquery.set("alias", exp.TableAlias(this=exp.to_identifier("q"), columns=names))
         return subquery

@@ -125,21 +125,14 @@ def fold_rows(
     k.fill_identity(words, 0, count, plan.own.fields)
     fields = BatchColumns(batch, plan)
     for op, at, _, _, column, unsigned in plan.own.fields.tolist():
-        values, validity, offset = ticks, frozen_bytes(_ALL_VALID), 0
+        values, validity, offset = ticks, frozen(_ALL_VALID), 0
         if column not in (k.EVENTS, k.TIME):
             values, validity, offset = fields.of(column, op)
         fold_groups(
-            values, frozen_bytes(validity), offset, groups, op, column == k.EVENTS,
+            values, frozen(validity), offset, groups, op, column == k.EVENTS,
             bool(unsigned), words, at,
         )  # fmt: skip
     return words
-
-
-def frozen_bytes(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """A read-only view: kernels are compiled for read-only inputs."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 class _Edges:
