@@ -35,7 +35,7 @@ from ..query.plan.planner import Region
 from ..query.plan.prepared import PreparedQuery
 from ..query.split.parts import Reach
 from ..query.sql.dialect import canonical, error_at, parse_statement, position_of, to_text
-from ..query.sql.rendering.forms import AGGREGATES
+from ..query.sql.forms import AGGREGATES
 from ..query.sql.statement_clauses import MatchRelation, SituationRelation
 from ..query.windows.spec import CalendarWindows, CountWindows, SessionWindows, TimeWindows
 from ..store.snapshot import Snapshot

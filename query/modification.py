@@ -66,8 +66,8 @@ class Modification:
     params: Any
     control: QueryControl
 
-    def select(self, *more: Any) -> Any:
-        """The time first, so that no unparsed aggregate can stand beside it."""
+    def from_stream(self, *more: Any) -> Any:
+        """SELECT of the stream: the time first, so that no unparsed aggregate stands beside it."""
         time = exp.column(exp.to_identifier(self.schema.time, quoted=True))
         table = exp.Table(this=exp.to_identifier(self.stream, quoted=True))
         return exp.select(time, *more).from_(table)
@@ -175,7 +175,7 @@ class Insertion(Modification):
         return source
 
     def _numbered(self, count: int) -> Any:
-        subquery = self.select().subquery()
+        subquery = self._select().subquery()
         names = [exp.to_identifier(f"c{place}", quoted=True) for place in range(count)]
         subquery.set("alias", exp.TableAlias(this=exp.to_identifier("q"), columns=names))
         return subquery
@@ -319,7 +319,7 @@ class Deletion(Modification):
         return catalog.changes.update_events(self.stream, start, end, choose, self.change)
 
     def _scan(self) -> Scan:
-        query = self.select()
+        query = self.from_stream()
         query.set("where", exp.Where(this=self.condition.copy()))
         root = self.engine.plan(query, self.text, self.params, self.control).root
         leaf = root.input if isinstance(root, PassThrough) else None
@@ -355,7 +355,7 @@ class Deletion(Modification):
         self._check_schema(snapshot)
         boolean = exp.DataType.build("boolean")
         truth = exp.Cast(this=exp.paren(self.condition.copy(), copy=False), to=boolean)
-        query = self.select(exp.alias_(truth, "passes", quoted=True))
+        query = self.from_stream(exp.alias_(truth, "passes", quoted=True))
         prepared = self.engine.prepared(query, self.text)
         region = Region({self.stream: snapshot}, {self.stream: (start, end)})
         result = self.engine.over(prepared, region, self.control, self.params)
@@ -391,7 +391,7 @@ class Update(Modification):
         trees = [value for _, value in self.assignments]
         whole = exp.Tuple(expressions=[tree for tree in (*trees, self.condition) if tree])
         values = bind_values(number_placeholders(whole, self.text), self.params, self.text)
-        source = self.select(*(tree.copy() for tree in trees))
+        source = self.from_stream(*(tree.copy() for tree in trees))
         given = {p.name for p in source.find_all(exp.Placeholder)}
         of_values = {name: value for name, value in values.items() if name in given}
         made = _Values(

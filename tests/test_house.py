@@ -57,7 +57,6 @@ def sources() -> list[Path]:
 
 FLOORS = (
     "contract",
-    "sql/rendering",
     "sql",
     "conditions",
     "relational",

@@ -29,9 +29,9 @@ from ..pattern.compiled import CompiledMatch, InputColumns, compile_match
 from ..relational.interface import evaluate
 from ..situations.compiled import CompiledSituations, compile_situations
 from ..sql.dialect import canonical, canonical_pattern, error_on, to_text
+from ..sql.forms import AGGREGATES
 from ..sql.gate import check_query, is_volatile
 from ..sql.match_clause import OrderKey, match_clause
-from ..sql.rendering.forms import AGGREGATES
 from ..sql.situation_clause import Lasting, situation_clause
 from ..sql.statement_clauses import MatchRelation
 from .binder import BoundQuery, conjuncts

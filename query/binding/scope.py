@@ -24,7 +24,7 @@ from ...errors import SqlError
 from ...schema import StreamSchema
 from ..contract.frames import Frame
 from ..sql.dialect import error_on
-from ..sql.rendering.forms import AGGREGATES
+from ..sql.forms import AGGREGATES
 from ..sql.sql_types import TimeUse, settle_times, type_in
 from ..sql.statement_clauses import RecentRelation
 

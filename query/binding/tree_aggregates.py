@@ -21,11 +21,11 @@ from sqlglot import exp
 
 from ...schema import Storage, StreamSchema
 from ...store.aggregates import LightweightAggregates
-from ..sql.rendering.forms import AGGREGATES
+from ..sql.forms import AGGREGATES
 from .binder import OrderSensitive, add_order
 from .scope import Names, Site
 
-_FUNCTIONS = {
+TREE_FUNCTIONS = {
     "count": "count",
     "count_star": "count",
     "sum": "sum",
@@ -119,7 +119,7 @@ class _Calls:
 
 
 def _call(node: Any, name: str, site: Site, schema: StreamSchema, names: Names) -> Call | None:
-    function = _FUNCTIONS.get(name)
+    function = TREE_FUNCTIONS.get(name)
     arguments = node.expressions
     if function is None:
         return None

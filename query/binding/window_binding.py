@@ -44,10 +44,10 @@ from ...schema import StreamSchema
 from ..conditions.constants import Constant, Folder, Kind
 from ..relational.interface import evaluate
 from ..sql.dialect import canonical, error_on, position_of, to_text
+from ..sql.forms import AGGREGATES
 from ..sql.gate import is_volatile
 from ..sql.nesting import all_true
 from ..sql.rendering import identifier
-from ..sql.rendering.forms import AGGREGATES
 from ..sql.sql_types import settled
 from ..windows.aggregation import result_schema, window_fields
 from ..windows.fields import (
@@ -69,7 +69,7 @@ from ..windows.spec import (
 )
 from .binder import conjuncts
 from .scope import OperatorSite
-from .tree_aggregates import natural_name
+from .tree_aggregates import TREE_FUNCTIONS, natural_name
 
 _FORMS = {
     "tumble": "TUMBLE(stream, time, size [, origin] [, time_zone => name] [, fill => what])",
@@ -489,13 +489,7 @@ class Keys:
 
 
 _FUNCTIONS = {
-    "count": "count",
-    "count_star": "count",
-    "sum": "sum",
-    "min": "min",
-    "max": "max",
-    "avg": "avg",
-    "mean": "avg",
+    **TREE_FUNCTIONS,
     "first": "first",
     "last": "last",
     "any_value": "any_value",

@@ -36,9 +36,9 @@ from ...core.suggestion import did_you_mean
 from ...errors import AttributeNotFound, SqlError
 from ..contract.cancellation import checkpoint
 from ..sql.dialect import to_text
+from ..sql.forms import AGGREGATES
 from ..sql.pattern_tree import position_error
 from ..sql.rendering import identifier as quote
-from ..sql.rendering.forms import AGGREGATES
 from ..sql.sql_types import sql_type
 from .scalar import check_functions, function_name
 

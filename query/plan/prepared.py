@@ -47,9 +47,9 @@ from ..binding.views import WINDOW_FUNCTIONS, expand
 from ..contract.cancellation import checkpoint
 from ..contract.catalog import Catalog
 from ..sql.dialect import to_text
+from ..sql.forms import DISTANCES
 from ..sql.gate import TIMES_OF_SIDES, check_literals, check_query
 from ..sql.parameters import NOW, number_placeholders
-from ..sql.rendering.forms import DISTANCES
 from ..sql.sql_types import TimeUse, settle_times
 from ..sql.statement_clauses import MatchRelation, RecentRelation, SituationRelation
 from .nodes import QueryPlan, Scan

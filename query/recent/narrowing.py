@@ -83,7 +83,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @kernel
-def _furthest(key, high, reach):  # type: ignore[no-untyped-def]
+def _furthest(key, high, reach):
     """The running maximum of ends among the ranges of each key."""
     for i in range(key.shape[0]):
         reach[i] = high[i]

@@ -4,7 +4,7 @@ Guarantee: an instance is an empty read-only database without files, network, ex
 variables, with locked configuration and UTC sessions, so no statement can leave a macro, view,
 table or setting behind.  What a cursor registers ends with it.  A text passes if DuckDB's parser
 finds exactly one statement, a SELECT, that reads only the given relations, calls only functions and
-collations in ``sql.rendering.forms``, and names no schema; errors of sqlglot and
+collations in ``sql.forms``, and names no schema; errors of sqlglot and
 ``sql.rendering`` are thus caught here.  Limits: without a place for the empty file, the database is
 in memory and writable, and only ``admit`` protects it; DuckDB's memory limit is not a hard cap
 (``sql.gate``).  Cost: an instance 15 ms, once per database; a text about 1 ms, then 20
@@ -26,7 +26,7 @@ from ...core.caches import Lru
 from ...core.scratch import ScratchDirectory
 from ...core.sql_text import quoted_text
 from ...errors import SqlError
-from ..sql.rendering.forms import (
+from ..sql.forms import (
     COLLATIONS,
     FUNCTIONS,
     MADE_BY_DUCKDB,

@@ -59,8 +59,8 @@ from ..pattern.compiled import (
 )
 from ..pattern.conditions import RowTests, row_tests
 from ..pattern.scalar import function_name
+from ..sql.forms import AGGREGATES
 from ..sql.pattern_tree import position_error
-from ..sql.rendering.forms import AGGREGATES
 from ..sql.situation_clause import SituationClause, SituationDefinition
 from .network import (
     ALL,

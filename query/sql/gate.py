@@ -25,8 +25,7 @@ from ...core.suggestion import did_you_mean
 from ...schema import Attribute
 from ..contract.cancellation import checkpoint
 from .dialect import error_at, error_on
-from .rendering import FORMS, unknown_argument
-from .rendering.forms import (
+from .forms import (
     AGGREGATES,
     FORMATS,
     FUNCTIONS,
@@ -37,6 +36,7 @@ from .rendering.forms import (
     TABLE_FUNCTIONS,
     spelled,
 )
+from .rendering import FORMS, unknown_argument
 from .sql_types import DIGITS, sql_type
 from .statement_clauses import MatchRelation, RecentRelation
 

@@ -96,7 +96,7 @@ class KeyedAggregation(WindowAggregation):
         for numbers, keys, partials in self._slider.slide(
             ids, codes, words, len(self._table), finish
         ):
-            ids = None
+            ids: Words | None = None
             if isinstance(windows, CountWindows):
                 assert self._edges is not None
                 kept = int(np.searchsorted(numbers, windows.complete(self._events), "left"))
@@ -125,21 +125,14 @@ def fold_rows(
     k.fill_identity(words, 0, count, plan.own.fields)
     fields = BatchColumns(batch, plan)
     for op, at, _, _, column, unsigned in plan.own.fields.tolist():
-        values, validity, offset = ticks, frozen_bytes(_ALL_VALID), 0
+        values, validity, offset = ticks, frozen(_ALL_VALID), 0
         if column not in (k.EVENTS, k.TIME):
             values, validity, offset = fields.of(column, op)
         fold_groups(
-            values, frozen_bytes(validity), offset, groups, op, column == k.EVENTS,
+            values, frozen(validity), offset, groups, op, column == k.EVENTS,
             bool(unsigned), words, at,
         )  # fmt: skip
     return words
-
-
-def frozen_bytes(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """A read-only view: kernels are compiled for read-only inputs."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 class _Edges:
@@ -385,20 +378,19 @@ class SessionAggregation(WindowAggregation):
             bounds[3, at] = pieces.last[old]
             now = pieces.last.max()
             going_on = self._sessions.near(bounds[3], now)
-            yield from self._given(*bounds[1:, ~going_on], partials[~going_on])
+            yield from self._given(bounds[1:, ~going_on], partials[~going_on])
             bounds, partials = bounds[:, going_on], partials[going_on]
             going_on = self._sessions.near(pieces.last[new], now)
             done, new = new[~going_on], new[going_on]
             of_pieces = (pieces.number, pieces.code, pieces.first, pieces.last)
-            yield from self._given(*(each[done] for each in of_pieces[1:]), words[done])
+            yield from self._given([each[done] for each in of_pieces[1:]], words[done])
             bounds = np.concatenate((bounds, [each[new] for each in of_pieces]), axis=1)
             partials = np.concatenate((partials, words[new]))
             bounds[1] = self._sessions.forget_all_but(bounds[1])
-        yield from self._given(*bounds[1:], partials)
+        yield from self._given(bounds[1:], partials)
 
-    def _given(
-        self, code: Words, first: Words, last: Words, partials: Words
-    ) -> Iterator[pa.RecordBatch]:
+    def _given(self, bounds: Sequence[Words] | Words, partials: Words) -> Iterator[pa.RecordBatch]:
+        code, first, last = bounds
         if len(code):
             end, keys = _ends(last, self._gap), self._sessions.keys(code)
             yield self._batch(first, end, partials, keys=keys)

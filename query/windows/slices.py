@@ -25,6 +25,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,7 @@ from .spec import TICK_MIN, CountWindows, TimeWindows
 
 Words = npt.NDArray[np.int64]
 SliceChunk = tuple[Words, Words]
+Kind = TypeVar("Kind", bound=np.generic)
 
 EVENTS_AT_ONCE = 1 << 19
 """Events that kernels fold between two cancellation checks."""
@@ -73,7 +75,7 @@ def in_pieces(
             yield batch.slice(first, EVENTS_AT_ONCE)
 
 
-def frozen(array: npt.NDArray[np.int64]) -> Words:
+def frozen(array: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
     """A read-only view: kernels are compiled for read-only inputs."""
     view = array.view()
     view.flags.writeable = False

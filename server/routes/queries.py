@@ -425,7 +425,7 @@ async def dialect(request: Request, principal: Requester) -> Response:
 
 @cache
 def _dialect() -> tuple[bytes, str]:
-    from ...query.sql.rendering import forms as words
+    from ...query.sql import forms as words
 
     content = orjson.dumps(
         {

@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 import re
 
-from chronicle.query.sql.rendering import forms
+from chronicle.query.sql import forms
 from chronicle.tests.fuzz.border_streams import TYPES as BORDER_STREAMS
 from chronicle.tests.fuzz.border_streams import over
 

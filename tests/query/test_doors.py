@@ -19,7 +19,7 @@ from chronicle.query.relational import admission
 from chronicle.query.relational.executor import Executor
 from chronicle.query.sql import gate, nesting
 from chronicle.query.sql.dialect import parse_statement, to_text
-from chronicle.query.sql.rendering.forms import COLLATIONS, DATE_PARTS, UNITS
+from chronicle.query.sql.forms import COLLATIONS, DATE_PARTS, UNITS
 
 from .calls import calls_of
 

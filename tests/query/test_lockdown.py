@@ -9,8 +9,8 @@ import pytest
 import chronicle
 from chronicle.errors import ChronicleError, ReadOnlyStore, SqlError
 from chronicle.query.plan import prepared
+from chronicle.query.sql.forms import WINDOWS
 from chronicle.query.sql.gate import AGGREGATES, SCALARS
-from chronicle.query.sql.rendering.forms import WINDOWS
 
 secret_frame = pa.table({"secret": [1]})  # a Python variable that SQL must not see
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import chronicle
-from chronicle.query.sql import gate
-from chronicle.query.sql.rendering import forms
+from chronicle.query.sql import forms, gate
 from chronicle.query.statements import _OPTIONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()

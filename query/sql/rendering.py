@@ -1,5 +1,9 @@
-"""Forms of expressions (names, literals, operators, functions, casts, windows) and of queries
-(SELECT and its clauses, FROM items, set operations, types of casts).
+"""SQL text for the executor, from a closed table of node classes (``forms``).
+
+sqlglot's generator prints some tokens as they are (collations, units, types, kinds of joins), so a
+quoted name there could inject SQL.  Here text from a user is only ever an identifier in double
+quotes, a literal, or a member of a closed list; anything else is refused with its position.
+Operands are parenthesised wherever precedence could matter.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from .forms import (
     word,
 )
 
-__all__: list[str] = []
+__all__ = ["FORMS", "Refused", "identifier", "literal", "render", "unknown_argument"]
 
 _NUMBER = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _PARAMETER = re.compile(r"[^\W\d]\w*")
@@ -433,8 +437,6 @@ def _bound(node: Any, key: str) -> str:
         return text
     return f"{text} {word(node, side, words.FRAME_SIDES, 'side of a frame')}"
 
-
-__all__: list[str] = []
 
 TYPE_DEPTH_MAX = 16
 """Limit of nested types, as in ``INTEGER[][]``."""

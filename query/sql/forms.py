@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from ....core.sql_text import quoted_name, quoted_text
-from ...contract.cancellation import checkpoint
+from ...core.sql_text import quoted_name, quoted_text
+from ..contract.cancellation import checkpoint
 
 
 class Refused(Exception):
@@ -78,7 +78,9 @@ def template(kind: type, text: str, takes: str = "") -> None:
     """A form as a text with parts: ``{this}``, ``{this:operand}``, ``{expressions:listed}``;
     ``takes``: arguments permitted beside these.
     """
-    writers = {"": render, "operand": operand, "listed": lambda nodes: listed(nodes or ())}
+    writers: dict[str, Callable[[Any], str]] = {
+        "": render, "operand": operand, "listed": lambda nodes: listed(nodes or ()),
+    }  # fmt: skip
 
     def write(node: Any) -> str:
         return _PART.sub(lambda part: writers[part[2] or ""](node.args.get(part[1])), text)
