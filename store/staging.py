@@ -51,7 +51,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
@@ -85,7 +85,7 @@ from .segment_writer import SegmentWriter
 from .snapshot import Snapshot, StreamState
 from .stream import EventStream
 from .tail import Tail, concat_batches, ticks_of
-from .tap import Arrival, united
+from .tap import Arrival, Spans, united
 
 
 @dataclass(frozen=True)
@@ -376,32 +376,28 @@ def _range(stream: EventStream, first: int, last: int) -> str:
     return f"{time_text(first, schema.time_type)} to {time_text(last, schema.time_type)}"
 
 
+@dataclass
 class _Replacement:
-    def __init__(
-        self,
-        commits: Commits,
-        job: str,
-        staged: Sequence[StagedSegment],
-        application: str | None,
-        version: int | None,
-    ) -> None:
-        self._commits = commits
-        self._job = job
-        self._staged = staged
-        self._application = application
-        self._version = version
-        self.spans = united(tuple((item.entry.first, item.entry.last) for item in staged))
-        self.late = 0
-        self.linked: dict[int, SegmentView] = {}
-        self.done = False
-        self.result: BulkCommit | None = None
+    commits: Commits
+    job: str
+    staged: Sequence[StagedSegment]
+    application: str | None
+    version: int | None
+    late: int = 0
+    linked: dict[int, SegmentView] = field(default_factory=dict)
+    done: bool = False
+    result: BulkCommit | None = None
+    spans: Spans = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.spans = united(tuple((item.entry.first, item.entry.last) for item in self.staged))
 
     def check(self) -> None:
-        jobs = self._commits.manifest.jobs
-        earlier = committed(jobs, self._job, self._application, self._version)
+        jobs = self.commits.manifest.jobs
+        earlier = committed(jobs, self.job, self.application, self.version)
         if earlier is not None:
             raise _Repeated(earlier)
-        check_staged(self._commits, self._staged)
+        check_staged(self.commits, self.staged)
 
     def join(self, commits: Commits, edit: Edit) -> Edit:
         assert edit.manifest is not None
@@ -411,11 +407,11 @@ class _Replacement:
             for entries in (edit.manifest.segments, edit.manifest.runs)
         )
         beside = snapshot_of(edit.manifest.schema, segments, runs)
-        staged, duplicates = without_duplicates(self._commits, self._job, self._staged, beside)
+        staged, duplicates = without_duplicates(self.commits, self.job, self.staged, beside)
         self.linked = link(commits, staged)
         journal, manifest, self.result = placed(
-            edit.manifest, commits.journal, self._job, staged,
-            self._application, self._version, duplicates,
+            edit.manifest, commits.journal, self.job, staged,
+            self.application, self.version, duplicates,
         )  # fmt: skip
         assert journal.position == edit.journal.position
         self.late = self.result.late
