@@ -315,6 +315,8 @@ class StreamManifest:
     @classmethod
     def from_json(cls, body: dict[str, Any], segments: SegmentList | None = None) -> StreamManifest:
         """Inverse of ``to_json``; ``segments`` are those in the pages, if it names pages."""
+        members: dict[str, Any] = {name: body[name] for name in _ALWAYS}
+        members |= {name: body.get(name) for name in (*_PERHAPS_NONE, *_ABSENT_IF_NONE)}
         return cls(
             schema=StreamSchema.from_json(body["schema"]),
             options=StreamOptions.from_json(body["options"]),
@@ -328,8 +330,7 @@ class StreamManifest:
                 for each in body.get("layouts", ())
             ),
             hold=tuple(body["hold"]) if body.get("hold") else None,
-            **{name: body[name] for name in _ALWAYS},
-            **{name: body.get(name) for name in (*_PERHAPS_NONE, *_ABSENT_IF_NONE)},
+            **members,
         )
 
     def dropping(self, events: int, before: int) -> StreamManifest:

@@ -116,7 +116,7 @@ class Snapshot:
 
     def dirty_ranges(self) -> list[tuple[int, int]]:
         """Inclusive, disjoint time ranges of late events that are not folded yet."""
-        sources = (*self._state.runs, *self._state.late)
+        sources: list[SegmentView | MemoryLeaf] = [*self._state.runs, *self._state.late]
         return disjoint((each.first, each.last) for each in sources)
 
     def aggregate(
