@@ -110,7 +110,7 @@ def _moving(stream: EventStream, place: ObjectStore, total: int, hot: Callable[[
             del newest
             old = manifest.segments.where(manifest.segments.lasts < recent)
             views = stream.commits.views
-            return [entry for entry in old if not views[entry.id].file.in_objects][:1]
+            return [entry for entry in old if not views.view(entry).file.in_objects][:1]
 
         if not stream.move(place, "bench", oldest).segments:
             raise AssertionError("there was nothing left to move; take more events")

@@ -25,12 +25,19 @@ Value = TypeVar("Value")
 class Lru(Generic[Key, Value]):
     """Values by key, up to the weight ``limit``; the newest stays even if it alone is heavier.
 
-    ``weigh`` gives the weight of a value, which must not change; 1 each by default.
+    ``weigh`` gives the weight of a value, which must not change; 1 each by default.  ``evicted`` is
+    called with each value that has to go, under the lock.
     """
 
-    def __init__(self, limit: int, weigh: Callable[[Value], int] = lambda value: 1) -> None:
+    def __init__(
+        self,
+        limit: int,
+        weigh: Callable[[Value], int] = lambda value: 1,
+        evicted: Callable[[Value], object] = lambda value: None,
+    ) -> None:
         self._limit = limit
         self._weigh = weigh
+        self._evicted = evicted
         self._values: OrderedDict[Key, Value] = OrderedDict()
         self._lock = ModuleLock()
         self.weight = 0
@@ -53,7 +60,9 @@ class Lru(Generic[Key, Value]):
             self._values[key] = value
             self.weight += self._weigh(value)
             while self.weight > self._limit and len(self._values) > 1:
-                self.weight -= self._weigh(self._values.popitem(last=False)[1])
+                oldest = self._values.popitem(last=False)[1]
+                self.weight -= self._weigh(oldest)
+                self._evicted(oldest)
 
     def drop(self, key: Key) -> None:
         """Remove a key, if present."""

@@ -226,6 +226,12 @@ class ReadAs:
     evolution: Evolution | None
 
 
+_ALWAYS = ("name", "version", "log", "next_id", "dropped_events", "jobs")
+_PERHAPS_NONE = ("events", "position", "log_bytes")
+_ABSENT_IF_NONE = ("owner", "renaming", "dropped_before", "floor")
+"""Members of a manifest that are stored as they are."""
+
+
 @dataclass(frozen=True)
 class StreamManifest:
     """Body of a stream's manifest, replaced with ``version`` + 1 in each commit that needs it.
@@ -284,28 +290,20 @@ class StreamManifest:
         return int(self.segments.events.sum()) + sum(entry.events for entry in self.runs)
 
     def to_json(self) -> dict[str, Any]:
+        optional = {
+            **{name: getattr(self, name) for name in _ABSENT_IF_NONE},
+            "layouts": [each.to_json() for each in self.layouts] or None,
+            "hold": None if self.hold is None else list(self.hold),
+        }
         return {
-            "name": self.name,
+            **{name: getattr(self, name) for name in (*_ALWAYS, *_PERHAPS_NONE)},
             "schema": self.schema.to_json(),
             "options": self.options.to_json(),
-            "version": self.version,
-            "log": self.log,
-            "next_id": self.next_id,
-            **self._listed(),
             "runs": [entry.to_json() for entry in self.runs],
-            "dropped_events": self.dropped_events,
             "garbage": [list(item) for item in self.garbage],
-            "jobs": self.jobs,
-            "events": self.events,
-            "position": self.position,
-            "log_bytes": self.log_bytes,
-            **({} if self.owner is None else {"owner": self.owner}),
+            **self._listed(),
             **self._deleted(),
-            **({"layouts": [each.to_json() for each in self.layouts]} if self.layouts else {}),
-            **({} if self.renaming is None else {"renaming": self.renaming}),
-            **({} if self.dropped_before is None else {"dropped_before": self.dropped_before}),
-            **({} if self.floor is None else {"floor": self.floor}),
-            **({} if self.hold is None else {"hold": list(self.hold)}),
+            **{name: value for name, value in optional.items() if value is not None},
             **self._needed(),
         }
 
@@ -317,32 +315,22 @@ class StreamManifest:
     @classmethod
     def from_json(cls, body: dict[str, Any], segments: SegmentList | None = None) -> StreamManifest:
         """Inverse of ``to_json``; ``segments`` are those in the pages, if it names pages."""
+        members: dict[str, Any] = {name: body[name] for name in _ALWAYS}
+        members |= {name: body.get(name) for name in (*_PERHAPS_NONE, *_ABSENT_IF_NONE)}
         return cls(
-            body["name"],
-            StreamSchema.from_json(body["schema"]),
-            StreamOptions.from_json(body["options"]),
-            body["version"],
-            body["log"],
-            body["next_id"],
-            SegmentList.from_json(body["segments"]) if segments is None else segments,
-            tuple(SegmentEntry(**entry) for entry in body["runs"]),
-            body["dropped_events"],
-            tuple((name, version) for name, version in body["garbage"]),
-            body["jobs"],
-            body.get("events"),
-            body.get("position"),
-            body.get("log_bytes"),
-            body.get("owner"),
-            body.get("deleted_events", 0),
-            RecordedDeletions.from_json(body.get("deletions")),
-            tuple(
+            schema=StreamSchema.from_json(body["schema"]),
+            options=StreamOptions.from_json(body["options"]),
+            segments=SegmentList.from_json(body["segments"]) if segments is None else segments,
+            runs=tuple(SegmentEntry(**entry) for entry in body["runs"]),
+            garbage=tuple((name, version) for name, version in body["garbage"]),
+            deleted_events=body.get("deleted_events", 0),
+            deletions=RecordedDeletions.from_json(body.get("deletions")),
+            layouts=tuple(
                 Layout(StreamSchema.from_json(each["written"]), tuple(each["names"]))
                 for each in body.get("layouts", ())
             ),
-            body.get("renaming"),
-            body.get("dropped_before"),
-            body.get("floor"),
-            tuple(body["hold"]) if body.get("hold") else None,
+            hold=tuple(body["hold"]) if body.get("hold") else None,
+            **members,
         )
 
     def dropping(self, events: int, before: int) -> StreamManifest:

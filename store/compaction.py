@@ -517,7 +517,7 @@ def spill(commits: Commits) -> None:
             if not pairs:
                 break
             at = -min(pairs)[1]
-            pair = [views.get(e.id) or commits.views[e.id] for e in runs[at : at + 2]]
+            pair = [views.get(e.id) or commits.views.view(e) for e in runs[at : at + 2]]
             merged = commits.new_segment().writer
             try:
                 merge_runs(pair, merged, schema)

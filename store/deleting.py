@@ -115,29 +115,22 @@ def _events_in(snapshot: Snapshot, first: int, last: int) -> int:
     return int(snapshot.aggregate((), first, None if last == TICK_MAX else last + 1).count)
 
 
+@dataclass
 class _Removed:
-    def __init__(
-        self,
-        commits: Commits,
-        deleted: DeletedEvents,
-        change: Change | None,
-        addition: Addition | None,
-        dropped: int,
-    ) -> None:
-        self._commits = commits
-        self._deleted = deleted
-        self._change = change
-        self._addition = addition
-        self._dropped = dropped
-        self._fold: _Delete | None = None
+    commits: Commits
+    deleted: DeletedEvents
+    change: Change | None
+    addition: Addition | None
+    dropped: int
+    fold: _Delete | None = None
 
     @property
     def events(self) -> int:
-        return 0 if self._fold is None else self._fold.removed
+        return 0 if self.fold is None else self.fold.removed
 
     def begin(self) -> Fold | None:
-        commits, deleted = self._commits, self._deleted
-        self._fold = None
+        commits, deleted = self.commits, self.deleted
+        self.fold = None
         with commits.lock:
             commits.check_writable()
             before = commits.manifest.version
@@ -150,7 +143,7 @@ class _Removed:
                 raise
             manifest = commits.manifest
             whole: tuple[SegmentEntry, ...] = ()
-            if self._change is None:
+            if self.change is None:
                 whole = tuple(run for run in manifest.runs if deleted.covers(run.first, run.last))
             runs = tuple(run for run in manifest.runs if run not in whole)
             if not any(deleted.touches(run.first, run.last) for run in runs):
@@ -161,25 +154,25 @@ class _Removed:
                 return None
             commits.fold((*runs, *whole))
             view_of = commits.views.of_manifest(manifest)
-            self._fold = _Delete(
+            self.fold = _Delete(
                 commits.schema, runs, manifest.segments, view_of,
                 expires=commits.expires(exactly=False),
-                deleted=deleted, change=self._change, addition=self._addition, whole=whole,
+                deleted=deleted, change=self.change, addition=self.addition, whole=whole,
                 begun=Snapshot(commits.state()),
             )  # fmt: skip
-            if self._addition is not None:
-                self._fold.horizon, self._fold.cold_bytes = deleted.first, 0
-            return self._fold
+            if self.addition is not None:
+                self.fold.horizon, self.fold.cold_bytes = deleted.first, 0
+            return self.fold
 
     def _check_ranks(self) -> None:
         """Raise ``_Outdated`` if drops may have changed ranks."""
-        if self._deleted.ticks is None:
+        if self.deleted.ticks is None:
             return
-        if self._commits.manifest.dropped_events != self._dropped:
+        if self.commits.manifest.dropped_events != self.dropped:
             raise _Outdated
 
     def _seal(self) -> None:
-        commits, deleted, schema = self._commits, self._deleted, self._commits.schema
+        commits, deleted, schema = self.commits, self.deleted, self.commits.schema
         late = [ticks_of(batch, schema) for batch in commits.journal.late]
         if any(deleted.touches(int(ticks[0]), int(ticks[-1])) for ticks in late):
             spill(commits)

@@ -224,7 +224,7 @@ class Journal:
     @property
     def logged(self) -> int:
         """Events in the tail and the late buffer."""
-        return self.tail.rows + self.late_rows
+        return int(self.tail.rows) + self.late_rows
 
     @property
     def late_rows(self) -> int:

@@ -24,15 +24,15 @@ from __future__ import annotations
 
 import mmap
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..core.ownership import ModuleLock
+from ..core.caches import Lru
 from ..errors import CorruptBlock
 from ..schema import Storage, StreamSchema
 from .aggregates import merge_children
@@ -79,46 +79,33 @@ _PAGE = mmap.PAGESIZE
 _ADVICE = getattr(mmap, "MADV_DONTNEED", None)
 
 
-class Residency:
-    """LRU of touched chunks, with at most ``budget`` resident bytes."""
-
-    def __init__(self, budget: int = RESIDENT_BYTES) -> None:
-        self.budget = budget
-        self.bytes = 0
-        self._lock = ModuleLock()
-        self._touched: OrderedDict[tuple[int, int], tuple[weakref.ref[mmap.mmap], int]] = (
-            OrderedDict()
-        )
-
-    def touch(self, data: memoryview, start: int, length: int) -> None:
-        mapping = data.obj
-        if not isinstance(mapping, mmap.mmap) or length < _PAGE:
-            return
-        key = (id(mapping), start)
-        with self._lock.lock:
-            known = self._touched.get(key)
-            if known is not None and known[0]() is mapping:
-                self._touched.move_to_end(key)
-                return
-            self._touched[key] = (weakref.ref(mapping), length)
-            self.bytes += length
-            while self.bytes > self.budget and len(self._touched) > 1:
-                (_, old_start), (reference, old_length) = self._touched.popitem(last=False)
-                self.bytes -= old_length
-                _give_back(reference(), old_start, old_length)
+class _Chunk(NamedTuple):
+    mapping: weakref.ref[mmap.mmap]
+    start: int
+    length: int
 
 
-def _give_back(mapping: mmap.mmap | None, start: int, length: int) -> None:
+def _give_back(chunk: _Chunk) -> None:
+    mapping = chunk.mapping()
     if mapping is None or _ADVICE is None:
         return
-    first = start // _PAGE * _PAGE
-    try:
-        mapping.madvise(_ADVICE, first, min(start + length - first, len(mapping) - first))
-    except (OSError, ValueError):
-        return
+    first = chunk.start // _PAGE * _PAGE
+    with suppress(OSError, ValueError):
+        end = min(chunk.start + chunk.length, len(mapping))
+        mapping.madvise(_ADVICE, first, end - first)
 
 
-resident = Residency()
+_touched = Lru[tuple[int, int], _Chunk](RESIDENT_BYTES, lambda chunk: chunk.length, _give_back)
+
+
+def _touch(data: memoryview, start: int, length: int) -> None:
+    """Note that a chunk of a mapping becomes resident; the oldest ones are given back."""
+    mapping = data.obj
+    if isinstance(mapping, mmap.mmap) and length >= _PAGE:
+        key = (id(mapping), start)
+        known = _touched.get(key)
+        if known is None or known.mapping() is not mapping:
+            _touched.put(key, _Chunk(weakref.ref(mapping), start, length))
 
 
 Table = npt.NDArray[np.int64]
@@ -285,7 +272,7 @@ class LeafReader:
         bit = 1 << position
         fresh = not self._verified & bit
         if whole or fresh:
-            resident.touch(self._data, start, entry.length)
+            _touch(self._data, start, entry.length)
         if fresh:
             if self._holes and self._need is not None:
                 self._need(((start, entry.length),))
@@ -307,7 +294,7 @@ class LeafReader:
         start = self.offset + entry.offset
         chunk = self._data[start : start + entry.length]
         if whole:
-            resident.touch(self._data, start, entry.length)
+            _touch(self._data, start, entry.length)
         prefix = prefix_bytes(entry, self.events)
         if prefix:
             self._verify_spans(position, chunk, iter(((0, prefix),)))

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -311,43 +312,12 @@ class SegmentView:
         leaf = self.file.leaf(offset, length)
         if metrics is not None:
             metrics.blocks_read += 1
-        zones = leaf.zones
-        first, end, full_first, full_end = find_children(zones, start, last)
-        merge_children(zones, full_first, full_end, selection.positions, selection.kinds, words)
-        for zone in (*range(first, full_first), *range(full_end, end)):
-            base = zone * ZONE_EVENTS
-            stop = min(base + ZONE_EVENTS, leaf.events)
-            ticks = leaf.ticks(base, stop)
-            low, high = int(ticks.searchsorted(start)), int(ticks.searchsorted(last, "right"))
-            if metrics is not None:
-                metrics.events_read += high - low
-            if high > low:
-                self._aggregate_rows(
-                    leaf, base + low, base + high, ticks[low:high], selection, words
-                )
-
-    def _aggregate_rows(
-        self,
-        leaf: LeafReader,
-        first: int,
-        end: int,
-        ticks: npt.NDArray[np.int64],
-        selection: AggregatedColumns,
-        words: Table,
-    ) -> None:
-        table = np.zeros((5 + ROWS_PER_ATTRIBUTE * len(selection.names), 1), np.int64)
-        table[ROW_COUNT, 0] = end - first
-        table[ROW_FIRST, 0] = ticks[0]
-        table[ROW_LAST, 0] = ticks[-1]
-        bounds = np.array([0, end - first], np.int64)
-        bounds.flags.writeable = False
-        row = 5
-        for attribute in selection.attributes:
-            array = self.column(leaf, attribute.name, first, end)
-            ColumnView(attribute, array).aggregate(bounds, table, row)
-            row += ROWS_PER_ATTRIBUTE
-        table.flags.writeable = False
-        merge_children(table, 0, 1, selection.order, selection.kinds, words)
+        column = partial(self.column, leaf)
+        read = aggregate_zones(
+            leaf, leaf.zones, selection.positions, selection, start, last, words, column
+        )
+        if metrics is not None:
+            metrics.events_read += read
 
     def column(
         self,
@@ -538,6 +508,50 @@ def read_sealed(
     entry.flags.writeable = False
     tree = Tree(((height + 1, entry),), {name: tuple(offsets) for name, offsets in pages.items()})
     return SegmentView(file, tree, events, first, last, size, True)
+
+
+class Zoned(Protocol):
+    """A leaf, on disk or in memory, as far as it is aggregated."""
+
+    @property
+    def events(self) -> int: ...
+
+    def ticks(self, first: int = 0, end: int | None = None) -> Table: ...
+
+
+def aggregate_zones(
+    leaf: Zoned,
+    zones: Table,
+    positions: Table,
+    selection: AggregatedColumns,
+    start: int,
+    last: int,
+    words: Table,
+    column: Callable[[str, int, int], pa.Array],
+) -> int:
+    """Merge the events of a leaf with start <= t <= last; returns how many of them were read."""
+    first, end, full_first, full_end = find_children(zones, start, last)
+    merge_children(zones, full_first, full_end, positions, selection.kinds, words)
+    read = 0
+    for zone in (*range(first, full_first), *range(full_end, end)):
+        base = zone * ZONE_EVENTS
+        ticks = leaf.ticks(base, min(base + ZONE_EVENTS, leaf.events))
+        low, high = int(ticks.searchsorted(start)), int(ticks.searchsorted(last, "right"))
+        if high <= low:
+            continue
+        read += high - low
+        table = np.zeros((5 + ROWS_PER_ATTRIBUTE * len(selection.names), 1), np.int64)
+        table[ROW_COUNT, 0] = high - low
+        table[ROW_FIRST, 0] = ticks[low]
+        table[ROW_LAST, 0] = ticks[high - 1]
+        bounds = np.array([0, high - low], np.int64)
+        bounds.flags.writeable = False
+        for i, attribute in enumerate(selection.attributes):
+            array = column(attribute.name, base + low, base + high)
+            ColumnView(attribute, array).aggregate(bounds, table, 5 + ROWS_PER_ATTRIBUTE * i)
+        table.flags.writeable = False
+        merge_children(table, 0, 1, selection.order, selection.kinds, words)
+    return read
 
 
 def _counted(rows: int) -> pa.RecordBatch:

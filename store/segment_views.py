@@ -189,12 +189,6 @@ class ViewSource:
     def __contains__(self, segment_id: int) -> bool:
         return self._entry(segment_id) is not None
 
-    def __getitem__(self, segment_id: int) -> SegmentView:
-        entry = self._entry(segment_id)
-        if entry is None:
-            raise KeyError(segment_id)
-        return self.view(entry)
-
     def get(self, segment_id: int) -> SegmentView | None:
         entry = self._entry(segment_id)
         return None if entry is None else self.view(entry)

@@ -18,20 +18,20 @@ import pyarrow as pa
 
 from ..schema import StreamSchema
 from .aggregates import LightweightAggregates, merge_children
-from .columns import ColumnView
 from .layout import (
-    ROW_COUNT,
-    ROW_FIRST,
-    ROW_LAST,
     ROW_LENGTH,
-    ROWS_PER_ATTRIBUTE,
-    ZONE_EVENTS,
 )
 from .leaf_map import leaf_map
 from .merge import merge_sources
-from .node import find_children
 from .prune import Prune, Pruner, RowFilter
-from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, ScanMetrics, SegmentView
+from .segment import (
+    TICK_MAX,
+    TICK_MIN,
+    AggregatedColumns,
+    ScanMetrics,
+    SegmentView,
+    aggregate_zones,
+)
 from .segment_views import RootRun, parts_within, spans_of, within
 from .tail import MemoryLeaf
 from .tap import disjoint
@@ -118,7 +118,7 @@ class Snapshot:
 
     def dirty_ranges(self) -> list[tuple[int, int]]:
         """Inclusive, disjoint time ranges of late events that are not folded yet."""
-        sources = (*self._state.runs, *self._state.late)
+        sources: list[SegmentView | MemoryLeaf] = [*self._state.runs, *self._state.late]
         return disjoint((each.first, each.last) for each in sources)
 
     def aggregate(
@@ -329,22 +329,4 @@ def _aggregate_memory(
     leaf: MemoryLeaf, selection: AggregatedColumns, low: int, high: int, words: Any
 ) -> None:
     zones = leaf.zones_of(tuple(selection.names))
-    first, end, full_first, full_end = find_children(zones, low, high)
-    merge_children(zones, full_first, full_end, selection.order, selection.kinds, words)
-    for zone in (*range(first, full_first), *range(full_end, end)):
-        base = zone * ZONE_EVENTS
-        ticks = leaf.ticks(base, min(base + ZONE_EVENTS, leaf.events))
-        one, other = int(ticks.searchsorted(low)), int(ticks.searchsorted(high, "right"))
-        if other <= one:
-            continue
-        table = np.zeros((5 + ROWS_PER_ATTRIBUTE * len(selection.names), 1), np.int64)
-        table[ROW_COUNT, 0] = other - one
-        table[ROW_FIRST, 0] = ticks[one]
-        table[ROW_LAST, 0] = ticks[other - 1]
-        bounds = np.array([0, other - one], np.int64)
-        bounds.flags.writeable = False
-        for i, attribute in enumerate(selection.attributes):
-            array = leaf.column(attribute.name, base + one, base + other)
-            ColumnView(attribute, array).aggregate(bounds, table, 5 + ROWS_PER_ATTRIBUTE * i)
-        table.flags.writeable = False
-        merge_children(table, 0, 1, selection.order, selection.kinds, words)
+    aggregate_zones(leaf, zones, selection.order, selection, low, high, words, leaf.column)

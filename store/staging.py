@@ -51,7 +51,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
@@ -85,7 +85,7 @@ from .segment_writer import SegmentWriter
 from .snapshot import Snapshot, StreamState
 from .stream import EventStream
 from .tail import Tail, concat_batches, ticks_of
-from .tap import Arrival, united
+from .tap import Arrival, Spans, united
 
 
 @dataclass(frozen=True)
@@ -215,11 +215,6 @@ def _newest(last: int | None, segments: SegmentList, runs: Sequence[SegmentEntry
     return min(behind + 1, TICK_MAX)
 
 
-Sift = Callable[[Sequence[StagedSegment], Snapshot | None], tuple[list[StagedSegment], int]]
-"""A job and the stored snapshot to the segments to commit and the number of duplicates."""
-
-Write = Callable[[Iterable[Iterator[pa.RecordBatch]]], list[StagedSegment]]
-
 KEYS_MIN = 1 << 18
 """The window is pruned only above this number of keys."""
 
@@ -234,9 +229,9 @@ def snapshot_of(
 
 
 def without_duplicates(
-    commits: Commits, staged: Sequence[StagedSegment], stored: Snapshot | None, write: Write
+    commits: Commits, job: str, staged: Sequence[StagedSegment], stored: Snapshot | None
 ) -> tuple[list[StagedSegment], int]:
-    """A job's segments without duplicates, and their number; ``write`` writes new ones."""
+    """A job's segments without duplicates, written anew if there are any, and their number."""
     manifest = commits.manifest
     rule = uniqueness(manifest.options, manifest.schema)
     if rule is None or not staged:
@@ -249,15 +244,18 @@ def without_duplicates(
         for item in staged
     ]  # fmt: skip
     try:
-        job = snapshot_of(manifest.schema, (), views)
-        sweep = Sweep(job, stored, rule)
-        keys = job.scan(columns=sweep.columns)
+        events = snapshot_of(manifest.schema, (), views)
+        sweep = Sweep(events, stored, rule)
+        keys = events.scan(columns=sweep.columns)
         if not any(sweep.duplicates(batch).size for batch in keys):
             return list(staged), 0
-        sweep = Sweep(job, stored, rule)
+        sweep = Sweep(events, stored, rule)
         cut = commits.journal.last  # older events become a late run, the others do not
-        halves = [sweep.kept(job.scan(end=cut))] if cut is not None else []
-        kept = write([*halves, sweep.kept(job.scan(start=cut))])
+        halves = [sweep.kept(events.scan(end=cut))] if cut is not None else []
+        plan = StagingPlan(
+            commits.directory, job, manifest.schema, manifest.options, len(manifest.layouts)
+        )
+        kept = stage(commits.files, plan, 0, [*halves, sweep.kept(events.scan(start=cut))])
         return kept, sweep.left_out
     finally:
         for view in views:
@@ -347,7 +345,6 @@ def replace_range(
     staged: Sequence[StagedSegment],
     application: str | None,
     version: int | None,
-    sift: Sift,
 ) -> BulkCommit | None:
     """Commit a job in place of an inclusive tick range; None if that range is empty."""
     first, last = over
@@ -358,7 +355,7 @@ def replace_range(
                 f"{_range(stream, first, last)}, found events from "
                 f"{_range(stream, entry.first, entry.last)}; nothing was committed"
             )
-    coming = _Replacement(stream.commits, job, staged, application, version, sift)
+    coming = _Replacement(stream.commits, job, staged, application, version)
     try:
         with stream.commits.lock:
             coming.check()
@@ -379,34 +376,28 @@ def _range(stream: EventStream, first: int, last: int) -> str:
     return f"{time_text(first, schema.time_type)} to {time_text(last, schema.time_type)}"
 
 
+@dataclass
 class _Replacement:
-    def __init__(
-        self,
-        commits: Commits,
-        job: str,
-        staged: Sequence[StagedSegment],
-        application: str | None,
-        version: int | None,
-        sift: Sift,
-    ) -> None:
-        self._sift = sift
-        self._commits = commits
-        self._job = job
-        self._staged = staged
-        self._application = application
-        self._version = version
-        self.spans = united(tuple((item.entry.first, item.entry.last) for item in staged))
-        self.late = 0
-        self.linked: dict[int, SegmentView] = {}
-        self.done = False
-        self.result: BulkCommit | None = None
+    commits: Commits
+    job: str
+    staged: Sequence[StagedSegment]
+    application: str | None
+    version: int | None
+    late: int = 0
+    linked: dict[int, SegmentView] = field(default_factory=dict)
+    done: bool = False
+    result: BulkCommit | None = None
+    spans: Spans = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.spans = united(tuple((item.entry.first, item.entry.last) for item in self.staged))
 
     def check(self) -> None:
-        jobs = self._commits.manifest.jobs
-        earlier = committed(jobs, self._job, self._application, self._version)
+        jobs = self.commits.manifest.jobs
+        earlier = committed(jobs, self.job, self.application, self.version)
         if earlier is not None:
             raise _Repeated(earlier)
-        check_staged(self._commits, self._staged)
+        check_staged(self.commits, self.staged)
 
     def join(self, commits: Commits, edit: Edit) -> Edit:
         assert edit.manifest is not None
@@ -416,11 +407,11 @@ class _Replacement:
             for entries in (edit.manifest.segments, edit.manifest.runs)
         )
         beside = snapshot_of(edit.manifest.schema, segments, runs)
-        staged, duplicates = self._sift(self._staged, beside)
+        staged, duplicates = without_duplicates(self.commits, self.job, self.staged, beside)
         self.linked = link(commits, staged)
         journal, manifest, self.result = placed(
-            edit.manifest, commits.journal, self._job, staged,
-            self._application, self._version, duplicates,
+            edit.manifest, commits.journal, self.job, staged,
+            self.application, self.version, duplicates,
         )  # fmt: skip
         assert journal.position == edit.journal.position
         self.late = self.result.late
@@ -533,17 +524,8 @@ def commit_staged(
     """
     order = sorted(staged, key=lambda item: item.part)  # stable: within a part, in staging order
 
-    def sift(
-        staged: Sequence[StagedSegment], stored: Snapshot | None
-    ) -> tuple[list[StagedSegment], int]:
-        commits, now = stream.commits, stream.commits.manifest
-        plan = StagingPlan(commits.directory, job, now.schema, now.options, len(now.layouts))
-        return without_duplicates(
-            commits, staged, stored, lambda runs: stage(commits.files, plan, 0, runs)
-        )
-
     if over is not None:
-        result = replace_range(stream, over, job, order, application, version, sift)
+        result = replace_range(stream, over, job, order, application, version)
         if result is not None:
             _remove_staged(stream, job)
             return result
@@ -556,7 +538,7 @@ def commit_staged(
             return before
         check_staged(stream.commits, order)
         stored = None if truncate else Snapshot(stream.commits.state())
-        order, duplicates = sift(order, stored)
+        order, duplicates = without_duplicates(stream.commits, job, order, stored)
         if not truncate:
             if order and (stream.commits.journal.tail.rows or stream.commits.active is not None):
                 seal(stream.commits)

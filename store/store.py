@@ -41,7 +41,7 @@ from ..schema import StreamSchema
 from .catalog import directory_name, read_manifest, stream_name, write_manifest
 from .check import CheckReport, check_stream
 from .cold_file import ColdFiles
-from .commits import Edit
+from .commits import Edit, initialise
 from .file_contract import Files
 from .files import RealFiles
 from .filling import HIDDEN, filled_directory, hidden_directory
@@ -234,14 +234,12 @@ class Store:
             if owner is not None:
                 self._raise_format()
             if made_in is None:
-                made = EventStream.create(self.files, directory, name, schema, chosen, owner)
-                self.files.sync_directory("streams")
+                initialise(self.files, directory, name, schema, chosen, owner)
             else:
                 self.files.remove_tree(directory)  # leftovers of an interrupted creation
                 self.files.replace(made_in, directory)
-                self.files.sync_directory("streams")
-                made = EventStream(self.files, directory)
-            self._open[name] = made
+            self.files.sync_directory("streams")
+            made = self._open[name] = EventStream(self.files, directory)
             return made
 
     def _raise_format(self) -> None:

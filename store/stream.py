@@ -38,7 +38,7 @@ from .append_queue import Append, AppendQueue, AppendSeries
 from .background import Compactor, Flusher
 from .catalog import StreamManifest, log_name
 from .check import CheckReport, Problem
-from .commits import Commits, Draft, Edit, initialise, seal
+from .commits import Commits, Draft, Edit, seal
 from .compaction import active_first, spill
 from .conform import AppendRules, conform
 from .deleting import Addition, Change, Choice
@@ -163,21 +163,6 @@ class EventStream:
         self._recent_keys = RecentKeys(self.commits)
         if self.options.durability == "interval":
             self._start_flusher()
-
-    # -- opening ------------------------------------------------------------------------------
-
-    @classmethod
-    def create(
-        cls,
-        files: Files,
-        directory: str,
-        name: str,
-        schema: StreamSchema,
-        options: StreamOptions,
-        owner: str | None = None,
-    ) -> EventStream:
-        initialise(files, directory, name, schema, options, owner)
-        return cls(files, directory)
 
     # -- what readers see ---------------------------------------------------------------------
 

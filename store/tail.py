@@ -111,16 +111,7 @@ class MemoryLeaf:
             self._tables[names] = table
         return table
 
-    def column(
-        self,
-        name: str,
-        first: int,
-        end: int,
-        dictionary: pa.Array | None = None,
-        keep_dictionary: bool = False,
-    ) -> pa.Array:
-        """Rows [first, end) of a column; the dictionary arguments are for leaves on disk."""
-        del dictionary, keep_dictionary
+    def column(self, name: str, first: int, end: int) -> pa.Array:
         return self.batch.column(self.schema.names.index(name)).slice(first, end - first)
 
     def rows(self, start: int, last: int) -> tuple[int, int]:

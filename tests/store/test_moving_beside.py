@@ -168,7 +168,7 @@ def test_what_readers_remember_stays(
 ) -> None:
     """While others move, and afterwards, a hot segment is read without a block verified anew."""
     commits = stream.commits
-    hot = commits.views[int(commits.manifest.segments.ids[-1])]
+    hot = commits.views.view(commits.manifest.segments[-1])
     first = recent(stream)
 
     def asked() -> list[int]:
@@ -208,7 +208,7 @@ def test_what_readers_remember_stays(
 def test_hot_files_are_not_read_by_a_move(
     stream: EventStream, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hot = stream.commits.views[int(stream.commits.manifest.segments.ids[-1])].file.path
+    hot = stream.commits.views.view(stream.commits.manifest.segments[-1]).file.path
     opened: list[str] = []
     known = RealFiles.open
 

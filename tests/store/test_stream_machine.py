@@ -419,6 +419,10 @@ def test_a_stream_is_a_sorted_list() -> None:
 
 
 @pytest.mark.crash
+@pytest.mark.filterwarnings(
+    # the collector releases leases of snapshots whose process has crashed
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 @pytest.mark.parametrize("kept", [0, 256])
 def test_a_stream_of_many_segments_is_a_sorted_list(
     kept: int, monkeypatch: pytest.MonkeyPatch
