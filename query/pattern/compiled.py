@@ -571,9 +571,10 @@ def _times(
         leaf = bound.leaves[index]
         if not isinstance(leaf, Navigation) or leaf.row.column != time or leaf.shift:
             return None
-        if leaf.variables == {variables[0]} and not leaf.offset:
+        of = leaf.variables
+        if of == frozenset({variables[0]}) and not leaf.offset:
             return 1, 0, 0
-        own = leaf.variables is None or leaf.variables == {variables[1]}
+        own = of is None or of == frozenset({variables[1]})
         return (0, 1, 0) if own and not leaf.first and not leaf.offset else None
     if isinstance(node, exp.Add | exp.Sub):
         left = _times(node.this, bound, time, variables, tick)
@@ -583,10 +584,10 @@ def _times(
         sign = 1 if isinstance(node, exp.Add) else -1
         first, last, constant = (a + sign * b for a, b in zip(left, right, strict=True))
         return first, last, constant
-    constant = Folder({}, dt.datetime.now(dt.timezone.utc)).fold(node)
-    if constant.kind is not (Kind.INTERVAL if tick else Kind.EXACT):
+    folded = Folder({}, dt.datetime.now(dt.timezone.utc)).fold(node)
+    if folded.kind is not (Kind.INTERVAL if tick else Kind.EXACT):
         return None
-    return (0, 0, int(constant.value)) if constant.value == int(constant.value) else None
+    return (0, 0, int(folded.value)) if folded.value == int(folded.value) else None
 
 
 def _time_unit(bounds: Iterable[Bound], schema: pa.Schema) -> str:

@@ -41,6 +41,8 @@ STILL = 0.6
 PROBE = 0.1
 """Cost of lookups that are made in any case, as a fraction of a full replay: a term often holds for
 fewer events than estimated, or for many near one another."""
+TERM_NS = 1_000_000.0
+"""What such a lookup costs besides, whatever it reads: the tail is evaluated."""
 SAMPLE_EVENTS = 4096
 MORE_TERMS = 3
 """Further terms that are tried after one that lowered the estimate."""
@@ -231,7 +233,7 @@ def choose_terms(model: CostModel, strategy: str) -> TermChoice:
         return best
     for count in range(len(rarest_first), 0, -1):
         estimate = model.estimate(rarest_first[:count])
-        if estimate.lookup_ns <= PROBE * full:
+        if estimate.lookup_ns + count * TERM_NS <= PROBE * full:
             return TermChoice(offers, tuple(rarest_first[:count]), estimate=estimate)
     costs = f"{best.expected_ns / 1e6:.1f} ms, a full replay {full / 1e6:.1f} ms"
     return TermChoice(offers, None, f"intervals would cost {costs}")
