@@ -292,10 +292,12 @@ class MatchStream(Search):
 
     def _live_rows(self, words: Words) -> tuple[IntArray, IntArray]:
         """Rows by partition, without those of partitions that no match can begin in."""
-        needs_all = self.compiled.automaton.empty_match or self.compiled.history > 0
-        if needs_all or self.incremental or self.mode == "all with unmatched":
+        rows = None
+        every = self.compiled.automaton.empty_match or self.compiled.history > 0
+        if not (every or self.incremental or self.mode == "all with unmatched"):
+            rows = live_rows(words, self.matcher.follow[0], self.codes, self.seen)
+        if rows is None:
             return group_rows(self.codes, self.groups)
-        rows = live_rows(words, self.matcher.follow[0], self.codes, self.seen)
         order, offsets = group_rows(self.codes[rows], self.groups)
         return rows[order], offsets
 
