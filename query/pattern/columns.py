@@ -202,7 +202,7 @@ class _Codes:
             return np.arange(len(fresh), dtype=np.int64)
         found = pc.index_in(fresh, value_set=self.values)
         missing = found.is_null()
-        codes = found.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        codes: IntArray = found.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         absent = np.flatnonzero(missing.to_numpy(zero_copy_only=False))
         if len(absent):
             codes[absent] = len(self.values) + np.arange(len(absent))
