@@ -130,11 +130,12 @@ def _asked(compiled: CompiledMatch) -> list[bool]:
 def atoms_of(compiled: CompiledMatch) -> dict[int, tuple[Atom, ...]]:
     """Conditions of a pattern that can share a bank, by the bits that they guard, normalised."""
     tests = compiled.conditions.tests
+    texts = [query.sql for query in tests.queries]
     found: dict[int, dict[Any, Atom]] = {}
     for test in tests.tests:
-        for atom in _atoms(test, tests.queries):
+        for atom in _atoms(test, texts):
             if isinstance(atom, Member) and not _is_text(compiled, atom.column):
-                atom = Residual(tests.queries[test.a[1]].sql)
+                atom = Residual(texts[test.a[1]])
             mine = found.setdefault(test.bits, {})
             if isinstance(atom, Range):
                 before = mine.get(atom.column)

@@ -161,77 +161,6 @@ def shifted(
     return moved, kept
 
 
-SHORT = 8
-"""Texts below so many bytes are compared as one word."""
-
-
-@kernel
-def _word_of(data, low, size):  # type: ignore[no-untyped-def]
-    """A short text and its length; of a longer one a hash, with the first bit set."""
-    if size < SHORT:
-        word = np.uint64(size) << np.uint64(56)
-        for k in range(size):
-            word |= np.uint64(data[low + k]) << np.uint64(8 * k)
-        return np.int64(word)
-    word = np.uint64(0xCBF29CE484222325)
-    for k in range(size):
-        word = (word ^ np.uint64(data[low + k])) * np.uint64(0x100000001B3)
-    return np.int64(word | (np.uint64(1) << np.uint64(63)))
-
-
-@kernel
-def _slot_of(word, data, low, size, ends, texts, slots):  # type: ignore[no-untyped-def]
-    """The slot that holds a text, or where it belongs."""
-    last = np.uint64(slots.shape[0] - 1)
-    mixed = np.uint64(word) * np.uint64(0x9E3779B97F4A7C15)
-    at = np.int64((mixed ^ (mixed >> np.uint64(32))) & last)
-    while slots[at, 1] >= 0:
-        same = slots[at, 0] == word
-        if same and size >= SHORT:
-            known = ends[slots[at, 1]]
-            same = ends[slots[at, 1] + 1] - known == size
-            k = 0
-            while same and k < size:
-                same = texts[known + k] == data[low + k]
-                k += 1
-        if same:
-            break
-        at = (at + 1) & np.int64(last)
-    return at
-
-
-@kernel
-def _number_texts(offsets, data, ends, texts, slots, count, out):  # type: ignore[no-untyped-def]
-    """Number each text, new ones from ``count`` on, for which there is room; returns the count."""
-    for i in range(out.shape[0]):
-        low = np.int64(offsets[i])
-        size = np.int64(offsets[i + 1]) - low
-        word = _word_of(data, low, size)
-        at = _slot_of(word, data, low, size, ends, texts, slots)
-        if slots[at, 1] < 0:
-            slots[at, 0] = word
-            slots[at, 1] = count
-            begin = ends[count]
-            for k in range(size):
-                texts[begin + k] = data[low + k]
-            count += 1
-            ends[count] = begin + size
-        out[i] = slots[at, 1]
-    return count
-
-
-@kernel
-def _fill_slots(ends, texts, count, null, slots):  # type: ignore[no-untyped-def]
-    for number in range(count):
-        if number != null:
-            low = ends[number]
-            size = ends[number + 1] - low
-            word = _word_of(texts, low, size)
-            at = _slot_of(word, texts, low, size, ends, texts, slots)
-            slots[at, 0] = word
-            slots[at, 1] = number
-
-
 @kernel
 def _look_up(codes, places, out):  # type: ignore[no-untyped-def]
     for i in range(out.shape[0]):
@@ -246,129 +175,39 @@ def looked_up(codes: IntArray, places: pa.Array) -> IntArray:
     return out
 
 
-class _TextNumbers:
-    """Numbers of texts in the order of their first occurrence: a hash table with linear probing, at
-    most half full, of a word of each text and its number.  Text ``k`` is
-    ``texts[ends[k] : ends[k + 1]]``; null has a number of its own.
-    """
-
-    AT_ONCE = 1 << 14
-
-    def __init__(self, type_: pa.DataType) -> None:
-        self._type = type_
-        self.count = 0
-        self._null = -1
-        self._ends: IntArray = np.zeros(1, np.int64)
-        self._texts = np.zeros(0, np.uint8)
-        self._slots: IntArray = np.zeros((0, 2), np.int64)
-
-    def encode(self, column: pa.Array) -> IntArray:
-        if column.null_count:
-            if self._null < 0:
-                self._reserve(1, 0)
-                self._null = self.count
-                self._ends[self.count + 1] = self._ends[self.count]
-                self.count += 1
-            codes = np.full(len(column), self._null)
-            valid = column.is_valid().to_numpy(zero_copy_only=False)
-            codes[valid] = self.encode(column.drop_null())
-            return codes
-        column = column.cast(pa.binary())
-        codes = np.empty(len(column), np.int64)
-        for low in range(0, len(column), self.AT_ONCE):
-            part = column.slice(low, self.AT_ONCE)
-            _, buffer, data = part.buffers()
-            offsets = np.frombuffer(buffer, np.int32, len(part) + 1, 4 * part.offset)
-            self._reserve(len(part), int(offsets[-1]) - int(offsets[0]))
-            texts = np.frombuffer(data or b"", np.uint8)
-            self.count = int(
-                _number_texts(
-                    offsets,
-                    texts,
-                    self._ends,
-                    self._texts,
-                    self._slots,
-                    self.count,
-                    codes[low : low + len(part)],
-                )
-            )
-        return codes
-
-    def _reserve(self, texts: int, size: int) -> None:
-        """Make room for so many more texts, and bytes."""
-        if self.count + texts >= len(self._ends):
-            more = max(self.count + texts, 2 * len(self._ends))
-            self._ends = np.concatenate([self._ends, np.zeros(more, np.int64)])
-            self._slots = np.full((1 << (2 * len(self._ends) - 1).bit_length(), 2), -1)
-            _fill_slots(self._ends, self._texts, self.count, self._null, self._slots)
-        if int(self._ends[self.count]) + size > len(self._texts):
-            more = max(size, 2 * len(self._texts))
-            self._texts = np.concatenate([self._texts, np.zeros(more, np.uint8)])
-
-    @property
-    def values(self) -> pa.Array:
-        """The texts by number."""
-        ends = pa.array(self._ends[: self.count + 1], pa.int64())
-        buffers = [None, ends.buffers()[1], pa.py_buffer(self._texts)]
-        texts = pa.Array.from_buffers(pa.large_binary(), self.count, buffers)
-        if self._null >= 0:
-            texts = pc.if_else(pa.array(np.arange(self.count) != self._null), texts, None)
-        return texts.cast(pa.binary()).cast(self._type)
-
-
-class _ValueNumbers:
-    """Numbers of values of any other type."""
-
-    def __init__(self) -> None:
-        self._known: pa.Array | None = None
-
-    @property
-    def count(self) -> int:
-        return 0 if self._known is None else len(self._known)
-
-    def encode(self, column: pa.Array) -> IntArray:
-        encoded = pc.dictionary_encode(comparable(column), null_encoding="encode")
-        codes = self._codes_of(encoded.dictionary)
-        return looked_up(codes, encoded.indices)
-
-    def _codes_of(self, fresh: pa.Array) -> IntArray:
-        if self._known is None:
-            self._known = fresh
-            return np.arange(len(fresh), dtype=np.int64)
-        found = pc.index_in(fresh, value_set=self._known)
-        missing = found.is_null()
-        codes = found.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        absent = np.flatnonzero(missing.to_numpy(zero_copy_only=False))
-        if len(absent):
-            codes[absent] = len(self._known) + np.arange(len(absent))
-            self._known = pa.concat_arrays([self._known, fresh.take(pa.array(absent))])
-        return codes
-
-
 class _Codes:
     """Codes of one column.  Values of a dictionary get theirs once, when it is first seen."""
 
     def __init__(self) -> None:
-        self.numbers: _TextNumbers | _ValueNumbers | None = None
+        self.values: pa.Array | None = None  # by code
         self._dictionary: pa.Array | None = None
         self._mapping: IntArray = np.zeros(0, np.int64)  # code of each value of the dictionary
 
     def encode(self, column: pa.Array) -> IntArray:
-        encoded = pa.types.is_dictionary(column.type)
-        if self.numbers is None:
-            type_ = column.type.value_type if encoded else column.type
-            text = type_ in (pa.string(), pa.binary())
-            self.numbers = _TextNumbers(type_) if text else _ValueNumbers()
-        if not encoded:
-            return self.numbers.encode(column)
+        if not pa.types.is_dictionary(column.type):
+            encoded = pc.dictionary_encode(comparable(column), null_encoding="encode")
+            return looked_up(self._codes_of(encoded.dictionary), encoded.indices)
         if self._dictionary is None or not _same_buffers(column.dictionary, self._dictionary):
             self._dictionary = column.dictionary
-            self._mapping = self.numbers.encode(column.dictionary)
+            self._mapping = self._codes_of(comparable(column.dictionary))
         codes, indices = self._mapping, column.indices
         if column.null_count:
-            codes = np.append(codes, self.numbers.encode(pa.nulls(1, column.type.value_type)))
+            codes = np.append(codes, self._codes_of(pa.nulls(1, column.type.value_type)))
             indices = indices.fill_null(len(codes) - 1)
         return looked_up(codes, indices)
+
+    def _codes_of(self, fresh: pa.Array) -> IntArray:
+        if self.values is None:
+            self.values = fresh
+            return np.arange(len(fresh), dtype=np.int64)
+        found = pc.index_in(fresh, value_set=self.values)
+        missing = found.is_null()
+        codes: IntArray = found.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        absent = np.flatnonzero(missing.to_numpy(zero_copy_only=False))
+        if len(absent):
+            codes[absent] = len(self.values) + np.arange(len(absent))
+            self.values = pa.concat_arrays([self.values, fresh.take(pa.array(absent))])
+        return codes
 
 
 def _same_buffers(a: pa.Array, b: pa.Array) -> bool:
@@ -395,16 +234,13 @@ class KeyCodes:
             pair = (codes << 31) | other
             known = self.pairs[i]
             codes = known.encode(pa.array(pair))
-        assert known.numbers is not None
-        self.count = known.numbers.count
+        self.count = 0 if known.values is None else len(known.values)
         return codes
 
     @property
     def texts(self) -> pa.Array:
         """Values by code, of a key that is one column of texts."""
-        numbers = self.columns[0].numbers
-        assert isinstance(numbers, _TextNumbers)
-        return numbers.values
+        return self.columns[0].values
 
 
 @kernel
@@ -423,11 +259,15 @@ def _counting_sort(codes, offsets, order):  # type: ignore[no-untyped-def]
 @kernel
 def _live_rows(words, first_bits, codes, live, seen, rows):  # type: ignore[no-untyped-def]
     """Rows of the groups in which a row has one of the bits; other groups that have rows are marked
-    as ``seen``.  Returns how many rows.
+    as ``seen``.  Returns how many rows, or -1 if that are most groups.
     """
+    groups = 0
     for i in range(words.shape[0]):
-        if words[i] & first_bits:
+        if words[i] & first_bits and not live[codes[i]]:
             live[codes[i]] = True
+            groups += 1
+    if 2 * groups > live.shape[0]:
+        return -1
     count = 0
     for i in range(words.shape[0]):
         rows[count] = i
@@ -441,11 +281,13 @@ def _live_rows(words, first_bits, codes, live, seen, rows):  # type: ignore[no-u
 
 def live_rows(
     words: npt.NDArray[np.uint64], first_bits: Any, codes: IntArray, seen: BoolArray
-) -> IntArray:
-    """Rows of groups in which a match can begin; ``seen``: groups with rows; updated."""
+) -> IntArray | None:
+    """Rows of groups in which a match can begin, or None if it can in most groups; ``seen``: groups
+    that had other rows; updated.
+    """
     rows = np.empty(len(words), np.int64)
     count = _live_rows(words, first_bits, codes, np.zeros(len(seen), np.bool_), seen, rows)
-    return rows[:count]
+    return None if count < 0 else rows[:count]
 
 
 def group_rows(codes: IntArray, count: int) -> tuple[IntArray, IntArray]:

@@ -9,6 +9,8 @@ A result is output once no partition can find a match whose first event has a sm
     |history|undecided .......|   of each group is kept for the next buffer
 
 A buffer is at least as large as the rows kept, so the total work is linear in the input.
+Partitions are codes; strings stay as they are encoded in leaves until results are put out.  Where
+each condition looks at one row, rows are tested in input order and only their bits are sorted.
 """
 
 from __future__ import annotations
@@ -292,10 +294,12 @@ class MatchStream(Search):
 
     def _live_rows(self, words: Words) -> tuple[IntArray, IntArray]:
         """Rows by partition, without those of partitions that no match can begin in."""
-        needs_all = self.compiled.automaton.empty_match or self.compiled.history > 0
-        if needs_all or self.incremental or self.mode == "all with unmatched":
+        rows = None
+        every = self.compiled.automaton.empty_match or self.compiled.history > 0
+        if not (every or self.incremental or self.mode == "all with unmatched"):
+            rows = live_rows(words, self.matcher.follow[0], self.codes, self.seen)
+        if rows is None:
             return group_rows(self.codes, self.groups)
-        rows = live_rows(words, self.matcher.follow[0], self.codes, self.seen)
         order, offsets = group_rows(self.codes[rows], self.groups)
         return rows[order], offsets
 
@@ -434,7 +438,7 @@ class MatchStream(Search):
     def _add_results(self, begins: IntArray, table: pa.Table) -> None:
         """Results to put out in the order of first rows."""
         if len(begins) > 1 and np.any(begins[1:] < begins[:-1]):
-            order = _order_of_rows(begins)
+            order = order_of(begins)
             begins, table = begins[order], table.take(pa.array(order))
         self.pending.append((begins, table))
 
@@ -459,7 +463,7 @@ class MatchStream(Search):
         begins = np.concatenate([begins for begins, _ in ready])
         table = pa.concat_tables([table for _, table in ready])
         if np.any(begins[1:] < begins[:-1]):
-            table = table.combine_chunks().take(pa.array(_order_of_rows(begins)))
+            table = table.combine_chunks().take(pa.array(order_of(begins)))
         left_out = min(self.skip, table.num_rows)
         self.skip -= left_out
         for batch in table.slice(left_out).to_batches(max_chunksize=1 << 16):
@@ -490,15 +494,9 @@ def condition_columns(compiled: CompiledMatch) -> list[str]:
     return found or inputs[:1]
 
 
-def _order_of_rows(sequence: IntArray) -> IntArray:
-    """Stable order of input row numbers, which mostly lie close together."""
-    low = int(sequence.min())
-    span = int(sequence.max()) - low + 1
-    return group_rows(sequence - low, span)[0] if span < 8 * len(sequence) else order_of(sequence)
-
-
 def _joined_tables(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
     """One table with the fields of the schema; strings stay encoded where they are in all."""
+    tables = [table for table in tables if table.num_rows] or tables[:1]
     types = tables[0].schema.types
     if any(table.schema.types != types for table in tables) or not all(
         type_ == own or (pa.types.is_dictionary(type_) and type_.value_type == own)

@@ -252,7 +252,9 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     columns = compiled.input_columns
     if intervals is None:
-        scan = snapshot.scan(columns=columns, dictionary=True, metrics=run.metrics, check=check)
+        scan = snapshot.scan(
+            columns=columns, dictionary=compiled.in_time_order, metrics=run.metrics, check=check
+        )
         yield from compiled.run(_counted(scan, run), check=check, limits=limits)
         return
     if not len(intervals.spans):
