@@ -18,7 +18,7 @@ one set of events up to it (``PatternState.holds``), and is rebuilt from the str
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +41,6 @@ from ..store.tap import Spans, united
 from .bank.corrections import Late, late_matches
 from .changes import Corrected, Results, without
 from .forms import (
-    Computed,
     Evaluator,
     LateEvents,
     Moment,
@@ -296,10 +295,8 @@ class PatternForm(StatefulForm):
         over, more = without(gone, found), without(found, gone)
         return Corrected(over.id, over.time, more)
 
-    def _computed(self, snapshot: Snapshot, compute: Callable[[PartRun], Rows]) -> Results:
-        part = Computed(compute)
-        found = self.evaluator.over(snapshot, part=lambda *_: part)
-        return self._named(*self._ended(found, INT64_MIN, INT64_MAX))
+    def _results_of(self, result: Result) -> Results:
+        return self._named(*self._ended(result, INT64_MIN, INT64_MAX))
 
     def known(self, snapshot: Snapshot, events: pa.Table, offsets: Ticks) -> Results:
         """Results for matches whose events are given; see ``given_matches``."""
@@ -315,8 +312,8 @@ class PatternForm(StatefulForm):
         return None if self._state is None else self._state.hits
 
     def _ended(self, result: Result, low: int, high: int) -> tuple[pa.Table, Ticks]:
-        table, ticks = self._table(result, low, high, lambda table: ticks_of(table, TIME))
-        return table, ticks
+        found: tuple[pa.Table, Ticks] = self._table(result, low, high, lambda t: ticks_of(t, TIME))
+        return found
 
     def begin(self, moment: Moment, watermark: int) -> int:
         """Matches open at a watermark began within their reach before it (or end behind it)."""
@@ -373,10 +370,10 @@ class PatternForm(StatefulForm):
             ),
             ("reach", reach),
             ("closed", "when no later event can change the match"),
-            ("state", self._told_state()),
+            ("state", self._state_text()),
         ]
 
-    def _told_state(self) -> str:
+    def _state_text(self) -> str:
         again = "from the first one on" if self._from_first else "within the reach of open matches"
         if self._state is None:
             return f"none: events {again} are read again"
