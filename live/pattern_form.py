@@ -49,6 +49,7 @@ from .forms import (
     StatefulForm,
     Ticks,
     chosen,
+    coalesced,
     ticks_of,
 )
 from .row_form import TIME
@@ -185,6 +186,35 @@ def _positions(compiled: CompiledMatch, cut: Cut, rows: pa.Table) -> Positions:
     return Positions(pa.table(positions), none)
 
 
+def _ticks(snapshot: Snapshot, spans: Spans) -> Ticks:
+    time = snapshot.schema.time
+    found = [
+        ticks_of_column(batch.column(0))
+        for low, high in spans
+        for batch in snapshot.scan(*half_open(low, high), [time])
+    ]
+    return np.concatenate([np.zeros(0, np.int64), *found])
+
+
+def late_ticks(old: Snapshot, new: Snapshot, events: pa.Table | None, spans: Spans) -> Late | None:
+    """The late events, which only ``new`` has, in ranges of ticks, given them if at hand.  None if
+    events were removed.
+    """
+    first = new.time_range
+    floor = INT64_MIN if first is None else first[0]  # retention hides earlier ones
+    if events is not None:
+        ticks = ticks_of(events, new.schema.time)
+        return Late(*np.unique(ticks[ticks >= floor], return_counts=True))
+    shown = tuple((max(low, floor), high) for low, high in spans if high >= floor)
+    spans = coalesced({"": new}, shown)
+    tick, count = np.unique(_ticks(new, spans), return_counts=True)
+    had, times = np.unique(_ticks(old, spans), return_counts=True)
+    if not np.isin(had, tick).all():
+        return None
+    count[np.searchsorted(tick, had)] -= times
+    return None if (count < 0).any() else Late(tick[count > 0], count[count > 0])
+
+
 MATCH, EVENT = "#match", "#event"
 BACKLOG_EVENTS = 1 << 16
 """With more events to process and no state, a step evaluates a region."""
@@ -274,17 +304,18 @@ class PatternForm(StatefulForm):
             return None
         if not state.pays(before, compiled, late):
             return None
-        added = Late.of(before, snapshot, events, late.spans[self.stream])
+        added = late_ticks(before, snapshot, events, late.spans[self.stream])
         if added is None or not len(added.tick):
             return None
         ended: list[pa.Table] = []
 
         def compute(run: PartRun) -> Rows:
             changed = state.correct(before, run, added, late.watermark)
-            if changed is None:
-                return []
-            ended.append(changed[0])
-            return changed[1].to_batches()
+            rows: Rows = []
+            if changed is not None:
+                ended.append(changed[0])
+                rows = changed[1].to_batches()
+            return rows
 
         found = self._from_state(snapshot, compute)
         if found is None or not ended:
