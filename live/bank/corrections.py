@@ -342,8 +342,8 @@ class _Stretch:
     ) -> _Stretch | None:
         """None if a late event is missing."""
         table = scan(low, high).combine_chunks()  # many rows are taken from it
-        tick, _ = numbers(flat(table.column(time)), "i")
-        tick = np.asarray(tick, np.int64)
+        ticks, _ = numbers(flat(table.column(time)), "i")
+        tick = np.asarray(ticks, np.int64)
         is_late = late.among(tick)
         if is_late is None:
             return None
