@@ -359,8 +359,13 @@ class StatefulForm(StreamForm):
     _state: SearchState | None
 
     @abstractmethod
+    def _results_of(self, result: Result) -> Results:
+        """All results of a run."""
+
     def _computed(self, snapshot: Snapshot, compute: Callable[[PartRun], Rows]) -> Results:
         """Results from rows computed in a run of the clause."""
+        part = Computed(compute)
+        return self._results_of(self.evaluator.over(snapshot, part=lambda *_: part))
 
     def _step(self, snapshot: Snapshot, since: int, known: int) -> Results | None:
         """The results that close between two watermarks, from the state."""

@@ -13,7 +13,7 @@ The cache is valid for one watermark and one set of events up to it, and rebuilt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -24,7 +24,7 @@ from ..query.contract.result import Result
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
 from .changes import Results
-from .forms import Computed, Evaluator, Moment, Rows, SearchState, StatefulForm, chosen, ticks_of
+from .forms import Evaluator, Moment, Rows, SearchState, StatefulForm, chosen, ticks_of
 from .row_form import TIME, ranks
 
 PARTITIONS_LEAST = 1 << 16
@@ -112,9 +112,7 @@ class InstantForm(StatefulForm):
             return None
         return self._step(snapshot, since, known)
 
-    def _computed(self, snapshot: Snapshot, compute: Callable[[PartRun], Rows]) -> Results:
-        part = Computed(compute)
-        result = self.evaluator.over(snapshot, part=lambda *_: part)
+    def _results_of(self, result: Result) -> Results:
         return self._named(result, INT64_MIN, INT64_MAX)
 
     def _named(self, result: Result, low: int, high: int) -> Results:

@@ -18,7 +18,7 @@ one set of events up to it (``PatternState.holds``), and is rebuilt from the str
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +41,6 @@ from ..store.tap import Spans, united
 from .bank.corrections import Late, late_matches
 from .changes import Corrected, Results, without
 from .forms import (
-    Computed,
     Evaluator,
     LateEvents,
     Moment,
@@ -50,6 +49,7 @@ from .forms import (
     StatefulForm,
     Ticks,
     chosen,
+    coalesced,
     ticks_of,
 )
 from .row_form import TIME
@@ -186,6 +186,35 @@ def _positions(compiled: CompiledMatch, cut: Cut, rows: pa.Table) -> Positions:
     return Positions(pa.table(positions), none)
 
 
+def _ticks(snapshot: Snapshot, spans: Spans) -> Ticks:
+    time = snapshot.schema.time
+    found = [
+        ticks_of_column(batch.column(0))
+        for low, high in spans
+        for batch in snapshot.scan(*half_open(low, high), [time])
+    ]
+    return np.concatenate([np.zeros(0, np.int64), *found])
+
+
+def late_ticks(old: Snapshot, new: Snapshot, events: pa.Table | None, spans: Spans) -> Late | None:
+    """The late events, which only ``new`` has, in ranges of ticks, given them if at hand.  None if
+    events were removed.
+    """
+    first = new.time_range
+    floor = INT64_MIN if first is None else first[0]  # retention hides earlier ones
+    if events is not None:
+        ticks = ticks_of(events, new.schema.time)
+        return Late(*np.unique(ticks[ticks >= floor], return_counts=True))
+    shown = tuple((max(low, floor), high) for low, high in spans if high >= floor)
+    spans = coalesced({"": new}, shown)
+    tick, count = np.unique(_ticks(new, spans), return_counts=True)
+    had, times = np.unique(_ticks(old, spans), return_counts=True)
+    if not np.isin(had, tick).all():
+        return None
+    count[np.searchsorted(tick, had)] -= times
+    return None if (count < 0).any() else Late(tick[count > 0], count[count > 0])
+
+
 MATCH, EVENT = "#match", "#event"
 BACKLOG_EVENTS = 1 << 16
 """With more events to process and no state, a step evaluates a region."""
@@ -275,17 +304,18 @@ class PatternForm(StatefulForm):
             return None
         if not state.pays(before, compiled, late):
             return None
-        added = Late.of(before, snapshot, events, late.spans[self.stream])
+        added = late_ticks(before, snapshot, events, late.spans[self.stream])
         if added is None or not len(added.tick):
             return None
         ended: list[pa.Table] = []
 
         def compute(run: PartRun) -> Rows:
             changed = state.correct(before, run, added, late.watermark)
-            if changed is None:
-                return []
-            ended.append(changed[0])
-            return changed[1].to_batches()
+            rows: Rows = []
+            if changed is not None:
+                ended.append(changed[0])
+                rows = changed[1].to_batches()
+            return rows
 
         found = self._from_state(snapshot, compute)
         if found is None or not ended:
@@ -296,10 +326,8 @@ class PatternForm(StatefulForm):
         over, more = without(gone, found), without(found, gone)
         return Corrected(over.id, over.time, more)
 
-    def _computed(self, snapshot: Snapshot, compute: Callable[[PartRun], Rows]) -> Results:
-        part = Computed(compute)
-        found = self.evaluator.over(snapshot, part=lambda *_: part)
-        return self._named(*self._ended(found, INT64_MIN, INT64_MAX))
+    def _results_of(self, result: Result) -> Results:
+        return self._named(*self._ended(result, INT64_MIN, INT64_MAX))
 
     def known(self, snapshot: Snapshot, events: pa.Table, offsets: Ticks) -> Results:
         """Results for matches whose events are given; see ``given_matches``."""
@@ -315,8 +343,8 @@ class PatternForm(StatefulForm):
         return None if self._state is None else self._state.hits
 
     def _ended(self, result: Result, low: int, high: int) -> tuple[pa.Table, Ticks]:
-        table, ticks = self._table(result, low, high, lambda table: ticks_of(table, TIME))
-        return table, ticks
+        found: tuple[pa.Table, Ticks] = self._table(result, low, high, lambda t: ticks_of(t, TIME))
+        return found
 
     def begin(self, moment: Moment, watermark: int) -> int:
         """Matches open at a watermark began within their reach before it (or end behind it)."""
@@ -373,10 +401,10 @@ class PatternForm(StatefulForm):
             ),
             ("reach", reach),
             ("closed", "when no later event can change the match"),
-            ("state", self._told_state()),
+            ("state", self._state_text()),
         ]
 
-    def _told_state(self) -> str:
+    def _state_text(self) -> str:
         again = "from the first one on" if self._from_first else "within the reach of open matches"
         if self._state is None:
             return f"none: events {again} are read again"

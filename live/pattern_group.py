@@ -37,14 +37,14 @@ from ..query.pattern.results import RANK
 from ..store import EventStream
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
-from .bank.corrections import Arranged, Corrected, Late, Scan, correct, open_at
+from .bank.corrections import Arranged, Corrected, Scan, correct, open_at
 from .bank.layer import BankMatches, Layer
 from .bank.pattern_bank import PatternBank
 from .bank.symbols import Card
 from .changes import Changes, Emitted, Removals, Results, difference, newly
 from .definition import LiveDefinition
 from .forms import coalesced, ticks_of
-from .pattern_form import PatternForm
+from .pattern_form import PatternForm, late_ticks
 from .query import LiveQuery, Timer, figures, status_row
 from .sink import Mark, Sink, leave_marks, put_together
 from .sources import Sources
@@ -404,7 +404,7 @@ class PatternGroup:
         if not spans or span is None or watermark is None:
             return None
         events = self.sources.late_events(self.key.source, snapshot, self.mark, self._rule)
-        late = Late.of(self.moment[self.key.source], snapshot, events, spans)
+        late = late_ticks(self.moment[self.key.source], snapshot, events, spans)
         corrected = None
         if late is not None:
             scan = self._scan(snapshot, self.bank.columns)

@@ -39,27 +39,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.caches import lazy
 from ...core.native import kernel
 from ...core.sorting import distinct, firsts
-from ...core.times import INT64_MAX, INT64_MIN, half_open, moved
+from ...core.times import INT64_MAX, INT64_MIN, moved
 from ...query.contract.operator import MatchLimits
 from ...query.pattern.advancing import AdvancingMatch
-from ...query.pattern.columns import KeyCodes, group_rows, take_ranges
+from ...query.pattern.columns import KeyCodes, flat, group_rows, numbers, take_ranges
 from ...query.pattern.compiled import CompiledMatch
 from ...query.pattern.results import Decided
 from ...query.pattern.search import TO_NEXT, horizon, within
 from ...query.split.cuts import CutProbe
 from ...query.split.parts import independent
-from ...store.snapshot import Snapshot
-from ...store.tail import ticks_of_column
-from ...store.tap import Spans
-from ..forms import coalesced, ticks_of
 from .layer import BankMatches, Found, Layer, Room, empty_kept, kept_where
 from .pattern_bank import Partitions, PatternBank
 from .predicate_index import Columns
@@ -267,41 +264,12 @@ def sorted_kept(parts: list[Kept]) -> Kept:
 # -- late events ----------------------------------------------------------------------------------
 
 
-def _ticks(snapshot: Snapshot, spans: Spans) -> IntArray:
-    time = snapshot.schema.time
-    found = [
-        ticks_of_column(batch.column(0))
-        for low, high in spans
-        for batch in snapshot.scan(*half_open(low, high), [time])
-    ]
-    return np.concatenate([np.zeros(0, np.int64), *found])
-
-
 @dataclass(frozen=True)
 class Late:
     """Ascending ticks with late events: the last ``count`` events of each tick."""
 
     tick: IntArray
     count: IntArray
-
-    @classmethod
-    def of(cls, old: Snapshot, new: Snapshot, events: pa.Table | None, spans: Spans) -> Late | None:
-        """Events that only ``new`` has, in ranges of ticks, given them if at hand.  None if events
-        were removed.
-        """
-        first = new.time_range
-        floor = INT64_MIN if first is None else first[0]  # retention hides earlier ones
-        if events is not None:
-            ticks = ticks_of(events, new.schema.time)
-            return cls(*np.unique(ticks[ticks >= floor], return_counts=True))
-        shown = tuple((max(low, floor), high) for low, high in spans if high >= floor)
-        spans = coalesced({"": new}, shown)
-        tick, count = np.unique(_ticks(new, spans), return_counts=True)
-        had, times = np.unique(_ticks(old, spans), return_counts=True)
-        if not np.isin(had, tick).all():
-            return None
-        count[np.searchsorted(tick, had)] -= times
-        return None if (count < 0).any() else cls(tick[count > 0], count[count > 0])
 
     def among(self, ticks: IntArray) -> Bools | None:
         """Which events are late, given all ascending ticks; None if some are missing."""
@@ -374,7 +342,8 @@ class _Stretch:
     ) -> _Stretch | None:
         """None if a late event is missing."""
         table = scan(low, high).combine_chunks()  # many rows are taken from it
-        tick = ticks_of(table, time)
+        ticks, _ = numbers(flat(table.column(time)), "i")
+        tick = np.asarray(ticks, np.int64)
         is_late = late.among(tick)
         if is_late is None:
             return None
@@ -401,7 +370,7 @@ class _Stretch:
             return np.zeros(count, np.int64)
         return self.codes.encode(keys.select(self.keys.schema.names).columns)
 
-    @cached_property
+    @lazy
     def arranged(self) -> Arranged:
         return Arranged.of(self.tick, self.code, self.partitions)
 
