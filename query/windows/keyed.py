@@ -96,19 +96,19 @@ class KeyedAggregation(WindowAggregation):
         for numbers, keys, partials in self._slider.slide(
             ids, codes, words, len(self._table), finish
         ):
-            ids: Words | None = None
+            shown: Words | None = None
             if isinstance(windows, CountWindows):
                 assert self._edges is not None
                 kept = int(np.searchsorted(numbers, windows.complete(self._events), "left"))
                 if not kept:
                     continue
-                ids, keys, partials = numbers[:kept], keys[:kept], partials[:kept]
-                start, end = self._edges.bounds(ids)
+                shown, keys, partials = numbers[:kept], keys[:kept], partials[:kept]
+                start, end = self._edges.bounds(shown)
             else:
                 if self._hook is not None:
                     numbers, keys, partials = self._hook.through((numbers, keys, partials))
                 start, end = windows.bounds(numbers)
-            yield self._batch(start, end, partials, ids=ids, keys=self._table.columns(keys))
+            yield self._batch(start, end, partials, ids=shown, keys=self._table.columns(keys))
 
     def _forget_keys(self) -> None:
         active = self._slider.active
