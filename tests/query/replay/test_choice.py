@@ -9,8 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import chronicle
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
+from chronicle.query.replay import planning
 from chronicle.query.replay.context import Costs
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import run_match
@@ -99,3 +101,32 @@ def test_lookups_end_when_replaying_what_is_left_costs_less(tmp_path: Path) -> N
     plan = planned(tmp_path, {"x": x, "y": y, "z": z}, 50, costs=costs)
     assert {offer.block for offer in plan.picked} == {0}, plan.details()
     assert plan.replayed() < 0.05
+
+
+def test_a_query_keeps_its_plan_until_a_commit_unless_it_depends_on_now(tmp_path: Path) -> None:
+    text = (
+        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a PATTERN (A B) WITHIN "
+        "INTERVAL '1' SECOND DEFINE A AS x > 5, B AS {})"
+    )
+    with chronicle.open(tmp_path / "s") as database:
+        database.sql("CREATE STREAM s (t TIMESTAMP, x DOUBLE) TIMESTAMP BY t")
+        database.sql("INSERT INTO s SELECT TIMESTAMP '2026-01-01' + INTERVAL (i) SECOND, i % 9 "
+                     "FROM range(100) r(i)")  # fmt: skip
+        made: list[str] = []
+        with pytest.MonkeyPatch.context() as patch:
+            own = planning.plan_match
+
+            def counted(*args: Any, **options: Any) -> Any:
+                made.append(args[3])
+                return own(*args, **options)
+
+            patch.setattr(planning, "plan_match", counted)
+            for condition, plans in (("x > 6", 1), ("t < now()", 2)):
+                asked, made[:] = text.format(condition), []
+                first = database.sql(asked).fetchall()
+                assert first
+                assert database.sql(asked).fetchall() == first
+                assert len(made) == plans
+                database.sql(f"INSERT INTO s VALUES (TIMESTAMP '2026-01-0{plans + 1}', 7)")
+                database.sql(asked).fetchall()
+                assert len(made) == plans + 1
