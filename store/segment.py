@@ -343,10 +343,10 @@ class SegmentView:
     ) -> pa.Array:
         """A column at ascending rows of leaves; a dictionary array where all store it so."""
         if name in self.file.schema and self.file.as_written((name,)):
-            found = [leaf.numbers_at(name, rows) for leaf, rows in wanted]
-            known = [some for some in found if some is not None]
-            if len(known) == len(wanted):
-                numbers = np.concatenate(known)
+            parts = [leaf.numbers_at(name, rows) for leaf, rows in wanted]
+            stored = [part for part in parts if part is not None]
+            if len(stored) == len(wanted):
+                numbers = np.concatenate(stored)
                 if not wanted[0][0].uses_dictionary(name):
                     buffers = [None, pa.py_buffer(numbers)]
                     return pa.Array.from_buffers(type_, len(numbers), buffers)
@@ -355,12 +355,12 @@ class SegmentView:
                     what = f"attribute {name!r} has a code outside its dictionary"
                     raise CorruptBlock(what, self.file.path)
                 return pa.DictionaryArray.from_arrays(pa.array(numbers), values, safe=False)
-        parts = []
+        arrays = []
         for leaf, rows in wanted:
             first = int(rows[0])
             whole = self.column(leaf, name, first, int(rows[-1]) + 1, type_=type_)
-            parts.append(whole.take(pa.array(rows - first)))
-        return pa.concat_arrays(parts)
+            arrays.append(whole.take(pa.array(rows - first)))
+        return pa.concat_arrays(arrays)
 
     def leaves(
         self, start: int, last: int, pruner: Pruner | None, metrics: ScanMetrics | None

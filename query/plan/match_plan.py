@@ -18,7 +18,7 @@ from ..conditions.constants import Folder
 from ..conditions.predicates import PredicateCompiler, all_of, time_bounds
 from ..contract.operator import NOTHING, InstantRange
 from ..replay.filtering import local_stream, plan_subquery, restricted
-from ..replay.planning import known_plan
+from ..replay.planning import cached_plan, plan_match
 from ..replay.situation_intervals import plan_situations_replay
 from ..replay.tree_runs import plan_tree_runs
 from ..situations.compiled import CompiledSituations
@@ -35,9 +35,10 @@ def plan_recognition(bound: BoundMatch, planning: Planning) -> Match:
             compiled, bound.stream, part=planning.part(planning.snapshot(bound.stream), compiled)
         )
     if bound.stream is not None:
-        replay = known_plan(
+        plan = cached_plan if compiled is bound.compiled else plan_match
+        replay = plan(
             planning.snapshot(bound.stream), compiled, catalog.indexes_of(bound.stream),
-            bound.strategy, folder, check,
+            bound.strategy, folder=folder, check=check,
         )  # fmt: skip
         return Match(compiled, bound.stream, replay=replay)
     under = local_stream(bound.query, catalog.streams())

@@ -79,10 +79,10 @@ class PlanContext:
     ) -> PlanContext:
         catalogue = None if indexes is None else indexes.catalogue()
         notes, name = snapshot.state.notes, "timeline" if indexes is None else "indexed timeline"
-        known = notes.get(name)
-        if known is None or known[0] is not catalogue:
-            known = notes[name] = catalogue, Timeline(snapshot, indexes, catalogue), PlanMemo()
-        _, timeline, memo = known
+        shared = notes.get(name)
+        if shared is None or shared[0] is not catalogue:
+            shared = notes[name] = catalogue, Timeline(snapshot, indexes, catalogue), PlanMemo()
+        _, timeline, memo = shared
         return cls(
             snapshot, timeline, pattern, wants, indexes, catalogue, costs or Costs(),
             check or (lambda: None), gap, memo=memo,

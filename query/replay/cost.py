@@ -41,7 +41,7 @@ STILL = 0.6
 PROBE = 0.1
 """Cost of lookups that are made in any case, as a fraction of a full replay: a term often holds for
 fewer events than estimated, or for many near one another."""
-TERM_NS = 1_000_000.0
+TERM_NS = 200_000.0
 """What such a lookup costs besides, whatever it reads: the tail is evaluated."""
 SAMPLE_EVENTS = 4096
 MORE_TERMS = 3

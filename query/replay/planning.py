@@ -318,7 +318,7 @@ PLANS_REMEMBERED = 32
 """Plans that are kept for one state of a stream."""
 
 
-def known_plan(
+def cached_plan(
     snapshot: Snapshot,
     compiled: CompiledMatch,
     indexes: StreamIndexes | None,
@@ -326,12 +326,14 @@ def known_plan(
     folder: Folder,
     check: Callable[[], None],
 ) -> ReplayPlan:
-    """``plan_match``, or its plan of before, if neither the stream nor its indexes have changed."""
+    """``plan_match`` of a clause without parameters, or its plan of before, if neither the stream
+    nor its indexes have changed.
+    """
     plans = snapshot.state.notes.setdefault("plans", Lru(PLANS_REMEMBERED))
-    known = plans.get((id(compiled), strategy))
+    cached = plans.get((id(compiled), strategy))
     catalogue = None if indexes is None else indexes.catalogue()
-    if known is not None and known[0] is compiled and known[1] is catalogue:
-        plan: ReplayPlan = known[2]
+    if cached is not None and cached[0] is compiled and cached[1] is catalogue:
+        plan: ReplayPlan = cached[2]
         return plan.again()
     plan = plan_match(snapshot, compiled, indexes, strategy, folder=folder, check=check)
     plans.put((id(compiled), strategy), (compiled, catalogue, plan))

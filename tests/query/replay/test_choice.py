@@ -9,8 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import chronicle
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
+from chronicle.query.replay import planning
 from chronicle.query.replay.context import Costs
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import run_match
@@ -99,3 +101,28 @@ def test_lookups_end_when_replaying_what_is_left_costs_less(tmp_path: Path) -> N
     plan = planned(tmp_path, {"x": x, "y": y, "z": z}, 50, costs=costs)
     assert {offer.block for offer in plan.picked} == {0}, plan.details()
     assert plan.replayed() < 0.05
+
+
+def test_a_query_keeps_its_plan_until_a_commit(tmp_path: Path) -> None:
+    text = (
+        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a PATTERN (A B) WITHIN 1 "
+        "DEFINE A AS x > 5, B AS x > 6)"
+    )
+    made: list[str] = []
+    own = planning.plan_match
+
+    def counted(*args: Any, **options: Any) -> Any:
+        made.append(args[3])
+        return own(*args, **options)
+
+    with chronicle.open(tmp_path / "s") as database, pytest.MonkeyPatch.context() as patch:
+        database.sql("CREATE STREAM s (t BIGINT, x DOUBLE) TIMESTAMP BY t")
+        database.sql("INSERT INTO s SELECT i, i % 9 FROM range(100) r(i)")
+        patch.setattr(planning, "plan_match", counted)
+        first = database.sql(text).fetchall()
+        assert first
+        assert database.sql(text).fetchall() == first
+        assert made == ["auto"]
+        database.sql("INSERT INTO s VALUES (100, 7), (101, 8)")
+        assert database.sql(text).fetchall() == [*first, (100,)]
+        assert made == ["auto", "auto"]
