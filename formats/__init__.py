@@ -7,8 +7,8 @@ Reading order::
 
     names             kinds (formats, column types)
     bytes             limits  sources  archives (decompression)
-    records           dialect  chunks  flattening  jsonscan  jsontext  lineprotocol  csvtext
-    values            decimals  nestedtext  time_text  time_rules  times  convert  time_parts
+    records           dialect  chunks  jsonscan  jsontext  lineprotocol  csvtext
+    values            decimals  time_text  time_rules  times  convert  time_parts
     Python objects    tables
     typed files       columnar (Arrow, Parquet)
     events            infer  layout  reader  looking (preview)

@@ -18,7 +18,6 @@ regular groups of three with one separator are joined, without a leading zero.  
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +25,16 @@ import pyarrow.compute as pc
 
 from ..core.json_text import JSON
 from ..core.nested_types import decided, is_list, is_nested
-from ..schema import stored_nested
-from .convert import EXACT_MAX, FLOAT_TEXT, INTEGER_TEXT, inexact_wholes
-from .nestedtext import parsed
+from ..schema import storage_of, stored_nested
+from .convert import (
+    FLOAT_TEXT,
+    INTEGER_TEXT,
+    inexact_wholes,
+    may_be_rounded,
+    parsed,
+    read_numbers,
+)
+from .limits import Limits, Meter
 from .time_text import parse_iso
 from .times import is_text
 
@@ -43,6 +49,10 @@ def infer_text(values: pa.Array, *, numbers: bool = True) -> pa.DataType | None:
     values = values.drop_null()
     if not len(values):
         return None
+    for type_ in (pa.int64(), pa.uint64(), pa.float64()) if numbers else ():
+        found = read_numbers(values, type_)
+        if found is not None and not may_be_rounded(found):
+            return type_
     trimmed = pc.utf8_trim_whitespace(values)
     if numbers:
         enough = NUMERIC_SHARE * len(values)
@@ -60,27 +70,45 @@ def infer_text(values: pa.Array, *, numbers: bool = True) -> pa.DataType | None:
     return pa.string()
 
 
-def clock_type(values: pa.Array | None, *, csv: bool) -> pa.DataType | None:
-    """The parser's type for a time-of-day column: text."""
-    if csv:
-        return pa.string()
-    if values is None or pa.types.is_null(values.type):
-        return None
-    shown = is_text(values.type) or pa.types.is_timestamp(values.type)
-    return pa.string() if shown else values.type
+_CELLS_MAX = 16 << 20
+"""Most rows times members of nested values to parse together: each has a null for what it lacks."""
 
 
-def infer_nested(values: pa.Array) -> pa.DataType:
-    """Type of parsed lists or objects, or of their text: JSON if irregular; times stay text."""
-    if is_text(values.type):
-        try:
-            values = parsed(values)
-        except pa.ArrowInvalid:
-            return JSON
-    type_ = _regular(values.type)
-    if stored_nested(decided(type_)) is None or _may_be_rounded_inside(values):
-        return JSON
+def infer_nested(text: pa.Array, most: int) -> pa.DataType:
+    """Type of the JSON text of lists and objects: JSON if irregular; times stay text.
+
+    ResourceLimit for more than ``most`` members.
+    """
+    text = text.drop_null()
+    colons = pc.sum(pc.count_substring(text, ":"), min_count=0).as_py()
+    if len(text) > 1 and len(text) * colons > _CELLS_MAX:
+        half = len(text) // 2
+        first = infer_nested(text.slice(0, half), most)
+        type_ = wider(first, infer_nested(text.slice(half), most)) or JSON
+    else:
+        type_ = _parsed_type(text)
+    Meter(Limits(most), "nested values").columns(members_of(type_), "different keys")
     return type_
+
+
+def _parsed_type(text: pa.Array) -> pa.DataType:
+    try:
+        values = parsed(text)
+    except pa.ArrowInvalid:
+        return JSON
+    type_ = _regular(values.type)
+    if not is_nested(type_) or _may_be_rounded_inside(values):
+        return JSON
+    return JSON if stored_nested(decided(type_)) is None else type_
+
+
+def members_of(type_: pa.DataType | None) -> int:
+    """How many members a type has, with those inside of each other."""
+    if type_ is None or not is_nested(type_):
+        return 0
+    if is_list(type_):
+        return members_of(type_.value_type)
+    return sum(1 + members_of(each.type) for each in type_)
 
 
 def _regular(type_: pa.DataType) -> pa.DataType:
@@ -96,13 +124,7 @@ def _may_be_rounded_inside(values: pa.Array) -> bool:
         return _may_be_rounded_inside(values.flatten())
     if pa.types.is_struct(values.type):
         return any(map(_may_be_rounded_inside, values.flatten()))
-    return may_be_rounded([values])
-
-
-def may_be_rounded(columns: Iterable[pa.Array]) -> bool:
-    """Whether some float may stand for a whole number that no float holds."""
-    floats = (values for values in columns if pa.types.is_float64(values.type))
-    return any(pc.any(pc.greater_equal(pc.abs(values), EXACT_MAX)).as_py() for values in floats)
+    return may_be_rounded(values)
 
 
 def _whole_type(digits: pa.Array) -> pa.DataType | None:
@@ -227,3 +249,70 @@ def way_out(text: str) -> str:
 
 def _comma(text: str) -> bool:
     return re.match(_COMMA, text) is not None and text != ","
+
+
+def wider(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
+    """The smallest type that holds the values of both; None if there is none."""
+    if old == new or pa.types.is_null(new):
+        return old
+    types = pa.types
+    if types.is_null(old):
+        return new
+    if is_nested(old) or is_nested(new):
+        return _wider_nested(old, new)
+    if types.is_floating(old) and types.is_floating(new):
+        return pa.float64()
+    if types.is_integer(old) and types.is_integer(new):
+        if types.is_uint64(old) or types.is_uint64(new):
+            return (
+                pa.uint64()
+                if types.is_unsigned_integer(old) and types.is_unsigned_integer(new)
+                else pa.float64()
+            )
+        widest = max(old.bit_width, new.bit_width)
+        if types.is_signed_integer(old) == types.is_signed_integer(new):
+            return old if old.bit_width == widest else new
+        return pa.int64()
+    if (types.is_integer(old) and types.is_floating(new)) or (
+        types.is_floating(old) and types.is_integer(new)
+    ):
+        return pa.float64()
+    if types.is_timestamp(old) and types.is_timestamp(new) and (old.tz is None) == (new.tz is None):
+        order = ("s", "ms", "us", "ns")
+        return pa.timestamp(max(old.unit, new.unit, key=order.index), old.tz)
+    if types.is_date(old) and types.is_timestamp(new):
+        return new
+    if types.is_timestamp(old) and types.is_date(new):
+        return old
+    if types.is_string(old) and types.is_large_string(new):
+        return new
+    if types.is_large_string(old) and types.is_string(new):
+        return old
+    return None
+
+
+def widenings(type_: pa.DataType) -> tuple[pa.DataType, ...]:
+    if pa.types.is_integer(type_):
+        return (pa.int64(), pa.float64())
+    if pa.types.is_timestamp(type_):
+        finer = {"s": ("ms", "us", "ns"), "ms": ("us", "ns"), "us": ("ns",), "ns": ()}
+        return tuple(pa.timestamp(unit, type_.tz) for unit in finer[type_.unit])
+    if pa.types.is_date(type_):
+        return (pa.timestamp("us"),)
+    return ()
+
+
+def _wider_nested(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
+    if is_list(old) and is_list(new):
+        item = wider(old.value_type, new.value_type)
+        return None if item is None else pa.list_(item)
+    if not (pa.types.is_struct(old) and pa.types.is_struct(new)):
+        return None
+    fields: dict[str, pa.DataType] = {each.name: each.type for each in old}
+    for each in new:
+        found = wider(fields.get(each.name, pa.null()), each.type)
+        if found is None:
+            return None
+        fields[each.name] = found
+    both = pa.struct(list(fields.items()))
+    return None if storage_of(decided(both)) is None else both

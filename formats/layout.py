@@ -16,8 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..core.json_text import is_json
-from ..core.nested_types import decided, is_list, is_nested
+from ..core.nested_types import decided
 from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument, InvalidData, SchemaMismatch, UnsupportedType
 from ..schema import StreamSchema, storage_of
@@ -222,20 +221,13 @@ class Layout:
             f"{source}: there is no {what} {name!r}{hint} (columns are {shown}){way_out}"
         )
 
-    def kind_of(self, raw: str) -> tuple[pa.DataType | None, bool]:
-        """Type of a source column (None if unknown), and whether it is fixed."""
+    def type_of(self, raw: str) -> pa.DataType | None:
+        """Type of a source column, None if unknown."""
         name = self.rename.get(raw, raw)
         field = self.fields.get(self._key(name))
         if field is not None:
-            return field.type, field.fixed
-        given = next((t for n, t in self.types.items() if n.lower() == name.lower()), None)
-        return given, given is not None
-
-    def has_whole(self) -> bool:
-        """Whether some column is JSON, or a list or struct of a fixed type."""
-        kinds = [(field.type, field.fixed) for field in self.fields.values()]
-        kinds += [(type_, True) for type_ in self.types.values()]
-        return any(t is not None and (is_json(t) or (fixed and is_nested(t))) for t, fixed in kinds)
+            return field.type
+        return next((t for n, t in self.types.items() if n.lower() == name.lower()), None)
 
     def check_names(self, names: Sequence[str], source: str) -> None:
         """Refuse options that name columns which the source lacks."""
@@ -289,73 +281,6 @@ class Layout:
     def note(self, about: str, text: str | None) -> None:
         if text:
             self.notes.setdefault(about, text)
-
-
-def wider(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
-    """The smallest type that holds the values of both; None if there is none."""
-    if old == new or pa.types.is_null(new):
-        return old
-    types = pa.types
-    if types.is_null(old):
-        return new
-    if is_nested(old) or is_nested(new):
-        return _wider_nested(old, new)
-    if types.is_floating(old) and types.is_floating(new):
-        return pa.float64()
-    if types.is_integer(old) and types.is_integer(new):
-        if types.is_uint64(old) or types.is_uint64(new):
-            return (
-                pa.uint64()
-                if types.is_unsigned_integer(old) and types.is_unsigned_integer(new)
-                else pa.float64()
-            )
-        widest = max(old.bit_width, new.bit_width)
-        if types.is_signed_integer(old) == types.is_signed_integer(new):
-            return old if old.bit_width == widest else new
-        return pa.int64()
-    if (types.is_integer(old) and types.is_floating(new)) or (
-        types.is_floating(old) and types.is_integer(new)
-    ):
-        return pa.float64()
-    if types.is_timestamp(old) and types.is_timestamp(new) and (old.tz is None) == (new.tz is None):
-        order = ("s", "ms", "us", "ns")
-        return pa.timestamp(max(old.unit, new.unit, key=order.index), old.tz)
-    if types.is_date(old) and types.is_timestamp(new):
-        return new
-    if types.is_timestamp(old) and types.is_date(new):
-        return old
-    if types.is_string(old) and types.is_large_string(new):
-        return new
-    if types.is_large_string(old) and types.is_string(new):
-        return old
-    return None
-
-
-def widenings(type_: pa.DataType) -> tuple[pa.DataType, ...]:
-    if pa.types.is_integer(type_):
-        return (pa.int64(), pa.float64())
-    if pa.types.is_timestamp(type_):
-        finer = {"s": ("ms", "us", "ns"), "ms": ("us", "ns"), "us": ("ns",), "ns": ()}
-        return tuple(pa.timestamp(unit, type_.tz) for unit in finer[type_.unit])
-    if pa.types.is_date(type_):
-        return (pa.timestamp("us"),)
-    return ()
-
-
-def _wider_nested(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
-    if is_list(old) and is_list(new):
-        item = wider(old.value_type, new.value_type)
-        return None if item is None else pa.list_(item)
-    if not (pa.types.is_struct(old) and pa.types.is_struct(new)):
-        return None
-    fields: dict[str, pa.DataType] = {each.name: each.type for each in old}
-    for each in new:
-        found = wider(fields.get(each.name, pa.null()), each.type)
-        if found is None:
-            return None
-        fields[each.name] = found
-    both = pa.struct(list(fields.items()))
-    return None if storage_of(decided(both)) is None else both
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -19,28 +19,28 @@ import pyarrow.compute as pc
 from ..core.json_text import JSON, is_json
 from ..core.nested_types import decided, is_nested
 from ..errors import InvalidData, UnsupportedType
-from .chunks import BadRow, BadRowPolicy, ChunkReader, RecordChunk, TooWide, fail, shown
+from .chunks import BadRow, BadRowPolicy, ChunkReader, Columns, RecordChunk, fail, shown
 from .columnar import ArrowRecords, ParquetRecords
 from .convert import convert, flatten
 from .csvtext import CsvRecords
 from .decimals import Converted
 from .dialect import TextOptions
-from .flattening import form_of
 from .infer import (
-    clock_type,
     decimal_of,
     infer_nested,
     infer_text,
     infer_typed,
     is_number,
     kept_as_text,
-    may_be_rounded,
+    members_of,
     plain_numbers,
     way_out,
+    widenings,
+    wider,
 )
-from .jsontext import JsonLines, JsonRecords, Reading, looks_like_lines
+from .jsontext import JsonLines, JsonRecords, Reading, form_of, looks_like_lines
 from .kinds import detect, is_archive, is_binary, stem_of
-from .layout import Field, Layout, widenings, wider
+from .layout import Field, Layout
 from .limits import Limits, Meter
 from .lineprotocol import EXPECTED, json_lines
 from .sources import ByteSource, Readable
@@ -52,7 +52,7 @@ from .writers import shown_value
 _OF_JSON = ("json", "ndjson", "lineprotocol", "cloudevents")
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
-Columns = dict[str, pa.Array]
+Arrays = dict[str, pa.Array]
 BadValue = tuple[int, str, str | None, str]
 """Record, column, value, reason."""
 
@@ -89,7 +89,6 @@ class EventReader:
         self._meter = Meter(self.limits, self.name)
         self._bound: dict[str, str] = {}
         self._seen: dict[str, None] = {}
-        self._types: dict[str, pa.DataType | None] | None = None
         self._rule: TimeRule = layout.rule
         self._clock: str | None = None
         try:
@@ -121,6 +120,7 @@ class EventReader:
             self._bound = layout.bind(reader.names_for(layout.target), self.name, reader.way_out)
             layout.check_names(reader.names, self.name)
             self._clock = next(filter(layout.is_time_of_day, reader.names), None)
+            reader.keep({*self._bound, *filter(layout.is_time_of_day, reader.names)})
             return reader
         if self.format in ("parquet", "arrow"):
             kind = ParquetRecords if self.format == "parquet" else ArrowRecords
@@ -137,11 +137,11 @@ class EventReader:
             clock = [] if self._clock is None else [self._clock]
             batches.keep([*self._bound, *clock], nested)
             return batches
-        reading = Reading(self.name, self._meter, layout.select is not None, form)
-        if self.format == "lineprotocol":  # text in a JSON column is JSON itself
+        reading = Reading(self.name, self._meter, form, layout.type_of)
+        if self.format == "lineprotocol":
             lines = ByteSource(self._translated(), name=self.name, compression=None)
-            return JsonLines(lines, reading)
-        reading.kind, reading.has_whole = layout.kind_of, layout.has_whole
+            text_is_json = reading._replace(kind=lambda _: None)
+            return JsonLines(lines, text_is_json)
         if self.format == "ndjson":
             return JsonLines(self._source, reading)
         return JsonRecords(self._source, reading)
@@ -187,71 +187,27 @@ class EventReader:
 
     def _batches(self) -> Iterator[pa.RecordBatch | None]:
         for chunk in self._reader.chunks():
-            waiting: list[RecordChunk] = [chunk]
-            while waiting:
-                try:
-                    batch = self._read(waiting.pop())
-                except TooWide as wide:
-                    waiting += reversed(wide.parts)
-                else:
-                    yield batch
+            for part in chunk.parts():
+                yield self._read(chunk, part)
 
     # ------------------------------------------------------------------------------- one chunk
 
-    def _read(self, chunk: RecordChunk) -> pa.RecordBatch | None:
-        broken: list[tuple[int, str]] = []
-        records: Any = None
-        try:
-            parsed = self._unrounded(chunk.parse(self._types))
-            columns = self._unrounded(self._learn(chunk, parsed))
-        except pa.ArrowInvalid:
-            texts = chunk.texts()
-            columns, records, broken = texts.columns, texts.records, texts.broken
-            if not len(records):
-                self._report(chunk, broken, [])
-                return None
-            self._observe(columns, texts.quoted, texts.nested)
-        count = len(next(iter(columns.values()))) if columns else 0
-        if records is None:
-            records = np.arange(count)
-        columns = self._joined(columns)
-        results = self._convert(columns, count)
-        good, found = self._judge(columns, results, records)
-        if broken or found:
-            self._report(chunk, broken, found)
+    def _read(self, chunk: RecordChunk, found: Columns) -> pa.RecordBatch | None:
+        if not len(found.records):
+            self._report(chunk, found.broken, [])
+            return None
+        self._observe(found)
+        columns = self._joined(found.values)
+        results = self._convert(columns, len(found.records))
+        good, bad = self._judge(columns, results, found.records)
+        if found.broken or bad:
+            self._report(chunk, found.broken, bad)
         batch = self._assemble(results)
         return batch if good is None else batch.filter(pa.array(good))
 
-    def _unrounded(self, columns: Columns) -> Columns:
-        """The same columns; raises if an inferred float may have been rounded."""
-        given = {raw for raw, out in self._bound.items() if self.layout.fields[out].fixed}
-        told = (values for raw, values in columns.items() if raw not in given)
-        if not self._reader.typed and may_be_rounded(told):
-            raise pa.ArrowInvalid("some number is to be read digit by digit")
-        return columns
-
-    def _learn(self, chunk: RecordChunk, columns: Columns) -> Columns:
-        """Settle what this chunk is the first to show; parse it again if types change."""
-        quoted = frozenset(columns) if self.format in _OF_JSON else frozenset()
-        quoted = self._reader.quoted if isinstance(self._reader, CsvRecords) else quoted
-        self._observe(columns, quoted)
-        if self._reader.typed:
-            return columns
-        types = {raw: self._parse_type(raw, out, columns) for raw, out in self._bound.items()}
-        if self._clock is not None:
-            types[self._clock] = clock_type(columns.get(self._clock), csv=self.format == "csv")
-        self._types = types
-        for raw, type_ in types.items():
-            values = columns.get(raw)
-            if type_ is not None and values is not None and values.type != type_:
-                return chunk.parse(types)
-        return columns
-
-    def _observe(
-        self, columns: Columns, quoted: frozenset[str], nested: frozenset[str] | None = None
-    ) -> None:
-        """Bind new columns and infer undecided types; digits of ``quoted`` columns are text."""
-        layout = self.layout
+    def _observe(self, found: Columns) -> None:
+        """Bind new columns and infer undecided types; digits of quoted columns are text."""
+        layout, columns = self.layout, found.values
         if self.format in _OF_JSON:
             if not self._bound:
                 self._bound = layout.bind(list(columns), self.name)
@@ -263,7 +219,6 @@ class EventReader:
                     out = self._bound.get(raw) or layout.output(raw, self.name)
                     if out is not None:
                         self._bound[raw] = out
-            self._meter.columns(len(self._seen), "different keys")
         for raw, out in self._bound.items():
             values = columns.get(raw)
             if values is None or pa.types.is_null(values.type):
@@ -272,22 +227,23 @@ class EventReader:
             if out == layout.time:
                 self._observe_time(field, columns, raw)
             elif field.type is None:
-                field.type = self._infer(raw, self._plain(field, values), quoted, nested)
+                field.type = self._infer(raw, self._plain(field, values), found)
                 layout.check(field, self.name)
                 if self.format == "csv" and field.type == pa.string() and not self._text.decimal:
                     layout.note(f"comma:{field.name}", kept_as_text(field.name, values))
             elif field.fixed:
                 self._plain(field, values)
-            elif self._reader.typed and not field.fixed:
+            elif self._reader.typed:
                 new = infer_typed(values)
                 field.type = (wider(field.type, new) if new is not None else None) or field.type
-            elif is_nested(field.type) and not field.fixed and nested is None:
-                wide = wider(field.type, infer_nested(values)) if not is_text(values.type) else None
-                if wide is None:
-                    raise pa.ArrowInvalid("some value is none of the column's type")
-                field.type = wide
+        self._count_keys()
 
-    def _observe_time(self, field: Field, columns: Columns, raw: str) -> None:
+    def _count_keys(self) -> None:
+        if self.format in _OF_JSON:
+            inside = sum(members_of(field.type) for field in self.layout.fields.values())
+            self._meter.columns(len(self._seen) + inside, "different keys")
+
+    def _observe_time(self, field: Field, columns: Arrays, raw: str) -> None:
         if field.type is not None and self._rule is not self.layout.rule:
             return
         values = self._joined(columns)[raw]
@@ -298,22 +254,12 @@ class EventReader:
         field.type = decision.type
         self.layout.note(f"time:{self._rule}", decision.note)
 
-    def _infer(
-        self, raw: str, values: pa.Array, quoted: frozenset[str], nested: frozenset[str] | None
-    ) -> pa.DataType | None:
-        reader = self._reader
-        if isinstance(reader, JsonLines | JsonRecords):
-            if raw in reader.reading.irregular:
-                return JSON
-            if raw in (nested or ()) or is_nested(values.type):
-                return infer_nested(values)
-        if isinstance(reader, ParquetRecords | ArrowRecords) and is_json(
-            reader.schema.field(raw).type
-        ):
-            return JSON
-        if self._reader.typed or not is_text(values.type):
-            return infer_typed(values)
-        return infer_text(values, numbers=raw not in quoted)
+    def _infer(self, raw: str, values: pa.Array, found: Columns) -> pa.DataType | None:
+        if raw in found.nested:
+            return infer_nested(values, self.limits.columns)
+        if isinstance(self._reader, ParquetRecords | ArrowRecords):
+            return JSON if is_json(self._reader.schema.field(raw).type) else infer_typed(values)
+        return infer_text(values, numbers=raw not in found.quoted)
 
     def _plain(self, field: Field, values: pa.Array) -> pa.Array:
         numeric = field.type is None or is_number(field.type)
@@ -326,38 +272,7 @@ class EventReader:
         decimal = self._text.decimal or field.decimal
         return values if decimal is None else plain_numbers(values, decimal)
 
-    def _parse_type(self, raw: str, out: str, columns: Columns) -> pa.DataType | None:
-        field = self.layout.fields[out]
-        values = columns.get(raw)
-        type_ = field.type
-        direct = type_ is not None and not (
-            pa.types.is_timestamp(type_)
-            or pa.types.is_date(type_)
-            or pa.types.is_binary(type_)
-            or pa.types.is_large_binary(type_)
-            or pa.types.is_nested(type_)
-            or is_json(type_)
-        )
-        if self.format == "csv":
-            grouped = self._text.decimal or field.decimal
-            if direct and not (grouped and is_number(type_)) and not pa.types.is_decimal(type_):
-                return type_
-            if out == self.layout.time and self._rule.kind == "epoch" and values is not None:
-                try:
-                    values.cast(pa.int64())
-                except pa.ArrowInvalid:
-                    return pa.string()
-                return pa.int64()
-            return pa.string()
-        if values is None or pa.types.is_null(values.type):
-            return None
-        if is_text(values.type) or (type_ is not None and is_json(type_)):
-            return type_ if direct and is_text(type_) else pa.string()
-        if pa.types.is_timestamp(values.type):
-            return pa.string()
-        return type_ if direct else values.type
-
-    def _joined(self, columns: Columns) -> Columns:
+    def _joined(self, columns: Arrays) -> Arrays:
         layout, clock = self.layout, self._clock
         if clock is None:
             return columns
@@ -373,7 +288,7 @@ class EventReader:
 
     # --------------------------------------------------------------------------- all its columns
 
-    def _convert(self, columns: Columns, count: int) -> dict[str, Converted]:
+    def _convert(self, columns: Arrays, count: int) -> dict[str, Converted]:
         layout = self.layout
         by_output = {out: columns[raw] for raw, out in self._bound.items() if raw in columns}
         results: dict[str, Converted] = {}
@@ -415,34 +330,38 @@ class EventReader:
         if not result.bad or field.fixed:
             return result
         if is_nested(type_):
-            way = f"; the type json keeps any value ({field.name}=json in the types)"
-            return replace(result, reasons=tuple(reason + way for reason in result.reasons))
+            return self._convert_nested(field, values, result)
         if field.name == layout.time and pa.types.is_integer(type_):
             return result
         for candidate in widenings(type_):
             other = self._convert_to(values, candidate, rule, field)
             if other.bad < result.bad:
                 field.type = candidate
-                self._widen_parsing(field.name, candidate)
                 return other
         return result
+
+    def _convert_nested(self, field: Field, values: pa.Array, result: Converted) -> Converted:
+        """The values in a wider type, if that takes all of them."""
+        wide = None
+        if not self._reader.typed:
+            wide = wider(field.type, infer_nested(values, self.limits.columns))
+        if wide is not None and wide != field.type:
+            field.type = wide
+            self._count_keys()
+            return self._convert_to(values, decided(wide), self.layout.rule.as_iso(), field)
+        way = f"; the type json keeps any value ({field.name}=json in the types)"
+        return replace(result, reasons=tuple(reason + way for reason in result.reasons))
 
     def _convert_to(
         self, values: pa.Array, type_: pa.DataType, rule: TimeRule | None, field: Field
     ) -> Converted:
-        more: dict[str, Any] = {"required": field.required, "told": not field.fixed}
-        more |= {"exact": not self._reader.typed, "offsets": self.layout.offsets[field.name]}
-        return convert(values, type_, rule=rule, **more)
-
-    def _widen_parsing(self, name: str, type_: pa.DataType) -> None:
-        for raw, out in self._bound.items():
-            before = (self._types or {}).get(raw)
-            if out == name and before is not None and pa.types.is_integer(before):
-                assert self._types is not None
-                self._types[raw] = type_
+        return convert(
+            values, type_, rule=rule, required=field.required,
+            told=not (field.fixed or self._reader.typed), offsets=self.layout.offsets[field.name],
+        )  # fmt: skip
 
     def _judge(
-        self, columns: Columns, results: Mapping[str, Converted], records: Any
+        self, columns: Arrays, results: Mapping[str, Converted], records: Any
     ) -> tuple[Any, list[BadValue]]:
         """Which rows are good (None: all), and the bad values of the others."""
         faulty = {name: r for name, r in results.items() if r.codes is not None and r.bad}

@@ -7,7 +7,7 @@ fits.  Others stay integer ticks.  With an assumed unit, numbers outside 1980-21
 
 ISO text without an offset is bad if earlier values had one, and vice versa, unless a zone is given.
 A value finer than the stream's unit is bad: numbers in text are read digit by digit, and only
-columns of binary floats are rounded (with ``exact``, as in JSON, up to float precision).  Times
+columns of binary floats are rounded.  Times
 without an offset are UTC or in the rule's zone.  A new stream's time is ``timestamp[us]`` (``ns``
 if needed) in UTC, unless a type or the data has a zone.  Two-digit years follow C (69-99: 19xx).
 """
@@ -186,18 +186,16 @@ def convert(
     target: pa.DataType,
     *,
     required: bool,
-    exact: bool = False,
     offsets: Offsets | None = None,
 ) -> Converted:
     """Convert a column to a timestamp, or to int64 for ticks, by a settled rule.
 
-    ``required``: a null is bad.  ``exact``: floats stand for decimal text.  ``offsets``: seen so
-    far.
+    ``required``: a null is bad.  ``offsets``: seen so far.
     """
     codes: Codes = np.zeros(len(values), np.uint8)
     per_second = None if pa.types.is_integer(target) else TICKS_PER_SECOND[target.unit]
     if per_second is None:
-        ticks = _plain_ticks(values, codes, exact)
+        ticks = _plain_ticks(values, codes)
         most = 2 ** (target.bit_width - 1) - 1
         flag(codes, (ticks < -most - 1) | (ticks > most), TOO_FAR)
     elif pa.types.is_timestamp(values.type):
@@ -216,7 +214,7 @@ def convert(
         read = _by_several if rule.kind == "several" else _from_text
         ticks = read(values, rule, target.unit, codes, offsets)
     elif pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-        ticks = _from_numbers(values, rule, target.unit, codes, exact)
+        ticks = _from_numbers(values, rule, target.unit, codes)
     else:
         raise InvalidData(f"a column of type {values.type} holds no times")
     nulls = values.is_null().to_numpy(zero_copy_only=False)
@@ -258,14 +256,12 @@ def _reasons(rule: TimeRule, target: pa.DataType) -> tuple[str, ...]:
     )
 
 
-def _plain_ticks(values: pa.Array, codes: Codes, exact: bool = False) -> Any:
+def _plain_ticks(values: pa.Array, codes: Codes) -> Any:
     type_ = values.type
     if is_text(type_):
         return _text_ticks(values, 0, codes, UNREADABLE)
     if pa.types.is_floating(type_):
         numbers = _floats(values, codes)
-        if exact:  # larger floats may stand for another whole number
-            flag(codes, np.abs(numbers) > 2.0**53, UNREADABLE)
         far = np.abs(numbers) >= 2.0**63
         flag(codes, far, TOO_FAR)
         numbers = np.where(far, 0.0, numbers)
@@ -305,11 +301,7 @@ def _rescale(
 
 
 def _from_numbers(
-    values: pa.Array,
-    rule: TimeRule,
-    unit: str,
-    codes: Codes,
-    exact: bool = False,
+    values: pa.Array, rule: TimeRule, unit: str, codes: Codes
 ) -> npt.NDArray[np.int64]:
     counting = rule.counting
     if counting is None or counting.unit is None:
@@ -325,13 +317,6 @@ def _from_numbers(
         far = np.abs(numbers) * (per_out / per_in) >= 2.0**63
         flag(codes, far, TOO_FAR)
         whole = np.where(far, 0.0, whole)
-        if exact:
-            scaled = np.where(far, 0.0, part * (per_out / per_in))
-            if per_out < per_in:
-                scaled = np.where(far, 0.0, numbers * (per_out / per_in))
-            # Parsing a text as float loses at most half the distance to the next float.
-            lost = np.spacing(np.abs(numbers)) * (per_out / per_in) / 2 + np.spacing(np.abs(scaled))
-            flag(codes, np.abs(scaled - np.rint(scaled)) > lost, TOO_FINE)
         if per_out >= per_in:
             factor = per_out // per_in
             ticks = whole.astype(np.int64) * factor + np.rint(part * factor).astype(np.int64)
