@@ -29,7 +29,7 @@ from ..errors import InvalidData, ResourceLimit, UnsupportedType
 from ..schema import storage_of
 from .chunks import BadRow, Columns
 from .convert import decoded_bytes, flatten
-from .limits import Limits, Meter
+from .dialect import Limits, Meter
 from .sources import ByteSource
 from .writers import json_bytes
 

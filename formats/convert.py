@@ -35,10 +35,8 @@ from ..core.nested_types import is_list, is_nested, rebuilt
 from ..errors import UnsupportedType
 from .decimals import GOOD, Codes, Converted, content, flag, parse_decimals
 from .kinds import name_of_type
-from .time_rules import Offsets, TimeRule
-from .time_text import parse_iso
+from .times import Offsets, TimeRule, is_text, parse_iso
 from .times import convert as convert_times
-from .times import is_text
 
 EXACT_MAX = 2.0**53
 """Below this, a float64 stands for one whole number only."""

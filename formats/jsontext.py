@@ -42,6 +42,7 @@ from ..core.nested_types import is_nested
 from ..errors import InvalidArgument, InvalidData, ResourceLimit
 from ..schema import StreamSchema
 from .chunks import CHUNK_BYTES, SAMPLE_BYTES, BadRow, Columns, shown
+from .dialect import DEPTH_MAX, Meter
 from .jsonscan import (
     AFTER_END,
     NO_COMMA,
@@ -53,7 +54,6 @@ from .jsonscan import (
     Int32s,
     members_of,
 )
-from .limits import DEPTH_MAX, Meter
 from .sources import ByteSource
 
 RECORD_BYTES_MAX = 64 << 20

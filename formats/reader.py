@@ -2,15 +2,27 @@
 
 Each row is in a batch or passed to ``on_bad`` with position and reason; by default the first bad
 row ends the reading.  Memory is bounded by a few chunks.
+
+Times in two columns are joined as text and then read as usual.  A row that lacks either has no
+time.  A timestamp column counts as dates if all are at midnight.
+
+``look`` previews a source: types and bad rows are those of an ingest with these options, from the
+first chunk (8 MiB of text).  It ranks time columns: times before dates and numbers, then a telling
+name (``timestamp``, ``created_at``), then the first.  Text that a common pattern reads counts like
+ISO text; if several patterns do, the user must choose.  Numbers need a telling name.  Dates may be
+joined by a column of times of day.  A truncated text loses its last record; compressed files must
+be complete.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +36,12 @@ from .columnar import ArrowRecords, ParquetRecords
 from .convert import convert, flatten
 from .csvtext import CsvRecords
 from .decimals import Converted
-from .dialect import TextOptions
-from .infer import (
+from .dialect import Limits, Meter, TextOptions
+from .jsontext import JsonLines, JsonRecords, Reading, form_of, looks_like_lines
+from .kinds import detect, is_archive, is_binary, stem_of
+from .layout import (
+    Field,
+    Layout,
     decimal_of,
     infer_nested,
     infer_text,
@@ -38,16 +54,48 @@ from .infer import (
     widenings,
     wider,
 )
-from .jsontext import JsonLines, JsonRecords, Reading, form_of, looks_like_lines
-from .kinds import detect, is_archive, is_binary, stem_of
-from .layout import Field, Layout
-from .limits import Limits, Meter
 from .lineprotocol import EXPECTED, json_lines
-from .sources import ByteSource, Readable
-from .time_parts import joined
-from .time_rules import TimeRule, parse_time_format
-from .times import decide, is_text
+from .sources import ByteSource, Readable, open_archive
+from .times import TimeRule, decide, is_text, likely, parse_iso, parse_time_format
 from .writers import shown_value
+
+
+def joined(dates: pa.Array, clocks: pa.Array, column: str, clock_column: str) -> pa.Array:
+    """Dates and times of day as text, null where either is missing."""
+    days = _text_of_dates(flatten(dates), column)
+    times = _text_of_clocks(flatten(clocks), clock_column)
+    return pc.binary_join_element_wise(days, times, pa.scalar(" ", pa.large_string()))
+
+
+def _text_of_dates(values: pa.Array, column: str) -> pa.Array:
+    type_ = values.type
+    if pa.types.is_timestamp(type_) and type_.tz is None:
+        days = pc.floor_temporal(values, unit="day")
+        if pc.all(pc.equal(values, days)).as_py() is False:
+            raise InvalidData(
+                f"column {column!r} has a time of day itself: leave out the column for it, or name "
+                "one that holds dates"
+            )
+        return days.cast(pa.date32()).cast(pa.large_string())
+    if pa.types.is_date(type_):
+        return values.cast(pa.date32()).cast(pa.large_string())
+    return _text(values, column, "dates")
+
+
+def _text_of_clocks(values: pa.Array, column: str) -> pa.Array:
+    if pa.types.is_time(values.type):
+        return values.cast(pa.large_string())
+    return _text(values, column, "times of day")
+
+
+def _text(values: pa.Array, column: str, what: str) -> pa.Array:
+    type_ = values.type
+    if is_text(type_):
+        return pc.utf8_trim_whitespace(values.cast(pa.large_string()))
+    if pa.types.is_integer(type_) or pa.types.is_null(type_):
+        return values.cast(pa.large_string())
+    raise InvalidData(f"column {column!r} is a {type_}, which holds no {what}")
+
 
 _OF_JSON = ("json", "ndjson", "lineprotocol", "cloudevents")
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -94,8 +142,6 @@ class EventReader:
         try:
             head = self._source.peek(4096)
             if is_archive(head):
-                from .archives import open_archive
-
                 self._source, format, self._text = open_archive(
                     self._source, format, self._text, self.limits, layout.notes
                 )
@@ -413,3 +459,183 @@ class EventReader:
         schema = target.arrow if target is not None else pa.schema(fields)
         arrays = [results[field.name].values for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+ROWS_LISTED = 20
+RECORD_CHARACTERS = 1000
+_TELLING = re.compile(
+    r"(^|[\W_])(time|ts|t|date|at|when|epoch|datum|zeit)([\W_]|$)|timestamp|datetime|[a-z]Time"
+)
+_CLOCK = r"^\s*\d{1,2}:\d\d(:\d\d([.,]\d+)?)?(\s?[AaPp][Mm])?\s*$"
+_DATED = 3
+_AUTO = TimeRule("auto")
+
+
+@dataclass(frozen=True)
+class Look:
+    """A preview of a source.
+
+    ``time_format`` is None if the user must choose one of ``time_formats``.  ``rows`` are the first
+    good rows, ``examples`` the first of ``bad`` among ``looked_at``; ``time_of_day`` belongs to
+    ``time``.
+    """
+
+    format: str
+    time: str | None
+    time_format: str | list[str] | None
+    looked_at: int
+    bad: int
+    examples: list[BadRow]
+    notes: list[str]
+    rows: pa.RecordBatch
+    time_formats: list[str] = dataclasses.field(default_factory=list)
+    time_of_day: str | None = None
+
+    def told(self) -> dict[str, Any]:
+        found = {name: value for name, value in vars(self).items() if name != "rows"}
+        return {**found, "examples": [asdict(row) for row in self.examples]}
+
+
+def look(
+    open_source: Callable[[], IO[bytes]],
+    format: str | None,
+    *,
+    name: str,
+    rows_max: int,
+    layout: dict[str, Any],
+    **options: Any,
+) -> Look:
+    """Read the beginning of a source; raises what an ingest would, except for bad rows.
+
+    ``open_source`` is called at most twice.  Without ``time`` and ``target`` in ``layout``, the
+    time is guessed.
+    """
+    if format == "lineprotocol":  # its time has no name
+        layout = {**layout, "time": layout.get("time") or "time"}
+    chosen = Layout(**layout, timeless=layout.get("time") is None and layout.get("target") is None)
+    guess = Guess()
+    if chosen.timeless:
+        _, first, _, _ = _first(open_source(), format, name, chosen, options)
+        guess = Guess() if first is None else guess_times(first)
+        if layout.get("time_of_day") is not None:  # patterns of the dates alone do not fit both
+            guess = Guess(guess.time)
+        elif chosen.rule.kind != "auto":
+            guess = replace(guess, formats=[])
+        chosen = _layout_of(guess, chosen.rule, layout)
+    reader, first, count, bad = _first(open_source(), format, name, chosen, options)
+    return Look(
+        reader.format,
+        guess.time or chosen.time or None,
+        None if chosen.timeless else _text_of(reader.rule),
+        reader.rows + count,
+        count,
+        bad,
+        list(chosen.notes.values()),
+        _empty(chosen.schema()) if first is None else first.slice(0, rows_max),
+        guess.formats,
+        guess.time_of_day or chosen.time_of_day,
+    )
+
+
+def _layout_of(guess: Guess, rule: TimeRule, layout: dict[str, Any]) -> Layout:
+    if guess.time is None or len(guess.formats) > 1:
+        return Layout(**layout, timeless=True)
+    if guess.formats:
+        found = parse_time_format(guess.formats[0])
+        rule = replace(found, zone=rule.zone, ambiguous=rule.ambiguous)
+    clock = guess.time_of_day or layout.get("time_of_day")
+    return Layout(**{**layout, "time": guess.time, "time_format": rule, "time_of_day": clock})
+
+
+def _first(
+    source: IO[bytes], format: str | None, name: str, layout: Layout, options: dict[str, Any]
+) -> tuple[EventReader, pa.RecordBatch | None, int, list[BadRow]]:
+    count = 0
+    bad: list[BadRow] = []
+
+    def note(row: BadRow) -> None:
+        nonlocal count
+        count += 1
+        if len(bad) < ROWS_LISTED:
+            bad.append(replace(row, record=row.record[:RECORD_CHARACTERS]))
+
+    reader = EventReader(
+        source, format, layout=layout, on_bad=note, name=name, compression=None, **options
+    )
+    try:
+        return reader, next(iter(reader), None), count, bad
+    finally:
+        reader.close()
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+
+
+def _text_of(rule: TimeRule) -> str | list[str]:
+    texts = rule.texts()
+    return texts[0] if len(texts) == 1 else texts
+
+
+@dataclass(frozen=True)
+class Guess:
+    time: str | None = None
+    formats: list[str] = dataclasses.field(default_factory=list)
+    time_of_day: str | None = None
+
+
+def guess_times(rows: pa.RecordBatch) -> Guess:
+    merit, guess = 0, Guess()
+    columns = list(zip(rows.schema.names, rows.columns, strict=True))
+    for name, values in columns:
+        found, formats = _merit(name, values)
+        if found > merit:
+            merit, guess = found, Guess(name, formats)
+    if 0 < merit <= _DATED and guess.time is not None:
+        dates = rows.column(guess.time)
+        for name, clocks in columns:
+            if not is_text(clocks.type) or 2 * _count(clocks, _CLOCK) <= len(clocks):
+                continue
+            found, formats = _merit(name, joined(dates, clocks, guess.time, name))
+            if found > merit:
+                return Guess(guess.time, formats, name)
+    return guess
+
+
+def _count(values: pa.Array, pattern: str) -> int:
+    return int(pc.sum(pc.match_substring_regex(values, pattern), min_count=0).as_py())
+
+
+def _merit(name: str, values: pa.Array) -> tuple[int, list[str]]:
+    """How likely a column is the time (0: not), and the patterns that read it."""
+    telling = bool(_TELLING.search(name) or _TELLING.search(name.lower()))
+    type_, types = values.type, pa.types
+    if 2 * values.null_count > len(values):
+        return 0, []
+    if types.is_timestamp(type_):
+        return (6 if telling else 4), []
+    if types.is_date(type_):
+        return (_DATED if telling else _DATED - 1), []
+    if is_text(type_):
+        iso = parse_iso(values)
+        if 2 * np.count_nonzero(iso.ok) > len(values):
+            return _merit_of_text(telling, bool(iso.has_clock.any())), []
+        patterns = likely(values)
+        if patterns:
+            clock = not TimeRule("pattern", pattern=patterns[0]).of_dates
+            return _merit_of_text(telling, clock), patterns
+    if not telling or not (types.is_integer(type_) or types.is_floating(type_) or is_text(type_)):
+        return 0, []
+    try:
+        settled = decide(values, _AUTO, column=name)
+    except InvalidData:
+        return 0, []
+    if types.is_timestamp(settled.type):
+        return 5, []
+    return (1 if types.is_integer(type_) else 0), []
+
+
+def _merit_of_text(telling: bool, clock: bool) -> int:
+    if clock:
+        return 5 if telling else 4
+    return _DATED if telling else _DATED - 1

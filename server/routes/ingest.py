@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from ...errors import InvalidArgument
 from ...formats.dialect import StoreOptions
-from ...formats.looking import Look
+from ...formats.reader import Look
 from ...formats.writers import encode
 from ..access.auth import Requester
 from ..http.jsonable import columns_of

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ...core.times import INT64_MAX
 from ...errors import InvalidArgument
-from ...formats.limits import Limits
+from ...formats.dialect import Limits
 from ..access.auth import Requester
 from ..http.negotiation import body_format
 from ..http.problems import reply

@@ -23,8 +23,8 @@ from typing import IO
 
 from starlette.requests import ClientDisconnect, Request
 
-from ...formats.archives import unpacked
 from ...formats.kinds import sniff_compression
+from ...formats.sources import unpacked
 from ..access.limits import ByteAccount
 from ..access.settings import Settings
 from ..http.problems import Problem

@@ -41,7 +41,7 @@ import pyarrow as pa
 from ...core.append_result import AppendResult
 from ...errors import InvalidData, SchemaMismatch
 from ...formats.convert import convert
-from ...formats.time_rules import TimeRule, parse_time_format
+from ...formats.times import TimeRule, parse_time_format
 from ...schema import StreamSchema
 from ...store.tail import ticks_of
 

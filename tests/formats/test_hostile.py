@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from chronicle.core.soundness import require_sound
 from chronicle.errors import ChronicleError, InvalidData, ResourceLimit
 from chronicle.formats.chunks import BadRow
+from chronicle.formats.dialect import Limits
 from chronicle.formats.layout import Layout
-from chronicle.formats.limits import Limits
 from chronicle.formats.reader import EventReader
 from chronicle.formats.tables import tables_of
 from chronicle.schema import StreamSchema

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from chronicle.errors import InvalidData, ResourceLimit
 from chronicle.formats import jsontext as json_module
 from chronicle.formats.chunks import BadRow
+from chronicle.formats.dialect import Limits, Meter
 from chronicle.formats.jsonscan import Cutter
 from chronicle.formats.jsontext import JsonText, Values, split_lines
 from chronicle.formats.kinds import name_of_type
 from chronicle.formats.layout import Layout, conform
-from chronicle.formats.limits import Limits, Meter
 from chronicle.formats.reader import EventReader
 from chronicle.tests.rounds import rounds
 
