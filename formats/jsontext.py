@@ -268,7 +268,13 @@ class JsonChunk:
                 "joined; they repeat too much, send them flat"
             )
         reading.meter.columns(len(columns), "different keys")
-        self._columns = {name: self._in_order(name, parts) for name, parts in columns.items()}
+        ordered = {name: self._in_order(name, parts) for name, parts in columns.items()}
+        broken = list(self._broken)
+        self._columns = {
+            name: values
+            for name, values in ordered.items()
+            if not broken or not np.isin(values.rows, broken).all()
+        }
 
     def _in_order(self, name: str, parts: list[Values]) -> Values:
         values = parts[0]
