@@ -73,7 +73,7 @@ def repeated(value: pa.Scalar, times: int) -> pa.Array:
     return pa.repeat(value, times)
 
 
-def read_json(text: pa.Array) -> JsonTexts:
+def read_json(text: pa.Array, depth: int = DEPTH_MAX) -> JsonTexts:
     """Validate and compact a column of UTF-8 text, or of unchecked JSON values."""
     if is_json(text.type):
         text = text.storage
@@ -89,7 +89,7 @@ def read_json(text: pa.Array) -> JsonTexts:
     faults = np.zeros(rows, np.uint8)
     ends = np.zeros(rows + 1, np.int32)
     out = np.empty(int(offsets[-1]) - int(offsets[0]), np.uint8)
-    stack = np.empty(DEPTH_MAX, np.uint8)
+    stack = np.empty(depth, np.uint8)
     for array in (offsets, data, present):
         array.flags.writeable = False
     bad = _compact(offsets, data, present, stack, faults, ends, out)

@@ -5,13 +5,12 @@ nor server.
 
 Reading order::
 
-    names             kinds (formats, column types)
-    bytes             limits  sources  archives (decompression)
-    records           dialect  chunks  flattening  jsonscan  jsontext  lineprotocol  csvtext
-    values            decimals  nestedtext  time_text  time_rules  times  convert  time_parts
+    names, options    kinds (formats, column types)  dialect (options, limits)
+    bytes             sources
+    records           chunks  jsonscan  jsontext  lineprotocol  csvtext  columnar (Arrow, Parquet)
+    values            decimals  times  convert
     Python objects    tables
-    typed files       columnar (Arrow, Parquet)
-    events            infer  layout  reader  looking (preview)
+    events            layout  reader
     in a worker       decoder  isolated
     output            writers
 """

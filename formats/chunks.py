@@ -1,7 +1,6 @@
 """Interface of format readers: chunks of complete records.
 
-A chunk is parsed by type first; if that fails, as text, with all broken records.  Records are
-numbered from 0 in a chunk, broken ones included; ``first_row`` counts from 1 in the source.
+Records are numbered from 0 in a chunk, broken ones included.
 
 The policy for rows that cannot be read as events is called with each ``BadRow``.
 """
@@ -9,7 +8,7 @@ The policy for rows that cannot be read as events is called with each ``BadRow``
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
@@ -83,25 +82,18 @@ SAMPLE_BYTES = 8 << 20
 
 
 @dataclass
-class Texts:
-    """A chunk parsed as text, with the record number of each row.
+class Columns:
+    """Columns of a chunk with the record number of each row; those of text formats are text.
 
-    ``quoted``: columns of JSON strings (digits are no numbers); ``nested``: JSON text of lists and
-    objects; ``broken``: records that are no rows, with the reason.
+    ``quoted``: columns of JSON strings (digits are no numbers); ``nested``: columns with JSON text
+    of lists and objects; ``broken``: records that are no rows, with the reason.
     """
 
-    columns: dict[str, pa.Array]
+    values: dict[str, pa.Array]
     records: npt.NDArray[np.int64]
-    quoted: frozenset[str] = frozenset()
+    quoted: Collection[str] = ()
     broken: list[tuple[int, str]] = field(default_factory=list)
-    nested: frozenset[str] = frozenset()
-
-
-class TooWide(Exception):
-    """A chunk has too many cells to decode at once; read ``parts`` instead."""
-
-    def __init__(self, *parts: RecordChunk) -> None:
-        self.parts = parts
+    nested: Collection[str] = ()
 
 
 class LineNumbers:
@@ -118,16 +110,9 @@ class LineNumbers:
 class RecordChunk(Protocol):
     """Some complete records of a source."""
 
-    first_row: int
-
-    def parse(self, types: Mapping[str, pa.DataType | None] | None) -> dict[str, pa.Array]:
-        """Columns parsed by type (None: the parser's choice), some perhaps missing or additional.
-
-        Raises ArrowInvalid if any record does not fit.
-        """
+    def parts(self) -> Iterator[Columns]:
+        """Its columns, of all records together or of some after others."""
         ...
-
-    def texts(self) -> Texts: ...
 
     def describe(self, record: int) -> BadRow:
         """Position and text of a record, as a ``BadRow`` without a reason."""

@@ -15,7 +15,7 @@ structs), whose values that do not fit become bad rows.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,9 @@ from ..core.ownership import LOADING
 from ..core.soundness import require_sound
 from ..errors import InvalidData, ResourceLimit, UnsupportedType
 from ..schema import storage_of
-from .chunks import BadRow, Texts
+from .chunks import BadRow, Columns
 from .convert import decoded_bytes, flatten
-from .limits import Limits, Meter
+from .dialect import Limits, Meter
 from .sources import ByteSource
 from .writers import json_bytes
 
@@ -158,18 +158,12 @@ class BatchChunk:
         self._meter = meter
         self.first_row = first_row
 
-    def parse(self, types: Mapping[str, pa.DataType | None] | None) -> dict[str, pa.Array]:
-        columns = {
-            name: self._batch.column(at)
-            for at, name in enumerate(self._batch.schema.names)
-            if types is None or name in types
-        }
+    def parts(self) -> Iterator[Columns]:
+        columns = dict(zip(self._batch.schema.names, self._batch.columns, strict=True))
         for name, column in columns.items():
             self._meter.piece(decoded_bytes(column), f"a dictionary of column {name!r}")
-        return {name: flatten(column) for name, column in columns.items()}
-
-    def texts(self) -> Texts:
-        return Texts(self.parse(None), np.arange(self._batch.num_rows))
+        flat = {name: flatten(column) for name, column in columns.items()}
+        yield Columns(flat, np.arange(self._batch.num_rows))
 
     def describe(self, record: int) -> BadRow:
         row = json_bytes(self._batch.slice(record, 1), last="}").decode()

@@ -13,34 +13,38 @@ decimal text to floats round.  If one Arrow cast fails, bisecting the distinct v
     decimal     decimal128  digits that fit the scale
     binary      binary      base64
     JSON        json        JSON text, without its white space
+    JSON        nested      missing members are null; others, or values of another type, are bad
+
+Times, dates and binaries inside of lists and structs are strings.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.json as pa_json
 
 from ..core.json_text import REASONS, is_json, read_json
-from ..core.nested_types import is_nested
+from ..core.nested_types import is_list, is_nested, rebuilt
 from ..errors import UnsupportedType
-from .decimals import GOOD, Codes, Converted, flag, parse_decimals
+from .decimals import GOOD, Codes, Converted, content, flag, parse_decimals
 from .kinds import name_of_type
-from .nestedtext import conform_nested, read_nested
-from .time_rules import Offsets, TimeRule
-from .time_text import parse_iso
+from .times import Offsets, TimeRule, is_text, parse_iso
 from .times import convert as convert_times
-from .times import is_text
 
 EXACT_MAX = 2.0**53
 """Below this, a float64 stands for one whole number only."""
 INTEGER_TEXT = r"^[+-]?\d+(\.0*)?$"
 FLOAT_TEXT = r"^(?i:[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity))$"
 
+_SAMPLE = 100
+"""Values tried first: a failing Arrow cast of the whole column is expensive."""
 _LONG_INTEGER = r"^[+-]?\d{16,}$"
 _INEXACT = (
     "expected a number that a DOUBLE holds to the last digit, as the column was taken for one, "
@@ -105,18 +109,17 @@ def convert(
     *,
     rule: TimeRule | None = None,
     required: bool = False,
-    exact: bool = False,
     told: bool = False,
     offsets: Offsets | None = None,
 ) -> Converted:
     """Convert a flat column; ``rule`` is for timestamps, ISO by default.
 
-    ``required``: a null is bad.  ``exact``: floats stand for decimal text.  ``told``: the type is
-    inferred, so integers it cannot hold are bad.  UnsupportedType if no value could fit.
+    ``required``: a null is bad.  ``told``: the type is inferred from text, so integers it cannot
+    hold are bad.  UnsupportedType if no value could fit.
     """
     type_ = values.type
     if is_nested(target):
-        return _nested(values, target, (rule or TimeRule("iso")).as_iso(), exact, required, told)
+        return _nested(values, target, (rule or TimeRule("iso")).as_iso(), required, told)
     if pa.types.is_nested(type_):
         raise UnsupportedType(f"expected {name_of_type(target)}, found a column of {type_}")
     if is_json(target) and not (is_text(type_) or pa.types.is_null(type_)):
@@ -130,37 +133,13 @@ def convert(
         local = rule.zone is not None and getattr(type_, "tz", None) is None
         if type_ == target and not local and not (required and values.null_count):
             return Converted(values)
-        return convert_times(values, rule, target, required=required, exact=exact, offsets=offsets)
+        return convert_times(values, rule, target, required=required, offsets=offsets)
     elif type_ == target:
         result = Converted(values)
     elif is_text(type_):
         result = _from_text(values, target, told)
     else:
         result = _cast(values, target)
-    return _required(values, result) if required else result
-
-
-def _nested(
-    values: pa.Array,
-    target: pa.DataType,
-    times: TimeRule,
-    exact: bool,
-    required: bool,
-    told: bool,
-) -> Converted:
-
-    def leaf(part: pa.Array, wanted: pa.DataType) -> Converted:
-        rule = times if pa.types.is_timestamp(wanted) else None
-        found = convert(flatten(part), wanted, rule=rule, exact=exact)
-        if told and exact and pa.types.is_float64(part.type):
-            rounded = pc.fill_null(pc.greater_equal(pc.abs(part), EXACT_MAX), False)
-            return _outcome(found.values, rounded.to_numpy(zero_copy_only=False), wanted)
-        return found
-
-    if is_text(values.type):
-        result = read_nested(values, target, leaf)
-    else:
-        result = conform_nested(values, target, leaf)
     return _required(values, result) if required else result
 
 
@@ -213,6 +192,9 @@ def _from_text(values: pa.Array, target: pa.DataType, told: bool) -> Converted:
         good = times.ok & (rest == 0) & (times.nanos == 0)
         dates = pa.array(days.astype(np.int32), pa.int32(), mask=~good).cast(pa.date32())
         return _outcome(dates.cast(target), ~good & ~nulls, target)
+    number = read_numbers(values, target)
+    if number is not None and not (told and may_be_rounded(number)):
+        return Converted(number)
     trimmed = pc.utf8_trim_whitespace(values)
     if pa.types.is_decimal(target):
         return _decimals_from_text(trimmed, target)
@@ -230,6 +212,30 @@ def _from_text(values: pa.Array, target: pa.DataType, told: bool) -> Converted:
     if result.codes is not None:
         bad |= result.codes != 0
     return _outcome(result.values, bad, target)
+
+
+def read_numbers(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
+    """Texts as numbers by one cast; None if some has more than digits, signs, point, exponent."""
+    if not (pa.types.is_integer(target) or pa.types.is_floating(target)):
+        return None
+    try:
+        texts.slice(0, _SAMPLE).cast(target)
+        values = texts.cast(target)
+    except pa.ArrowInvalid:
+        return None
+    written = content(texts)
+    letters = written[written > ord("9")]
+    if letters.size and (pa.types.is_integer(target) or not np.isin(letters, (69, 101)).all()):
+        return None
+    if pa.types.is_floating(target) and pc.any(pc.is_inf(values)).as_py():
+        return None
+    return values
+
+
+def may_be_rounded(values: pa.Array) -> bool:
+    """Whether some float may stand for a whole number that no float holds."""
+    large = pa.types.is_floating(values.type) and pc.greater_equal(pc.abs(values), EXACT_MAX)
+    return bool(large is not False and pc.any(large).as_py())
 
 
 def inexact_wholes(texts: pa.Array, values: pa.Array) -> npt.NDArray[np.bool_]:
@@ -292,28 +298,11 @@ def _cast(values: pa.Array, target: pa.DataType) -> Converted:
     except pa.ArrowInvalid:
         pass
     encoded = values.dictionary_encode()
-    distinct = encoded.dictionary
-    good = np.ones(len(distinct), np.bool_)
-    _find_bad(distinct, target, 0, good)
-    kept = pc.if_else(pa.array(good), distinct, pa.scalar(None, distinct.type)).cast(target)
+    kept, good = _by_halves(encoded.dictionary, target, lambda part: part.cast(target))
     indices = encoded.indices
     at = indices.fill_null(0).to_numpy(zero_copy_only=False)
     present = indices.is_valid().to_numpy(zero_copy_only=False)
     return _outcome(kept.take(indices), ~good[at] & present, target)
-
-
-def _find_bad(
-    values: pa.Array, target: pa.DataType, first: int, good: npt.NDArray[np.bool_]
-) -> None:
-    try:
-        values.cast(target)
-    except pa.ArrowInvalid:
-        if len(values) == 1:
-            good[first] = False
-            return
-        half = len(values) // 2
-        _find_bad(values.slice(0, half), target, first, good)
-        _find_bad(values.slice(half), target, first + half, good)
 
 
 def _from_base64(values: pa.Array, target: pa.DataType) -> Converted:
@@ -326,3 +315,91 @@ def _from_base64(values: pa.Array, target: pa.DataType) -> Converted:
             out.append(None)
             bad[at] = True
     return _outcome(pa.array(out, target), bad, target)
+
+
+# ------------------------------------------------------------------------------ lists and structs
+
+_DIRECT = ("bool", "int", "uint", "float", "double", "decimal", "string", "large_string")
+
+
+class _Bad(Exception):
+    """Some value does not fit the type."""
+
+
+def _nested(
+    values: pa.Array, target: pa.DataType, times: TimeRule, required: bool, told: bool
+) -> Converted:
+    """Lists and structs, or their JSON text, in a type of the same shape."""
+
+    def leaf(part: pa.Array, wanted: pa.DataType) -> pa.Array:
+        rule = times if pa.types.is_timestamp(wanted) else None
+        found = convert(flatten(part), wanted, rule=rule)
+        if found.bad or (told and may_be_rounded(part)):
+            raise _Bad
+        return found.values
+
+    def read(text: pa.Array) -> pa.Array:
+        return rebuilt(parsed(text, parsed_as), target, leaf) if len(text) else pa.nulls(0, target)
+
+    if is_text(values.type):
+        parsed_as = _parsed_as(target)
+        text, faults = read_json(values)
+        found, good = _by_halves(text.storage, target, read)
+        if faults is not None:
+            good &= faults == 0
+    else:
+        try:
+            found, good = _by_halves(values, target, lambda part: rebuilt(part, target, leaf))
+        except TypeError as error:
+            raise UnsupportedType(f"expected {name_of_type(target)}, found {error}") from None
+    result = _outcome(found, ~good, target)
+    return _required(values, result) if required else result
+
+
+def _parsed_as(type_: pa.DataType) -> pa.DataType:
+    if is_list(type_):
+        return pa.list_(_parsed_as(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(each.name, _parsed_as(each.type)) for each in type_])
+    return type_ if str(type_).startswith(_DIRECT) else pa.string()
+
+
+def _by_halves(
+    values: pa.Array, type_: pa.DataType, read: Callable[[pa.Array], pa.Array]
+) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """Values read together, in halves where that fails; null where a value alone does."""
+    good = np.ones(len(values), np.bool_)
+    pieces: list[pa.Array] = [pa.nulls(0, type_)]
+    waiting = [(0, len(values))]
+    while waiting:
+        first, end = waiting.pop()
+        try:
+            pieces.append(read(values.slice(first, end - first)))
+        except (_Bad, pa.ArrowInvalid):
+            if end - first == 1:
+                good[first] = False
+                pieces.append(pa.nulls(1, type_))
+            else:
+                half = (first + end) // 2
+                waiting += [(half, end), (first, half)]
+    return pa.concat_arrays(pieces), good
+
+
+def parsed(text: pa.Array, type_: pa.DataType | None = None) -> pa.Array:
+    """JSON text parsed by Arrow as ``type_``, without additional members, or inferred."""
+    large = pa.large_string()
+    ends = (pa.scalar(end, large) for end in ('{"v":', "}\n", ""))
+    before, after, nothing = ends
+    given = pc.fill_null(text, "null").cast(large)
+    body = pa.py_buffer(content(pc.binary_join_element_wise(before, given, after, nothing)))
+    table = pa_json.read_json(
+        pa.BufferReader(body),
+        read_options=pa_json.ReadOptions(block_size=body.size + 1, use_threads=False),
+        parse_options=pa_json.ParseOptions(
+            explicit_schema=None if type_ is None else pa.schema([("v", type_)]),
+            unexpected_field_behavior="infer" if type_ is None else "error",
+        ),
+    )
+    if table.num_rows != len(text):
+        raise pa.ArrowInvalid("some text is not one value")
+    return table.column("v").combine_chunks()

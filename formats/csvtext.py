@@ -14,19 +14,18 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from ..core.caches import lazy
 from ..errors import InvalidData
 from ..schema import StreamSchema
-from .chunks import CHUNK_BYTES, SAMPLE_BYTES, BadRow, LineNumbers, Texts
+from .chunks import CHUNK_BYTES, SAMPLE_BYTES, BadRow, Columns, LineNumbers
 from .convert import FLOAT_TEXT
 from .dialect import TextOptions
 from .sources import ByteSource
@@ -104,11 +103,9 @@ class CsvChunk:
         self.data = data
         self.first_row = first_row
         self.first_line = first_line
-        self._parsed: int | None = None
+        self.rows = 0
 
-    def _read(
-        self, data: bytes, types: Mapping[str, pa.DataType], careful: Careful | None
-    ) -> pa.Table:
+    def _read(self, data: bytes, careful: Careful | None) -> pa.Table:
         owner = self._owner
         options = pa_csv.ReadOptions(
             column_names=owner.positions, use_threads=careful is None, block_size=1 << 20
@@ -125,8 +122,8 @@ class CsvChunk:
                 invalid_row_handler=careful,
             ),
             convert_options=pa_csv.ConvertOptions(
-                column_types=types,
-                include_columns=list(types),
+                column_types=dict.fromkeys(owner.positions, pa.string()),
+                include_columns=list(owner.included),
                 null_values=owner.nulls,
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
@@ -134,73 +131,52 @@ class CsvChunk:
             ),
         )
 
-    def parse(self, types: Mapping[str, pa.DataType | None] | None) -> dict[str, pa.Array]:
-        owner = self._owner
-        if len(self._returns()):
-            raise pa.ArrowInvalid("a CR stands outside of quotes")
-        wanted: dict[str, pa.DataType] = {}
-        for name, position in zip(owner.names, owner.positions, strict=True):
-            if types is None:
-                wanted[position] = pa.string()
-            elif name in types:
-                wanted[position] = types[name] or pa.string()
-        try:
-            table = self._read(self.data, wanted, None)
-            endless = [
-                position
-                for at, (position, type_) in enumerate(wanted.items())
-                if pa.types.is_floating(type_) and pc.any(pc.is_inf(table.column(at))).as_py()
-            ]
-            if endless:  # read as text, to tell a written infinity from overflow
-                table = self._read(self.data, wanted | dict.fromkeys(endless, pa.string()), None)
-        except UnicodeDecodeError as error:
-            raise pa.ArrowInvalid(str(error)) from None
-        self._parsed = table.num_rows
-        by_position = dict(zip(owner.positions, owner.names, strict=True))
-        return {
-            by_position[position]: table.column(at).combine_chunks()
-            for at, position in enumerate(wanted)
-        }
+    def parts(self) -> Iterator[Columns]:
+        yield self.columns()
 
-    def texts(self) -> Texts:
+    def columns(self) -> Columns:
         """All columns as text; a wrong number of values or invalid UTF-8 makes a record broken."""
+        owner = self._owner
+        broken: list[tuple[int, str]] = []
+        try:
+            if len(self._returns()):
+                raise pa.ArrowInvalid("a CR stands outside of quotes")
+            table = self._read(self.data, None)
+            self.rows = table.num_rows
+            records = np.arange(self.rows)
+        except (pa.ArrowInvalid, UnicodeDecodeError):
+            table, records, broken = self._readable()
+            self.rows = len(self._spans[0])
+        columns = {
+            name: table.column(at).combine_chunks() if table.num_rows else pa.array([], pa.string())
+            for at, name in enumerate(owner.included.values())
+        }
+        return Columns(columns, records, owner.quoted, broken)
+
+    def _readable(self) -> tuple[pa.Table, Positions, list[tuple[int, str]]]:
+        """The records that can be read, their numbers, and what is wrong with the others."""
         owner = self._owner
         starts, ends = self._spans
         data = self.data
         unread = self._unreadable()
-        broken = sorted(unread.items())
-        kept = [record for record in range(len(starts)) if record not in unread]
+        broken = list(unread.items())
+        kept = np.delete(np.arange(len(starts)), list(unread))
         if unread:
-            spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
-            data = b"".join(data[slice(*spans[record])] for record in kept)
-        careful = Careful(len(owner.names))
-        types = dict.fromkeys(owner.positions, pa.string())
-        if kept:
-            table = self._read(data, types, careful)
-        else:
-            table = pa.table({position: pa.array([], pa.string()) for position in owner.positions})
+            data = b"".join(data[starts[record] : ends[record]] for record in kept.tolist())
+        careful = Careful()
+        empty = {position: pa.array([], pa.string()) for position in owner.included}
+        table = self._read(data, careful) if len(kept) else pa.table(empty)
         good = np.ones(len(kept), np.bool_)
         for number, reason in careful.found:
             if number < len(kept):
                 good[number] = False
-                broken.append((kept[number], reason))
-        records = np.asarray(kept, np.int64)[good]
-        if len(records) != table.num_rows:
+                broken.append((int(kept[number]), reason))
+        if np.count_nonzero(good) != table.num_rows:
             raise InvalidData(
                 f"{owner.source.name}, line {self.first_line}: cannot tell the records apart; "
                 "check the quotes there"
             )
-        return Texts(
-            {
-                name: table.column(at).combine_chunks()
-                if table.num_rows
-                else pa.array([], pa.string())
-                for at, name in enumerate(owner.names)
-            },
-            records,
-            owner.quoted,
-            broken=sorted(broken),
-        )
+        return table, kept[good], sorted(broken)
 
     def _returns(self) -> Positions:
         """Positions of lone CRs outside quotes, at which Arrow's parser would end a record."""
@@ -257,16 +233,11 @@ class CsvChunk:
         )
         return starts[~blank], ends[~blank]
 
-    @property
-    def rows(self) -> int:
-        return len(self._spans[0]) if self._parsed is None else self._parsed
-
 
 class Careful:
     """Collects the rows that Arrow's parser rejects for their number of values."""
 
-    def __init__(self, expected: int) -> None:
-        self.expected = expected
+    def __init__(self) -> None:
         self.found: list[tuple[int, str]] = []
 
     def __call__(self, row: pa_csv.InvalidRow) -> str:
@@ -312,6 +283,12 @@ class CsvRecords:
             names = [f"column{at:0{width}}" for at in range(count)]
         self.names = self._unique([name.strip() for name in names])
         self.positions = [f"f{at}" for at in range(len(self.names))]
+        self.included = dict(zip(self.positions, self.names, strict=True))
+
+    def keep(self, names: Collection[str]) -> None:
+        """Read only these columns."""
+        columns = zip(self.positions, self.names, strict=True)
+        self.included = {position: name for position, name in columns if name in names}
 
     def way_out(self) -> str:
         below = next((b for b in self.source.peek(HEAD_BYTES).splitlines() if b.strip()), b"")
@@ -483,7 +460,7 @@ class CsvRecords:
                 data = self._without_comments(data)
             if data.strip(b"\r\n"):
                 chunk = CsvChunk(self, data, row, line)
-                yield chunk
+                yield chunk  # the consumer has its columns read
                 row += chunk.rows
             line += int(np.count_nonzero(np.frombuffer(data, np.uint8) == LF))
 

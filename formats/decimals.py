@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -71,16 +71,22 @@ def parse_decimals(texts: pa.Array, power: int, digits_max: int = DIGITS_MAX) ->
     return Decimals(fitting.cast(type_), status)
 
 
+def content(texts: pa.Array) -> npt.NDArray[np.uint8]:
+    """The bytes of all texts."""
+    ends, data = _offsets(texts), texts.buffers()[2]
+    return np.frombuffer(b"" if data is None else data, np.uint8)[ends[0] : ends[-1]]
+
+
+def _offsets(texts: pa.Array) -> npt.NDArray[Any]:
+    width = np.int64 if pa.types.is_large_string(texts.type) else np.int32
+    return np.frombuffer(texts.buffers()[1], width)[texts.offset : texts.offset + len(texts) + 1]
+
+
 def _is_harmless(texts: pa.Array) -> bool:
     """Whether no text has a letter (an exponent) or more digits than Arrow takes."""
-    _, offsets, data = texts.buffers()
-    if data is None:
-        return True
-    width = np.int64 if pa.types.is_large_string(texts.type) else np.int32
-    ends = np.frombuffer(offsets, width)[texts.offset : texts.offset + len(texts) + 1]
-    if np.diff(ends).max(initial=0) > DIGITS_MAX:
+    if np.diff(_offsets(texts)).max(initial=0) > DIGITS_MAX:
         return False
-    return not (np.frombuffer(data, np.uint8)[ends[0] : ends[-1]] > ord("9")).any()
+    return not (content(texts) > ord("9")).any()
 
 
 def _read(text: str, power: int, digits_max: int) -> tuple[int, str | None]:

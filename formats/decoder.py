@@ -29,14 +29,12 @@ from ..errors import ChronicleError
 from ..isolation.batches import describe, pack
 from ..isolation.channel import Channel, ChannelClosed
 from ..schema import StreamSchema
-from .archives import unpacked
 from .chunks import BadRow
 from .dialect import load_encodings
 from .layout import Layout
-from .looking import look
-from .reader import EventReader
-from .time_rules import parse_time_format
-from .time_text import open_patterns
+from .reader import EventReader, look
+from .sources import unpacked
+from .times import open_patterns, parse_time_format
 
 if TYPE_CHECKING:
     from ..isolation.confinement import Confinement

@@ -1,7 +1,8 @@
-"""The options of reading and storing files, each with its help: of text, columns, files, ingests.
+"""The options of reading and storing files, each with its help, and the limits of a source.
 
 The command line, REST, Python and Spark share them.  The encodings are a fixed list, loaded before
-a worker gives up file access.
+a worker gives up file access.  The memory of decoders is bounded by that of their process
+(``isolated.py``).
 """
 
 from __future__ import annotations
@@ -14,13 +15,68 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.options import option
 from ..core.suggestion import did_you_mean
-from ..errors import InvalidArgument
-from .limits import Limits
+from ..errors import InvalidArgument, ResourceLimit
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .time_rules import TimeRule
+    from .times import TimeRule
+
+DEPTH_MAX = 64
+"""Most brackets open at once in a JSON record; decoders are recursive."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one source; None is unlimited.
+
+    ``columns`` also bounds distinct JSON keys; ``piece_bytes`` a decoded dictionary or list column;
+    ``unpacked_bytes`` a ZIP archive; ``total_bytes`` all events, if held in memory together.
+    """
+
+    columns: int = 10_000
+    piece_bytes: int = 1 << 30
+    unpacked_bytes: int | None = None
+    total_bytes: int | None = None
+
+
+class Meter:
+    """What one source has used of its limits."""
+
+    def __init__(self, limits: Limits, source: str) -> None:
+        self.limits = limits
+        self._source = source
+        self._held = 0
+
+    def columns(self, count: int, what: str = "columns") -> None:
+        if count > self.limits.columns:
+            raise ResourceLimit(
+                f"{self._source}: {count:,} {what}, and at most {self.limits.columns:,} are read; "
+                "split it, or raise the limit of columns"
+            )
+
+    def piece(self, size: int, what: str) -> None:
+        most = self.limits.piece_bytes
+        if self.limits.total_bytes is not None:
+            most = min(most, self.limits.total_bytes)
+        if size > most:
+            raise ResourceLimit(
+                f"{self._source}: {what} unpacks to {size:,} bytes, and at most {most:,} are taken "
+                "at once; write it in smaller pieces"
+            )
+
+    def hold(self, size: int) -> None:
+        self._held += size
+        self.expect(self._held)
+
+    def expect(self, size: int) -> None:
+        most = self.limits.total_bytes
+        if most is not None and size > most:
+            raise ResourceLimit(
+                f"{self._source}: its events take more than {most:,} bytes once decoded; send "
+                "them in parts"
+            )
+
 
 READING = "What to read"
 COLUMNS = "Columns and times"
@@ -134,7 +190,7 @@ class ColumnOptions:
 
     ``time_of_day`` is a column to merge into the time; ``rename`` maps the files' names to new
     ones; ``select`` (new names) always includes the time; ``file_column`` is a text column for the
-    file's name.  For ``time_format``, ``time_zone`` and ``ambiguous`` see ``time_rules``.
+    file's name.  For ``time_format``, ``time_zone`` and ``ambiguous`` see ``times``.
     """
 
     time: str | None = option(

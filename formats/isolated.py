@@ -18,7 +18,7 @@ from ..isolation.channel import ChannelClosed, Garbage
 from ..isolation.pool import PoolSpec, WorkerLease, open_pool
 from .chunks import BadRow, BadRowPolicy, fail
 from .layout import Layout
-from .looking import Look
+from .reader import Look
 
 SILENCE_S = 60.0
 READING_S = 120.0

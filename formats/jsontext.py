@@ -4,479 +4,410 @@
 unclosed array is an error.  A broken line costs that line only; after a broken record of an array
 the rest is read while brackets balance.
 
-Arrow parses a chunk; Python parses it record by record if some record does not fit.  Members for
-JSON columns, which may hold anything, are removed first (``jsonscan.py``) and preserved byte by
-byte; a form (``flattening.py``) maps the rest to columns.  Duplicate members, numbers beyond
-``float64`` and nesting beyond ``DEPTH_MAX`` make a record broken; too many keys are an error.  A
-chunk is parsed by known members first and examined only if that fails; one with too many rows times
-keys is split.  A column of objects in one record and numbers in another becomes JSON text.
+Records are validated and compacted (``core/json_text.py``), and the texts of each member, digit by
+digit, become a column; ``convert.py`` reads them.  Python's parser reads the records that are no
+strict JSON: it takes ``NaN`` and ``Infinity``, or says what is wrong.  Members that occur twice and
+nesting beyond ``DEPTH_MAX`` make a record broken; too many keys are an error.  A chunk with too
+many records times keys is split.
+
+``flatten`` opens all objects and joins the names; a CloudEvent becomes the members of its ``data``
+and the attributes that the stream has columns for::
+
+    {"a": {"b": 1, "c": {"d": 2}}, "e": [3]}     a_b: 1, a_c_d: 2, e: [3]
+
+    {"specversion": "1.0", "id": "7", "time": "2026-...", "data": {"x": 1}}
+                                                 x: 1, id: "7", timestamp: "2026-..."
+
+Members of ``data`` override attributes; a missing time is the time at which reading began.  A
+stream's column ``data`` gets it whole.  Required attributes are not checked; objects inside arrays
+stay.
 """
 
 from __future__ import annotations
 
-import contextlib
+import datetime as dt
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, cast
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pa_json
 
-from ..core.caches import lazy
-from ..core.json_text import is_json
-from ..core.nested_types import is_list, is_nested
-from ..errors import InvalidData, ResourceLimit
-from .chunks import CHUNK_BYTES, SAMPLE_BYTES, BadRow, LineNumbers, Texts, TooWide, shown
-from .flattening import Form, Path, Plain, members, opened
+from ..core.json_text import DEEP, is_json, read_json
+from ..core.nested_types import is_nested
+from ..errors import InvalidArgument, InvalidData, ResourceLimit
+from ..schema import StreamSchema
+from .chunks import CHUNK_BYTES, SAMPLE_BYTES, BadRow, Columns, shown
+from .dialect import DEPTH_MAX, Meter
 from .jsonscan import (
     AFTER_END,
     NO_COMMA,
     NO_RECORD,
+    OPEN,
+    OPEN_LIST,
+    QUOTE,
     Cutter,
-    Taken,
-    count_keys,
-    depths,
-    line_spans,
-    take_out,
+    Int32s,
+    members_of,
 )
-from .limits import DEPTH_MAX, Meter
 from .sources import ByteSource
 
-_BLOCK_BYTES = 1 << 20
-_CELLS_MAX = 16 << 20
-"""Rows times keys of a chunk: the decoder stores a null for every key that a row lacks."""
-
+RECORD_BYTES_MAX = 64 << 20
+NAME_BYTES = 1 << 16
 _NAMES_BYTES = 16 << 20
-_TRIES_MAX = 16
-"""Irregular columns found one by one; with more, the records are read one by one."""
+_CELLS_MAX = 16 << 20
+"""Rows times columns of a chunk: a column has a null for every record that lacks it."""
+
 _DEEP = f"expected at most {DEPTH_MAX} brackets inside each other, found more"
-_ODD_NUMBER = re.compile(rb"[0-9][eE][-+0-9]|[0-9.]{37}")
-_CHANGED = re.compile(r"Column\(/(.*)\) changed from (\w+) to (\w+)")
-Spans = npt.NDArray[np.int64]
-Types = Mapping[str, pa.DataType | None]
+_NULL = ord("n")
+_BLANK = np.zeros(256, np.bool_)
+_BLANK[list(b" \t\r\n")] = True
+
+Int64s = npt.NDArray[np.int64]
 
 
-Kind = tuple[pa.DataType | None, bool]
+class Values(NamedTuple):
+    """JSON values in a text, each with the record that it is of, in their order."""
+
+    rows: Int32s
+    starts: Int32s
+    ends: Int32s
+
+    def at(self, where: Any) -> Values:
+        return Values(self.rows[where], self.starts[where], self.ends[where])
 
 
-def _undecided(name: str) -> Kind:
-    del name
-    return None, False
+Members = dict[str, list[Values]]
+Kind = Callable[[str], pa.DataType | None]
+"""A column's type; None if it is unknown."""
 
 
-@dataclass
-class Reading:
-    """State that the chunks of a source share.
+class JsonText:
+    """A buffer of compact JSON."""
 
-    ``kind`` gives a column's type (None: unknown) and whether it is fixed; ``irregular`` columns
-    mix objects or lists with other values; ``shape`` is the members seen so far, as Arrow parses
-    them.
-    """
+    def __init__(self, data: bytes | pa.Buffer, meter: Meter) -> None:
+        self.data = data
+        self.meter = meter
+        self.bytes = np.frombuffer(data, np.uint8)
+
+    def members(self, of: Values) -> dict[str, Values]:
+        """The members of objects by name."""
+        most = 0 if not len(of.rows) else int(np.count_nonzero(self.bytes == ord(":")))
+        found = members_of(self.bytes, of.starts, of.ends, most)
+        keys = self.between(found.keys, found.key_ends).dictionary_encode()
+        self.meter.columns(len(keys.dictionary), "different keys")
+        names = [
+            json.loads(f'"{key}"') if "\\" in key else key for key in keys.dictionary.to_pylist()
+        ]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        kind = np.uint16 if len(names) < 1 << 16 else np.int32  # 16 bits are sorted faster
+        codes = np.array([numbers[name] for name in names], kind)[keys.indices.to_numpy()]
+        order = np.argsort(codes, kind="stable")
+        values = Values(of.rows[found.objects], found.starts, found.ends).at(order)
+        ends = np.cumsum(np.bincount(codes, minlength=len(numbers)))
+        return {
+            name: values.at(slice(ends[number - 1] if number else 0, ends[number]))
+            for name, number in numbers.items()
+        }
+
+    def opened(self, of: Values, separator: str | None, kind: Kind, before: str = "") -> Members:
+        """Columns of the members of objects, and with a separator of those inside."""
+        columns: Members = {}
+        for member, values in self.members(of).items():
+            name = before + member
+            if before and len(name) > NAME_BYTES:
+                raise ResourceLimit(f"the names of nested members are longer than {NAME_BYTES:,}")
+            kinds = self.bytes[values.starts]
+            objects = kinds == OPEN
+            if separator is None or not objects.any() or _is_whole(kind(name)):
+                columns.setdefault(name, []).append(values)
+                continue
+            inner = self.opened(values.at(objects), separator, kind, name + separator)
+            if not (objects | (kinds == _NULL)).all():
+                columns.setdefault(name, []).append(values.at(~objects))
+            for path, parts in inner.items():
+                columns.setdefault(path, []).extend(parts)
+        return columns
+
+    def between(self, starts: Int32s, ends: Int32s) -> pa.Array:
+        return slices(self.data, starts, ends, pa.string())
+
+
+def _is_whole(type_: pa.DataType | None) -> bool:
+    """Whether a column of this type takes the JSON text of a value."""
+    return type_ is not None and (is_json(type_) or is_nested(type_))
+
+
+def slices(data: bytes | pa.Buffer, starts: Any, ends: Any, type_: pa.DataType) -> pa.Array:
+    """Spans of a buffer."""
+    if not len(starts):
+        return pa.array([], type_)
+    borders = np.stack((starts, ends), axis=1).astype(np.int32).ravel()
+    borders = np.append(borders, np.int32(len(data)))  # Arrow looks at the first and last one
+    buffers = [None, pa.py_buffer(borders), pa.py_buffer(data)]
+    both = pa.Array.from_buffers(type_, len(borders) - 1, buffers)
+    return both.take(pa.array(np.arange(0, len(borders) - 2, 2)))
+
+
+class Form:
+    """What columns the members of records become: see ``flatten`` and CloudEvents above."""
+
+    def __init__(self, separator: str | None = None) -> None:
+        if separator is not None and not re.fullmatch(r"[A-Za-z0-9_.:/-]{1,8}", separator):
+            raise InvalidArgument(
+                "flatten takes what is to stand between names, 1 to 8 letters, digits, '_', '.', "
+                f"':', '/' or '-', such as flatten=_; found {separator!r}"
+            )
+        self._separator = separator
+
+    def columns(self, text: JsonText, records: Values, kind: Kind) -> tuple[JsonText, Members]:
+        """The columns, and the text in which their values are."""
+        return text, text.opened(records, self._separator, kind)
+
+
+CONTEXT = ("id", "source", "type", "subject", "datacontenttype", "dataschema")
+"""Attributes that become columns of a stream created from CloudEvents, besides the time."""
+
+
+class CloudEvents(Form):
+    """Events as records of a stream; without a ``target`` attributes keep their names."""
+
+    def __init__(self, target: StreamSchema | None, time: str, separator: str | None) -> None:
+        super().__init__(separator)
+        columns = {name.lower(): name for name in (CONTEXT if target is None else target.names)}
+        self._opens = target is None or "data" not in columns
+        self._strict = target is not None
+        unit = "us" if target is None else target.time_unit
+        self._now = None if unit is None else _now(unit)
+        self._time = time or "time"
+        named: dict[str, str | None] = {"time": self._time}
+        named |= {name: to for name, to in columns.items() if name != "time"}
+        named.setdefault("data_base64", columns.get("data", "data_base64"))
+        named.setdefault("data", "data")
+        if target is None:
+            named["specversion"] = None
+        self._named = named
+
+    def columns(self, text: JsonText, records: Values, kind: Kind) -> tuple[JsonText, Members]:
+        attributes = text.members(records)
+        columns: Members = {}
+        if self._opens and "data" in attributes:
+            values = attributes["data"]
+            objects = text.bytes[values.starts] == OPEN
+            columns = text.opened(values.at(objects), self._separator, kind)
+            attributes["data"] = values.at(~objects)
+        for member, values in attributes.items():
+            name = self._named.get(member, None if self._strict else member)
+            if name is None or not len(values.rows):
+                continue
+            if name in columns and name in self._named.values():  # that of the data is taken
+                taken = np.concatenate([part.rows for part in columns[name]])
+                values = values.at(~np.isin(values.rows, taken))
+            columns.setdefault(name, []).append(values)
+        if self._now is not None:
+            times = columns.setdefault(self._time, [])
+            present = np.concatenate([part.rows for part in times] or [records.rows[:0]])
+            absent = np.setdiff1d(records.rows, present)
+            size, now = len(text.data), f'"{self._now}"'.encode()
+            ends = (np.full(len(absent), size + at, np.int32) for at in (0, len(now)))
+            text = JsonText(b"".join((text.data, now)), text.meter)
+            times.append(Values(absent, *ends))
+        return text, columns
+
+
+def form_of(
+    format: str, flatten: str | None, target: StreamSchema | None, time: str, source: str
+) -> Form:
+    if format == "cloudevents":
+        return CloudEvents(target, time, flatten)
+    if flatten is not None and format not in ("json", "ndjson"):
+        raise InvalidArgument(f"flatten is for json and ndjson; {source} is {format}")
+    return Form(flatten)
+
+
+def _now(unit: str) -> str:
+    digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[unit]
+    seconds, nanos = divmod(time.time_ns(), 10**9)
+    text = dt.datetime.fromtimestamp(seconds, dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+    return text + (f".{nanos:09d}"[: digits + 1] if digits else "") + "Z"
+
+
+class Reading(NamedTuple):
+    """What the chunks of a source share."""
 
     source: str
     meter: Meter
-    ignores_new: bool = False
-    form: Form = field(default_factory=Plain)
-    kind: Callable[[str], Kind] = _undecided
-    has_whole: Callable[[], bool] = bool
-    irregular: set[str] = field(default_factory=set)
-    shape: pa.Schema | None = None
-
-    def is_whole(self, name: str) -> bool:
-        """Whether a column stores the JSON text of a member."""
-        if name in self.irregular:
-            return True
-        type_, given = self.kind(name)
-        return type_ is not None and (is_json(type_) or (given and is_nested(type_)))
-
-    def is_nested(self, name: str) -> bool:
-        type_ = self.kind(name)[0]
-        return name in self.irregular or type_ is None or is_json(type_) or is_nested(type_)
-
-    def taken(self, path: Path) -> str | None:
-        name = self.form.column(path)
-        return name if name is not None and self.is_whole(name) else None
-
-    def learn(self, schema: pa.Schema) -> None:
-        if self.shape is not None and self.shape.equals(schema):
-            return
-        known = pa.struct([] if self.shape is None else list(self.shape))
-        merged = _merged(known, pa.struct(list(schema)))
-        self.meter.columns(_leaves(merged), "different keys")
-        self.shape = pa.schema(list(merged))
-
-
-def _merged(old: pa.DataType, new: pa.DataType) -> pa.DataType:
-    if pa.types.is_null(new):
-        return old
-    if is_list(old) and is_list(new):
-        return pa.list_(_merged(old.value_type, new.value_type))
-    if not (pa.types.is_struct(old) and pa.types.is_struct(new)):
-        return new
-    fields = {each.name: each.type for each in old}
-    for each in new:
-        fields[each.name] = _merged(fields.get(each.name, pa.null()), each.type)
-    return pa.struct(list(fields.items()))
-
-
-def _leaves(type_: pa.DataType) -> int:
-    if is_list(type_):
-        return _leaves(type_.value_type)
-    if not pa.types.is_struct(type_):
-        return 0
-    return sum(1 + _leaves(each.type) for each in type_)
-
-
-def _plain(type_: pa.DataType, null: pa.DataType | None) -> pa.DataType | None:
-    """The type for the parser, given its own choice: times stay text; ``null`` if undecided."""
-    if pa.types.is_null(type_):
-        return null
-    if pa.types.is_timestamp(type_):
-        return pa.string()
-    if is_list(type_):
-        item = _plain(type_.value_type, null)
-        return None if item is None else pa.list_(item)
-    if pa.types.is_struct(type_):
-        fields = [(each.name, _plain(each.type, null)) for each in type_]
-        known = [(name, found) for name, found in fields if found is not None]
-        return pa.struct(known) if known else None
-    return type_
+    form: Form
+    kind: Kind
 
 
 class JsonChunk:
+    """Some records, parsed when the chunk is made; ``lines`` are their line numbers, if known."""
+
     def __init__(
-        self,
-        reading: Reading,
-        data: bytes,
-        first_row: int,
-        first_line: int | None,
-        spans: Spans,
+        self, reading: Reading, records: pa.Array, first_row: int, lines: Int64s | None
     ) -> None:
-        self.reading = reading
-        self.data = data
+        self._reading = reading
+        self._records = records
+        self._lines = lines
         self.first_row = first_row
-        self.first_line = first_line
-        self._spans = spans
-        self._without: Taken | None = None
-        self._counted = False
-        self._tries = 0
-
-    @property
-    def rows(self) -> int:
-        return len(self._spans)
-
-    def _halves(self) -> tuple[JsonChunk, JsonChunk]:
-        half = self.rows // 2
-        cut = int(self._spans[half, 0])
-        line = self.first_line
-        after = None if line is None else line + self.data.count(b"\n", 0, cut)
-        reading, row, spans = self.reading, self.first_row, self._spans
-        return (
-            JsonChunk(reading, self.data[:cut], row, line, spans[:half]),
-            JsonChunk(reading, self.data[cut:], row + half, after, spans[half:] - cut),
-        )
-
-    # ---------------------------------------------------------------------------- before parsing
-
-    def _check_records(self) -> None:
-        text = np.frombuffer(self.data, np.uint8)
-        starts, ends = self._spans[:, 0], self._spans[:, 1]
-        if self.first_line is not None and not (
-            (text[starts] == ord("{")).all() and (text[ends - 1] == ord("}")).all()
-        ):  # so no record spans lines
-            raise pa.ArrowInvalid("some line does not hold exactly one object")
-        if not self.data.isascii():
-            try:
-                self.data.decode()
-            except UnicodeDecodeError as error:
-                raise pa.ArrowInvalid(str(error)) from None
-        opening = self.data.count(b"{") + self.data.count(b"[")
-        if opening > max(DEPTH_MAX, self.rows) and self._too_deep:
-            raise pa.ArrowInvalid("some record is nested too deeply")
-
-    @lazy
-    def _too_deep(self) -> frozenset[int]:
-        return frozenset(np.flatnonzero(depths(self.data, self._spans) > DEPTH_MAX).tolist())
-
-    def _check_keys(self) -> None:
-        most, colons = self.reading.meter.limits.columns, self.data.count(b":")
-        if self._counted or (colons <= most and self.rows * colons <= _CELLS_MAX):
-            return
-        different = count_keys(self.data, self._spans, most)
-        self.reading.meter.columns(different, "different keys")
-        if self.rows > 1 and self.rows * different > _CELLS_MAX:
-            raise TooWide(*self._halves())
-        self._counted = True
-
-    # ----------------------------------------------------------------------------------- parsing
-
-    def parse(self, types: Types | None) -> dict[str, pa.Array]:
-        """Columns parsed by type, or by Arrow's choice; times stay text, ``uint64`` stays exact."""
-        self._check_records()
-        if any(
-            type_ is not None and pa.types.is_decimal(type_) for type_ in (types or {}).values()
-        ) and _ODD_NUMBER.search(self.data):  # Arrow reads it wrongly; see decimals.py
-            raise pa.ArrowInvalid("some number is to be read digit by digit")
-        given = types or {}
-        while True:
-            try:
-                columns = self._columns(self._read(given))
-                break
-            except pa.ArrowInvalid as error:
-                if not self._is_irregular(str(error)):
-                    raise
-        large = [
-            name
-            for name, column in columns.items()
-            if pa.types.is_float64(column.type)
-            and given.get(name) is None
-            and _only_large_integers(column)
-        ]
-        if large:
-            wanted = {**given, **dict.fromkeys(large, pa.uint64())}
-            with contextlib.suppress(pa.ArrowInvalid):
-                columns = self._columns(self._read(wanted))
-        if any(_is_infinite(column) for column in columns.values()):  # JSON has no infinity
-            raise pa.ArrowInvalid("some number is beyond the range of its type")
-        return columns
-
-    def _is_irregular(self, reason: str) -> bool:
-        """Whether the error shows a column of mixed kinds, which is then stored as JSON text."""
-        found = _CHANGED.search(reason)
-        reading = self.reading
-        self._tries += 1
-        if found is None or type(reading.form) is not Plain or self._tries > _TRIES_MAX:
-            return False
-        path, *kinds = found.groups()
-        if "/" not in path and not {"object", "array"} & set(kinds):
-            return False
-        name = path
-        while True:  # names may contain a slash
-            if reading.kind(name)[0] is None and name not in reading.irregular:
-                before = len(self._taken().members)
-                reading.irregular.add(name)
-                self._without = None
-                if len(self._taken().members) > before:
-                    return True
-                reading.irregular.discard(name)
-                self._without = None
-            if "/" not in name:
-                return False
-            name = name.rpartition("/")[0]
-
-    def _taken(self) -> Taken:
-        if self._without is None:
-            self._without = self._take_out()
-        return self._without
-
-    def _take_out(self) -> Taken:
-        reading, spans, parent = self.reading, self._spans, self.reading.form.parent
-        if not (reading.irregular or reading.has_whole()):
-            return Taken(self.data, spans, {})
-        return take_out(self.data, spans, reading.taken, parent)
-
-    def _read(self, types: Types) -> pa.Table:
-        reading, data, form = self.reading, self._taken().data, self.reading.form
-        shape = pa.schema([]) if reading.shape is None else reading.shape
-        if reading.ignores_new and type(form) is Plain and types and None not in types.values():
-            told = {n: t for n, t in types.items() if not reading.is_whole(n)}
-            return self._parsed(data, pa.schema(list(told.items())), "ignore")
-        if len(shape) and self.rows * _leaves(pa.struct(list(shape))) <= _CELLS_MAX:
-            with contextlib.suppress(pa.ArrowInvalid):
-                return self._parsed(data, self._told(shape, types, pa.string()), "error")
-        self._check_keys()
-        known = self._told(shape, types, None, only_given=True)
-        table = self._parsed(data, known, "infer")
-        names = table.schema.names
-        again = self._told(table.schema, types, None)
-        if any(table.schema.field(each.name).type != each.type for each in again):
-            table = self._parsed(data, again, "infer").select(names)
-        reading.learn(table.schema)
-        return table
-
-    def _told(
-        self, schema: pa.Schema, types: Types, null: pa.DataType | None, only_given: bool = False
-    ) -> pa.Schema:
-        reading, form = self.reading, self.reading.form
-
-        def told(path: Path, type_: pa.DataType) -> pa.DataType | None:
-            if pa.types.is_struct(type_) and form.opens(path):
-                inner = [(each.name, told((*path, each.name), each.type)) for each in type_]
-                known = [(name, found) for name, found in inner if found is not None]
-                return pa.struct(known) if known else None
-            name = form.column(path)
-            wanted = types.get(name) if name is not None and not reading.is_whole(name) else None
-            if wanted is not None and not is_nested(wanted):
-                return wanted
-            if only_given:
-                return None
-            return _plain(type_, null)
-
-        fields = [(each.name, told((each.name,), each.type)) for each in schema]
-        return pa.schema([(name, found) for name, found in fields if found is not None])
-
-    def _parsed(self, data: bytes, schema: pa.Schema, unexpected: str) -> pa.Table:
-        options = pa_json.ParseOptions(
-            explicit_schema=schema if len(schema) else None, unexpected_field_behavior=unexpected
-        )
-        block = _BLOCK_BYTES
-        while True:
-            try:
-                table = pa_json.read_json(
-                    pa.BufferReader(data),
-                    read_options=pa_json.ReadOptions(block_size=block),
-                    parse_options=options,
-                )
-                break
-            except pa.ArrowInvalid as error:
-                if block > len(data) or "straddling" not in str(error):
-                    raise
-                block = len(data) + 1
-        if table.num_rows != self.rows:
-            raise pa.ArrowInvalid("some record is not exactly one object")
-        return table
-
-    def _columns(self, table: pa.Table) -> dict[str, pa.Array]:
-        reading, taken = self.reading, self._taken()
-        known = {each.name: each.type for each in reading.shape or ()}
-        given = {
-            name: _undone(table.column(name).combine_chunks(), known.get(name, pa.int64()))
-            for name in table.schema.names
-        }
-        found = list(opened(given, reading.form))
-        nulls = reading.form.parent is not None and b"null" in taken.data
-        columns = reading.form.columns(found, self.rows, nulls)
+        valid, self._broken = _valid(records)
+        _, places, data = valid.buffers()
+        offsets = np.frombuffer(places, np.int32)[valid.offset : valid.offset + len(valid) + 1]
+        text = JsonText(b"" if data is None else data, reading.meter)
+        rows = np.flatnonzero(offsets[1:] > offsets[:-1]).astype(np.int32)
+        whole = Values(rows, offsets[rows], offsets[rows + 1])
+        self._text, columns = reading.form.columns(text, whole, reading.kind)
         if sum(map(len, columns)) > _NAMES_BYTES:
             raise ResourceLimit(
                 f"the names of nested members take more than {_NAMES_BYTES >> 20} MB when they are "
                 "joined; they repeat too much, send them flat"
             )
-        for name, column in columns.items():
-            whole = name not in taken.members and reading.is_whole(name)
-            if whole and not pa.types.is_null(column.type):
-                raise pa.ArrowInvalid(f"the column {name!r} is the text of a member")
-        return {**columns, **{name: taken.text(name, self.rows) for name in taken.members}}
+        reading.meter.columns(len(columns), "different keys")
+        ordered = {name: self._in_order(name, parts) for name, parts in columns.items()}
+        broken = list(self._broken)
+        self._columns = {
+            name: values
+            for name, values in ordered.items()
+            if not broken or not np.isin(values.rows, broken).all()
+        }
 
-    def texts(self) -> Texts:
-        """Every field as text, record by record in Python."""
-        self._check_keys()
-        reading, taken = self.reading, self._taken()
-        values: dict[str, list[str | None]] = {}
-        strings: dict[str, int] = {}
-        others: dict[str, int] = {}
-        nested: set[str] = set()
-        records: list[int] = []
-        broken: list[tuple[int, str]] = []
-        for record, (start, end) in enumerate(taken.spans.tolist()):
-            try:
-                if record in self._too_deep:
-                    raise ValueError(_DEEP)
-                found = reading.form.record(
-                    list(members(_load(taken.data[start:end]), reading.form))
-                )
-            except ValueError as error:
-                broken.append((record, str(error)))
-                continue
-            row = len(records)
-            records.append(record)
-            for name, value in found.items():
-                column = values.get(name)
-                if column is None:
-                    column = values[name] = [None] * row
-                    strings[name] = others[name] = 0
-                if isinstance(value, str) and not isinstance(value, _Text):
-                    strings[name] += 1
-                elif isinstance(value, dict | list):
-                    value = _Text(_dump(value))
-                    strings[name] += 1
-                    nested.add(name)
-                elif value is not None:
-                    value = _Text(_dump(value))
-                    others[name] += 1
-                column.append(value)
-            if len(values) != len(found):
-                for column in values.values():
-                    if len(column) == row:
-                        column.append(None)
+    def _in_order(self, name: str, parts: list[Values]) -> Values:
+        values = parts[0]
+        if len(parts) > 1:
+            joined = Values(*map(np.concatenate, zip(*parts, strict=True)))
+            values = joined.at(np.argsort(joined.rows, kind="stable"))
+        for row in np.unique(values.rows[1:][np.diff(values.rows) == 0]).tolist():
+            self._broken.setdefault(row, f"the field {name!r} occurs twice")
+        return values
+
+    def parts(self) -> Iterator[Columns]:
+        count = len(self._records)
+        step = max(1, _CELLS_MAX // max(1, len(self._columns)))
+        for first in range(0, count, step):
+            yield self._part(first, min(first + step, count))
+
+    def _part(self, first: int, end: int) -> Columns:
+        broken = sorted((r, why) for r, why in self._broken.items() if first <= r < end)
+        good = np.ones(end - first, np.bool_)
+        good[[record - first for record, _ in broken]] = False
         columns: dict[str, pa.Array] = {}
-        places = np.asarray(records, np.int64)
-        for name, column in values.items():
-            if name in taken.members:
-                columns[name] = taken.text(name, self.rows).take(pa.array(places))
-                continue
-            decided = reading.kind(name)[0] is not None
-            if reading.is_nested(name) and (decided or name in nested):
-                column = [_dump(v) if type(v) is str else v for v in column]
-            columns[name] = pa.array(column, pa.string())
-        quoted = frozenset(name for name in values if strings[name] > others[name])
-        return Texts(columns, places, quoted, broken, frozenset(nested))
+        quoted: set[str] = set()
+        nested: set[str] = set()
+        for name, values in self._columns.items():
+            part = values.at(slice(*np.searchsorted(values.rows, (first, end))))
+            column, of_strings, of_brackets = self._column(name, part, first, end - first)
+            columns[name] = column.filter(pa.array(good)) if broken else column
+            if of_strings:
+                quoted.add(name)
+            if of_brackets:
+                nested.add(name)
+        return Columns(columns, first + np.flatnonzero(good), quoted, broken, nested)
+
+    def _column(
+        self, name: str, values: Values, first: int, count: int
+    ) -> tuple[pa.Array, bool, bool]:
+        """The texts of a column, whether most are strings, and whether some are nested."""
+        kinds = self._text.bytes[values.starts]
+        strings, filled = kinds == QUOTE, kinds != _NULL
+        brackets = (kinds == OPEN) | (kinds == OPEN_LIST)
+        nested, some = bool(brackets.any()), int(np.count_nonzero(filled))
+        quoted = 2 * int(np.count_nonzero(strings | brackets)) > some
+        type_ = self._reading.kind(name)
+        whole = nested if type_ is None else _is_whole(type_)
+        if whole or not strings.any():
+            texts = self._text.between(values.starts, values.ends)
+        else:
+            texts = self._text.between(values.starts + strings, values.ends - strings)
+            texts = _unescaped(texts, strings)
+        if not (some == count == len(kinds) and not self._broken):
+            at = np.full(count, -1, np.int64)
+            at[values.rows[filled] - first] = np.flatnonzero(filled)
+            texts = texts.take(pa.array(at, mask=at < 0))
+        return texts, quoted, nested
 
     def describe(self, record: int) -> BadRow:
-        start, end = self._spans[record].tolist()
-        line = None if self._lines is None else self._lines.at(start)
-        text = self.data[start:end].strip().decode(errors="replace")
-        source = self.reading.source
-        return BadRow(source, self.first_row + record, "", line=line, record=text)
-
-    @lazy
-    def _lines(self) -> LineNumbers | None:
-        return None if self.first_line is None else LineNumbers(self.data, self.first_line)
+        line = None if self._lines is None else int(self._lines[record])
+        text = self._records[record].as_py().strip().decode(errors="replace")
+        return BadRow(self._reading.source, self.first_row + record, "", line=line, record=text)
 
 
-def _undone(column: pa.Array, known: pa.DataType) -> pa.Array:
-    """The column, with type null for parts that never had a value."""
-    if pa.types.is_null(known):
-        return pa.nulls(len(column)) if column.null_count == len(column) else column
-    if pa.types.is_struct(known) and pa.types.is_struct(column.type):
-        names = [each.name for each in column.type]
-        types = {each.name: each.type for each in known}
-        parts = [
-            _undone(column.field(at), types.get(name, pa.int64())) for at, name in enumerate(names)
-        ]
-        if any(part.type != each.type for part, each in zip(parts, column.type, strict=True)):
-            return pa.StructArray.from_arrays(parts, names, mask=column.is_null())
-    elif is_list(known) and is_list(column.type):
-        items = _undone(column.values, known.value_type)
-        if items.type != column.type.value_type:
-            return pa.ListArray.from_arrays(column.offsets, items, mask=column.is_null())
-    return column
+def _unescaped(texts: pa.Array, strings: npt.NDArray[np.bool_]) -> pa.Array:
+    """The texts with the escapes of those that were strings replaced."""
+    escaped = pc.match_substring(texts, "\\")
+    if not pc.any(escaped).as_py():
+        return texts
+    escaped = pc.and_(escaped, pa.array(strings))
+    plain = [json.loads(f'"{text}"') for text in texts.filter(escaped).to_pylist()]
+    return pc.replace_with_mask(texts, escaped, pa.array(plain, pa.string()))
 
 
-class _Text(str):
-    """JSON text of a value that is not a string; a number keeps all digits."""
+# ------------------------------------------------------------------------------------ validation
+
+
+def _valid(records: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+    """Records as compact JSON, empty where they are no objects, and what is wrong with those."""
+    broken: dict[int, str] = {}
+    try:
+        texts = records.cast(pa.string())
+    except pa.ArrowInvalid:
+        decoded = [_decoded(each, row, broken) for row, each in enumerate(records.to_pylist())]
+        texts = pa.array(decoded, pa.string())
+    checked = read_json(texts, DEPTH_MAX)
+    valid = checked.values.storage
+    if checked.faults is not None:
+        faulty = np.flatnonzero(checked.faults).tolist()
+        read = [_read(texts[row].as_py(), checked.faults[row] == DEEP) for row in faulty]
+        broken |= {row: why for row, (_, why) in zip(faulty, read, strict=True) if why}
+        valid = pc.replace_with_mask(
+            valid, pa.array(checked.faults != 0), pa.array([text for text, _ in read], pa.string())
+        )
+    objects = pc.fill_null(pc.starts_with(valid, "{"), False)
+    if not pc.all(objects).as_py():
+        for row in np.flatnonzero(~objects.to_numpy(zero_copy_only=False)).tolist():
+            broken.setdefault(row, f"expected an object, found {shown(texts[row].as_py())}")
+        valid = pc.if_else(objects, valid, "")
+    return valid, broken
+
+
+def _decoded(record: bytes, row: int, broken: dict[int, str]) -> str | None:
+    try:
+        return record.decode()
+    except UnicodeDecodeError as error:
+        broken[row] = f"expected UTF-8 text, found {error.reason}"
+        return None
+
+
+class _Number(str):
+    """A number or a constant as it is written."""
 
     __slots__ = ()
 
 
-def _is_infinite(column: pa.Array) -> bool:
-    if is_list(column.type):
-        return _is_infinite(column.flatten())
-    if pa.types.is_struct(column.type):
-        return any(map(_is_infinite, column.flatten()))
-    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_inf(column)).as_py())
-
-
-def _only_large_integers(column: pa.Array) -> bool:
-    low, high = pc.min_max(column).as_py().values()
-    if low is None or low < 0 or not 2.0**63 <= high <= 2.0**64:
-        return False
-    return bool(pc.all(pc.equal(column, pc.floor(column))).as_py())
-
-
-def _dump(value: object) -> str:
-    if isinstance(value, _Text):
-        return value
-    if isinstance(value, dict):
-        items = (f"{json.dumps(k, ensure_ascii=False)}: {_dump(v)}" for k, v in value.items())
-        return "{" + ", ".join(items) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_dump, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+def _read(text: str, deep: bool) -> tuple[str, str | None]:
+    """A record that is not strict JSON as compact text, and what is wrong with it otherwise."""
+    if deep:
+        return "", _DEEP
+    try:
+        value = json.loads(
+            text, parse_float=_Number, parse_int=_Number, parse_constant=_Number,
+            object_pairs_hook=_once,
+        )  # fmt: skip
+        compact = _dump(value)
+        compact.encode()
+    except json.JSONDecodeError as error:
+        return "", f"not valid JSON: {error.msg} at character {error.pos + 1}"
+    except UnicodeEncodeError:
+        return "", "expected Unicode text, found half of a surrogate pair"
+    except RecursionError:
+        return "", _DEEP
+    except ValueError as error:
+        return "", str(error)
+    return compact, None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -488,41 +419,45 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-def _load(text: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(
-            text.decode(),
-            parse_float=_Text,
-            parse_int=_Text,
-            parse_constant=_Text,
-            object_pairs_hook=_once,
-        )
-    except UnicodeDecodeError as error:
-        raise ValueError(f"expected UTF-8 text, found {error.reason}") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not valid JSON: {error.msg} at character {error.pos + 1}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"expected an object, found {shown(json.dumps(value))}")
-    if b"\\u" in text:
-        try:
-            _dump(value).encode()
-        except UnicodeEncodeError:
-            raise ValueError("expected Unicode text, found half of a surrogate pair") from None
-    return cast("dict[str, Any]", value)
+def _dump(value: object, depth: int = 0) -> str:
+    if isinstance(value, _Number):
+        return value
+    if not isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    if depth == DEPTH_MAX:
+        raise RecursionError
+    if isinstance(value, list):
+        return "[" + ",".join(_dump(each, depth + 1) for each in value) + "]"
+    return "{" + ",".join(f"{_dump(n)}:{_dump(v, depth + 1)}" for n, v in value.items()) + "}"
 
 
-RECORD_BYTES_MAX = 64 << 20
+# ---------------------------------------------------------------------------------------- chunks
+
+
+def split_lines(data: bytes, first_line: int) -> tuple[pa.Array, Int64s]:
+    """The lines that are not blank, and their numbers."""
+    text = np.frombuffer(data, np.uint8)
+    offsets = np.concatenate(([0], np.flatnonzero(text == ord("\n")) + 1, [len(text)]))
+    if offsets[-2] == len(text):
+        offsets = offsets[:-1]
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+    lines = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+    numbers = first_line + np.arange(len(lines))
+    if not _BLANK[text[offsets[:-1]]].any():
+        return lines, numbers
+    filled = np.logical_or.reduceat(~_BLANK[text], offsets[:-1])
+    return lines.filter(pa.array(filled)), numbers[filled]
 
 
 class JsonLines:
     typed = False
 
     def __init__(self, source: ByteSource, reading: Reading) -> None:
-        self.source = source
-        self.reading = reading
+        self._source = source
+        self._reading = reading
 
     def chunks(self) -> Iterator[JsonChunk]:
-        source = self.source
+        source = self._source
         source.begin_text()
         carry = b""
         row, line = 1, 1
@@ -547,10 +482,10 @@ class JsonLines:
                 data, carry = data[:end], data[end:]
             else:
                 carry = b""
-            spans = line_spans(data)
-            if len(spans):
-                yield JsonChunk(self.reading, data, row, line, spans)
-                row += len(spans)
+            records, numbers = split_lines(data, line)
+            if len(records):
+                yield JsonChunk(self._reading, records, row, numbers)
+                row += len(records)
             line += data.count(b"\n")
 
 
@@ -558,11 +493,11 @@ class JsonRecords:
     typed = False
 
     def __init__(self, source: ByteSource, reading: Reading) -> None:
-        self.source = source
-        self.reading = reading
+        self._source = source
+        self._reading = reading
 
     def chunks(self) -> Iterator[JsonChunk]:
-        source, cutter = self.source, Cutter()
+        source, cutter = self._source, Cutter()
         source.begin_text()
         carry = held = b""
         row = 1
@@ -570,20 +505,20 @@ class JsonRecords:
         while more := source.read(size):
             size = CHUNK_BYTES
             more = held + more
-            kept = more.rstrip(b"\\")  # a trailing backslash escapes what follows
-            held = more[len(kept) :]
-            text = bytearray(kept)
+            text = more.rstrip(b"\\")  # a trailing backslash escapes what follows
+            held = more[len(text) :]
             begun = cutter.in_record
             last, spans, wrong, kind = cutter.cut(text)
             if len(spans):
                 spans += len(carry)
                 if begun:
-                    spans[0, 0] = len(carry) - len(carry.lstrip())
-                yield JsonChunk(self.reading, carry + bytes(text[:last]), row, None, spans)
-            carry = (b"" if last else carry) + bytes(text[last:])
+                    spans[0, 0] = 0
+                records = slices(carry + text[:last], spans[:, 0], spans[:, 1], pa.binary())
+                yield JsonChunk(self._reading, records, row, None)
+            carry = (b"" if last else carry) + text[last:]
             row += len(spans)
             if wrong >= 0:
-                self._raise(kind, row, kept[wrong : wrong + 40])
+                self._raise(kind, row, text[wrong : wrong + 40])
             if len(carry) + len(held) > RECORD_BYTES_MAX:
                 raise InvalidData(
                     f"{source.name}: record {row} does not end within {RECORD_BYTES_MAX >> 20} "
@@ -611,7 +546,7 @@ class JsonRecords:
             AFTER_END: f"expected nothing after the end of the array, found {found}",
             NO_COMMA: f"expected a comma after record {row - 1}, found {found}",
         }[kind]
-        raise InvalidData(f"{self.source.name}: {what}", row=row)
+        raise InvalidData(f"{self._source.name}: {what}", row=row)
 
 
 def looks_like_lines(head: bytes) -> bool:

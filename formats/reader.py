@@ -2,15 +2,27 @@
 
 Each row is in a batch or passed to ``on_bad`` with position and reason; by default the first bad
 row ends the reading.  Memory is bounded by a few chunks.
+
+Times in two columns are joined as text and then read as usual.  A row that lacks either has no
+time.  A timestamp column counts as dates if all are at midnight.
+
+``look`` previews a source: types and bad rows are those of an ingest with these options, from the
+first chunk (8 MiB of text).  It ranks time columns: times before dates and numbers, then a telling
+name (``timestamp``, ``created_at``), then the first.  Text that a common pattern reads counts like
+ISO text; if several patterns do, the user must choose.  Numbers need a telling name.  Dates may be
+joined by a column of times of day.  A truncated text loses its last record; compressed files must
+be complete.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,40 +31,76 @@ import pyarrow.compute as pc
 from ..core.json_text import JSON, is_json
 from ..core.nested_types import decided, is_nested
 from ..errors import InvalidData, UnsupportedType
-from .chunks import BadRow, BadRowPolicy, ChunkReader, RecordChunk, TooWide, fail, shown
+from .chunks import BadRow, BadRowPolicy, ChunkReader, Columns, RecordChunk, fail, shown
 from .columnar import ArrowRecords, ParquetRecords
 from .convert import convert, flatten
 from .csvtext import CsvRecords
 from .decimals import Converted
-from .dialect import TextOptions
-from .flattening import form_of
-from .infer import (
-    clock_type,
+from .dialect import Limits, Meter, TextOptions
+from .jsontext import JsonLines, JsonRecords, Reading, form_of, looks_like_lines
+from .kinds import detect, is_archive, is_binary, stem_of
+from .layout import (
+    Field,
+    Layout,
     decimal_of,
     infer_nested,
     infer_text,
     infer_typed,
     is_number,
     kept_as_text,
-    may_be_rounded,
+    members_of,
     plain_numbers,
     way_out,
+    widenings,
+    wider,
 )
-from .jsontext import JsonLines, JsonRecords, Reading, looks_like_lines
-from .kinds import detect, is_archive, is_binary, stem_of
-from .layout import Field, Layout, widenings, wider
-from .limits import Limits, Meter
 from .lineprotocol import EXPECTED, json_lines
-from .sources import ByteSource, Readable
-from .time_parts import joined
-from .time_rules import TimeRule, parse_time_format
-from .times import decide, is_text
+from .sources import ByteSource, Readable, open_archive
+from .times import TimeRule, decide, is_text, likely, parse_iso, parse_time_format
 from .writers import shown_value
+
+
+def joined(dates: pa.Array, clocks: pa.Array, column: str, clock_column: str) -> pa.Array:
+    """Dates and times of day as text, null where either is missing."""
+    days = _text_of_dates(flatten(dates), column)
+    times = _text_of_clocks(flatten(clocks), clock_column)
+    return pc.binary_join_element_wise(days, times, pa.scalar(" ", pa.large_string()))
+
+
+def _text_of_dates(values: pa.Array, column: str) -> pa.Array:
+    type_ = values.type
+    if pa.types.is_timestamp(type_) and type_.tz is None:
+        days = pc.floor_temporal(values, unit="day")
+        if pc.all(pc.equal(values, days)).as_py() is False:
+            raise InvalidData(
+                f"column {column!r} has a time of day itself: leave out the column for it, or name "
+                "one that holds dates"
+            )
+        return days.cast(pa.date32()).cast(pa.large_string())
+    if pa.types.is_date(type_):
+        return values.cast(pa.date32()).cast(pa.large_string())
+    return _text(values, column, "dates")
+
+
+def _text_of_clocks(values: pa.Array, column: str) -> pa.Array:
+    if pa.types.is_time(values.type):
+        return values.cast(pa.large_string())
+    return _text(values, column, "times of day")
+
+
+def _text(values: pa.Array, column: str, what: str) -> pa.Array:
+    type_ = values.type
+    if is_text(type_):
+        return pc.utf8_trim_whitespace(values.cast(pa.large_string()))
+    if pa.types.is_integer(type_) or pa.types.is_null(type_):
+        return values.cast(pa.large_string())
+    raise InvalidData(f"column {column!r} is a {type_}, which holds no {what}")
+
 
 _OF_JSON = ("json", "ndjson", "lineprotocol", "cloudevents")
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
-Columns = dict[str, pa.Array]
+Arrays = dict[str, pa.Array]
 BadValue = tuple[int, str, str | None, str]
 """Record, column, value, reason."""
 
@@ -89,14 +137,11 @@ class EventReader:
         self._meter = Meter(self.limits, self.name)
         self._bound: dict[str, str] = {}
         self._seen: dict[str, None] = {}
-        self._types: dict[str, pa.DataType | None] | None = None
         self._rule: TimeRule = layout.rule
         self._clock: str | None = None
         try:
             head = self._source.peek(4096)
             if is_archive(head):
-                from .archives import open_archive
-
                 self._source, format, self._text = open_archive(
                     self._source, format, self._text, self.limits, layout.notes
                 )
@@ -121,6 +166,7 @@ class EventReader:
             self._bound = layout.bind(reader.names_for(layout.target), self.name, reader.way_out)
             layout.check_names(reader.names, self.name)
             self._clock = next(filter(layout.is_time_of_day, reader.names), None)
+            reader.keep({*self._bound, *filter(layout.is_time_of_day, reader.names)})
             return reader
         if self.format in ("parquet", "arrow"):
             kind = ParquetRecords if self.format == "parquet" else ArrowRecords
@@ -137,11 +183,11 @@ class EventReader:
             clock = [] if self._clock is None else [self._clock]
             batches.keep([*self._bound, *clock], nested)
             return batches
-        reading = Reading(self.name, self._meter, layout.select is not None, form)
-        if self.format == "lineprotocol":  # text in a JSON column is JSON itself
+        reading = Reading(self.name, self._meter, form, layout.type_of)
+        if self.format == "lineprotocol":
             lines = ByteSource(self._translated(), name=self.name, compression=None)
-            return JsonLines(lines, reading)
-        reading.kind, reading.has_whole = layout.kind_of, layout.has_whole
+            text_is_json = reading._replace(kind=lambda _: None)
+            return JsonLines(lines, text_is_json)
         if self.format == "ndjson":
             return JsonLines(self._source, reading)
         return JsonRecords(self._source, reading)
@@ -187,71 +233,27 @@ class EventReader:
 
     def _batches(self) -> Iterator[pa.RecordBatch | None]:
         for chunk in self._reader.chunks():
-            waiting: list[RecordChunk] = [chunk]
-            while waiting:
-                try:
-                    batch = self._read(waiting.pop())
-                except TooWide as wide:
-                    waiting += reversed(wide.parts)
-                else:
-                    yield batch
+            for part in chunk.parts():
+                yield self._read(chunk, part)
 
     # ------------------------------------------------------------------------------- one chunk
 
-    def _read(self, chunk: RecordChunk) -> pa.RecordBatch | None:
-        broken: list[tuple[int, str]] = []
-        records: Any = None
-        try:
-            parsed = self._unrounded(chunk.parse(self._types))
-            columns = self._unrounded(self._learn(chunk, parsed))
-        except pa.ArrowInvalid:
-            texts = chunk.texts()
-            columns, records, broken = texts.columns, texts.records, texts.broken
-            if not len(records):
-                self._report(chunk, broken, [])
-                return None
-            self._observe(columns, texts.quoted, texts.nested)
-        count = len(next(iter(columns.values()))) if columns else 0
-        if records is None:
-            records = np.arange(count)
-        columns = self._joined(columns)
-        results = self._convert(columns, count)
-        good, found = self._judge(columns, results, records)
-        if broken or found:
-            self._report(chunk, broken, found)
+    def _read(self, chunk: RecordChunk, found: Columns) -> pa.RecordBatch | None:
+        if not len(found.records):
+            self._report(chunk, found.broken, [])
+            return None
+        self._observe(found)
+        columns = self._joined(found.values)
+        results = self._convert(columns, len(found.records))
+        good, bad = self._judge(columns, results, found.records)
+        if found.broken or bad:
+            self._report(chunk, found.broken, bad)
         batch = self._assemble(results)
         return batch if good is None else batch.filter(pa.array(good))
 
-    def _unrounded(self, columns: Columns) -> Columns:
-        """The same columns; raises if an inferred float may have been rounded."""
-        given = {raw for raw, out in self._bound.items() if self.layout.fields[out].fixed}
-        told = (values for raw, values in columns.items() if raw not in given)
-        if not self._reader.typed and may_be_rounded(told):
-            raise pa.ArrowInvalid("some number is to be read digit by digit")
-        return columns
-
-    def _learn(self, chunk: RecordChunk, columns: Columns) -> Columns:
-        """Settle what this chunk is the first to show; parse it again if types change."""
-        quoted = frozenset(columns) if self.format in _OF_JSON else frozenset()
-        quoted = self._reader.quoted if isinstance(self._reader, CsvRecords) else quoted
-        self._observe(columns, quoted)
-        if self._reader.typed:
-            return columns
-        types = {raw: self._parse_type(raw, out, columns) for raw, out in self._bound.items()}
-        if self._clock is not None:
-            types[self._clock] = clock_type(columns.get(self._clock), csv=self.format == "csv")
-        self._types = types
-        for raw, type_ in types.items():
-            values = columns.get(raw)
-            if type_ is not None and values is not None and values.type != type_:
-                return chunk.parse(types)
-        return columns
-
-    def _observe(
-        self, columns: Columns, quoted: frozenset[str], nested: frozenset[str] | None = None
-    ) -> None:
-        """Bind new columns and infer undecided types; digits of ``quoted`` columns are text."""
-        layout = self.layout
+    def _observe(self, found: Columns) -> None:
+        """Bind new columns and infer undecided types; digits of quoted columns are text."""
+        layout, columns = self.layout, found.values
         if self.format in _OF_JSON:
             if not self._bound:
                 self._bound = layout.bind(list(columns), self.name)
@@ -263,7 +265,6 @@ class EventReader:
                     out = self._bound.get(raw) or layout.output(raw, self.name)
                     if out is not None:
                         self._bound[raw] = out
-            self._meter.columns(len(self._seen), "different keys")
         for raw, out in self._bound.items():
             values = columns.get(raw)
             if values is None or pa.types.is_null(values.type):
@@ -272,22 +273,23 @@ class EventReader:
             if out == layout.time:
                 self._observe_time(field, columns, raw)
             elif field.type is None:
-                field.type = self._infer(raw, self._plain(field, values), quoted, nested)
+                field.type = self._infer(raw, self._plain(field, values), found)
                 layout.check(field, self.name)
                 if self.format == "csv" and field.type == pa.string() and not self._text.decimal:
                     layout.note(f"comma:{field.name}", kept_as_text(field.name, values))
             elif field.fixed:
                 self._plain(field, values)
-            elif self._reader.typed and not field.fixed:
+            elif self._reader.typed:
                 new = infer_typed(values)
                 field.type = (wider(field.type, new) if new is not None else None) or field.type
-            elif is_nested(field.type) and not field.fixed and nested is None:
-                wide = wider(field.type, infer_nested(values)) if not is_text(values.type) else None
-                if wide is None:
-                    raise pa.ArrowInvalid("some value is none of the column's type")
-                field.type = wide
+        self._count_keys()
 
-    def _observe_time(self, field: Field, columns: Columns, raw: str) -> None:
+    def _count_keys(self) -> None:
+        if self.format in _OF_JSON:
+            inside = sum(members_of(field.type) for field in self.layout.fields.values())
+            self._meter.columns(len(self._seen) + inside, "different keys")
+
+    def _observe_time(self, field: Field, columns: Arrays, raw: str) -> None:
         if field.type is not None and self._rule is not self.layout.rule:
             return
         values = self._joined(columns)[raw]
@@ -298,22 +300,12 @@ class EventReader:
         field.type = decision.type
         self.layout.note(f"time:{self._rule}", decision.note)
 
-    def _infer(
-        self, raw: str, values: pa.Array, quoted: frozenset[str], nested: frozenset[str] | None
-    ) -> pa.DataType | None:
-        reader = self._reader
-        if isinstance(reader, JsonLines | JsonRecords):
-            if raw in reader.reading.irregular:
-                return JSON
-            if raw in (nested or ()) or is_nested(values.type):
-                return infer_nested(values)
-        if isinstance(reader, ParquetRecords | ArrowRecords) and is_json(
-            reader.schema.field(raw).type
-        ):
-            return JSON
-        if self._reader.typed or not is_text(values.type):
-            return infer_typed(values)
-        return infer_text(values, numbers=raw not in quoted)
+    def _infer(self, raw: str, values: pa.Array, found: Columns) -> pa.DataType | None:
+        if raw in found.nested:
+            return infer_nested(values, self.limits.columns)
+        if isinstance(self._reader, ParquetRecords | ArrowRecords):
+            return JSON if is_json(self._reader.schema.field(raw).type) else infer_typed(values)
+        return infer_text(values, numbers=raw not in found.quoted)
 
     def _plain(self, field: Field, values: pa.Array) -> pa.Array:
         numeric = field.type is None or is_number(field.type)
@@ -326,38 +318,7 @@ class EventReader:
         decimal = self._text.decimal or field.decimal
         return values if decimal is None else plain_numbers(values, decimal)
 
-    def _parse_type(self, raw: str, out: str, columns: Columns) -> pa.DataType | None:
-        field = self.layout.fields[out]
-        values = columns.get(raw)
-        type_ = field.type
-        direct = type_ is not None and not (
-            pa.types.is_timestamp(type_)
-            or pa.types.is_date(type_)
-            or pa.types.is_binary(type_)
-            or pa.types.is_large_binary(type_)
-            or pa.types.is_nested(type_)
-            or is_json(type_)
-        )
-        if self.format == "csv":
-            grouped = self._text.decimal or field.decimal
-            if direct and not (grouped and is_number(type_)) and not pa.types.is_decimal(type_):
-                return type_
-            if out == self.layout.time and self._rule.kind == "epoch" and values is not None:
-                try:
-                    values.cast(pa.int64())
-                except pa.ArrowInvalid:
-                    return pa.string()
-                return pa.int64()
-            return pa.string()
-        if values is None or pa.types.is_null(values.type):
-            return None
-        if is_text(values.type) or (type_ is not None and is_json(type_)):
-            return type_ if direct and is_text(type_) else pa.string()
-        if pa.types.is_timestamp(values.type):
-            return pa.string()
-        return type_ if direct else values.type
-
-    def _joined(self, columns: Columns) -> Columns:
+    def _joined(self, columns: Arrays) -> Arrays:
         layout, clock = self.layout, self._clock
         if clock is None:
             return columns
@@ -373,7 +334,7 @@ class EventReader:
 
     # --------------------------------------------------------------------------- all its columns
 
-    def _convert(self, columns: Columns, count: int) -> dict[str, Converted]:
+    def _convert(self, columns: Arrays, count: int) -> dict[str, Converted]:
         layout = self.layout
         by_output = {out: columns[raw] for raw, out in self._bound.items() if raw in columns}
         results: dict[str, Converted] = {}
@@ -415,34 +376,38 @@ class EventReader:
         if not result.bad or field.fixed:
             return result
         if is_nested(type_):
-            way = f"; the type json keeps any value ({field.name}=json in the types)"
-            return replace(result, reasons=tuple(reason + way for reason in result.reasons))
+            return self._convert_nested(field, values, result)
         if field.name == layout.time and pa.types.is_integer(type_):
             return result
         for candidate in widenings(type_):
             other = self._convert_to(values, candidate, rule, field)
             if other.bad < result.bad:
                 field.type = candidate
-                self._widen_parsing(field.name, candidate)
                 return other
         return result
+
+    def _convert_nested(self, field: Field, values: pa.Array, result: Converted) -> Converted:
+        """The values in a wider type, if that takes all of them."""
+        wide = None
+        if not self._reader.typed:
+            wide = wider(field.type, infer_nested(values, self.limits.columns))
+        if wide is not None and wide != field.type:
+            field.type = wide
+            self._count_keys()
+            return self._convert_to(values, decided(wide), self.layout.rule.as_iso(), field)
+        way = f"; the type json keeps any value ({field.name}=json in the types)"
+        return replace(result, reasons=tuple(reason + way for reason in result.reasons))
 
     def _convert_to(
         self, values: pa.Array, type_: pa.DataType, rule: TimeRule | None, field: Field
     ) -> Converted:
-        more: dict[str, Any] = {"required": field.required, "told": not field.fixed}
-        more |= {"exact": not self._reader.typed, "offsets": self.layout.offsets[field.name]}
-        return convert(values, type_, rule=rule, **more)
-
-    def _widen_parsing(self, name: str, type_: pa.DataType) -> None:
-        for raw, out in self._bound.items():
-            before = (self._types or {}).get(raw)
-            if out == name and before is not None and pa.types.is_integer(before):
-                assert self._types is not None
-                self._types[raw] = type_
+        return convert(
+            values, type_, rule=rule, required=field.required,
+            told=not (field.fixed or self._reader.typed), offsets=self.layout.offsets[field.name],
+        )  # fmt: skip
 
     def _judge(
-        self, columns: Columns, results: Mapping[str, Converted], records: Any
+        self, columns: Arrays, results: Mapping[str, Converted], records: Any
     ) -> tuple[Any, list[BadValue]]:
         """Which rows are good (None: all), and the bad values of the others."""
         faulty = {name: r for name, r in results.items() if r.codes is not None and r.bad}
@@ -494,3 +459,183 @@ class EventReader:
         schema = target.arrow if target is not None else pa.schema(fields)
         arrays = [results[field.name].values for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+ROWS_LISTED = 20
+RECORD_CHARACTERS = 1000
+_TELLING = re.compile(
+    r"(^|[\W_])(time|ts|t|date|at|when|epoch|datum|zeit)([\W_]|$)|timestamp|datetime|[a-z]Time"
+)
+_CLOCK = r"^\s*\d{1,2}:\d\d(:\d\d([.,]\d+)?)?(\s?[AaPp][Mm])?\s*$"
+_DATED = 3
+_AUTO = TimeRule("auto")
+
+
+@dataclass(frozen=True)
+class Look:
+    """A preview of a source.
+
+    ``time_format`` is None if the user must choose one of ``time_formats``.  ``rows`` are the first
+    good rows, ``examples`` the first of ``bad`` among ``looked_at``; ``time_of_day`` belongs to
+    ``time``.
+    """
+
+    format: str
+    time: str | None
+    time_format: str | list[str] | None
+    looked_at: int
+    bad: int
+    examples: list[BadRow]
+    notes: list[str]
+    rows: pa.RecordBatch
+    time_formats: list[str] = dataclasses.field(default_factory=list)
+    time_of_day: str | None = None
+
+    def told(self) -> dict[str, Any]:
+        found = {name: value for name, value in vars(self).items() if name != "rows"}
+        return {**found, "examples": [asdict(row) for row in self.examples]}
+
+
+def look(
+    open_source: Callable[[], IO[bytes]],
+    format: str | None,
+    *,
+    name: str,
+    rows_max: int,
+    layout: dict[str, Any],
+    **options: Any,
+) -> Look:
+    """Read the beginning of a source; raises what an ingest would, except for bad rows.
+
+    ``open_source`` is called at most twice.  Without ``time`` and ``target`` in ``layout``, the
+    time is guessed.
+    """
+    if format == "lineprotocol":  # its time has no name
+        layout = {**layout, "time": layout.get("time") or "time"}
+    chosen = Layout(**layout, timeless=layout.get("time") is None and layout.get("target") is None)
+    guess = Guess()
+    if chosen.timeless:
+        _, first, _, _ = _first(open_source(), format, name, chosen, options)
+        guess = Guess() if first is None else guess_times(first)
+        if layout.get("time_of_day") is not None:  # patterns of the dates alone do not fit both
+            guess = Guess(guess.time)
+        elif chosen.rule.kind != "auto":
+            guess = replace(guess, formats=[])
+        chosen = _layout_of(guess, chosen.rule, layout)
+    reader, first, count, bad = _first(open_source(), format, name, chosen, options)
+    return Look(
+        reader.format,
+        guess.time or chosen.time or None,
+        None if chosen.timeless else _text_of(reader.rule),
+        reader.rows + count,
+        count,
+        bad,
+        list(chosen.notes.values()),
+        _empty(chosen.schema()) if first is None else first.slice(0, rows_max),
+        guess.formats,
+        guess.time_of_day or chosen.time_of_day,
+    )
+
+
+def _layout_of(guess: Guess, rule: TimeRule, layout: dict[str, Any]) -> Layout:
+    if guess.time is None or len(guess.formats) > 1:
+        return Layout(**layout, timeless=True)
+    if guess.formats:
+        found = parse_time_format(guess.formats[0])
+        rule = replace(found, zone=rule.zone, ambiguous=rule.ambiguous)
+    clock = guess.time_of_day or layout.get("time_of_day")
+    return Layout(**{**layout, "time": guess.time, "time_format": rule, "time_of_day": clock})
+
+
+def _first(
+    source: IO[bytes], format: str | None, name: str, layout: Layout, options: dict[str, Any]
+) -> tuple[EventReader, pa.RecordBatch | None, int, list[BadRow]]:
+    count = 0
+    bad: list[BadRow] = []
+
+    def note(row: BadRow) -> None:
+        nonlocal count
+        count += 1
+        if len(bad) < ROWS_LISTED:
+            bad.append(replace(row, record=row.record[:RECORD_CHARACTERS]))
+
+    reader = EventReader(
+        source, format, layout=layout, on_bad=note, name=name, compression=None, **options
+    )
+    try:
+        return reader, next(iter(reader), None), count, bad
+    finally:
+        reader.close()
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+
+
+def _text_of(rule: TimeRule) -> str | list[str]:
+    texts = rule.texts()
+    return texts[0] if len(texts) == 1 else texts
+
+
+@dataclass(frozen=True)
+class Guess:
+    time: str | None = None
+    formats: list[str] = dataclasses.field(default_factory=list)
+    time_of_day: str | None = None
+
+
+def guess_times(rows: pa.RecordBatch) -> Guess:
+    merit, guess = 0, Guess()
+    columns = list(zip(rows.schema.names, rows.columns, strict=True))
+    for name, values in columns:
+        found, formats = _merit(name, values)
+        if found > merit:
+            merit, guess = found, Guess(name, formats)
+    if 0 < merit <= _DATED and guess.time is not None:
+        dates = rows.column(guess.time)
+        for name, clocks in columns:
+            if not is_text(clocks.type) or 2 * _count(clocks, _CLOCK) <= len(clocks):
+                continue
+            found, formats = _merit(name, joined(dates, clocks, guess.time, name))
+            if found > merit:
+                return Guess(guess.time, formats, name)
+    return guess
+
+
+def _count(values: pa.Array, pattern: str) -> int:
+    return int(pc.sum(pc.match_substring_regex(values, pattern), min_count=0).as_py())
+
+
+def _merit(name: str, values: pa.Array) -> tuple[int, list[str]]:
+    """How likely a column is the time (0: not), and the patterns that read it."""
+    telling = bool(_TELLING.search(name) or _TELLING.search(name.lower()))
+    type_, types = values.type, pa.types
+    if 2 * values.null_count > len(values):
+        return 0, []
+    if types.is_timestamp(type_):
+        return (6 if telling else 4), []
+    if types.is_date(type_):
+        return (_DATED if telling else _DATED - 1), []
+    if is_text(type_):
+        iso = parse_iso(values)
+        if 2 * np.count_nonzero(iso.ok) > len(values):
+            return _merit_of_text(telling, bool(iso.has_clock.any())), []
+        patterns = likely(values)
+        if patterns:
+            clock = not TimeRule("pattern", pattern=patterns[0]).of_dates
+            return _merit_of_text(telling, clock), patterns
+    if not telling or not (types.is_integer(type_) or types.is_floating(type_) or is_text(type_)):
+        return 0, []
+    try:
+        settled = decide(values, _AUTO, column=name)
+    except InvalidData:
+        return 0, []
+    if types.is_timestamp(settled.type):
+        return 5, []
+    return (1 if types.is_integer(type_) else 0), []
+
+
+def _merit_of_text(telling: bool, clock: bool) -> int:
+    if clock:
+        return 5 if telling else 4
+    return _DATED if telling else _DATED - 1

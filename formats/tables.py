@@ -43,8 +43,7 @@ from ..errors import ChronicleError, InvalidData, SchemaMismatch, UnsupportedTyp
 from ..schema import Attribute, Storage, StreamSchema
 from .convert import convert, flatten
 from .kinds import arrow_name_of_type
-from .time_rules import TimeRule
-from .times import is_text
+from .times import TimeRule, is_text
 
 CHUNK_BYTES = 64 << 20
 """Size at which the batches of a reader are appended together."""

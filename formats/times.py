@@ -1,4 +1,26 @@
-"""Converting the values of a time column: ISO text, patterns, epoch numbers, plain ticks.
+"""Times in text and numbers: which formats a column has, and its values as ticks.
+
+ISO 8601 text takes these forms, surrounding blanks ignored::
+
+    2018-08-01                      a date: midnight
+    2018-08-01 05:00[:SS[.fff...]]  blank, 'T' or 't' between; '.' or ',' before 1-9 digits
+    2018/08/01 05:00:00             slashes as well
+    20180801T050000[.fff]           the basic form (a bare 20180801 is a number, not a time)
+    2018-08-01T05Z                  an hour alone, if an offset follows
+    ...Z  ...+02:00 ...+0200 ...+02 an offset; without one the time is UTC
+
+Years are 0000-9999; 24:00:00 is the next midnight; second 60 is the first of the next minute, as in
+POSIX.  Digits beyond nanoseconds must be zero.  Week dates, ordinal dates, zone names and signed
+years are not read.  Texts of one form take one Arrow cast, others a regular expression and NumPy.
+DuckDB reads strptime patterns, as Arrow's parser lacks fractions and zones.
+
+rule            reads
+``auto``        ISO text; numbers by magnitude
+``iso``         ISO text; numbers are bad values
+``s ms us ns``  numbers, also as text, since 1970-01-01 UTC; ISO text as well
+``ticks``       whole numbers unchanged; the stream's time is then a plain integer
+``%Y-%m-%d...`` text by a strptime pattern (%Y %m %d %H %M %S %f %z %b %p ...)
+several         each value by the first rule that reads it (not ``auto`` or ``ticks``)
 
 ``decide`` settles ``auto`` from a sample and returns a note for every assumption; ``convert``
 applies the settled rule.  Numbers are an epoch if 80 % of the sample, in one unit, lie between 1980
@@ -7,14 +29,19 @@ fits.  Others stay integer ticks.  With an assumed unit, numbers outside 1980-21
 
 ISO text without an offset is bad if earlier values had one, and vice versa, unless a zone is given.
 A value finer than the stream's unit is bad: numbers in text are read digit by digit, and only
-columns of binary floats are rounded (with ``exact``, as in JSON, up to float precision).  Times
-without an offset are UTC or in the rule's zone.  A new stream's time is ``timestamp[us]`` (``ns``
-if needed) in UTC, unless a type or the data has a zone.  Two-digit years follow C (69-99: 19xx).
+columns of binary floats are rounded.  A new stream's time is ``timestamp[us]`` (``ns`` if needed)
+in UTC, unless a type or the data has a zone.  Two-digit years follow C (69-99: 19xx).
+
+Local times of a named zone become UTC a column at a time.  A time in a DST gap has no instant, one
+in an overlap two; both are reported.  A *date* is the instant at which its day begins: the first of
+two midnights, or the transition if it skips midnight.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,13 +49,408 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.ownership import LOADING, ModuleLock, leave_to_parent
+from ..core.sql_text import quoted_text
 from ..core.times import INT64_MAX, NS_PER_SECOND, TICKS_PER_SECOND
 from ..errors import InvalidArgument, InvalidData
 from .chunks import shown
 from .decimals import TOO_FINE as DIGITS_TOO_FINE
 from .decimals import TOO_LARGE, UNREAD, Codes, Converted, flag, parse_decimals
-from .time_rules import Offsets, TimeRule
-from .time_text import DAY_SECONDS, IsoTimes, instants_of, likely, parse_iso, strptime
+
+_UNITS = {"us": 10**6, "ns": 10**9}
+_DATE, _HOUR, _LONG = 10, 13, 40
+_SAMPLE = 100
+"""Values tried first: a failing Arrow cast of the whole column is expensive."""
+_EDGE_NS = 2**63 - 86_400 * 10**9
+"""Beyond this, an offset may overflow int64 nanoseconds, which Arrow does not detect."""
+_TIME = re.compile(
+    rb"\d{4}-\d\d-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d(?:\.\d{1,6}(?P<fine>\d{1,3})?)?)?)?"
+    rb"(?P<offset>Z|[+-]\d\d(?::?\d\d)?)?)?"
+)
+_PARTS = (
+    r"^(?P<date>\d{4}-\d\d-\d\d|\d{4}/\d\d/\d\d|\d{8})"
+    r"(?:[T ](?P<clock>\d\d(?::\d\d(?::\d\d)?|\d\d(?:\d\d)?)?)(?:\.(?P<fraction>\d{1,9})0*)?"
+    r"(?: ?(?P<offset>Z|[+-]\d\d(?::?\d\d)?))?)?$"
+)
+
+
+class IsoTimes(NamedTuple):
+    """Parsed times, one array entry per value.
+
+    ``seconds`` since 1970-01-01 UTC and ``nanos`` in them are int64.  ``ok``: the text was read
+    (not so for nulls); ``has_offset``: with an offset or ``Z``; ``has_clock``: with a time of day.
+    """
+
+    seconds: npt.NDArray[np.int64]
+    nanos: npt.NDArray[np.int64]
+    ok: npt.NDArray[np.bool_]
+    has_offset: npt.NDArray[np.bool_]
+    has_clock: npt.NDArray[np.bool_]
+
+
+def parse_iso(texts: pa.Array) -> IsoTimes:
+    """Read a ``string`` or ``large_string`` array as ISO 8601 times."""
+    count = len(texts)
+    some = texts
+    if count > _SAMPLE:
+        some = texts.take(pa.array(np.linspace(0, count - 1, _SAMPLE).astype(np.int64)))
+    times = _cast(some)
+    if times is not None and some is not texts:
+        times = _cast(texts)
+    if times is not None:
+        return times
+    times = IsoTimes(*(np.zeros(count, kind) for kind in ("i8", "i8", "?", "?", "?")))
+    left = _by_length(texts, _cast, np.arange(count), times)
+    if left.size:
+        blank = pc.ascii_trim(texts.take(pa.array(left)), " \t")
+        plain = pc.replace_substring(pc.ascii_upper(blank), ",", ".")
+        _by_length(plain, lambda some: _cast(some) or _taken_apart(some), left, times)
+    return times
+
+
+def _by_length(
+    texts: pa.Array,
+    read: Callable[[pa.Array], IsoTimes | None],
+    rows: npt.NDArray[np.int64],
+    times: IsoTimes,
+) -> npt.NDArray[np.int64]:
+    lengths = np.minimum(_lengths(texts), _LONG)
+    left = [rows[:0]]
+    for length in range(_DATE, _LONG + 1):
+        at = np.flatnonzero(lengths == length)
+        if not at.size:
+            continue
+        found = read(texts.take(pa.array(at)))
+        if found is None:
+            left.append(rows[at])
+            continue
+        for whole, part in zip(times, found, strict=True):
+            whole[rows[at]] = part
+    return np.concatenate(left)
+
+
+def _lengths(texts: pa.Array) -> npt.NDArray[np.int64]:
+    lengths = pc.binary_length(texts)
+    if lengths.null_count:
+        lengths = lengths.fill_null(0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _cast(texts: pa.Array) -> IsoTimes | None:
+    given = texts.drop_null() if texts.null_count else texts
+    form = _TIME.fullmatch(given[0].as_buffer()) if len(given) else None
+    if form is None:
+        return None
+    unit = "ns" if form["fine"] else "us"
+    try:
+        cast = texts.cast(pa.timestamp(unit, "UTC" if form["offset"] else None))
+    except pa.ArrowInvalid:
+        return None
+    ticks = cast.view(pa.int64())
+    if cast.null_count:
+        ticks = ticks.fill_null(0)
+    numbers = ticks.to_numpy(zero_copy_only=False)
+    if form["fine"] and (np.abs(numbers) > _EDGE_NS).any():
+        return None
+    lengths = _lengths(texts)
+    seconds = numbers // _UNITS[unit]
+    nanos = (numbers - seconds * _UNITS[unit]) * (10**9 // _UNITS[unit])
+    if not form["offset"] and (lengths == _HOUR).any():
+        return None
+    ok = cast.is_valid().to_numpy(zero_copy_only=False)
+    has_offset = ok if form["offset"] else np.zeros_like(ok)
+    return IsoTimes(seconds, nanos, ok, has_offset, lengths > _DATE)
+
+
+def _taken_apart(texts: pa.Array) -> IsoTimes:
+    parts = pc.extract_regex(texts, _PARTS)
+    date, clock, fraction, offset = (
+        pc.struct_field(parts, name).fill_null("")
+        for name in ("date", "clock", "fraction", "offset")
+    )
+    signed = pc.starts_with(offset, "-").to_numpy(zero_copy_only=False)
+    has_offset, has_clock = _lengths(offset) > 0, _lengths(clock) > 0
+    day, moment = _number(date, 8), _number(clock, 6)
+    nanos, shift = _number(fraction, 9), _number(offset, 4)
+    year, month, day = day // 10_000, day // 100 % 100, day % 100
+    hour, minute, second = moment // 10_000, moment // 100 % 100, moment % 100
+    ok = (month >= 1) & (month <= 12) & (day >= 1)  # False if nothing was read
+    first, end = (
+        (year * 12 + np.where(ok, month, 1) + more - 1 - 1970 * 12)
+        .astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+        for more in (0, 1)
+    )  # fmt: skip
+    ok &= (day <= end - first) & (minute <= 59) & (second <= 60)
+    ok &= (hour <= 23) | ((moment == 240_000) & (nanos == 0))
+    ok &= (shift // 100 <= 23) & (shift % 100 <= 59)
+    digits = _lengths(pc.replace_substring(clock, ":", ""))
+    ok &= (digits == 6) | (_lengths(fraction) == 0)
+    ok &= np.where(digits == 0, _lengths(date) == _DATE, (digits > 2) | has_offset)
+    away = shift // 100 * 3600 + shift % 100 * 60
+    seconds = (first + day - 1) * 86_400 + hour * 3600 + minute * 60 + second
+    seconds += np.where(signed, away, -away)
+    found = (seconds, nanos, ok, has_offset, has_clock)
+    return IsoTimes(*(np.where(ok, part, part.dtype.type(0)) for part in found))
+
+
+def _number(texts: pa.Array, digits: int) -> npt.NDArray[np.int64]:
+    plain = pc.ascii_rpad(pc.replace_substring_regex(texts, "[^0-9]", ""), digits, "0")
+    return np.asarray(plain.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
+
+
+AMBIGUOUS = ("refuse", "earlier", "later")
+DAY_SECONDS = 86_400
+FIRST_S, LAST_S = -62_135_596_800 + 2 * DAY_SECONDS, 253_402_300_800 - 2 * DAY_SECONDS
+"""The years 1 to 9999, less the largest offset."""
+
+Seconds = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class Instants(NamedTuple):
+    """Seconds since 1970-01-01 UTC of local times; the earlier neighbour in a gap or overlap.
+
+    ``skipped``: in a gap; ``twice``: in an overlap, and the choice is "refuse".
+    """
+
+    seconds: Seconds
+    skipped: Mask
+    twice: Mask
+
+
+def check_zone(zone: str) -> None:
+    """Raise ``InvalidArgument`` for a name that the time zone database lacks."""
+    try:
+        pc.assume_timezone(pa.array([0], pa.timestamp("s")), zone, ambiguous="earliest")
+    except (pa.ArrowInvalid, pa.ArrowKeyError, OSError):
+        raise InvalidArgument(
+            f"expected the name of a time zone such as 'Europe/Berlin', found {zone!r}"
+        ) from None
+
+
+def instants_of(walls: Seconds, zone: str, ambiguous: str, dates: Mask | bool) -> Instants:
+    """Instants of local times (seconds since 1970-01-01 00:00 there); ``dates`` begin a day."""
+    within = np.clip(walls, FIRST_S, LAST_S)
+    local = pa.array(within, pa.timestamp("s"))
+    early, late = (
+        pc.assume_timezone(local, zone, ambiguous=side, nonexistent=side)
+        for side in ("earliest", "latest")
+    )
+    first, last = (side.cast(pa.int64()).to_numpy() for side in (early, late))
+    skipped = np.zeros(len(walls), np.bool_)
+    twice = np.zeros(len(walls), np.bool_)
+    seconds = first
+    changed = np.flatnonzero(first != last)
+    if changed.size:
+        shown = pc.local_timestamp(early.take(pa.array(changed))).cast(pa.int64()).to_numpy()
+        was_shown = shown == within[changed]
+        of_date = np.broadcast_to(np.asarray(dates, np.bool_), len(walls))[changed]
+        skipped[changed] = ~was_shown & ~of_date
+        twice[changed] = was_shown & ~of_date & (ambiguous == "refuse")
+        take_last = (~was_shown & of_date) | (was_shown & ~of_date & (ambiguous == "later"))
+        seconds = first.copy()
+        seconds[changed[take_last]] = last[changed[take_last]]
+    return Instants(walls + (seconds - within), skipped, twice)
+
+
+LOOKED_AT = 200
+YEAR_MIN = 1000
+"""%Y reads "24" as the year 24."""
+_DATES = (
+    *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y.%m.%d"),
+    *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%Y-%m-%d", "%Y/%m/%d"),
+)
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
+_PATTERNS = (
+    *(f"{date}{clock}" for date in _DATES for clock in _CLOCKS),
+    "%d/%b/%Y:%H:%M:%S %z",  # web servers
+)
+_DATE_LIKE = (
+    r"^\s*(\d{4}[./-]\d{1,2}[./-]\d{1,2}"
+    r"|\d{1,2}[./-](\d{1,2}|[A-Za-z]{3})[./-](\d{4}|\d{2}))($|[\sT:])"
+)
+
+_connection: Any = None
+_connecting = ModuleLock()
+
+
+def open_patterns(**settings: Any) -> Any:
+    """The process's DuckDB instance; ``settings`` apply when it is first opened."""
+    global _connection
+    with LOADING:
+        import duckdb
+
+    with _connecting:
+        if _connection is None:
+            own = {
+                "python_enable_replacements": "false",
+                "autoinstall_known_extensions": "false",
+            }
+            _connection = duckdb.connect(config={**own, **settings})
+            leave_to_parent(_connection)
+        return _connection
+
+
+def strptime(values: pa.Array, pattern: str) -> pa.Array:
+    cursor = open_patterns().cursor()
+    import duckdb
+
+    try:
+        cursor.execute("SET TimeZone = 'UTC'")
+        cursor.register("given", pa.table({"text": pc.utf8_trim_whitespace(values)}))
+        table = cursor.sql(
+            f"SELECT try_strptime(text, {quoted_text(pattern)}) AS t FROM given"
+        ).to_arrow_table()
+    except duckdb.Error as error:
+        reason = re.sub(r"\s+", " ", str(error)).removeprefix("Invalid Input Error: ")
+        raise InvalidArgument(f"the time format {pattern!r} cannot be used: {reason}") from None
+    finally:
+        cursor.close()
+    column = table.column("t").combine_chunks()
+    return column.cast(pa.timestamp(column.type.unit))
+
+
+def likely(values: pa.Array) -> list[str]:
+    """The common patterns that read most of a sample, and more than half of it."""
+    sample = values.drop_null().slice(0, LOOKED_AT)
+    dates = pc.sum(pc.match_substring_regex(sample, _DATE_LIKE), min_count=0).as_py()
+    if 2 * dates <= len(sample):
+        return []
+    read = {pattern: _count(strptime(sample, pattern)) for pattern in _PATTERNS}
+    most = max(read.values())
+    return [pattern for pattern in _PATTERNS if read[pattern] == most and 2 * most > len(sample)]
+
+
+def _count(times: pa.Array) -> int:
+    return int(pc.sum(pc.greater_equal(pc.year(times), YEAR_MIN), min_count=0).as_py())
+
+
+_UNIT_WORDS = {
+    "s": "s", "sec": "s", "seconds": "s",
+    "ms": "ms", "millis": "ms", "milliseconds": "ms",
+    "us": "us", "micros": "us", "microseconds": "us",
+    "ns": "ns", "nanos": "ns", "nanoseconds": "ns",
+}  # fmt: skip
+_TELLS_OFFSET = re.compile(r"(?<!%)(?:%%)*%[zZ]")
+_TELLS_CLOCK = re.compile(r"(?<!%)(?:%%)*%-?[HIMSfgncX]")
+
+
+@dataclass(frozen=True)
+class TimeRule:
+    """How the values of a time column are read.
+
+    ``unit`` is for epoch numbers; if ``assumed`` from magnitudes, values outside 1980-2100 are bad.
+    ``zone`` (UTC) is for times without an offset, ``ambiguous`` for local times that occur twice.
+    """
+
+    kind: str
+    unit: str | None = None
+    pattern: str | None = None
+    assumed: bool = False
+    rules: tuple[TimeRule, ...] = ()
+    zone: str | None = None
+    ambiguous: str = "refuse"
+
+    @property
+    def tells_offset(self) -> bool:
+        return self.pattern is not None and _TELLS_OFFSET.search(self.pattern) is not None
+
+    @property
+    def of_dates(self) -> bool:
+        return self.pattern is not None and _TELLS_CLOCK.search(self.pattern) is None
+
+    @property
+    def counting(self) -> TimeRule | None:
+        """The rule for numbers; None if numbers are bad values."""
+        if self.kind == "several":
+            return next((rule for rule in self.rules if rule.kind == "epoch"), None)
+        return self if self.kind == "epoch" and self.unit is not None else None
+
+    def as_iso(self) -> TimeRule:
+        return TimeRule("iso", zone=self.zone, ambiguous=self.ambiguous)
+
+    def of_others(self, *, given: bool) -> TimeRule:
+        """The rule for other time columns; ``given``: not inferred from ISO text."""
+        rules = self.rules if self.kind == "several" else (self,)
+        kinds = ("epoch", "pattern") if given else ("epoch",)
+        mine = [rule for rule in rules if rule.kind in kinds]
+        if len(mine) == 1 and mine[0].kind == "epoch":
+            return mine[0]
+        if not mine:
+            return self.as_iso()
+        return replace(self.as_iso(), kind="several", rules=(*mine, self.as_iso()))
+
+    def texts(self) -> list[str]:
+        rules = self.rules if self.kind == "several" else (self,)
+        return [rule.pattern or rule.unit or rule.kind for rule in rules]
+
+
+@dataclass
+class Offsets:
+    """Whether ISO times of a column have an offset; None before the first."""
+
+    present: bool | None = None
+
+
+def parse_time_format(text: str, *, tried: bool = True) -> TimeRule:
+    """Read one format; ``tried``: compile a pattern now."""
+    word = text.strip().lower()
+    if word in ("auto", "iso", "ticks"):
+        return TimeRule(word)
+    if word in _UNIT_WORDS:
+        return TimeRule("epoch", unit=_UNIT_WORDS[word])
+    if "%" in text:
+        if tried:
+            strptime(pa.array([""], pa.string()), text)
+        return TimeRule("pattern", pattern=text)
+    raise InvalidArgument(
+        f"a time format is auto, iso, ticks, s, ms, us, ns, or a pattern such as "
+        f"'%d.%m.%Y %H:%M:%S', found {text!r}"
+    )
+
+
+def parse_time_formats(
+    formats: str | Sequence[str],
+    *,
+    zone: str | None = None,
+    ambiguous: str = "refuse",
+    tried: bool = True,
+) -> TimeRule:
+    """Read formats, of which each value takes the first that reads it."""
+    texts = [formats] if isinstance(formats, str) else list(formats) or ["auto"]
+    if ambiguous not in AMBIGUOUS:
+        raise InvalidArgument(
+            f"ambiguous is one of {', '.join(AMBIGUOUS)}; found {ambiguous!r}: it says which of "
+            "both a time is that exists twice where clocks are set back"
+        )
+    if zone is not None:
+        check_zone(zone)
+    elif ambiguous != "refuse":
+        raise InvalidArgument(
+            "ambiguous is about the clocks of a time zone: it goes with one, found none"
+        )
+    rules = tuple(
+        replace(parse_time_format(text, tried=tried), zone=zone, ambiguous=ambiguous)
+        for text in dict.fromkeys(texts)
+    )
+    if zone is not None and any(rule.kind == "ticks" for rule in rules):
+        raise InvalidArgument("plain integer ticks (ticks) are in no time zone")
+    if len(rules) == 1:
+        return rules[0]
+    for rule in rules:
+        if rule.kind in ("auto", "ticks"):
+            raise InvalidArgument(
+                f"the time format {rule.kind} stands alone; several are iso, patterns, and at most "
+                f"one of s, ms, us, ns; found {', '.join(texts)}"
+            )
+    counting = [str(rule.unit) for rule in rules if rule.kind == "epoch"]
+    if len(counting) > 1:
+        raise InvalidArgument(
+            f"of several time formats one counts from 1970: every number that {counting[1]} reads "
+            f"is read by {counting[0]} before it"
+        )
+    return TimeRule("several", rules=rules, zone=zone, ambiguous=ambiguous)
+
 
 PLAUSIBLE_FIRST_S = 315_532_800  # 1980-01-01
 PLAUSIBLE_END_S = 4_102_444_800  # 2100-01-01
@@ -186,18 +608,16 @@ def convert(
     target: pa.DataType,
     *,
     required: bool,
-    exact: bool = False,
     offsets: Offsets | None = None,
 ) -> Converted:
     """Convert a column to a timestamp, or to int64 for ticks, by a settled rule.
 
-    ``required``: a null is bad.  ``exact``: floats stand for decimal text.  ``offsets``: seen so
-    far.
+    ``required``: a null is bad.  ``offsets``: seen so far.
     """
     codes: Codes = np.zeros(len(values), np.uint8)
     per_second = None if pa.types.is_integer(target) else TICKS_PER_SECOND[target.unit]
     if per_second is None:
-        ticks = _plain_ticks(values, codes, exact)
+        ticks = _plain_ticks(values, codes)
         most = 2 ** (target.bit_width - 1) - 1
         flag(codes, (ticks < -most - 1) | (ticks > most), TOO_FAR)
     elif pa.types.is_timestamp(values.type):
@@ -216,7 +636,7 @@ def convert(
         read = _by_several if rule.kind == "several" else _from_text
         ticks = read(values, rule, target.unit, codes, offsets)
     elif pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-        ticks = _from_numbers(values, rule, target.unit, codes, exact)
+        ticks = _from_numbers(values, rule, target.unit, codes)
     else:
         raise InvalidData(f"a column of type {values.type} holds no times")
     nulls = values.is_null().to_numpy(zero_copy_only=False)
@@ -258,14 +678,12 @@ def _reasons(rule: TimeRule, target: pa.DataType) -> tuple[str, ...]:
     )
 
 
-def _plain_ticks(values: pa.Array, codes: Codes, exact: bool = False) -> Any:
+def _plain_ticks(values: pa.Array, codes: Codes) -> Any:
     type_ = values.type
     if is_text(type_):
         return _text_ticks(values, 0, codes, UNREADABLE)
     if pa.types.is_floating(type_):
         numbers = _floats(values, codes)
-        if exact:  # larger floats may stand for another whole number
-            flag(codes, np.abs(numbers) > 2.0**53, UNREADABLE)
         far = np.abs(numbers) >= 2.0**63
         flag(codes, far, TOO_FAR)
         numbers = np.where(far, 0.0, numbers)
@@ -305,11 +723,7 @@ def _rescale(
 
 
 def _from_numbers(
-    values: pa.Array,
-    rule: TimeRule,
-    unit: str,
-    codes: Codes,
-    exact: bool = False,
+    values: pa.Array, rule: TimeRule, unit: str, codes: Codes
 ) -> npt.NDArray[np.int64]:
     counting = rule.counting
     if counting is None or counting.unit is None:
@@ -325,13 +739,6 @@ def _from_numbers(
         far = np.abs(numbers) * (per_out / per_in) >= 2.0**63
         flag(codes, far, TOO_FAR)
         whole = np.where(far, 0.0, whole)
-        if exact:
-            scaled = np.where(far, 0.0, part * (per_out / per_in))
-            if per_out < per_in:
-                scaled = np.where(far, 0.0, numbers * (per_out / per_in))
-            # Parsing a text as float loses at most half the distance to the next float.
-            lost = np.spacing(np.abs(numbers)) * (per_out / per_in) / 2 + np.spacing(np.abs(scaled))
-            flag(codes, np.abs(scaled - np.rint(scaled)) > lost, TOO_FINE)
         if per_out >= per_in:
             factor = per_out // per_in
             ticks = whole.astype(np.int64) * factor + np.rint(part * factor).astype(np.int64)

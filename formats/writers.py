@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.json_text import is_json
-from ..core.nested_types import is_nested
+from ..core.nested_types import as_list, is_list, is_nested
 from ..core.ownership import LOADING
 from ..core.times import (
     FOUR_DIGIT_YEARS,
@@ -52,7 +52,6 @@ from ..core.times import (
 from ..errors import InvalidArgument
 from .convert import flatten
 from .kinds import WRITE_FORMATS
-from .nestedtext import nested_text
 from .times import is_text
 
 _NEEDS_ESCAPE = r'[\x00-\x1f"\\]'
@@ -154,11 +153,43 @@ def _json_column(column: pa.Array) -> tuple[pa.Array, bool]:
     if types.is_duration(type_) or types.is_interval(type_):
         return iso_text(values), True
     if is_nested(type_) and not holds_intervals(type_):
-        return nested_text(values, _json_column), False
+        return _nested_text(values), False
     nested = python_values(values)  # which only query results have
     if holds_intervals(type_):
         nested = [iso_nested(value) for value in nested]
     return pa.array([json.dumps(v, default=_plain) for v in nested], _TEXT), False
+
+
+def _nested_text(array: pa.Array) -> pa.Array:
+    """Lists and structs as JSON text."""
+    type_ = array.type
+    if is_list(type_):
+        array = as_list(array)
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+        places = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64))
+        items = pa.LargeListArray.from_arrays(places, _member(array.flatten()))
+        text = _concatenated("[", pc.binary_join(items, _text(", ")), "]")
+    elif not type_.num_fields:
+        text = pa.repeat(_text("{}"), len(array))
+    else:
+        parts: list[pa.Array | str] = []
+        for position in range(type_.num_fields):
+            name = json.dumps(type_.field(position).name, ensure_ascii=False)
+            parts.append(f"{', ' if position else '{'}{name}: ")
+            parts.append(_member(array.field(position)))
+        text = _concatenated(*parts, "}")
+    return text if not array.null_count else pc.if_else(array.is_valid(), text, None)
+
+
+def _concatenated(*parts: pa.Array | str) -> pa.Array:
+    given = [_text(part) if isinstance(part, str) else part for part in parts]
+    return pc.binary_join_element_wise(*given, _text(""))
+
+
+def _member(array: pa.Array) -> pa.Array:
+    text, quoted = (_nested_text(array), False) if is_nested(array.type) else _json_column(array)
+    text = text.cast(_TEXT)
+    return pc.fill_null(_concatenated('"', text, '"') if quoted else text, _text("null"))
 
 
 def _few_values(column: pa.Array) -> list[str]:

@@ -9,17 +9,15 @@
         Target(path="chronicle-data"),
     )
 
-Reading order: ``request`` (options), ``report`` (counters, bad rows), ``sink``
-(bulk loads) with ``store_sink`` and ``server_sink``, ``target`` (chooses the sink),
+Reading order: ``request`` (options, counters, bad rows), ``sinks`` (bulk loads, the target),
 ``pipeline`` (chooses the engine; read, check, sort, store).
 """
 
 from __future__ import annotations
 
 from .pipeline import Ingest, SourceReader, choose_engine, ingest
-from .report import BadRows, IngestReport, Progress
-from .request import IngestRequest, InputSource, expand
-from .target import Sink, Target
+from .request import BadRows, IngestReport, IngestRequest, InputSource, Progress, expand
+from .sinks import Sink, Target
 
 __all__ = [
     "BadRows",

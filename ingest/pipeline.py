@@ -32,15 +32,13 @@ from ..errors import (
     UnsupportedType,
 )
 from ..formats.chunks import BadRowPolicy
+from ..formats.dialect import Limits
 from ..formats.layout import Layout, conform
-from ..formats.limits import Limits
 from ..formats.reader import EventReader
 from ..schema import StreamSchema
 from ..store.external_sort import ExternalSort
-from .report import BadRows, IngestReport, Progress, Silent
-from .request import IngestRequest, InputSource, expand
-from .sink import Outcome
-from .target import Sink, Target
+from .request import BadRows, IngestReport, IngestRequest, InputSource, Progress, Silent, expand
+from .sinks import Outcome, Sink, Target
 
 
 class SourceReader(Protocol):

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from ..errors import InvalidArgument, NotAStore, SchemaMismatch, StreamNotFound
 from ..formats.chunks import BadRow
-from ..ingest.report import BadRows, IngestReport, Progress, Silent
+from ..ingest.request import BadRows, IngestReport, Progress, Silent
 from ..schema import StreamSchema
 from .backend import local_path
 from .inputs import (
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ..ingest.request import IngestRequest
-    from ..ingest.target import Target
+    from ..ingest.sinks import Target
 
 
 CHUNK_BYTES = 64 << 30

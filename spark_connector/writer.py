@@ -38,8 +38,7 @@ from pyspark.sql.datasource import (
 
 from ..core.times import time_text
 from ..errors import InvalidArgument, InvalidData, NotAStore, SchemaMismatch, StreamNotFound
-from ..ingest.sink import Job, Outcome, Over
-from ..ingest.target import Sink, Target
+from ..ingest.sinks import Job, Outcome, Over, Sink, Target
 from ..schema import StreamSchema
 from ..store.tail import ticks_of
 from .backend import local_path, time_bounds

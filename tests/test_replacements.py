@@ -10,7 +10,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import InvalidArgument
-from chronicle.ingest.store_sink import StoreSink
+from chronicle.ingest.sinks import StoreSink
 
 from .test_deletes import PATTERN, SCHEMA, SMALL, Event, made, replace_range, table
 

@@ -31,8 +31,8 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import ChronicleError, InvalidArgument
+from ...formats.dialect import Limits
 from ...formats.layout import Layout
-from ...formats.limits import Limits
 from ...query.contract.result import changed_events
 from ...query.relations import CATALOG, SCHEMA
 from ...query.sql.first_word import as_columns

@@ -28,10 +28,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ...core.times import INT64_MAX
 from ...errors import InvalidArgument, StreamNotFound
-from ...formats.dialect import StoreOptions
-from ...formats.limits import Limits
+from ...formats.dialect import Limits, StoreOptions
 from ...formats.lineprotocol import lines_by_measurement
-from ...formats.looking import Look
+from ...formats.reader import Look
 from ...formats.writers import encode
 from ..access.auth import Principal, Requester, bearer, identify
 from ..http.replies import columns_of, reply

@@ -35,18 +35,16 @@ from starlette.requests import ClientDisconnect, Request
 
 from ...core.options import option
 from ...errors import ChronicleError, InvalidArgument, InvalidData, in_words_of
-from ...formats.archives import check_size, unpacked
 from ...formats.chunks import BadRow, BadRowPolicy, fail
-from ...formats.dialect import ReadOptions, TextOptions, by_name
+from ...formats.dialect import Limits, ReadOptions, TextOptions, by_name
 from ...formats.kinds import sniff_compression
 from ...formats.layout import Layout
-from ...formats.limits import Limits
-from ...formats.looking import Look, look
-from ...formats.reader import EventReader
-from ...formats.time_rules import TimeRule, parse_time_formats
+from ...formats.reader import EventReader, Look, look
+from ...formats.sources import check_size, unpacked
+from ...formats.times import TimeRule, parse_time_formats
 from ...ingest import BadRows, Ingest, IngestReport, IngestRequest, InputSource
-from ...ingest.report import Progress
-from ...ingest.store_sink import StoreSink
+from ...ingest.request import Progress
+from ...ingest.sinks import StoreSink
 from ...schema import StreamSchema
 from ..access.limits import ByteAccount
 from ..access.settings import Settings

@@ -41,7 +41,7 @@ import pyarrow as pa
 from ...core.append_result import AppendResult
 from ...errors import InvalidData, SchemaMismatch
 from ...formats.convert import convert
-from ...formats.time_rules import TimeRule, parse_time_format
+from ...formats.times import TimeRule, parse_time_format
 from ...schema import StreamSchema
 from ...store.tail import ticks_of
 
@@ -141,9 +141,7 @@ class SmallReader:
             found = pa.array(values, column.found)
             if pa.types.is_float64(column.found):
                 bad |= _inexact(found, column.target)
-            done = convert(
-                found, column.target, rule=column.rule, required=column.required, exact=True
-            )
+            done = convert(found, column.target, rule=column.rule, required=column.required)
             if done.codes is not None:
                 bad |= done.codes != 0
             arrays.append(done.values)

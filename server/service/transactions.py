@@ -2,7 +2,7 @@
 
 A Spark job sends each partition as a *part* (from any executor, perhaps twice), and its driver
 commits the complete parts.  A part becomes sealed segments with index runs at once
-(``ingest.store_sink``), so a commit moves no events. ::
+(``ingest.sinks``), so a commit moves no events. ::
 
     <store>/streams/<s>/staging/<job>/...              staged segments
     <store>/server/transactions/<job>/<part>.json      the segments of a part
@@ -31,8 +31,7 @@ import orjson
 import pyarrow as pa
 
 from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore
-from ...ingest.sink import Outcome, Over
-from ...ingest.store_sink import StoreSink
+from ...ingest.sinks import Outcome, Over, StoreSink
 from ...store import EventStream
 from ...store.segment_list import SegmentEntry
 from ...store.staging import StagedSegment

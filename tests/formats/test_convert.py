@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from chronicle.errors import InvalidArgument, UnsupportedType
 from chronicle.formats.convert import convert
-from chronicle.formats.infer import decimal_of, infer_text, plain_numbers
 from chronicle.formats.isolated import IsolatedReader
 from chronicle.formats.kinds import name_of_type, parse_pairs, parse_type
-from chronicle.formats.layout import Layout
+from chronicle.formats.layout import Layout, decimal_of, infer_text, plain_numbers
 from chronicle.formats.reader import EventReader
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from chronicle.errors import ChronicleError, InvalidArgument, InvalidData, ResourceLimit
 from chronicle.formats.chunks import BadRow
-from chronicle.formats.flattening import Flattened
+from chronicle.formats.jsontext import Form
 from chronicle.formats.layout import Layout
 from chronicle.formats.reader import EventReader
 from chronicle.schema import StreamSchema
@@ -133,7 +133,7 @@ def test_names_that_grow_too_long() -> None:
 @pytest.mark.parametrize("separator", ["", '"', "\\", " ", "é", "_" * 9, "\n"])
 def test_what_cannot_join_names(separator: str) -> None:
     with pytest.raises(InvalidArgument, match="flatten"):
-        Flattened(separator)
+        Form(separator)
 
 
 # ------------------------------------------------------------------------------- through a reader

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import InvalidArgument
-from chronicle.formats.time_text import check_zone, instants_of
+from chronicle.formats.times import check_zone, instants_of
 from chronicle.tests.rounds import rounds
 
 ZONES = (

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import InvalidData, ResourceLimit
-from chronicle.formats import jsontext as chunk_module
 from chronicle.formats import jsontext as json_module
 from chronicle.formats.chunks import BadRow
-from chronicle.formats.jsonscan import Cutter, count_keys, depths, line_spans, take_out
+from chronicle.formats.dialect import Limits, Meter
+from chronicle.formats.jsonscan import Cutter
+from chronicle.formats.jsontext import JsonText, Values, split_lines
 from chronicle.formats.kinds import name_of_type
 from chronicle.formats.layout import Layout, conform
-from chronicle.formats.limits import Limits
 from chronicle.formats.reader import EventReader
 from chronicle.tests.rounds import rounds
 
@@ -236,11 +236,11 @@ def test_keys_that_come_chunk_by_chunk_are_counted(monkeypatch: pytest.MonkeyPat
 def test_keys_are_counted_before_broken_lines_are_read_one_by_one(
     end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunk_module, "_CELLS_MAX", 1 << 20)
+    monkeypatch.setattr(json_module, "_CELLS_MAX", 1 << 20)
     tall = b"{}\n" * 20_000
     wide = b"".join(b'{"k%d":1}\n' % n for n in range(2_000))
     one = b"{" + b",".join(b'"k%d":1' % n for n in range(2_000))
-    for body in (tall + wide + end.encode("latin-1"), tall + one, tall + one + b"}"):
+    for body in (tall + wide + end.encode("latin-1"), tall + one + b"}"):
         with pytest.raises(ResourceLimit, match="different keys"):
             read(body, bad=[], limits=FEW)
     rows = b"".join(b'{"t":%d,"k%d":1}\n' % (n, n % 900) for n in range(4_000))
@@ -251,28 +251,29 @@ def test_keys_are_counted_before_broken_lines_are_read_one_by_one(
 
 @given(RECORDS)
 @settings(deadline=None, max_examples=rounds(60, 1500))
-def test_keys_and_brackets_are_counted(rows: list[dict[str, Any]]) -> None:
-    def paths(value: Any, path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
-        if isinstance(value, list):
-            return set().union(*(paths(each, path) for each in value))
-        if not isinstance(value, dict):
-            return set()
-        inner = (paths(each, (*path, key)) | {(*path, key)} for key, each in value.items())
-        return set().union(*inner)
+def test_members_are_as_python_finds_them(rows: list[dict[str, Any]]) -> None:
+    """Also in objects that are values themselves."""
+    lines = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows]
+    data = "".join(lines).encode()
+    ends = np.cumsum([0, *(len(line.encode()) for line in lines)]).astype(np.int32)
+    text = JsonText(data, Meter(Limits(), "text"))
+    whole = Values(np.arange(len(rows), dtype=np.int32), ends[:-1], ends[1:])
 
-    def depth(value: Any) -> int:
-        inner = value.values() if isinstance(value, dict) else value
-        return 1 + max(map(depth, inner), default=0) if isinstance(value, dict | list) else 0
+    def check(of: Values, objects: list[dict[str, Any]], rows: list[int]) -> None:
+        members = text.members(of)
+        assert set(members) == set().union(*objects)
+        for name, values in members.items():
+            holders = [(row, each) for row, each in zip(rows, objects, strict=True) if name in each]
+            assert values.rows.tolist() == [row for row, _ in holders]
+            spans = zip(values.starts.tolist(), values.ends.tolist(), strict=True)
+            found = [json.loads(data[start:end]) for start, end in spans]
+            assert found == [each[name] for _, each in holders]
+            inner = np.array([isinstance(each, dict) for each in found], np.bool_)
+            if inner.any():
+                deeper = [each for each in found if isinstance(each, dict)]
+                check(values.at(inner), deeper, values.rows[inner].tolist())
 
-    text = "\n".join(map(json.dumps, rows)).encode()
-    spans = line_spans(text)
-    wanted = set().union(*map(paths, rows))
-    found = count_keys(text, spans, 1000)
-    assert len({path[-1] for path in wanted}) <= found
-    if not any(isinstance(value, list) for row in rows for value in row.values()):
-        assert found == len(wanted)
-    assert depths(text, spans).tolist() == list(map(depth, rows))
-    assert count_keys(text, spans, 2) > 2 or found <= 2
+    check(whole, rows, list(range(len(rows))))
 
 
 # ------------------------------------------------------------------------------------ the cutter
@@ -293,66 +294,22 @@ def test_records_are_cut_as_python_reads_them(
         kept = piece.rstrip(b"\\")
         held = piece[len(kept) :]
         begun = cutter.in_record
-        data = bytearray(kept)
-        last, spans, wrong, _ = cutter.cut(data)
+        last, spans, wrong, _ = cutter.cut(kept)
         assert wrong < 0
         for start, end in spans.tolist():
-            found.append((carry if begun else b"") + bytes(data[start:end]))
+            found.append((carry if begun else b"") + kept[start:end])
             carry, begun = b"", False
-        carry = (carry if last == 0 else b"") + bytes(data[last:])
+        carry = (carry if last == 0 else b"") + kept[last:]
     assert [json.loads(record) for record in found] == rows
-    assert not any(b"\n" in record.strip() for record in found)
     assert (cutter.in_record, cutter.in_array) == (False, False)
-
-
-def is_json(text: str | bytes) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
-
-
-@given(RECORDS, st.integers(0, 3), st.data())
-@settings(deadline=None, max_examples=rounds(60, 1500))
-def test_members_are_taken_out_as_python_finds_them(
-    rows: list[dict[str, Any]], wanted: int, data: st.DataObject
-) -> None:
-    """What is left reads as before, without the member; a broken line is left alone."""
-    name = ["a", 'b"', "\\", "é"][wanted]
-    lines = [json.dumps(row, ensure_ascii=data.draw(st.booleans())) for row in rows]
-    for _ in range(data.draw(st.integers(0, 2))):
-        lines.insert(
-            data.draw(st.integers(0, len(lines))), data.draw(st.text('{}[]":,a', max_size=9))
-        )
-    text = "\n".join(lines).encode()
-    spans = line_spans(text)
-    kept = [line for line in lines if line.strip()]
-    assert [text[a:b].decode() for a, b in spans.tolist()] == [line.strip() for line in kept]
-    taken = take_out(text, spans, lambda path: "it" if path == (name,) else None, None)
-    values = (
-        taken.text("it", len(kept)).to_pylist() if "it" in taken.members else [None] * len(kept)
-    )
-    for line, (start, end), value in zip(kept, taken.spans.tolist(), values, strict=True):
-        left = taken.data[start:end]
-        if not is_json(line):
-            assert not (is_json(left) and (value is None or is_json(value)))
-            continue
-        row = json.loads(line)
-        if not isinstance(row, dict):
-            continue
-        expected = {**row, name: 0} if row.get(name) is not None else row
-        found = json.loads(left)
-        assert {**found, **({name: None} if row.get(name, 0) is None else {})} == expected
-        assert row.get(name) == (None if value is None else json.loads(value))
 
 
 def test_white_space_and_what_is_between_lines() -> None:
     data = b"\r\n  {}\t\r\r\n" + b" " * 50 + b'{"a":1}' + b"\t" * 50 + b"\n\n \n{}"
-    spans = line_spans(data)
-    assert [data[a:b] for a, b in spans.tolist()] == [b"{}", b'{"a":1}', b"{}"]
-    assert not len(line_spans(b" \n\r\n"))
-    assert not len(line_spans(b""))
+    lines, numbers = split_lines(data, 1)
+    assert [line.strip() for line in lines.to_pylist()] == [b"{}", b'{"a":1}', b"{}"]
+    assert numbers.tolist() == [2, 3, 6]
+    assert not len(split_lines(b" \n\r\n", 1)[0])
 
 
 def test_a_record_that_ends_nowhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

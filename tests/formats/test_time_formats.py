@@ -17,8 +17,7 @@ from chronicle.errors import InvalidArgument, InvalidData, in_words_of
 from chronicle.formats.chunks import BadRow
 from chronicle.formats.layout import Layout
 from chronicle.formats.reader import EventReader
-from chronicle.formats.time_rules import TimeRule, parse_time_formats
-from chronicle.formats.times import convert
+from chronicle.formats.times import TimeRule, convert, parse_time_formats
 from chronicle.schema import StreamSchema
 from chronicle.tests.rounds import rounds
 

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import InvalidArgument, InvalidData
-from chronicle.formats.time_rules import TimeRule, parse_time_format
-from chronicle.formats.times import convert, decide
+from chronicle.formats.times import TimeRule, convert, decide, parse_time_format
 
 US = pa.timestamp("us")
 MS_2018 = 1_533_101_250_000

@@ -22,10 +22,9 @@ from chronicle.errors import ChronicleError, InvalidArgument, InvalidData, Resou
 from chronicle.formats import csvtext as csv_module
 from chronicle.formats.chunks import BadRow
 from chronicle.formats.csvtext import Quoting
-from chronicle.formats.dialect import ENCODINGS, TextOptions
+from chronicle.formats.dialect import ENCODINGS, Limits, TextOptions
 from chronicle.formats.isolated import IsolatedReader
 from chronicle.formats.layout import Layout, conform
-from chronicle.formats.limits import Limits
 from chronicle.formats.reader import EventReader
 from chronicle.ingest import IngestRequest, Target, ingest
 

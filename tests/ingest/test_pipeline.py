@@ -30,7 +30,7 @@ from chronicle.errors import (
 )
 from chronicle.formats.writers import write
 from chronicle.ingest import Ingest, IngestReport, IngestRequest, Target, ingest
-from chronicle.ingest.store_sink import StoreSink
+from chronicle.ingest.sinks import StoreSink
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(

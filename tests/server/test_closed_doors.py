@@ -172,7 +172,7 @@ def test_a_commit_that_happened_is_answered_as_one(
         client.put(f"{place}/parts/p?format=json", content=b'[{"t": 1, "n": 2}]').status_code == 200
     )
     monkeypatch.setattr("chronicle.indexes.staged.StreamIndexes.forget", _raise_key)
-    monkeypatch.setattr("chronicle.ingest.store_sink.abort_staged", _raise_os)
+    monkeypatch.setattr("chronicle.ingest.sinks.abort_staged", _raise_os)
     answer = client.post(f"{place}/commit", json={"parts": ["p"]})
     assert (answer.status_code, answer.json()["appended"]) == (200, 1)
     assert client.post(f"{place}/commit", json={"parts": ["p"]}).json()["replayed"] is True

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import chronicle
-from chronicle.formats.looking import guess_times
+from chronicle.formats.reader import guess_times
 from chronicle.ingest import IngestRequest, Target, ingest
 from chronicle.server import create_token
 

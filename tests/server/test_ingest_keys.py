@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from chronicle.errors import StorageFull
-from chronicle.ingest.store_sink import StoreSink
+from chronicle.ingest.sinks import StoreSink
 from chronicle.tests.patience import wait_until
 
 from .test_server_process import Process, start  # noqa: F401
@@ -24,7 +24,7 @@ KEY = {"Idempotency-Key": "file-1"}
 HANGS = """
 import sys, time
 from pathlib import Path
-from chronicle.ingest.store_sink import StoreSink
+from chronicle.ingest.sinks import StoreSink
 from chronicle.server import load_settings, serve
 reached = Path(sys.argv[1] + ".reached")
 step = "STEP"

@@ -246,7 +246,7 @@ def test_files_are_ingested_once(
 
 def test_large_files_are_looked_through_at_their_commit(store: Path) -> None:
     from chronicle.ingest import IngestRequest, ingest
-    from chronicle.ingest.target import Target
+    from chronicle.ingest.sinks import Target
 
     many = 70_000  # more than are appended at once
     source = store.parent / "events.parquet"

@@ -26,7 +26,7 @@ from chronicle.errors import (
     StreamNotFound,
 )
 from chronicle.ingest import IngestRequest, Target, ingest
-from chronicle.ingest.store_sink import StoreSink
+from chronicle.ingest.sinks import StoreSink
 from chronicle.spark_connector.inputs import read_slice
 from chronicle.spark_connector.pipeline import PipelineReport, Steps, run_pipeline
 from chronicle.tests.patience import wait_until

@@ -11,8 +11,7 @@ import pytest
 from chronicle.api.database import open_database
 from chronicle.errors import ChronicleError
 from chronicle.indexes.stream_indexes import StreamIndexes
-from chronicle.ingest.sink import Job
-from chronicle.ingest.store_sink import StoreSink
+from chronicle.ingest.sinks import Job, StoreSink
 from chronicle.schema import StreamSchema
 from chronicle.store import Store
 

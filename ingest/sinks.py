@@ -1,11 +1,27 @@
-"""The sink of a store's directory: segments written beside the stream, added by one commit.
+"""The target of an ingest, and bulk loads into it, also by Spark and the server's transactions.
 
-Commits use an open ``database`` if given, else open the store, waiting at most ``timeout`` seconds
-for the lock; staging needs none.  Tasks also extract index entries, so the commit moves no data.
-Older events go into segments of their own, so that only those become late runs::
+Parts of a *job* are staged invisibly, and one atomic, idempotent commit makes them visible
+(``chronicle.store.staging``).  Sinks have the same methods, of which ``new_job``, ``prepare``,
+``commit`` and ``abort`` are for the driver, and ``stage`` for executors.  A commit with a
+``version`` not above the last one of its ``application`` does nothing.  Up to ``append_rows``
+events are appended instead of staged.  Sinks and jobs are picklable::
+
+    driver      new_job, prepare ---- job ----.                    .--> commit (or abort)
+    executors                                 '--> stage, stage ---'
+                                                    |
+                    StoreSink:   segments in <store>/streams/<s>/staging/<job>
+                    ServerSink:  Arrow to the server, which stages the segments
+
+Commits to a store use an open ``database`` if given, else open the store, waiting at most
+``timeout`` seconds for the lock; staging needs none.  Tasks also extract index entries, so the
+commit moves no data.  Older events go into segments of their own, so that only those become late
+runs::
 
     stored   |=======|
     part        |--a--|--b--|        a becomes a late run, b a base segment
+
+A server drops an open transaction after a day.  Attempts of a task name their parts uniquely.  A
+part is one request body (``CHRONICLE_MAX_PART_BYTES``).
 """
 
 from __future__ import annotations
@@ -13,14 +29,28 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ..api.database import Database, open_database
+from ..client import Transport
+from ..client.calls import StreamCalls
+from ..client.conversion import schema_of
 from ..core.times import INT64_MAX, INT64_MIN
-from ..errors import InvalidArgument, NotAStore, ReadOnlyStore, StoreLocked, StreamNotFound
+from ..errors import (
+    ConnectionFailed,
+    InvalidArgument,
+    NotAStore,
+    ReadOnlyStore,
+    StoreLocked,
+    StreamNotFound,
+)
 from ..indexes.staged import announce, build_staged, taking_over
 from ..schema import StreamSchema
 from ..store import EventStream, Store, StreamOptions
@@ -38,10 +68,39 @@ from ..store.staging import (
     staged_jobs,
     sweep_staging,
 )
-from .sink import Job, Outcome, Over
+from .request import IngestRequest, quarantine_path
 
 if TYPE_CHECKING:
     from ..api.database import Database
+
+Over = tuple[int | None, int | None]
+"""Time range to replace: ticks, half-open; None leaves a side open."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A load to be staged; ``plan`` and ``newest`` (tick of the newest event) are for a store."""
+
+    name: str
+    schema: StreamSchema
+    plan: StagingPlan | None = None
+    newest: int | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of an append or a commit; ``count`` and ``position`` (of the commit) are after it.
+
+    ``late`` events were older than stored ones; ``duplicates`` were skipped by ``unique``;
+    ``repeated``: it had been committed before, with these figures.
+    """
+
+    events: int
+    late: int
+    count: int | None = None
+    position: int | None = None
+    repeated: bool = False
+    duplicates: int = 0
 
 
 logger = logging.getLogger("chronicle.ingest")
@@ -211,7 +270,7 @@ class StoreSink:
                     raise
                 # The commit succeeded, so report it; the rest is repaired later.
                 logger.exception("%s: what follows the commit of %s failed", self.stream, job)
-            return _outcome(done, stream.snapshot().count)
+            return _outcome_of_commit(done, stream.snapshot().count)
 
     def abort(self, job: str) -> None:
         """Remove a job's directory; needs no lock, as only its own tasks use it."""
@@ -222,7 +281,7 @@ class StoreSink:
         self, application: str | None, version: int | None, job: str = ""
     ) -> Outcome | None:
         found = committed(self.jobs(), job, application, version)
-        return None if found is None else _outcome(found, None)
+        return None if found is None else _outcome_of_commit(found, None)
 
     def epoch(self) -> int:
         return truncated_at(self.jobs())
@@ -255,7 +314,7 @@ def _inclusive(over: Over) -> tuple[int, int]:
     return first, last
 
 
-def _outcome(done: BulkCommit, count: int | None) -> Outcome:
+def _outcome_of_commit(done: BulkCommit, count: int | None) -> Outcome:
     return Outcome(done.events, done.late, count, done.position, done.repeated, done.duplicates)
 
 
@@ -284,3 +343,174 @@ def _split(
 
     yield older()
     yield rest()
+
+
+PART_BYTES = 48 << 20
+"""Arrow bytes after which a task begins another part."""
+
+
+class ServerSink:
+    append_rows = 0  # one transaction, however small
+    sort_directory = None
+
+    def __init__(self, transport: Transport, stream: str) -> None:
+        self._transport = transport
+        self._calls = StreamCalls(stream)
+
+    def describe(self) -> StreamSchema:
+        return schema_of(self._transport.json(self._calls.describe()), self._transport.where)
+
+    def count(self) -> int:
+        return int(self._transport.json(self._calls.describe())["count"])
+
+    def create(
+        self,
+        schema: StreamSchema,
+        *,
+        codec: str = "lz4",
+        retention: str | None = None,
+        unique: str | None = None,
+        within: str | None = None,
+        if_not_exists: bool = False,
+    ) -> StreamSchema:
+        options = {"unique": unique, "within": within} if unique or within else None
+        call = self._calls.create(schema, codec, retention, options, if_not_exists)
+        return schema_of(self._transport.json(call), self._transport.where)
+
+    def drop(self) -> None:
+        self._transport.json(self._calls.drop())
+
+    def append(self, batch: pa.RecordBatch) -> Outcome:
+        with _in_doubt():
+            return _outcome_of_answer(
+                self._transport.send(self._calls.append(), batch.schema, [batch])
+            )
+
+    def new_job(self) -> Job:
+        return Job(f"load-{secrets.token_hex(12)}", self.describe())
+
+    def prepare(self, job: Job) -> None:
+        """Nothing: the server prepares staging with the first part."""
+
+    def stage(self, job: Job, part: int, batches: Iterator[pa.RecordBatch]) -> list[str]:
+        attempt = secrets.token_hex(6)
+        sent: list[str] = []
+        for run in runs_in_order(batches, job.schema.time):
+            pieces = _Pieces(run)
+            while pieces.first is not None:
+                name = f"{part:06d}-{attempt}-{len(sent):04d}"
+                call = self._calls.put_part(job.name, name)
+                self._transport.send(call, job.schema.arrow, pieces.take())
+                sent.append(name)
+        return sent
+
+    def commit(
+        self,
+        job: str,
+        staged: Sequence[str],
+        *,
+        truncate: bool = False,
+        over: Over | None = None,
+        application: str | None = None,
+        version: int | None = None,
+    ) -> Outcome:
+        call = self._calls.commit(job, sorted(staged), truncate, over, application, version)
+        with _in_doubt():
+            return _outcome_of_answer(self._transport.json(call))
+
+    def abort(self, job: str) -> None:
+        self._transport.json(self._calls.abort(job))
+
+    def outcome(self, application: str, version: int) -> Outcome | None:
+        """None: a server does not report it before the commit."""
+        del application, version
+        return None
+
+    def epoch(self) -> int:
+        """0: a server does not report it."""
+        return 0
+
+
+@contextlib.contextmanager
+def _in_doubt() -> Iterator[None]:
+    try:
+        yield
+    except ConnectionFailed as error:
+        raise ConnectionFailed(
+            f"{error}; whether the last request was carried out is not known: compare the stream's "
+            "count before loading again"
+        ) from None
+
+
+def _outcome_of_answer(answer: Any) -> Outcome:
+    return Outcome(
+        int(answer["appended"]),
+        int(answer["late"]),
+        int(answer["count"]),
+        answer.get("version"),
+        bool(answer.get("replayed", False)),
+        int(answer.get("duplicates", 0)),
+    )
+
+
+class _Pieces:
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.first = next(batches, None)
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        size = 0
+        while self.first is not None and size < PART_BYTES:
+            batch, self.first = self.first, None
+            yield batch
+            size += batch.nbytes
+            self.first = next(self._batches, None)
+
+
+Sink = ServerSink | StoreSink
+"""A stream to load events into; it need not exist yet."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Exactly one of a store's directory, a database open for writing, and a server's url.
+
+    ``timeout`` is in seconds, for the server or the writer's lock; ``retries`` is for requests.
+    """
+
+    path: str | os.PathLike[str] | None = None
+    database: Database | None = None
+    url: str | None = None
+    token: str | None = None
+    timeout: float = 60.0
+    retries: int = 3
+
+    def __post_init__(self) -> None:
+        if sum(place is not None for place in (self.path, self.database, self.url)) != 1:
+            raise InvalidArgument("give one target: a store's path, a database, or a url")
+
+    def quarantine_path(self, request: IngestRequest) -> Path:
+        if request.quarantine is not None:
+            return request.quarantine
+        if self.url is not None:
+            return quarantine_path("chronicle", request.stream)
+        place = self.database.path if self.database is not None else self.path
+        assert place is not None
+        return quarantine_path(place, request.stream)
+
+    @contextlib.contextmanager
+    def opened(self, *, dry_run: bool) -> Iterator[Target]:
+        """The target with its store open for writing and locked; unchanged for a dry run."""
+        if self.path is None or dry_run:
+            yield self
+        else:
+            with open_database(self.path, "rw") as database:
+                yield Target(database=database)
+
+    def sink(self, stream: str) -> Sink:
+        if self.url is not None:
+            return ServerSink(Transport(self.url, self.token, self.timeout, self.retries), stream)
+        if self.database is not None:
+            return StoreSink(self.database.path, stream, database=self.database)
+        assert self.path is not None
+        return StoreSink(self.path, stream, timeout=self.timeout)
