@@ -55,6 +55,7 @@ from .jsonscan import (
     members_of,
 )
 from .sources import ByteSource
+from .times import is_text
 
 RECORD_BYTES_MAX = 64 << 20
 NAME_BYTES = 1 << 16
@@ -64,6 +65,7 @@ _CELLS_MAX = 16 << 20
 
 _DEEP = f"expected at most {DEPTH_MAX} brackets inside each other, found more"
 _NULL = ord("n")
+_ITEM = r'((?:"(?:[^"\\]|\\.)*"|[^",:])*)([,:]|$)'
 _BLANK = np.zeros(256, np.bool_)
 _BLANK[list(b" \t\r\n")] = True
 
@@ -324,6 +326,8 @@ class JsonChunk:
         else:
             texts = self._text.between(values.starts + strings, values.ends - strings)
             texts = _unescaped(texts, strings)
+        if nested and not whole and is_text(type_):
+            texts = _spaced(texts, brackets)
         if not (some == count == len(kinds) and not self._broken):
             at = np.full(count, -1, np.int64)
             at[values.rows[filled] - first] = np.flatnonzero(filled)
@@ -344,6 +348,12 @@ def _unescaped(texts: pa.Array, strings: npt.NDArray[np.bool_]) -> pa.Array:
     escaped = pc.and_(escaped, pa.array(strings))
     plain = [json.loads(f'"{text}"') for text in texts.filter(escaped).to_pylist()]
     return pc.replace_with_mask(texts, escaped, pa.array(plain, pa.string()))
+
+
+def _spaced(texts: pa.Array, nested: npt.NDArray[np.bool_]) -> pa.Array:
+    """The texts, with a blank after each comma and colon of those that are lists or objects."""
+    spaced = pc.replace_substring_regex(texts.filter(pa.array(nested)), _ITEM, r"\1\2 ")
+    return pc.replace_with_mask(texts, pa.array(nested), pc.utf8_rtrim(spaced, " "))
 
 
 # ------------------------------------------------------------------------------------ validation

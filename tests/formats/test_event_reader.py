@@ -276,7 +276,7 @@ def test_nested_values_are_kept_or_left_out() -> None:
     data = b'[{"t": 1533101250, "p": {"lat": 1}, "x": 2}]'
     assert read(data, "json")["p"].to_pylist() == [{"lat": 1}]
     assert read(data, "json", select=["x"]).to_pydict()["x"] == [2]
-    assert read(data, "json", types=["p=string"])["p"].to_pylist() == ['{"lat":1}']
+    assert read(data, "json", types=["p=string"])["p"].to_pylist() == ['{"lat": 1}']
 
 
 def test_typed_files_widen_to_each_other(tmp_path: Path) -> None:
