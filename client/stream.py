@@ -45,9 +45,9 @@ class StreamBase:
     def __init__(self, name: str, told: Any, where: str) -> None:
         self._calls = StreamCalls(name)
         self._where = where
-        self._told(told)
+        self._described(told)
 
-    def _told(self, told: Any) -> Any:
+    def _described(self, told: Any) -> Any:
         """Take the schema from a description; returns the description."""
         self._schema = schema_of(told, self._where)
         return told
@@ -70,7 +70,7 @@ class StreamBase:
         return self._schema.time
 
     def _describe(self) -> Steps[Any]:
-        return self._told((yield self._calls.describe()))
+        return self._described((yield self._calls.describe()))
 
     def _tables(self, data: Any) -> Steps[Iterator[pa.Table]]:
         known = self._schema

@@ -63,7 +63,7 @@ def ingest(
         except StoreLocked as error:
             error.add_note("if a server holds the store, send it the events: --url URL")
             raise
-    _tell(report)
+    _print_notes(report)
     if json_report:
         print(json.dumps(report.to_dict()))
     else:
@@ -72,7 +72,7 @@ def ingest(
         raise typer.Exit(1)
 
 
-def _tell(report: IngestReport) -> None:
+def _print_notes(report: IngestReport) -> None:
     """Print notes besides the figures, on stderr."""
     for note in report.notes:
         warn(note)

@@ -268,7 +268,7 @@ class ChronicleDialect(default.DefaultDialect):
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[Any]:
         asked = "SELECT attribute FROM chronicle.indexes WHERE stream = :name ORDER BY attribute"
-        self._known(connection, table_name, schema, kw)
+        self._check_table(connection, table_name, schema, kw)
         found = (
             [] if schema not in (None, MAIN) else self._asked(connection, asked, name=table_name)
         )
@@ -277,20 +277,22 @@ class ChronicleDialect(default.DefaultDialect):
             for row in found
         ]
 
-    def _known(self, connection: Any, name: str, schema: str | None, kw: dict[str, Any]) -> None:
+    def _check_table(
+        self, connection: Any, name: str, schema: str | None, kw: dict[str, Any]
+    ) -> None:
         if not self.has_table(connection, name, schema, **kw):
             raise exc.NoSuchTableError(name)
 
     def get_pk_constraint(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        self._known(connection, table_name, schema, kw)
+        self._check_table(connection, table_name, schema, kw)
         return {"constrained_columns": [], "name": None}
 
     def _none(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[Any]:
-        self._known(connection, table_name, schema, kw)
+        self._check_table(connection, table_name, schema, kw)
         return []
 
     get_foreign_keys = get_unique_constraints = get_check_constraints = _none
@@ -298,13 +300,13 @@ class ChronicleDialect(default.DefaultDialect):
     def get_table_comment(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        self._known(connection, table_name, schema, kw)
+        self._check_table(connection, table_name, schema, kw)
         return {"text": None}
 
     def get_view_definition(
         self, connection: Any, view_name: str, schema: str | None = None, **kw: Any
     ) -> str:
-        self._known(connection, view_name, schema, kw)
+        self._check_table(connection, view_name, schema, kw)
         asked = "SELECT view_definition FROM information_schema.views "
         asked += "WHERE table_schema = :schema AND table_name = :name"
         found = self._asked(connection, asked, schema=schema or MAIN, name=view_name)

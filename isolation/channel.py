@@ -277,7 +277,7 @@ class Region:
     def put(self, pieces: Sequence[Any]) -> tuple[int, int, int] | None:
         """Copy buffers, each padded to 64 bytes: ticket, place, size; None if full."""
         size = sum(-(-len(piece) // 64) * 64 for piece in pieces)
-        begin = self._room(size)
+        begin = self._space_for(size)
         if begin is None:
             return None
         at = begin
@@ -290,7 +290,7 @@ class Region:
         self._head = begin + size
         return ticket, begin, size
 
-    def _room(self, size: int) -> int | None:
+    def _space_for(self, size: int) -> int | None:
         if not size:
             return None
         if not self._live:

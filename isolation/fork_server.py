@@ -126,17 +126,17 @@ class ForkServer:
             try:
                 self._control.settimeout(START_S)
                 if not self._ready:
-                    self._told(0)  # the ready message
+                    self._reply(0)  # the ready message
                     self._ready = True
                 self._control.send(json.dumps(request).encode())
-                return self._told(descriptors)
+                return self._reply(descriptors)
             except (OSError, ValueError) as error:
                 raise ForkServerLost(
                     f"the process that makes workers has ended or does not answer ({error}); "
                     "is there memory for it?"
                 ) from None
 
-    def _told(self, descriptors: int) -> tuple[dict[str, Any], list[int]]:
+    def _reply(self, descriptors: int) -> tuple[dict[str, Any], list[int]]:
         data, files, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, descriptors or 1)
         if not data:
             raise OSError("it hung up")

@@ -185,19 +185,19 @@ class Recollection:
     def emitted(self, low: int, high: int) -> Emitted:
         """The output with times ``low`` to ``high``."""
         time, holds = self._rows[: self._count, 0], self._holds[: self._count]
-        return self._said(np.flatnonzero(holds & (time >= low) & (time <= high)))
+        return self._emitted(np.flatnonzero(holds & (time >= low) & (time <= high)))
 
     def emitted_of(self, ids: pa.Array, low: int, high: int) -> Emitted:
         entry = distinct(self._numbers.find(words_of(ids)))
         out = np.empty(len(entry), np.int64)
-        while (count := self._found(entry, low, high, out)) > len(out):
+        while (count := self._rows_of(entry, low, high, out)) > len(out):
             out = np.empty(count, np.int64)
-        return self._said(np.sort(out[:count]))
+        return self._emitted(np.sort(out[:count]))
 
-    def _found(self, entry: IntArray, low: int, high: int, out: IntArray) -> int:
+    def _rows_of(self, entry: IntArray, low: int, high: int, out: IntArray) -> int:
         return int(_holding(entry, self._entries, self._rows, self._holds, low, high, out))
 
-    def _said(self, rows: IntArray) -> Emitted:
+    def _emitted(self, rows: IntArray) -> Emitted:
         rows = rows[np.argsort(self._rows[rows, 0], kind="stable")]
         time, revision, entry, _ = self._rows[rows].T.copy()
         net = Results(

@@ -222,14 +222,14 @@ class Sources:
     def watermark(self, definition: LiveDefinition) -> int | None:
         """Tick up to which all events are assumed to have arrived; None for none yet."""
         waits = self._waits(definition)
-        return self._known(definition, [name for name, wait in waits.items() if wait <= 0])
+        return self._watermark(definition, [name for name, wait in waits.items() if wait <= 0])
 
     def idle_in(self, definition: LiveDefinition, watermark: int | None) -> float | None:
         """Seconds until idleness alone advances the watermark; None for never."""
         waits = self._waits(definition)
         for wait in sorted(waits.values()):
             quiet = [name for name, other in waits.items() if other <= wait]
-            known = self._known(definition, quiet)
+            known = self._watermark(definition, quiet)
             if known is not None and (watermark is None or known > watermark):
                 return max(0.0, wait)
         return None
@@ -240,7 +240,7 @@ class Sources:
         after, now = definition.idle_ms / 1000, time.monotonic()
         return {name: heard + after - now for name, heard in self._heard.items()}
 
-    def _known(self, definition: LiveDefinition, quiet: Iterable[str]) -> int | None:
+    def _watermark(self, definition: LiveDefinition, quiet: Iterable[str]) -> int | None:
         held = frozenset(quiet)
         return combined_watermark(
             ((snapshot, name in held) for name, snapshot in self.moment.items()), definition.delay

@@ -136,7 +136,7 @@ class QueryEngine:
         self, text: str, control: QueryControl, allowed: Callable[[Access], None] | None
     ) -> Any:
         """A prepared query, or another statement's tree, after ``allowed`` has seen its access."""
-        known = self._known(text)
+        known = self._still_valid(text)
         if known is not None:
             if allowed is not None:
                 kind, streams = type(known.bound.root).__name__, frozenset(known.streams)
@@ -198,7 +198,7 @@ class QueryEngine:
         allowed: Callable[[Access], None] | None = None,
     ) -> Result | None:
         """Run a prepared query that is certainly small; None for any other statement."""
-        known = self._known(text)
+        known = self._still_valid(text)
         if known is None or known.plan is None:
             return None
         control = QueryControl(timeout, cancellation)
@@ -416,7 +416,7 @@ class QueryEngine:
     ) -> PreparedQuery:
         """Columns of the events that satisfy a predicate; None: the time and whether each does."""
         key = (name, predicate, columns, limit)
-        prepared = self._known(key)
+        prepared = self._still_valid(key)
         if prepared is not None:
             return prepared
         with turn(predicate, control):
@@ -438,7 +438,7 @@ class QueryEngine:
 
     # ---------------------------------------------------------------------- prepared
 
-    def _known(self, key: Any) -> PreparedQuery | None:
+    def _still_valid(self, key: Any) -> PreparedQuery | None:
         prepared = self._prepared.get(key)
         if prepared is None:
             return None

@@ -97,10 +97,10 @@ from .journal import Journal, install
 from .lock import WRITER_LOCK, ReaderLease
 from .manifest_pages import (
     PAGES,
-    known_roots,
     page_key,
     pages_from_json,
     read_pages,
+    roots_in_pages,
     write_pages,
 )
 from .object_store import ObjectStore, object_store
@@ -734,7 +734,7 @@ def _manifest_of(objects: ObjectStore, place: str) -> tuple[StreamManifest, dict
                 Path(scratch, PAGES, page.file).write_bytes(_whole(objects, page_key(place, page)))
             identity = body["next_id"] >> COUNTER_BITS
             segments = read_pages(files, PAGES, body["pages"], identity)
-            return StreamManifest.from_json(body, segments), known_roots(files, PAGES, segments)
+            return StreamManifest.from_json(body, segments), roots_in_pages(files, PAGES, segments)
         except (CorruptBlock, KeyError, TypeError, ValueError) as error:
             raise CorruptStore(
                 f"a page of {objects.describe(place)}/{MANIFEST} is damaged: {error}; restore the "

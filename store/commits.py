@@ -372,7 +372,7 @@ class Commits:
         """Update the reach with the lateness of an append; older values decay."""
         self.reach = max(float(lateness), REACH_KEPT * self.reach)
 
-    def note_told(self, version: int) -> None:
+    def note_reported(self, version: int) -> None:
         self.told = version
 
     def new_segment(self, schema: StreamSchema | None = None) -> ActiveSegment:

@@ -258,7 +258,7 @@ class _Delete(Fold):
 
     def edit(self, commits: Commits, manifest: StreamManifest) -> Edit:
         position = commits.journal.position + 1
-        self.before, self.told = commits.state(), self._told(commits)
+        self.before, self.told = commits.state(), self._reported(commits)
         noted = write_deletion(commits.files, commits.directory, position, self.told)
         edit = super().edit(commits, manifest)
         assert edit.manifest is not None
@@ -275,7 +275,7 @@ class _Delete(Fold):
         )
         return edit if self.addition is None else self.addition.join(commits, edit)
 
-    def _told(self, commits: Commits) -> DeletedEvents:
+    def _reported(self, commits: Commits) -> DeletedEvents:
         """The events reported to followers; late arrivals in a deleted range stay."""
         deleted = self.deleted
         if deleted.ticks is not None:

@@ -63,7 +63,7 @@ class DictionaryBuilder:
             return self.encode(array.cast(self.attribute.type))
         if not len(distinct):
             return np.zeros(len(array), np.int64)
-        codes = self._known_codes(distinct)
+        codes = self._codes_of(distinct)
         indices = encoded.indices
         found = pooled(len(array), np.int64)
         known = _words(indices.fill_null(0) if indices.null_count else indices)
@@ -80,7 +80,7 @@ class DictionaryBuilder:
         _translate(known, codes, found)
         return found
 
-    def _known_codes(self, distinct: pa.Array) -> npt.NDArray[np.int64]:
+    def _codes_of(self, distinct: pa.Array) -> npt.NDArray[np.int64]:
         place = (len(distinct), distinct.offset, *(b and b.address for b in distinct.buffers()))
         if self._source is None or self._source[0] != place:
             self._source = (place, distinct, np.full(len(distinct), -1, np.int64))

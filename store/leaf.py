@@ -276,14 +276,14 @@ class LeafReader:
         if fresh:
             if self._holes and self._need is not None:
                 self._need(((start, entry.length),))
-            verify_chunk(chunk, entry.checksum, self._told(position), self.file, self.offset)
+            verify_chunk(chunk, entry.checksum, self._described(position), self.file, self.offset)
             self._verified |= bit
         return chunk
 
     def reads(self, data: memoryview) -> bool:
         return self._data is data
 
-    def _told(self, position: int) -> str:
+    def _described(self, position: int) -> str:
         return f"column {self._stored[position].name!r} of a leaf"
 
     def _rows(self, position: int, ranges: Ranges, *, whole: bool = True) -> memoryview:
@@ -305,7 +305,7 @@ class LeafReader:
     def _verify_spans(
         self, position: int, chunk: memoryview, spans: Iterator[tuple[int, int]]
     ) -> None:
-        entry, sound = self._entries[position], self._known(position)
+        entry, sound = self._entries[position], self._verified_sections(position)
         missing = sections_of(entry, spans, sound)
         if not missing:
             return
@@ -318,11 +318,11 @@ class LeafReader:
         sums = np.frombuffer(self._data, np.uint64, len(sound), first)
         for number in missing:
             section = chunk[number << shift : (number + 1) << shift]
-            what = f"section {number} of {self._told(position)}"
+            what = f"section {number} of {self._described(position)}"
             verify_chunk(section, int(sums[number]), what, self.file, self.offset)
             sound[number] = 1
 
-    def _known(self, position: int) -> bytearray:
+    def _verified_sections(self, position: int) -> bytearray:
         sound = self._sound.get(position)
         if sound is None:
             entry = self._entries[position]
@@ -348,7 +348,9 @@ class LeafReader:
                 yield self.offset + entry.offset, entry.length
                 continue
             spans = about(entry, self.events, ranges)
-            yield from self._places(entry, sections_of(entry, spans, self._known(position)))
+            yield from self._places(
+                entry, sections_of(entry, spans, self._verified_sections(position))
+            )
 
     def chunk_bytes(self, name: str) -> int:
         return self._entries[self._positions[name]].length

@@ -157,7 +157,7 @@ def _roots_before(
     return found
 
 
-def known_roots(files: Files, directory: str, segments: SegmentList) -> dict[int, Root]:
+def roots_in_pages(files: Files, directory: str, segments: SegmentList) -> dict[int, Root]:
     """Roots in a list's pages, by segment; raises when a page is missing or damaged."""
     found: dict[int, Root] = {}
     for page, _, entries in segments.by_page():

@@ -195,14 +195,14 @@ def move_segments(
         manifest = commits.manifest
     if manifest.version != commits.told and files.cold(commits.directory):
         try:
-            _tell(store, place, manifest, lambda page: files.read(commits.path(page)))
+            _publish(store, place, manifest, lambda page: files.read(commits.path(page)))
         except FileNotFoundError:  # a page: the manifest was replaced; the next move puts it
             return Moved(segments, moved)
-        commits.note_told(manifest.version)
+        commits.note_reported(manifest.version)
     return Moved(segments, moved)
 
 
-def _tell(
+def _publish(
     store: ObjectStore, place: str, manifest: StreamManifest, read: Callable[[str], bytes]
 ) -> None:
     """Put a stream's manifest and its new pages beside its objects."""

@@ -252,7 +252,7 @@ class _Repair:
             logger.warning("%s: %s", path, error)
         self._damaged.append(file)
         contents, behind = salvage_log(self._files, path)
-        counted, events, ranges = _told_by(behind, manifest.schema)
+        counted, events, ranges = _claimed_by(behind, manifest.schema)
         if manifest.log_bytes is not None and manifest.events is not None:  # at a clean close
             counted = max(manifest.events, counted or 0)
         moved = self._quarantine_name(file)
@@ -463,7 +463,7 @@ def _sound(view: SegmentView, name: str, path: str) -> bool:
     return report.ok
 
 
-def _told_by(
+def _claimed_by(
     records: list[LogRecord], schema: StreamSchema
 ) -> tuple[int | None, int, tuple[tuple[int, int], ...]]:
     counted: int | None = None

@@ -135,7 +135,7 @@ def open_entry(
     return view
 
 
-class _Kept:
+class _LeaseHolder:
     def __init__(self, lease: ReaderLease) -> None:
         weakref.finalize(self, lease.release)
 
@@ -149,14 +149,14 @@ class ViewSource:
         self._alive: weakref.WeakValueDictionary[int, SegmentView] = weakref.WeakValueDictionary()
         self._recent = Lru[int, SegmentView](VIEWS_REMEMBERED)
         self._states: weakref.WeakSet[SegmentViews] = weakref.WeakSet()
-        self._lease: _Kept | None = None
+        self._lease: _LeaseHolder | None = None
         self._roots = RootRuns(files, directory)
         self._few: tuple[SegmentList, tuple[SegmentView, ...]] | None = None
 
     def keep(self, lease: ReaderLease) -> bool:
         """Hold a lease of the manifest's version; False if it is not registered."""
         if lease.registered:
-            self._lease = _Kept(lease)
+            self._lease = _LeaseHolder(lease)
         return lease.registered
 
     @property
@@ -277,7 +277,7 @@ class ViewSource:
             with suppress(OSError):
                 lease = ReaderLease.take(self._files, self._directory, old.version)
             if lease is not None and lease.registered:
-                kept = _Kept(lease)
+                kept = _LeaseHolder(lease)
                 for state in states:
                     state.leases.append(kept)
                 states = []
@@ -331,7 +331,7 @@ class SegmentViews(Sequence[SegmentView]):
         self.hidden = hidden
         self.head = head
         self.kept: dict[int, SegmentView] = {}
-        self.leases: list[_Kept] = []
+        self.leases: list[_LeaseHolder] = []
 
     __hash__ = object.__hash__
 

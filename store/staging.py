@@ -554,7 +554,7 @@ def commit_staged(
             unlink(stream.commits, linked)
             raise
         state = stream.commits.state()
-        _tell(stream.commits, result, order, truncate, earlier, state)
+        _notify(stream.commits, result, order, truncate, earlier, state)
     stream.commits.publish(state)
     _remove_staged(stream, job)
     return result
@@ -565,7 +565,7 @@ def _remove_staged(stream: EventStream, job: str) -> None:
         abort_staged(stream.commits.files, stream.commits.directory, job)
 
 
-def _tell(
+def _notify(
     commits: Commits,
     result: BulkCommit,
     staged: Sequence[StagedSegment],

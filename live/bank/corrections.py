@@ -57,10 +57,10 @@ from ...query.pattern.results import Decided
 from ...query.pattern.search import TO_NEXT, horizon, within
 from ...query.split.cuts import CutProbe
 from ...query.split.parts import independent
-from .layer import BankMatches, Found, Layer, Room, empty_kept, kept_where
+from .layer import BankMatches, Layer, Scratch, SearchResult, no_open_matches, open_where
 from .pattern_bank import Partitions, PatternBank
 from .predicate_index import Columns
-from .searching import Fresh, Hits, Kept
+from .searching import Fresh, Hits, OpenMatches
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -187,14 +187,14 @@ def _uncovered(
 
 
 def free_rows(
-    layer: Layer, hits: Hits, fresh: Fresh, bound: IntArray, low: IntArray, room: Room
+    layer: Layer, hits: Hits, fresh: Fresh, bound: IntArray, low: IntArray, room: Scratch
 ) -> tuple[IntArray, IntArray]:
     """Last uncovered rows before ``bound`` (tick per partition), per (pattern, partition), or -1.
 
     Rows begin two windows before ``bound``; all absent rows lie before ``low``.  Pairs that are not
     listed may be cut anywhere.
     """
-    parts = layer.search(hits, fresh, empty_kept(), moved(bound, -1), room, skip=TO_NEXT).parts
+    parts = layer.search(hits, fresh, no_open_matches(), moved(bound, -1), room, skip=TO_NEXT).parts
     offsets = np.concatenate([[0], np.cumsum(fresh.count)]).astype(np.int64)
     return _uncovered(
         parts.query, parts.partition, parts.first_row, parts.last_row, layer.window, fresh.tick,
@@ -234,13 +234,13 @@ def open_at(bank: PatternBank, layer: Layer, scan: Scan, first: int, watermark: 
             break
         reach *= 2
     behind = hits_behind(hits, fresh, *begin)
-    found = layer.search(behind, fresh, empty_kept(), watermark, bank.room)
+    found = layer.search(behind, fresh, no_open_matches(), watermark, bank.room)
     number = _numbers(places.keys, bank.partitions)
     shift = bank.partitions.count[number] - places.count
     bank.partitions.reach(number, places.tick, places.rank)
     kept = found.kept
     rank = kept.rank + np.repeat(shift[kept.partition], np.diff(kept.first))
-    layer.kept = sorted_kept([kept._replace(partition=number[kept.partition], rank=rank)])
+    layer.kept = merged_open([kept._replace(partition=number[kept.partition], rank=rank)])
 
 
 def _numbers(keys: pa.Table, places: Partitions) -> IntArray:
@@ -248,8 +248,8 @@ def _numbers(keys: pa.Table, places: Partitions) -> IntArray:
     return places.numbers_of(keys) if places.partition_by else np.zeros(1, np.int64)
 
 
-def sorted_kept(parts: list[Kept]) -> Kept:
-    """Several ``Kept``, merged by pattern and partition."""
+def merged_open(parts: list[OpenMatches]) -> OpenMatches:
+    """Several ``OpenMatches``, merged by pattern and partition."""
     sizes = np.concatenate([np.diff(part.first) for part in parts])
     query = np.concatenate([part.query for part in parts])
     partition = np.concatenate([part.partition for part in parts])
@@ -258,7 +258,7 @@ def sorted_kept(parts: list[Kept]) -> Kept:
     rows = take_ranges((ends - sizes)[order], ends[order])
     columns = (np.concatenate([part[i] for part in parts])[rows] for i in range(3, 7))
     first = np.concatenate([[0], np.cumsum(sizes[order])]).astype(np.int64)
-    return Kept(query[order], partition[order], first, *columns)
+    return OpenMatches(query[order], partition[order], first, *columns)
 
 
 # -- late events ----------------------------------------------------------------------------------
@@ -493,7 +493,7 @@ class _Near:
     def __len__(self) -> int:
         return len(self.partition)
 
-    def search(self, layer: Layer) -> tuple[Found, Found, Bools, Bools]:
+    def search(self, layer: Layer) -> tuple[SearchResult, SearchResult, Bools, Bools]:
         """Results without and with the late events, and neighbourhoods too short on a side."""
         room, count = self.bank.room, len(self)
         before, behind = np.zeros((2, count), np.bool_)
@@ -517,11 +517,11 @@ class _Near:
             before[place[at[free < 0]]] = True
             cut[at] = np.maximum(free, 0)
         after = layer.search(
-            hits_behind(hits, self.new, listed, cut), self.new, empty_kept(), self.known, room
+            hits_behind(hits, self.new, listed, cut), self.new, no_open_matches(), self.known, room
         )
         hits = layer.hits(batch, self.stays, self.old, room)
         without = layer.search(
-            hits_behind(hits, self.old, listed, cut), self.old, empty_kept(), self.known, room
+            hits_behind(hits, self.old, listed, cut), self.old, no_open_matches(), self.known, room
         )
         behind |= self.last == np.diff(self.offsets) - 1
         apart = ~rejoins & ~self.tail[place]
@@ -534,7 +534,7 @@ class _Near:
             behind[of[~met | (open_ & (there <= self.last[of]))]] = True
         return without, after, before, behind & ~self.tail
 
-    def changed(self, without: Found, after: Found) -> tuple[Bools, Bools]:
+    def changed(self, without: SearchResult, after: SearchResult) -> tuple[Bools, Bools]:
         """Which matches of the old search are gone or changed, and which of the new are new."""
         begin = self.offsets[after.parts.partition]
         held = self.late_before[begin + after.parts.last_row + 1]
@@ -554,7 +554,7 @@ class _Near:
         return ~same[mine], fresh
 
 
-def _stands(kept: Kept, keys: IntArray, count: int) -> IntArray:
+def _stands(kept: OpenMatches, keys: IntArray, count: int) -> IntArray:
     """Rank at which the search of each (pattern, partition) has an open match; -1 without one."""
     mine = kept.query * count + kept.partition
     if not len(mine):
@@ -563,7 +563,7 @@ def _stands(kept: Kept, keys: IntArray, count: int) -> IntArray:
     return np.where(mine[at] == keys, kept.rank[kept.first[:-1]][at], -1)
 
 
-def _events(found: Found) -> IntArray:
+def _events(found: SearchResult) -> IntArray:
     parts = found.parts
     return np.stack(
         [
@@ -599,7 +599,7 @@ def correct(
 
 def _searched(
     bank: PatternBank, stretch: _Stretch, first: int, watermark: int
-) -> tuple[_Near, list[tuple[Found, Found]]] | None:
+) -> tuple[_Near, list[tuple[SearchResult, SearchResult]]] | None:
     """Enough rows near late events, and each layer's results without and with these; None when
     events beyond the stretch are needed.
     """
@@ -620,7 +620,10 @@ def _searched(
 
 
 def _applied(
-    bank: PatternBank, stretch: _Stretch, near: _Near, found: list[tuple[Found, Found]]
+    bank: PatternBank,
+    stretch: _Stretch,
+    near: _Near,
+    found: list[tuple[SearchResult, SearchResult]],
 ) -> Corrected:
     tail, places = near.tail, bank.partitions
     number = _numbers(stretch.keys, places)
@@ -641,13 +644,13 @@ def _applied(
         for parts, one, some in zip((gone, there), (without, after), changed, strict=True):
             if some.any():
                 parts.append(one.matches(layer.names, keys_at).where(some))
-        kept = kept_where(layer.kept, ~ends[layer.kept.partition])
+        kept = open_where(layer.kept, ~ends[layer.kept.partition])
         more = np.repeat(shift[kept.partition], np.diff(kept.first))
-        open_ = kept_where(after.kept, tail[after.kept.partition])
+        open_ = open_where(after.kept, tail[after.kept.partition])
         of = near.partition[open_.partition]
         base = near.rank[near.offsets[open_.partition]] - near.size[of] + places.count[number[of]]
         rank = open_.rank + np.repeat(base, np.diff(open_.first))
-        layer.kept = sorted_kept(
+        layer.kept = merged_open(
             [kept._replace(rank=kept.rank + more), open_._replace(partition=number[of], rank=rank)]
         )
     return Corrected(BankMatches.joined(gone), BankMatches.joined(there))

@@ -2,7 +2,7 @@
 
 An index of ten thousand patterns takes a second to build, so a layer is built once, removed
 patterns are marked dead, and the bank merges layers as they grow.  ``Layer.search`` maps open
-matches (``Kept``, sorted by pattern and partition) to the next ones.
+matches (``OpenMatches``, sorted by pattern and partition) to the next ones.
 
 The automata of the patterns are in flat tables, equal structures once (see
 ``query.pattern.jumping``).
@@ -33,7 +33,7 @@ from .searching import (
     KEPT_FULL,
     Fresh,
     Hits,
-    Kept,
+    OpenMatches,
     Parts,
     Queries,
     search_bank,
@@ -150,25 +150,25 @@ Bools = npt.NDArray[np.bool_]
 SAMPLE_ROWS = 4096
 
 
-def empty_kept(entries: int = 0, rows: int = 0) -> Kept:
+def no_open_matches(entries: int = 0, rows: int = 0) -> OpenMatches:
     query, partition = np.zeros(entries, np.int64), np.zeros(entries, np.int64)
     columns = (np.zeros(rows, np.int64) for _ in range(3))
-    return Kept(
+    return OpenMatches(
         query, partition, np.zeros(entries + 1, np.int64), np.zeros(rows, np.uint64), *columns
     )
 
 
-def kept_where(kept: Kept, chosen: Bools) -> Kept:
+def open_where(kept: OpenMatches, chosen: Bools) -> OpenMatches:
     sizes = np.diff(kept.first)
     rows = np.repeat(chosen, sizes)
-    return Kept(
+    return OpenMatches(
         kept.query[chosen], kept.partition[chosen],
         np.concatenate([[0], np.cumsum(sizes[chosen])]).astype(np.int64), kept.bits[rows],
         kept.rank[rows], kept.tick[rows], kept.among[rows],
     )  # fmt: skip
 
 
-class Room:
+class Scratch:
     """Growing scratch space, shared by the layers of a bank."""
 
     def __init__(self, limits: MatchLimits) -> None:
@@ -208,11 +208,11 @@ class _Built:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """Matches of a search, by pattern and partition number, and the open matches after it."""
 
     parts: Parts
-    kept: Kept
+    kept: OpenMatches
 
     def matches(
         self, names: Sequence[Hashable], keys: Callable[[IntArray], pa.Table]
@@ -231,13 +231,13 @@ class Layer:
     """
 
     def __init__(
-        self, names: Sequence[Hashable], cards: Sequence[Card], kept: Kept | None = None
+        self, names: Sequence[Hashable], cards: Sequence[Card], kept: OpenMatches | None = None
     ) -> None:
         self.names = list(names)
         self.cards = list(cards)
         self.number = {name: i for i, name in enumerate(self.names)}
         self.alive = np.ones(len(self.names), np.bool_)
-        self.kept = empty_kept() if kept is None else kept
+        self.kept = no_open_matches() if kept is None else kept
         windows = [-1 if card.within is None else card.within for card in self.cards]
         self.window = np.array(windows, np.int64)
         self.longest = -1 if -1 in windows else max(windows, default=0)
@@ -252,7 +252,7 @@ class Layer:
     def remove(self, name: Hashable) -> None:
         gone = self.number.pop(name)
         self.alive[gone] = False
-        self.kept = kept_where(self.kept, self.kept.query != gone)
+        self.kept = open_where(self.kept, self.kept.query != gone)
 
     def instead(self, *before: Layer) -> Layer:
         """This layer, with the counters of the layers that it replaces."""
@@ -261,7 +261,7 @@ class Layer:
                 self.searched[self.number[name]] = layer.searched[number]
         return self
 
-    def living(self) -> tuple[list[Hashable], list[Card], Kept]:
+    def living(self) -> tuple[list[Hashable], list[Card], OpenMatches]:
         """The remaining patterns, renumbered, and their open matches."""
         if self.alive.all():
             return self.names, self.cards, self.kept
@@ -312,7 +312,7 @@ class Layer:
         read: Read,
         order: IntArray,
         fresh: Fresh,
-        room: Room,
+        room: Scratch,
         followed: IntArray | slice = slice(0),
     ) -> Hits:
         """Hits by query, without isolated ones that cannot match (except those in ``followed``)."""
@@ -331,11 +331,11 @@ class Layer:
         self,
         hits: Hits,
         fresh: Fresh,
-        kept: Kept,
+        kept: OpenMatches,
         watermark: int | IntArray,
-        room: Room,
+        room: Scratch,
         skip: int | None = None,
-    ) -> Found:
+    ) -> SearchResult:
         """Search hits and open matches; ``watermark`` may be per partition, ``skip`` overrides."""
         built = self._built
         assert built is not None
@@ -345,7 +345,7 @@ class Layer:
         at = np.zeros(5, np.int64)
         state = np.zeros(8, np.int64)
         buffers = room.buffers()
-        out = empty_kept(len(kept.query) + 256, len(kept.bits) + 4096)
+        out = no_open_matches(len(kept.query) + 256, len(kept.bits) + 4096)
         output, parts = room.tables()
         known = np.zeros(2 * 65, np.int64)
         frame, visited = room.scratch()
@@ -367,7 +367,7 @@ class Layer:
                 buffers = room.buffers()
             elif status == KEPT_FULL:
                 before = out
-                out = empty_kept(2 * len(out.query), 2 * (len(out.bits) + int(wanted)))
+                out = no_open_matches(2 * len(out.query), 2 * (len(out.bits) + int(wanted)))
                 for old, new in zip(before, out, strict=True):
                     new[: len(old)] = old
             elif status == search.PATH_FULL:
@@ -387,10 +387,10 @@ class Layer:
                     "without events, or back to the first event of the match"
                 )
         entries, used = int(at[3]), int(at[4])
-        left = Kept(
+        left = OpenMatches(
             out.query[:entries].copy(), out.partition[:entries].copy(),
             out.first[: entries + 1].copy(), out.bits[:used].copy(), out.rank[:used].copy(),
             out.tick[:used].copy(), out.among[:used].copy(),
         )  # fmt: skip
         found = int(state[search.MATCHES])
-        return Found(Parts(*(column[:found] for column in parts)), left)
+        return SearchResult(Parts(*(column[:found] for column in parts)), left)

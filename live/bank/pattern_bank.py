@@ -22,9 +22,9 @@ from ...errors import InvalidArgument, ResourceLimit
 from ...query.contract.operator import MatchLimits
 from ...query.pattern.columns import KeyCodes, flat, group_rows, numbers
 from ...query.pattern.retained import ranks
-from .layer import BankMatches, Layer, Room
+from .layer import BankMatches, Layer, Scratch
 from .predicate_index import Columns
-from .searching import Fresh, Kept
+from .searching import Fresh, OpenMatches
 
 IntArray = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -117,7 +117,7 @@ class PatternBank:
         self.partition_by = list(partition_by)
         self.limits = limits or MatchLimits()
         self.watermark = INT64_MIN
-        self.room = Room(self.limits)
+        self.room = Scratch(self.limits)
         self.layers: list[Layer] = []
         self.partitions = Partitions(schema, time, self.partition_by)
         self._tidy_at = PARTITIONS_MIN
@@ -234,7 +234,7 @@ class PatternBank:
 def _merged(below: Layer, above: Layer) -> Layer:
     names, cards, kept = below.living()
     more, others, open_ = above.living()
-    joined = Kept(
+    joined = OpenMatches(
         np.concatenate([kept.query, open_.query + len(names)]),
         np.concatenate([kept.partition, open_.partition]),
         np.concatenate([kept.first, open_.first[1:] + kept.first[-1]]),

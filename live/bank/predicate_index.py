@@ -233,7 +233,7 @@ def _collected(
 
 
 @dataclass(frozen=True)
-class _Way:
+class _KeyRange:
     """Symbol ``owner[i]`` has the keys ``low[i]`` to ``high[i]``; a text's key is its number."""
 
     kind: str
@@ -269,7 +269,7 @@ class PredicateIndex:
         self._texts: dict[str, dict[str, int]] = {}
         self._key_columns: list[tuple[str, str]] = []  # kind, name
         self._build_tests(symbols, access)
-        self._ways = self._ways_of(access)
+        self._ways = self._ranges_of(access)
         self._build_pieces(uses, len(symbols))
 
     def _share(self, atom: Atom) -> tuple[float, str]:
@@ -327,7 +327,7 @@ class PredicateIndex:
             np.array(members, np.int64),
         )  # fmt: skip
 
-    def _ways_of(self, access: Sequence[Atom]) -> list[_Way]:
+    def _ranges_of(self, access: Sequence[Atom]) -> list[_KeyRange]:
         groups: dict[tuple[str, str], list[int]] = {}
         for s, atom in enumerate(access):
             kind = _KINDS[type(atom)]
@@ -347,7 +347,7 @@ class PredicateIndex:
                 low = high = np.array([number for number, _ in pairs], np.int64)
                 owner = np.array([s for _, s in pairs], np.int64)
             by_low = np.argsort(low, kind="stable")  # lookups in this order are faster
-            ways.append(_Way(kind, name, low[by_low], high[by_low], owner[by_low]))
+            ways.append(_KeyRange(kind, name, low[by_low], high[by_low], owner[by_low]))
         return ways
 
     def _build_pieces(self, uses: Uses, symbols: int) -> None:

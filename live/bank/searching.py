@@ -58,7 +58,7 @@ class Fresh(NamedTuple):
     count: IntArray
 
 
-class Kept(NamedTuple):
+class OpenMatches(NamedTuple):
     """Rows ``first[k] .. first[k + 1]`` of (query, partition) ``k``; ``among`` may be ``GAP``."""
 
     query: IntArray

@@ -549,7 +549,7 @@ def fuse(windowed: WindowSelect) -> Fused | None:
     if split is None:
         return None
     aliases = {projection.alias.lower() for projection in select.expressions if projection.alias}
-    found = _Found(windowed, aliases, keys)
+    found = _Collected(windowed, aliases, keys)
     for key in ("expressions", "having", "qualify", "order"):
         part = select.args.get(key)
         for node in part if isinstance(part, list) else [part]:
@@ -592,7 +592,7 @@ def _are_session_keys(keys: Keys, windowed: WindowSelect) -> bool:
     )
 
 
-class _Found:
+class _Collected:
     def __init__(self, windowed: WindowSelect, aliases: set[str], keys: Keys) -> None:
         self.calls: list[Any] = []
         self.keys: list[tuple[Any, int]] = []
@@ -711,7 +711,7 @@ def _planned(
 
 def _rewrite(
     windowed: WindowSelect,
-    found: _Found,
+    found: _Collected,
     columns: list[tuple[int, Aggregate]],
     schema: StreamSchema,
     names: list[str],

@@ -46,7 +46,7 @@ from .any_lists import (
     Tables,
     add_entry,
     first_behind,
-    room_for,
+    new_entries,
     take_first_events,
     window_end,
 )
@@ -472,7 +472,7 @@ class JoinedSource(Source):
         self._slots = max(int(shape.slots.max(initial=-1)) + 1, 1)
         self._diagram: Diagram
 
-    def _make_room(self, size: int) -> Entries:
+    def _new_entries(self, size: int) -> Entries:
         positions, count = len(self._shape.gap), self._domain.behind.shape[1]
         self._diagram = Diagram(
             np.empty((size, 4), np.int32), np.empty((size, 7), np.int32),
@@ -481,7 +481,7 @@ class JoinedSource(Source):
             np.empty(positions, np.int64), np.zeros(3, np.int64), np.empty(count, np.int64),
             np.empty(count, np.int32), np.zeros(count, np.int32),
         )  # fmt: skip
-        return room_for(size)
+        return new_entries(size)
 
     def _build(self, entries: Entries, made: IntArray, progress: IntArray, budget: int) -> int:
         image = self._image

@@ -73,7 +73,7 @@ class Entries(NamedTuple):
     final: npt.NDArray[np.int32]
 
 
-def room_for(entries: int) -> Entries:
+def new_entries(entries: int) -> Entries:
     n = entries + 1
     numbers = [np.empty(n, np.int32) for _ in range(4)]
     made = Entries(np.empty(n, np.int64), np.empty(n, np.uint64), *numbers)
@@ -542,8 +542,8 @@ class Source(ABC):
         self.entries = 0
         """Most entries at a time."""
 
-    def _make_room(self, size: int) -> Entries:
-        return room_for(size)
+    def _new_entries(self, size: int) -> Entries:
+        return new_entries(size)
 
     @abstractmethod
     def _build(self, entries: Entries, made: IntArray, progress: IntArray, budget: int) -> int:
@@ -555,7 +555,7 @@ class Source(ABC):
         most = min(self._context.memory_bytes // self._bytes_an_entry, 2**31 - 1)
         made, progress = np.zeros(count, np.int64), np.array([0, 1, 0, 0], np.int64)
         size, budget, done = ENTRIES_FIRST, SLICE_STEPS, 0
-        entries = self._make_room(size)
+        entries = self._new_entries(size)
         while done < count:
             before = int(progress[NEXT])
             status = self._build(entries, made, progress, budget)
@@ -574,7 +574,7 @@ class Source(ABC):
                 raise self._context.too_large(int(self._first.rows[upto]))
             if done < count and (full or size < ENTRIES_MAX):
                 size *= 4
-                entries = self._make_room(size)
+                entries = self._new_entries(size)
             progress[NEXT], progress[USED] = done, 1
 
     def _piece(self, entries: Entries, made: IntArray, low: int, high: int) -> Lists:

@@ -171,7 +171,7 @@ def descend(start, left, entries, path, cursor, at):
         cursor[depth - 1] = entries.following[e]
 
 
-class Room:
+class MatchArrays:
     def __init__(self) -> None:
         self._matches: list[IntArray] = []
         self._rows: list[IntArray] = []
@@ -194,19 +194,19 @@ class Batching:
 
     longest: int | None
     width: int
-    _rooms: list[Room] = field(default_factory=list)
+    _pool: list[MatchArrays] = field(default_factory=list)
     _same: tuple[IntArray, ...] = ()
 
     @contextlib.contextmanager
-    def room(self) -> Iterator[Room]:
+    def room(self) -> Iterator[MatchArrays]:
         try:
-            room = self._rooms.pop()
+            room = self._pool.pop()
         except IndexError:
-            room = Room()
+            room = MatchArrays()
         try:
             yield room
         finally:
-            self._rooms.append(room)
+            self._pool.append(room)
 
     def matches(self, count: int, rows: int, found: MatchTable) -> Matches:
         if self.width:
@@ -252,7 +252,7 @@ class Walk:
                 self._at,
             )  # fmt: skip
 
-    def batch(self, most: int, room: Room) -> Matches:
+    def batch(self, most: int, room: MatchArrays) -> Matches:
         lists, batching = self._lists, self._batching
         found = room.table(most, max(self._deepest, min(ROWS_A_BATCH, most * self._deepest)))
         count, rows = walk(

@@ -112,7 +112,7 @@ class Executor(RelationalExecutor):
         except BaseException as error:
             with suppress(duckdb.Error):
                 cursor.close()
-            raise self._meant(error, query) from None
+            raise self._translated(error, query) from None
 
     def run(self, query: RelationalQuery) -> Answer:
         control, failures = query.control, query.failures
@@ -136,7 +136,7 @@ class Executor(RelationalExecutor):
                         try:
                             batch = interruptibly(take, cursor.interrupt)
                         except BaseException as error:
-                            raise self._meant(error, query) from None
+                            raise self._translated(error, query) from None
                     if failures.error is not None:
                         raise failures.error
                     if batch is None:
@@ -147,7 +147,7 @@ class Executor(RelationalExecutor):
 
         return Answer(reader.schema, hugeints, batches(), running.close, jsons)
 
-    def _meant(self, error: BaseException, query: RelationalQuery) -> BaseException:
+    def _translated(self, error: BaseException, query: RelationalQuery) -> BaseException:
         failure = failure_of(error)
         if failure is not None and failure.kind == "broken":
             self._replace()

@@ -50,7 +50,7 @@ from .offers import Offer, list_offers
 from .partitions import PartitionKeys, PartitionSpans, united_partitions
 from .replay_plan import Estimate, ReplayIntervals, ReplayPlan, TermChoice
 from .spans import READ_GAP, Spans
-from .symbols import Outline, known_outlines
+from .symbols import Outline, cached_outlines
 from .timeline import Timeline
 
 Ints = npt.NDArray[np.int64]
@@ -369,7 +369,7 @@ def plan_match(
     if strategy == "auto" and near is None and locate and snapshot.count * each < prices.plan:
         return ReplayPlan(strategy, "a replay takes less time than planning")
     indexed = frozenset() if indexes is None else frozenset(indexes.attributes)
-    options = known_outlines(compiled, snapshot.schema, folder, indexed)
+    options = cached_outlines(compiled, snapshot.schema, folder, indexed)
     pattern = options[0][0]
     reason = _obstacle(snapshot, pattern, wants, near is not None)
     if reason:
@@ -382,13 +382,13 @@ def plan_match(
         started = time.perf_counter()
         context = PlanContext.of(snapshot, pattern, wants, indexes, costs, check, gap)
 
-        def ways_of(option: Sequence[Outline]) -> list[Considered]:
+        def considered_of(option: Sequence[Outline]) -> list[Considered]:
             return [consider(replace(context, pattern=one), strategy, near=near) for one in option]
 
-        ways = ways_of(options[0])
+        ways = considered_of(options[0])
         best = math.inf if strategy == "all" else sum(way.expected_ns for way in ways)
         if len(options) > 1 and near is None and best > APART_NS:
-            apart = ways_of(options[1])
+            apart = considered_of(options[1])
             if sum(way.expected_ns for way in apart) < best:
                 ways = apart
         phases["selection_ms"] = _since(started)

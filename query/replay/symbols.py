@@ -485,7 +485,7 @@ class Outline:
         return " ".join([*parts, "gap"] if self.trailing else parts)
 
 
-def known_outlines(
+def cached_outlines(
     compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None, indexed: frozenset[str]
 ) -> tuple[tuple[Outline, ...], ...]:
     """``outlines``, cached on the compiled clause (parameter values are part of it)."""

@@ -95,7 +95,7 @@ def plan_tree_runs(
         total += int(sizes.sum())
         if part.leaves is not None:
             zoned = mixed & (sizes > 0)
-            known += int(sizes[~zoned].sum()) + _known_in_zones(plan, buckets, zoned)
+            known += int(sizes[~zoned].sum()) + _decided_in_zones(plan, buckets, zoned)
     share = known / total if total else 0.0
     return TreeRuns(plan.true, plan.other, share) if share >= KNOWN_LEAST else None
 
@@ -103,7 +103,7 @@ def plan_tree_runs(
 SAMPLED_LEAVES = 4
 
 
-def _known_in_zones(plan: TreeRuns, buckets: Buckets, mixed: Mask) -> int:
+def _decided_in_zones(plan: TreeRuns, buckets: Buckets, mixed: Mask) -> int:
     places = np.flatnonzero(mixed)
     if not len(places):
         return 0

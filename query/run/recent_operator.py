@@ -414,7 +414,7 @@ class RecentOperator:
         if self._node.condition is None:
             return pairing.partnered()
         found = np.zeros(count, np.bool_)
-        for ours, _ in self._kept(pairing.batches(), live, archive):
+        for ours, _ in self._satisfying(pairing.batches(), live, archive):
             self._figures["pairs"] += len(ours)
             found[ours] = True
         return found
@@ -423,12 +423,12 @@ class RecentOperator:
         self, pairing: Pairing, live: pa.Table, archive: pa.Table
     ) -> Iterator[tuple[Ints, Ints]]:
         if self._node.last is None:
-            yield from self._kept(pairing.batches(), live, archive)
+            yield from self._satisfying(pairing.batches(), live, archive)
             return
-        batches = self._kept(pairing.batches(newest_first=True), live, archive)
+        batches = self._satisfying(pairing.batches(newest_first=True), live, archive)
         yield from reversed(list(pairing.newest(batches, self._node.last)))
 
-    def _kept(
+    def _satisfying(
         self, batches: Iterator[tuple[Ints, Ints]], live: pa.Table, archive: pa.Table
     ) -> Iterator[tuple[Ints, Ints]]:
         node, check = self._node, self._run.control.check

@@ -264,7 +264,7 @@ class Matching:
             if self.statistics.drifted:
                 self.orders = self._planned()
             if size:
-                yield self._found(runs, results[:size])
+                yield self._matches_of(runs, results[:size])
 
     def _without_lonely(
         self, runs: IntArray, order: IntArray, offsets: IntArray, deriver: Deriver
@@ -284,7 +284,7 @@ class Matching:
     def absorb(self, derived: Derived) -> None:
         self.ended = derived.ended
 
-    def _found(self, runs: IntArray, results: IntArray) -> Found:
+    def _matches_of(self, runs: IntArray, results: IntArray) -> Found:
         places = results[:, :-1]
         starts, untils = runs[:, START][places], runs[:, UNTIL][places]
         detected = np.empty(len(results), np.int64)

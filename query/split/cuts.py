@@ -227,7 +227,7 @@ class DecidedPart(Part):
         if decided_at_once(compiled):
             advancing = AdvancingMatch(compiled, run.limits, run.check)
             events = run.scan(None if low is None else self.before, self._end)
-            yield from self._told(advancing, events, run.snapshot.schema.time)
+            yield from self._fed(advancing, events, run.snapshot.schema.time)
             return
         stream = RangeStream(compiled, run.limits, run.check)
         if self.low is not None:
@@ -239,7 +239,7 @@ class DecidedPart(Part):
         else:
             yield from stream.conclude(self._end)
 
-    def _told(
+    def _fed(
         self, stream: AdvancingMatch, batches: Iterator[pa.RecordBatch], time: str
     ) -> Iterator[pa.RecordBatch]:
         for batch in batches:

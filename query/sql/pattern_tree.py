@@ -241,12 +241,12 @@ class _Parser:
     def at(self) -> int:
         return self.tokens[self.index].at if self.index < len(self.tokens) else self.end
 
-    def _found(self) -> str:
+    def _current_text(self) -> str:
         return "the end" if self.kind == "end" else repr(self.tokens[self.index].text)
 
     def _take(self, kind: str, what: str) -> _Token:
         if self.kind != kind:
-            self._fail(f"expected {what} in PATTERN, found {self._found()}", self.at)
+            self._fail(f"expected {what} in PATTERN, found {self._current_text()}", self.at)
         token = self.tokens[self.index]
         self.index += 1
         return token
@@ -254,7 +254,7 @@ class _Parser:
     def parse(self) -> Pattern:
         tree = self._alternation()
         if self.kind != "end":
-            self._fail(f"unexpected {self._found()} in PATTERN", self.at)
+            self._fail(f"unexpected {self._current_text()} in PATTERN", self.at)
         return tree
 
     def _alternation(self) -> Pattern:
@@ -276,8 +276,8 @@ class _Parser:
             parts.append(self._quantified())
         if not parts:
             self._fail(
-                f"expected a pattern variable, found {self._found()}; write () for the empty "
-                f"pattern",
+                f"expected a pattern variable, found {self._current_text()}; "
+                "write () for the empty pattern",
                 self.at,
             )
         return parts[0] if len(parts) == 1 else Concatenation(tuple(parts), at)
@@ -311,7 +311,7 @@ class _Parser:
             self.index += 1
             high = self._number()
         elif low is None:
-            self._fail(f"expected a number after '{{', found {self._found()}", self.at)
+            self._fail(f"expected a number after '{{', found {self._current_text()}", self.at)
         self._take("}", "'}'")
         least = 0 if low is None else low
         if high is not None and high < 1:
@@ -368,12 +368,12 @@ class _Parser:
             return parts[0] if len(parts) == 1 else Permutation(tuple(parts), at)
         if kind in ("*", "+", "?", "{"):
             self._fail("a quantifier needs something to repeat before it", at)
-        message = f"expected a pattern variable, found {self._found()}"
+        message = f"expected a pattern variable, found {self._current_text()}"
         raise position_error(message, self.sql, at)
 
     def _name(self) -> str:
         if self.kind not in ("name", "quoted"):
-            self._fail(f"expected a pattern variable, found {self._found()}", self.at)
+            self._fail(f"expected a pattern variable, found {self._current_text()}", self.at)
         token = self.tokens[self.index]
         self.index += 1
         if token.kind == "quoted":

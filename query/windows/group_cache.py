@@ -2,8 +2,8 @@
 
 A *hook* stores the groups of an aggregation, or merges them into stored groups and outputs those.
 A merged group equals one computed from all its events, except for the sign of a zero minimum or
-maximum.  Only order-independent aggregates are stored (``is_kept``).  Beyond ``GROUPS_MAX`` groups
-the earlier half of the windows is dropped.
+maximum.  Only order-independent aggregates are stored (``is_mergeable``).
+Beyond ``GROUPS_MAX`` groups the earlier half of the windows is dropped.
 
 Combinations of group key values get dense codes, stable across batches.  Equality is that of GROUP
 BY: null = null, NaN = NaN, -0.0 = 0.0.
@@ -110,7 +110,7 @@ _IN_ANY_ORDER = (
 )  # fmt: skip
 
 
-def is_kept(plan: FieldPlan) -> bool:
+def is_mergeable(plan: FieldPlan) -> bool:
     """Whether the partials of a plan can be merged in any order."""
     return all(op in _IN_ANY_ORDER for op in plan.own.fields[:, 0].tolist())
 
@@ -143,7 +143,7 @@ class GroupCache:
 
     def keys(self, plan: FieldPlan, types: Sequence[pa.DataType]) -> KeyTable:
         if self._keys is None:
-            self.able = is_kept(plan)
+            self.able = is_mergeable(plan)
             self._keys, self.types = KeyTable(types), tuple(types)
             self._fields = plan.own.fields
             self._words = np.empty((0, plan.width), np.int64)

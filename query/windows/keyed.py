@@ -306,7 +306,7 @@ class Sessions:
         starts = starts[: piece_starts(codes, frozen(ticks), self._gap, starts) + 1]
         code = codes[starts[:-1]] if self._keys else np.zeros(len(starts) - 1, np.int64)
         first, last = ticks[starts[:-1]], ticks[starts[1:] - 1]
-        self._make_room(int(code.max()) + 1)
+        self._grow(int(code.max()) + 1)
         number = self._number[code]
         newest = np.append(code[1:] != code[:-1], True)
         goes_on = np.roll(newest, 1) & (number >= 0) & self.near(self._last[code], first)
@@ -338,7 +338,7 @@ class Sessions:
         found: npt.NDArray[np.bool_] = apart <= np.uint64(self._gap)
         return found
 
-    def _make_room(self, known: int) -> None:
+    def _grow(self, known: int) -> None:
         more = max(known, 2 * len(self._number)) - len(self._number)
         if known > len(self._number):
             self._number = np.append(self._number, np.full(more, -1, np.int64))

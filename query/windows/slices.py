@@ -481,7 +481,7 @@ class Slider:
         self, ids: Words, keys: Words, words: Words, known: int, finish: bool
     ) -> Iterator[tuple[Words, Words, Words]]:
         """Groups of slices in, (window numbers, keys, partials) out; ``known``: number of keys."""
-        self._make_room_for_keys(known)
+        self._grow_keys(known)
         at = 0
         while True:
             self._check()
@@ -497,9 +497,9 @@ class Slider:
             if reason == 0:
                 return
             if reason == 2:
-                self._make_room_for_nodes()
+                self._grow_nodes()
 
-    def _make_room_for_keys(self, known: int) -> None:
+    def _grow_keys(self, known: int) -> None:
         had = len(self._links)
         if known <= had:
             return
@@ -510,7 +510,7 @@ class Slider:
         fill_identity(self._backs, had, size, self._fields)
         self._active = _longer(self._active, size)
 
-    def _make_room_for_nodes(self) -> None:
+    def _grow_nodes(self) -> None:
         """Double the pool; requires an empty free list."""
         had = len(self._nodes)
         size = max(_FIRST_ROOM, 2 * had)

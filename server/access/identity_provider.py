@@ -48,7 +48,7 @@ TOKENS_KEPT = 1024
 _PUBLIC = ("RSA", "EC", "OKP")
 
 
-class _Known(NamedTuple):
+class _CachedToken(NamedTuple):
     token: Token
     until: float
 
@@ -84,7 +84,7 @@ class IdentityProvider:
         self._asked = self._had = float("-inf")
         self._stamp: Stamp | None = (0, 0, 0)  # of no file
         self._keys: KeySet | None = None
-        self._known: Lru[bytes, _Known] = Lru(TOKENS_KEPT)
+        self._known: Lru[bytes, _CachedToken] = Lru(TOKENS_KEPT)
         if self._remote:
             parts = urllib.parse.urlsplit(keys)
             if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
@@ -118,7 +118,7 @@ class IdentityProvider:
         if self._remote and time.monotonic() - self._had > REFRESH_S:
             self._fetch()
 
-    def _verified(self, secret: str) -> _Known:
+    def _verified(self, secret: str) -> _CachedToken:
         from joserfc import jwt
         from joserfc.errors import InvalidKeyIdError, JoseError
 
@@ -137,7 +137,7 @@ class IdentityProvider:
             raise Unauthorized("the JWT is signed by a key that its issuer does not have") from None
         except (JoseError, ValueError, RecursionError) as error:  # RecursionError: deep nesting
             raise Unauthorized(f"the JWT is not valid here: {_reason(error)}") from None
-        return _Known(self._token(found.claims), float(found.claims["exp"]) + LEEWAY_S)
+        return _CachedToken(self._token(found.claims), float(found.claims["exp"]) + LEEWAY_S)
 
     def _token(self, claims: dict[str, Any]) -> Token:
         subject = claims["sub"]

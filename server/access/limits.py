@@ -87,7 +87,7 @@ class Gate:
 
     async def _wait(self, client: str) -> None:
         if self.waiting >= self._waiting_max:
-            self._make_room(client)
+            self._displace_or_refuse(client)
         turn = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(client, deque()).append(turn)
         try:
@@ -102,7 +102,7 @@ class Gate:
                 raise self._overloaded(f"and none ended within {self._wait_s:g} s") from None
             raise
 
-    def _make_room(self, client: str) -> None:
+    def _displace_or_refuse(self, client: str) -> None:
         """Displace the newest request of the client with most waiting, or refuse this one."""
         full = self._overloaded(f"and {self.waiting} wait")
         most = max(self._waiters, key=lambda name: len(self._waiters[name]), default=client)

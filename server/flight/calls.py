@@ -396,12 +396,12 @@ def handled(server: Server, audit: Audit, method: str, answer: Answer) -> Any:
             if status in (413, 429, 503):
                 server.metrics.rejected.labels(problem.code).inc()
             trailers = (("chronicle-code", problem.code), ("x-request-id", call.request_id))
-            await context.abort(code_of(problem), _told(problem), trailers)
+            await context.abort(code_of(problem), _message(problem), trailers)
 
     return grpc.stream_stream_rpc_method_handler(handle)
 
 
-def _told(problem: Problem) -> str:
+def _message(problem: Problem) -> str:
     where = problem.more.get("position")
     place = "" if where is None else f" (line {where['line']}, column {where['column']})"
     return problem.detail[:DETAIL_CHARACTERS] + place

@@ -90,7 +90,7 @@ class Statements:
     async def begin(self, call: Call, text: str, params: Params) -> tuple[bytes, bytes]:
         server, principal = self._server, call.principal
         call.scope[STATEMENT] = text
-        self._check_room(principal.client)
+        self._check_limit(principal.client)
         slot = await server.queries.enter(principal.client)
         query = server.running.add(call.request_id, "query", text, principal)
         pipe = BodyPipe()
@@ -198,7 +198,7 @@ class Statements:
         timeout = self._server.settings.query_timeout
         return open_statement(self._server, query.principal, query, text, params, timeout, **more)
 
-    def _check_room(self, client: str) -> None:
+    def _check_limit(self, client: str) -> None:
         waiting = [b for b in self._begun.values() if b.first is not None]
         mine = sum(begun.query.principal.client == client for begun in waiting)
         if mine >= self._server.settings.max_client_queries or len(waiting) >= HELD_MAX:

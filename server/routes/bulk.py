@@ -83,10 +83,10 @@ async def preview_file(
         server.appends.held(principal.client),
     ):
         found = await server.call(look_at, server, body, options, stream, limit)
-        return reply(_told(found, body.encoding))
+        return reply(_description(found, body.encoding))
 
 
-def _told(found: Look, compression: str | None) -> dict[str, Any]:
+def _description(found: Look, compression: str | None) -> dict[str, Any]:
     schema = found.rows.schema
     rows = b"".join(encode(iter([found.rows]), schema, "json"))
     return {

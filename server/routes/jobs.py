@@ -262,7 +262,7 @@ class ImportSpec(OfStore):
             with contextlib.closing(StoredFile(path, scratch)) as body:
                 done = ingest_file(
                     server, body, options, strict=self.on_error == "fail", reading_s=READING_S,
-                    decoded_max=DECODED_MAX, progress=_Told(job), stream=self.stream,
+                    decoded_max=DECODED_MAX, progress=_JobProgress(job), stream=self.stream,
                     create=self.create, if_exists=self.if_exists,
                 )  # fmt: skip
             report = done.report
@@ -280,7 +280,7 @@ class ImportSpec(OfStore):
         return imported
 
 
-class _Told:
+class _JobProgress:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._total: int | None = None
@@ -593,14 +593,14 @@ async def list_jobs(request: Request, principal: Requester) -> Response:
 @router.get("/jobs/{job_id}", summary="Describe a job")
 async def describe_job(request: Request, principal: Requester, job_id: PathName) -> Response:
     """Its progress, or how it ended."""
-    return reply(_found(request, principal, job_id).to_json())
+    return reply(_visible_job(request, principal, job_id).to_json())
 
 
 @router.delete("/jobs/{job_id}", status_code=204, summary="Cancel a job")
 async def cancel_job(request: Request, principal: Requester, job_id: PathName) -> Response:
     """It ends before its next step; a job that has ended is unchanged."""
     server = server_of(request)
-    await server.call(server.jobs.cancel, _found(request, principal, job_id))
+    await server.call(server.jobs.cancel, _visible_job(request, principal, job_id))
     return Response(status_code=204)
 
 
@@ -608,7 +608,7 @@ def _visible(job: Job, principal: Principal) -> bool:
     return principal.everywhere or job.owner == principal.owner
 
 
-def _found(request: Request, principal: Principal, job_id: str) -> Job:
+def _visible_job(request: Request, principal: Principal, job_id: str) -> Job:
     principal.require("operate")
     job = server_of(request).jobs.find(job_id)
     if job is None or not _visible(job, principal):

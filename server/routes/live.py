@@ -86,7 +86,7 @@ def _definition(server: Server, principal: Principal, name: str, scope: str) -> 
     return found
 
 
-def _told(server: Server, name: str) -> dict[str, Any]:
+def _status(server: Server, name: str) -> dict[str, Any]:
     live = server.database.live_statements
     status: dict[str, Any] = jsonable(live.status(name))
     definition = live.definition(name)
@@ -104,7 +104,7 @@ async def create_live(request: Request, principal: Requester) -> Response:
         name = _by_statement(server, principal, spec) if spec.name is None else spec.name
         if spec.name is not None:
             _by_fields(server, principal, spec, spec.name)
-        return _told(server, name), name not in before
+        return _status(server, name), name not in before
 
     told, made = await server.build(create)
     location = f"/v1/live/{quote(told['name'], safe='')}"
@@ -172,7 +172,7 @@ def _listed(server: Server, principal: Principal) -> list[dict[str, Any]]:
     for name in live.names():
         try:
             if principal.may("read", name) and principal.may("read", live.sink_of(name)):
-                found.append(_told(server, name))
+                found.append(_status(server, name))
         except StreamNotFound:
             continue  # dropped meanwhile
     return found
@@ -236,7 +236,7 @@ async def describe_live(request: Request, principal: Requester, name: PathName) 
     def tell() -> dict[str, Any]:
         _definition(server, principal, name, "read")
         live = server.database.live_statements
-        return {**_told(server, name), "definition": dict(live.describe(name))}
+        return {**_status(server, name), "definition": dict(live.describe(name))}
 
     return reply(await server.call(tell))
 
@@ -280,7 +280,7 @@ async def _change(request: Request, principal: Principal, name: str, what: str) 
     def change() -> dict[str, Any]:
         _definition(server, principal, name, "admin")
         getattr(server.database.live_statements, what)(name)
-        return _told(server, name)
+        return _status(server, name)
 
     return reply(await server.build(change))
 
@@ -300,7 +300,7 @@ async def refresh_live(
         live = server.database.live_statements
         schema = server.database.stream(definition.sources[0]).event_schema
         live.refresh(name, *times.bounds(schema))
-        return _told(server, name)
+        return _status(server, name)
 
     return reply(await server.build(refresh))
 

@@ -87,7 +87,7 @@ class FastPaths:
         self._answer_error = answer_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = _found(scope) if scope["type"] == "http" else None
+        found = _route_of(scope) if scope["type"] == "http" else None
         head = None if found is None else plain_head(scope)
         if found is None or head is None:
             await self.app(scope, receive, send)
@@ -113,7 +113,7 @@ class FastPaths:
         await response(scope, receive, send)
 
 
-def _found(scope: Scope) -> tuple[str, str, Given] | None:
+def _route_of(scope: Scope) -> tuple[str, str, Given] | None:
     """The route of a request, its stream, and its parameters; None for the router."""
     path, method, stream = scope["path"], scope["method"], ""
     if method not in ("GET", "POST"):

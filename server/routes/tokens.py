@@ -105,7 +105,7 @@ async def rotate(request: Request, principal: Requester, token_id: PathName) -> 
     spec = await read_spec(request, RotateSpec)
 
     def made() -> tuple[Token, str]:
-        _check_known(server, token_id)
+        _check_exists(server, token_id)
         return rotate_token(
             server.database.path, token_id, spec.overlap, spec.expires, _at_most(server)
         )
@@ -128,7 +128,7 @@ async def revoke(request: Request, principal: Requester, token_id: PathName) -> 
     server = _managed(request, principal)
 
     def gone() -> None:
-        _check_known(server, token_id)
+        _check_exists(server, token_id)
         revoke_token(server.database.path, token_id)
 
     await server.call(gone)
@@ -142,7 +142,7 @@ def _managed(request: Request, principal: Principal) -> Server:
     return server_of(request)
 
 
-def _check_known(server: Server, which: str) -> None:
+def _check_exists(server: Server, which: str) -> None:
     if all(which not in (token.id, token.name) for token in list_tokens(server.database.path)):
         raise Problem(
             "not-found", 404, f"no token has the id or name {which!r}; GET /v1/tokens lists them"

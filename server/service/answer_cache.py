@@ -48,7 +48,7 @@ class OpenAnswer:
 
 
 @dataclass(eq=False)
-class _Kept:
+class _CachedAnswer:
     client: str
     what: Hashable
     file: IO[bytes]
@@ -75,7 +75,7 @@ class AnswerCache:
         self._clock = clock
         self._guard = threading.Lock()
         self.numbers = itertools.count()
-        self._kept: list[_Kept] = []  # least recently used first
+        self._kept: list[_CachedAnswer] = []  # least recently used first
         self._writing: dict[AnswerFile, int] = {}
 
     def __len__(self) -> int:
@@ -114,7 +114,7 @@ class AnswerCache:
                 kept.file.close()
             self._kept.clear()
 
-    def _opened(self, kept: _Kept) -> OpenAnswer:
+    def _opened(self, kept: _CachedAnswer) -> OpenAnswer:
         kept.used = self._clock()
         self._kept.remove(kept)
         self._kept.append(kept)
@@ -146,7 +146,7 @@ class AnswerCache:
         with self._guard:
             self._writing.pop(file, None)
 
-    def _keep(self, file: AnswerFile, kept: _Kept) -> OpenAnswer:
+    def _keep(self, file: AnswerFile, kept: _CachedAnswer) -> OpenAnswer:
         with self._guard:
             self._writing.pop(file, None)
             same = (kept.client, kept.what, kept.tag)
@@ -179,7 +179,7 @@ class AnswerFile:
         self._file.flush()
         tag = tag_of(self._digest)
         made = next(self._answers.numbers)
-        kept = _Kept(self.client, what, self._file, self._size, tag, dict(headers), made)
+        kept = _CachedAnswer(self.client, what, self._file, self._size, tag, dict(headers), made)
         return self._answers._keep(self, kept)
 
     def abandon(self) -> None:

@@ -93,7 +93,7 @@ class Body:
         self._file.write(piece)
         self.size += len(piece)
 
-    def tell_encoding(self) -> None:
+    def detect_encoding(self) -> None:
         if self.encoding is None:
             self._file.seek(0)
             self.encoding = sniff_compression(self._file.read(4))
@@ -483,7 +483,7 @@ def look_at(
     server: Server, body: Body, options: FileOptions, stream: str | None, rows_max: int
 ) -> Look:
     """Preview the first rows of a file, as columns of ``stream`` if it exists; blocks."""
-    body.tell_encoding()
+    body.detect_encoding()
     rule = _rule(server, options)
     target = None
     if stream is not None and stream in server.database.streams():
@@ -530,7 +530,7 @@ def ingest_file(
     ``reading_s`` bounds the worker's time, ``decoded_max`` the bytes after decompression;
     ``chosen`` are further fields of ``chronicle.ingest.IngestRequest``.
     """
-    body.tell_encoding()
+    body.detect_encoding()
     try:
         request = IngestRequest(
             [options.name],

@@ -276,7 +276,7 @@ class LiveFeed(Feed):
         self._query = query
         self._sink: Sink = query.sink
         self.stream = query.sink.stream
-        _check_kept(self._sink, query.definition.name, after)
+        _check_available(self._sink, query.definition.name, after)
         self.format = format_of(format, self.stream.schema.arrow, **written)
         self.rows = 0
         self._after = after
@@ -350,7 +350,7 @@ class LiveFeed(Feed):
         self.stream.unfollow()
 
 
-def _check_kept(sink: Sink, name: str, after: int) -> None:
+def _check_available(sink: Sink, name: str, after: int) -> None:
     snapshot = sink.stream.snapshot()
     kept = snapshot.aggregate(["_seq"])["_seq"]
     newest = max(int(sink.stream.marks().get(SEQUENCE, 1)) - 1, int(kept.max or 0))

@@ -166,12 +166,12 @@ _UNITS = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanose
 def with_times(rows: pa.RecordBatch, form: str) -> pa.RecordBatch:
     for position, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type):
-            told = _told(rows.column(position), field, form)
+            told = _formatted(rows.column(position), field, form)
             rows = rows.set_column(position, field.with_type(told.type), told)
     return rows
 
 
-def _told(column: pa.Array, field: pa.Field, form: str) -> pa.Array:
+def _formatted(column: pa.Array, field: pa.Field, form: str) -> pa.Array:
     unit = field.type.unit
     times = column.cast(pa.int64()).cast(pa.timestamp(unit))
     if form == "rfc3339":

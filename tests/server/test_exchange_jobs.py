@@ -139,14 +139,14 @@ def test_a_cancelled_import_stores_nothing(
     (files / "a.csv").write_bytes(CSV)
     reached, go_on = threading.Event(), threading.Event()
 
-    class Slow(jobs._Told):
+    class Slow(jobs._JobProgress):
         def phase(self, name: str, total: int | None) -> None:
             if name == "storing":
                 reached.set()
                 go_on.wait(PATIENCE_S)
             super().phase(name, total)
 
-    monkeypatch.setattr(jobs, "_Told", Slow)
+    monkeypatch.setattr(jobs, "_JobProgress", Slow)
     api = serve_app(database, exchange_directory=files, isolation="none")
     body = {"kind": "import", "file": "a.csv", "stream": "s", "create": True, "time": "when"}
     job = api.post("/v1/jobs", json=body).json()

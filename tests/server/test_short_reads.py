@@ -137,7 +137,7 @@ def ask(
         "write": create_token(database.path, "w", ["write"])[1],
     }
     api = serve_app(database, max_failed_logins_per_minute=10_000)
-    found, taken = small_requests._found, []
+    found, taken = small_requests._route_of, []
 
     def noted(scope: Any) -> Any:
         taken.append(found(scope))
@@ -151,10 +151,10 @@ def ask(
 
     def both(method: str, path: str, who: str | None = "read", **more: Any) -> Any:
         taken.clear()
-        monkeypatch.setattr(small_requests, "_found", noted)
+        monkeypatch.setattr(small_requests, "_route_of", noted)
         answers = [send(method, path, who, more)]
         was = any(found is not None for found in taken)
-        monkeypatch.setattr(small_requests, "_found", lambda scope: None)
+        monkeypatch.setattr(small_requests, "_route_of", lambda scope: None)
         answers.append(send(method, path, who, more))
         return was, answers
 
@@ -231,6 +231,6 @@ def test_what_is_counted_is_counted_either_way(
         return added()
 
     short = growth()
-    monkeypatch.setattr(small_requests, "_found", lambda scope: None)
+    monkeypatch.setattr(small_requests, "_route_of", lambda scope: None)
     assert growth() == short
     assert sum(short.values()) >= 4

@@ -16,7 +16,7 @@ from chronicle.store.backup import restore_store
 from chronicle.store.catalog import manifest_content
 from chronicle.store.changes import new_ranges
 from chronicle.store.files import RealFiles
-from chronicle.store.manifest_pages import known_roots
+from chronicle.store.manifest_pages import roots_in_pages
 from chronicle.store.object_store import ObjectStore
 from chronicle.store.pins import catalog_of, open_pinned, pin_stream
 from chronicle.tests.memory_files import MemoryFiles
@@ -182,7 +182,7 @@ def restored(objects: ObjectStore, path: Path) -> tuple[list[int], int]:
         assert isinstance(stream, EventStream)
         assert store.check().ok
         segments = stream.commits.manifest.segments
-        roots = known_roots(RealFiles(path), DIRECTORY, segments)
+        roots = roots_in_pages(RealFiles(path), DIRECTORY, segments)
         return numbers(stream.snapshot()), len(roots)
 
 

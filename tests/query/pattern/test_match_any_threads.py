@@ -209,14 +209,14 @@ def test_statements_use_the_threads_of_the_database(
 
 
 def test_batches_are_put_into_the_arrays_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    rooms: list[any_output.Room] = []
-    made = any_output.Room.__init__
+    rooms: list[any_output.MatchArrays] = []
+    made = any_output.MatchArrays.__init__
 
-    def counted(self: any_output.Room) -> None:
+    def counted(self: any_output.MatchArrays) -> None:
         rooms.append(self)
         made(self)
 
-    monkeypatch.setattr(any_output.Room, "__init__", counted)
+    monkeypatch.setattr(any_output.MatchArrays, "__init__", counted)
     match = compiled(CLAUSE.format("A B C", "WITHIN 40", ""))
     assert len(rows_of(match, constant(200))) > 3 * any_output.MATCHES_MAX
     assert len(rooms) == 1

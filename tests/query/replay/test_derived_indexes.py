@@ -15,7 +15,7 @@ import chronicle
 from chronicle.indexes.index_key import index_key
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
-from chronicle.query.replay.symbols import known_outlines, outlines
+from chronicle.query.replay.symbols import cached_outlines, outlines
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
@@ -192,7 +192,7 @@ def test_rows_are_those_of_a_replay(tmp_path: Path, partition: str) -> None:
 def test_which_conditions_an_index_knows(key: str, condition: str, expected: str | None) -> None:
     name = index_key(key, SCHEMA).name
     clause = compiled("PATTERN (A B) WITHIN INTERVAL '5' SECOND", f"B AS {condition}")
-    ((found,),) = known_outlines(clause, SCHEMA, None, frozenset((name,)))
+    ((found,),) = cached_outlines(clause, SCHEMA, None, frozenset((name,)))
     terms = [term for term in found.symbols[1].terms if name in term.attributes]
     assert bool(terms) == (expected is not None)
 

@@ -26,7 +26,7 @@ from chronicle.query.replay.candidates import KeptLookups, mark_shifted
 from chronicle.query.replay.context import PlanContext
 from chronicle.query.replay.planning import consider, located_plan, plan_match
 from chronicle.query.replay.run_plan import run_match
-from chronicle.query.replay.symbols import Outline, known_outlines, outlines
+from chronicle.query.replay.symbols import Outline, cached_outlines, outlines
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
@@ -143,10 +143,10 @@ def test_every_way_gives_the_rows_of_a_replay(
             full = rows(snapshot, compiled, plan_match(snapshot, compiled, indexes, "replay"))
         except ResourceLimit:
             continue
-        options_ = known_outlines(compiled, SCHEMA, None, frozenset(indexes.attributes))
+        options_ = cached_outlines(compiled, SCHEMA, None, frozenset(indexes.attributes))
         for option in options_:
             with monkeypatch.context() as patch:
-                patch.setattr(planning, "known_outlines", lambda *_, one=option: (one,))
+                patch.setattr(planning, "cached_outlines", lambda *_, one=option: (one,))
                 if rng.random() < 0.5:  # ask what keys leave, however little it is
                     patch.setattr(locating, "WORTH_EVENTS", 0)
                 gap = rng.choice([0, 5, None])
@@ -219,7 +219,7 @@ def ways_of(
 ) -> tuple[Any, PlanContext, tuple[Outline, ...]]:
     """A clause, a context and the outlines of its ways."""
     compiled = compile_match(clause_of_text(text), SCHEMA)
-    apart = known_outlines(compiled, SCHEMA, None, frozenset(indexes.attributes))[-1]
+    apart = cached_outlines(compiled, SCHEMA, None, frozenset(indexes.attributes))[-1]
     assert len(apart) > 1
     wants = demands(compiled)
     return compiled, PlanContext.of(snapshot, apart[0], wants, indexes, gap=gap), apart
