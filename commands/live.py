@@ -140,12 +140,13 @@ def _latest_of_store(
     """By a scan: a query engine would take longer to load than to answer."""
     import pyarrow as pa
 
-    from ..query.conditions.predicates import TICK_MAX, TICK_MIN, tail_start
+    from ..core.times import INT64_MAX, INT64_MIN
+    from ..store.snapshot import tail_start
 
     with connection.database() as database:
         snapshot = database.stream(stream).snapshot()
         names = snapshot.schema.select(columns)
-        low = tail_start(snapshot, TICK_MIN, TICK_MAX, lines)
+        low = tail_start(snapshot, INT64_MIN, INT64_MAX, lines)
 
         def events() -> Iterator[pa.RecordBatch]:
             before = max(0, snapshot.aggregate((), low).count - lines)

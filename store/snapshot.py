@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..core.times import half_open
 from ..schema import StreamSchema
 from .aggregates import LightweightAggregates, merge_children
 from .layout import (
@@ -330,3 +331,38 @@ def _aggregate_memory(
 ) -> None:
     zones = leaf.zones_of(tuple(selection.names))
     aggregate_zones(leaf, zones, selection.order, selection, low, high, words, leaf.column)
+
+
+def tail_start(snapshot: Snapshot, low: int, high: int, rows: int) -> int:
+    """The latest tick from which on, up to ``high``, there are at least ``rows`` events."""
+    span = snapshot.time_range
+    if span is None or low > high:
+        return low
+    first, last = max(low, span[0]), min(high, span[1])
+    if first > last or rows <= 0:
+        return low
+
+    def events(tick: int) -> int:
+        start, end = half_open(tick, high)
+        return snapshot.aggregate((), start, end).count
+
+    total = events(first)
+    if total <= rows:
+        return low
+    # find the greatest tick with enough events: start where it would be for a uniform
+    # distribution, go back exponentially until there are enough, then bisect
+    good, bad = first, last + 1
+    width = max(1, (last - first + 1) * rows // total)
+    while last + 1 - width > first:
+        tick, width = last + 1 - width, 4 * width
+        if events(tick) >= rows:
+            good = tick
+            break
+        bad = tick
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if events(middle) >= rows:
+            good = middle
+        else:
+            bad = middle
+    return good

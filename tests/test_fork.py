@@ -270,6 +270,7 @@ PROGRAM = """
     import os, signal, sys
     import pyarrow as pa
     import chronicle
+    from chronicle.tests.patience import wait_for_indexes
 
     db = chronicle.open(sys.argv[1])
     stream = db.create_stream("s", pa.schema([("t", pa.int64()), ("x", pa.int64())]), time="t")

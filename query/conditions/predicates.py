@@ -27,10 +27,9 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from ...core.times import INT64_MAX, INT64_MIN, NS_PER_TICK, half_open, time_text
+from ...core.times import INT64_MAX, INT64_MIN, NS_PER_TICK, time_text
 from ...schema import Attribute, Storage, StreamSchema
 from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range, Remainder
-from ...store.snapshot import Snapshot
 from ..sql.sql_types import sql_type
 from .constants import UNKNOWN, Constant, Folder, Kind, parse_time
 
@@ -136,41 +135,6 @@ def range_text(low: int, high: int, schema: StreamSchema) -> str | None:
     start = "" if low == TICK_MIN else shown_time(low, type_)
     end = "" if high == TICK_MAX else shown_time(high + 1, type_)
     return f"[{start}, {end})"
-
-
-def tail_start(snapshot: Snapshot, low: int, high: int, rows: int) -> int:
-    """The latest tick from which on, up to ``high``, there are at least ``rows`` events."""
-    span = snapshot.time_range
-    if span is None or low > high:
-        return low
-    first, last = max(low, span[0]), min(high, span[1])
-    if first > last or rows <= 0:
-        return low
-
-    def events(tick: int) -> int:
-        start, end = half_open(tick, high)
-        return snapshot.aggregate((), start, end).count
-
-    total = events(first)
-    if total <= rows:
-        return low
-    # find the greatest tick with enough events: start where it would be for a uniform
-    # distribution, go back exponentially until there are enough, then bisect
-    good, bad = first, last + 1
-    width = max(1, (last - first + 1) * rows // total)
-    while last + 1 - width > first:
-        tick, width = last + 1 - width, 4 * width
-        if events(tick) >= rows:
-            good = tick
-            break
-        bad = tick
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        if events(middle) >= rows:
-            good = middle
-        else:
-            bad = middle
-    return good
 
 
 SHORT_DIGITS = 15

@@ -27,7 +27,7 @@ from ...errors import SqlError
 from ...schema import Storage, StreamSchema
 from ...store.layout import ZONE_EVENTS
 from ...store.prune import AllOf, AnyOf, IsNull, Prune
-from ...store.snapshot import Snapshot
+from ...store.snapshot import Snapshot, tail_start
 from ..binding.binder import conjuncts
 from ..binding.scope import Binders, BoundOperator, Condition, Names, Site
 from ..conditions.constants import Folder, Kind
@@ -37,7 +37,6 @@ from ..conditions.predicates import (
     all_of,
     is_of_time,
     only_time,
-    tail_start,
     time_bounds,
 )
 from ..conditions.row_filters import has_row_truths
@@ -50,7 +49,6 @@ from .nodes import Leaf, PassThrough, QueryPlan, Relational, Root, Scan, TreeAgg
 from .prepared import PreparedQuery, RowLimit, Written, prepare
 
 if TYPE_CHECKING:
-    from ...store.snapshot import Snapshot
     from ..contract.operator import Part
     from ..windows.group_cache import GroupHook
 

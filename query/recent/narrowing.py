@@ -61,8 +61,7 @@ from ...core.native import kernel
 from ...core.sorting import order_of
 from ...core.times import INT64_MAX, INT64_MIN, TICKS_PER_SECOND, half_open, moved
 from ...indexes.stream_indexes import StreamIndexes
-from ...store.snapshot import Snapshot
-from ..conditions.predicates import tail_start
+from ...store.snapshot import Snapshot, tail_start
 from ..contract.operator import Check, MatchLimits, Part, PartRun
 from ..pattern.automaton import ACCEPT
 from ..pattern.columns import KeyCodes, flat, group_rows

@@ -34,7 +34,7 @@ from sqlglot import exp
 from ...core.caches import lazy
 from ...core.times import INT64_MIN
 from ...errors import AttributeNotFound, SqlError
-from ..conditions.predicates import tail_start
+from ...store.snapshot import tail_start
 from ..contract.operator import Check, EventOperator, MatchLimits, PartRun
 from ..pattern.binding import (
     IDENTITIES,

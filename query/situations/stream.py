@@ -46,10 +46,9 @@ from ...core.sorting import distinct
 from ...core.times import INT64_MAX, INT64_MIN, half_open, moved
 from ...errors import ResourceLimit, SqlError
 from ...store.segment import ScanMetrics
-from ...store.snapshot import Snapshot
+from ...store.snapshot import Snapshot, tail_start
 from ...store.tail import ticks_of_column
 from ...store.tap import Spans, united
-from ..conditions.predicates import tail_start
 from ..contract.operator import InstantSearch, MatchLimits, PartRun, Search
 from ..pattern.binding import Given
 from ..pattern.buffers import row_words

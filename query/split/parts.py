@@ -39,9 +39,8 @@ import pyarrow.compute as pc
 from ...core.native import kernel
 from ...core.times import INT64_MAX, INT64_MIN, half_open
 from ...store.segment import ScanMetrics
-from ...store.snapshot import Snapshot
+from ...store.snapshot import Snapshot, tail_start
 from ...store.tail import ticks_of_column
-from ..conditions.predicates import tail_start
 from ..contract.operator import Check, MatchLimits, Part, PartRun
 from ..pattern.columns import flat, numbers
 from ..pattern.compiled import CompiledMatch
