@@ -11,7 +11,7 @@ INSTALL := CHRONICLE_KERNELS=none $(BIN)/python -m pip install --quiet --editabl
 # Python is kept, whatever the environment says.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 TOGETHER := -n logical --maxprocesses 4 --dist worksteal
-# tests/tiers.py says what is heavy, tests/smoke.py which of that runs here
+# tests/tiers.py says what is heavy, tests/default_tier.py which of that runs here
 DEFAULT_TIER := -m "smoke or not (heavy or extra or slow or bench)"
 SINCE ?= HEAD
 

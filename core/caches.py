@@ -26,7 +26,7 @@ class Lru(Generic[Key, Value]):
     """Values by key, up to the weight ``limit``; the newest stays even if it alone is heavier.
 
     ``weigh`` gives the weight of a value, which must not change; 1 each by default.  ``evicted`` is
-    called with each value that has to go, under the lock.
+    called with each value that makes room for others, under the lock.
     """
 
     def __init__(

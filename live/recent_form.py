@@ -506,9 +506,6 @@ def _where(pairs: Pairs, chosen: npt.NDArray[Any] | slice) -> Pairs:
     return Pairs(pairs.left[chosen], pairs.right[chosen])
 
 
-Shown = Asked | tuple[tuple[int, str], ...]
-
-
 class RecentAnalysis:
     def __init__(
         self,

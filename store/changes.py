@@ -236,9 +236,9 @@ def rows_between(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of batches behind the first ``skip``, at most ``limit``."""
     left = limit
+    if left == 0:
+        return
     for batch in batches:
-        if left is not None and left <= 0:
-            return
         if skip >= batch.num_rows:
             skip -= batch.num_rows
             continue
@@ -247,3 +247,5 @@ def rows_between(
         if left is not None:
             left -= chosen.num_rows
         yield chosen
+        if left == 0:
+            return

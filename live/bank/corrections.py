@@ -47,7 +47,7 @@ import pyarrow as pa
 
 from ...core.caches import lazy
 from ...core.native import kernel
-from ...core.sorting import distinct, firsts
+from ...core.sorting import firsts
 from ...core.times import INT64_MAX, INT64_MIN, moved
 from ...query.contract.operator import MatchLimits
 from ...query.pattern.advancing import AdvancingMatch
@@ -290,6 +290,20 @@ class Corrected:
     found: BankMatches
 
 
+@kernel
+def _first_rows(offsets, tick, partition, wanted, out):
+    for i in range(partition.shape[0]):
+        left = offsets[partition[i]]
+        right = offsets[partition[i] + 1]
+        while left < right:
+            middle = (left + right) // 2
+            if tick[middle] < wanted[i]:
+                left = middle + 1
+            else:
+                right = middle
+        out[i] = left
+
+
 @dataclass(frozen=True)
 class Arranged:
     """Rows by partition and time: row ``i`` is row ``order[i]`` of those given in time order;
@@ -311,10 +325,9 @@ class Arranged:
 
     def first_rows(self, partition: IntArray, tick: IntArray) -> IntArray:
         """First row at or after a tick, per (partition, tick)."""
-        ticks = distinct(self.tick)
-        width = len(ticks) + 1
-        every = self.partition * width + np.searchsorted(ticks, self.tick)
-        return np.searchsorted(every, partition * width + np.searchsorted(ticks, tick))
+        out = np.empty(len(partition), np.int64)
+        _first_rows(self.offsets, self.tick, partition, tick, out)
+        return out
 
     def ranks(self, rows: IntArray) -> IntArray:
         """Rank of each row within its partition and tick."""

@@ -219,13 +219,18 @@ class BoundMatch(BoundClause):
         return replace(compiled, selecting=self.compiled.selecting, seed=seed)
 
 
+def _strategy(site: OperatorSite) -> str:
+    strategy = site.hint("strategy")
+    return "all" if strategy == "index" else strategy
+
+
 def bind_match(site: OperatorSite) -> BoundMatch:
     """Bind the clause; raises SqlError with position."""
     clause = _countable(site.item.args["match"], site.select).copy()
     columns, name, query = input_of(
         site, lambda arrow: time_of(match_clause(bare(clause)).order_by, arrow)
     )
-    strategy = site.hint("strategy").replace("index", "all")
+    strategy = _strategy(site)
     site.settle(clause, columns.arrow)
     clause, selecting = _selecting(site, clause, columns)
     compiled = compile_match(match_clause(bare(clause)), columns)
@@ -395,7 +400,7 @@ def bind_situations(site: OperatorSite) -> BoundSituations:
     columns, stream, query = input_of(site, lambda arrow: time_of(order_by, arrow))
     site.settle(node, columns.arrow)
     compiled = compile_situations(situation_clause(bare(node)), columns, stream or "")
-    strategy = site.hint("strategy").replace("index", "all")
+    strategy = _strategy(site)
     return BoundSituations(
         node, columns, stream, query, strategy, compiled, _asked(site, node, compiled)
     )

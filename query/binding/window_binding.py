@@ -237,7 +237,7 @@ class WindowCall:
     def _ticks(self, node: Any, folder: Folder) -> int:
         value = folder.fold(node)
         if self.schema.ticks_per_second is None:
-            what = f"an integer, as the time attribute {self.schema.time} is one"
+            what = f"an integer, like the time attribute {self.schema.time},"
             return self._whole(value, node, what)
         if value.kind is not Kind.INTERVAL:
             what = "expected an interval of fixed length such as INTERVAL '5' MINUTE"

@@ -189,7 +189,8 @@ class _Codes:
             return looked_up(self._codes_of(encoded.dictionary), encoded.indices)
         if self._dictionary is None or not _same_buffers(column.dictionary, self._dictionary):
             self._dictionary = column.dictionary
-            self._mapping = self._codes_of(comparable(column.dictionary))
+            values = pc.dictionary_encode(comparable(column.dictionary), null_encoding="encode")
+            self._mapping = looked_up(self._codes_of(values.dictionary), values.indices)
         codes, indices = self._mapping, column.indices
         if column.null_count:
             codes = np.append(codes, self._codes_of(pa.nulls(1, column.type.value_type)))
@@ -197,6 +198,7 @@ class _Codes:
         return looked_up(codes, indices)
 
     def _codes_of(self, fresh: pa.Array) -> IntArray:
+        """Codes of values that differ."""
         if self.values is None:
             self.values = fresh
             return np.arange(len(fresh), dtype=np.int64)
@@ -259,7 +261,7 @@ def _counting_sort(codes, offsets, order):  # type: ignore[no-untyped-def]
 @kernel
 def _live_rows(words, first_bits, codes, live, seen, rows):  # type: ignore[no-untyped-def]
     """Rows of the groups in which a row has one of the bits; other groups that have rows are marked
-    as ``seen``.  Returns how many rows, or -1 if that are most groups.
+    as ``seen``.  Returns how many rows, or -1 if those are most groups.
     """
     groups = 0
     for i in range(words.shape[0]):

@@ -551,7 +551,7 @@ def _window_of_define(
                 of_first, of_last, least = -of_first, -of_last, -least
             if (of_first, of_last) == (-1, 1) and least <= 0:  # last - first + least <= 0
                 found.append(-least // max(1, tick) + _ROUNDED_NS * (tick == 1))
-    return min(found, default=None)
+    return min((ticks for ticks in found if ticks <= INT64_MAX), default=None)
 
 
 _ROUNDED_NS = 1_000

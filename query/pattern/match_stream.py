@@ -257,8 +257,8 @@ class MatchStream(Search):
 
     def _prepared(self, final: bool) -> tuple[PreparedRows, Groups]:
         """The rows of the buffer by partition, and what the search is told of them.  Where each
-        condition looks at one row, only bits are arranged, and no partition in which no match can
-        begin.
+        condition looks at one row, only bits are arranged, and partitions in which no match can
+        begin are left out.
         """
         plan = self.compiled.conditions
         size = self.rows.num_rows

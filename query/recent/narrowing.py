@@ -1,4 +1,5 @@
-"""A row pattern near some regions only: how a side of a recency join is narrowed.
+"""How a side of a recency join is narrowed: a row pattern near some regions only, the regions in
+which partners can lie, and the cost model that chooses the side to narrow.
 
 ==========================================  ================================================
 clause                                      what is read for a region

@@ -30,11 +30,21 @@ from .timeline import Timeline, TimelinePart
 Value = TypeVar("Value")
 
 
-class PlanMemo:
-    """Values that all plans over one state of a stream share; the ``most`` used last."""
+MEMO_BYTES = 16 << 20
+ENTRY_BYTES = 64 << 10
+"""Least weight of a value."""
 
-    def __init__(self, most: int = 256) -> None:
-        self._known = Lru[Hashable, object](most)
+
+def _bytes_of(value: object) -> int:
+    arrays = value if isinstance(value, tuple) else (value,)
+    return max(ENTRY_BYTES, sum(getattr(array, "nbytes", 0) for array in arrays))
+
+
+class PlanMemo:
+    """Values that all plans over one state of a stream share; those used last, up to a weight."""
+
+    def __init__(self, limit: int = MEMO_BYTES, weigh: Callable[[object], int] = _bytes_of) -> None:
+        self._known = Lru[Hashable, object](limit, weigh)
 
     def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
         value = self._known.get(key)
@@ -139,7 +149,7 @@ class Histogram:
         self.ends = _side_by_side([part.ends for part in parts])
         self.first = _side_by_side([part.first for part in parts])
         self.last = _side_by_side([part.last for part in parts])
-        self._memo, self._zoned = PlanMemo(), PlanMemo(2)
+        self._memo, self._zoned = PlanMemo(), PlanMemo(2, lambda _: 1)
 
     @classmethod
     def of(cls, timeline: Timeline) -> Histogram:

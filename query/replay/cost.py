@@ -204,7 +204,8 @@ class CostModel:
             keys.learn(np.arange(first, end))
             return keys.count
 
-        return float(max(1, context.memo.once(("partitions", first), counted)))
+        which = ("partitions", *context.wants.partition_by, first)
+        return float(max(1, context.memo.once(which, counted)))
 
 
 def choose_terms(model: CostModel, strategy: str) -> TermChoice:

@@ -314,8 +314,16 @@ APART_NS = 10_000_000.0
 """Cost of the best plan for one outline from which on those of alternatives are considered."""
 
 
-PLANS_REMEMBERED = 32
-"""Plans that are kept for one state of a stream."""
+SPANS_CACHED = 1 << 18
+"""Spans of all plans that are cached for one state of a stream."""
+PLANS_CACHED = 32
+
+
+def _weight(cached: tuple[CompiledMatch, object, ReplayPlan]) -> int:
+    plan = cached[2]
+    spans = 0 if plan.spans is None else len(plan.spans)
+    inside = 0 if plan.partitions is None else len(plan.partitions.inside)
+    return max(SPANS_CACHED // PLANS_CACHED, spans + inside)
 
 
 def cached_plan(
@@ -326,10 +334,10 @@ def cached_plan(
     folder: Folder,
     check: Callable[[], None],
 ) -> ReplayPlan:
-    """``plan_match`` of a clause without parameters, or its plan of before, if neither the stream
+    """``plan_match`` of a clause without parameters, or the earlier plan, if neither the stream
     nor its indexes have changed.
     """
-    plans = snapshot.state.notes.setdefault("plans", Lru(PLANS_REMEMBERED))
+    plans = snapshot.state.notes.setdefault("plans", Lru(SPANS_CACHED, _weight))
     cached = plans.get((id(compiled), strategy))
     catalogue = None if indexes is None else indexes.catalogue()
     if cached is not None and cached[0] is compiled and cached[1] is catalogue:

@@ -53,7 +53,6 @@ PREFIX_GROUPS = (LEFT_FIRST, BEGIN_TOGETHER, RIGHT_FIRST)
 """Relations that remain possible once both have begun and neither has ended."""
 
 INTERSECTS = LEFT_FIRST | BEGIN_TOGETHER | RIGHT_FIRST
-DISJOINT = ALL & ~INTERSECTS
 RELATIONS: dict[str, int] = {
     **{name: 1 << i for i, name in enumerate(NAMES)},
     "INTERSECTS": INTERSECTS,

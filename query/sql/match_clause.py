@@ -190,7 +190,8 @@ def _clause(parser: Any) -> MatchRecognize:
     if parser._match_text_seq("WITHIN"):
         arguments["within"] = parser._parse_unary()
     if parser._match_text_seq("EVENT"):
-        parser._expect("SELECTION")
+        if not parser._match_text_seq("SELECTION"):
+            parser.raise_error("expected SELECTION after EVENT")
         arguments["selection"] = exp.var(_choice(parser, STRATEGIES, "EVENT SELECTION"))
     if parser._match_text_seq("SUBSET"):
         arguments["subset"] = parser._parse_csv(lambda: _subset(parser))

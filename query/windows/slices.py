@@ -517,8 +517,8 @@ class Slider:
         needed = size * (self._width + 3) * 8
         if needed > BUFFER_BYTES_MAX:
             raise ResourceLimit(
-                f"a window spans more than {had} slides with events of a key, which takes "
-                f"{needed >> 20} MiB; choose a longer slide, a smaller size or fewer keys"
+                f"windows span more than {had} slides with events, which takes {needed >> 20} MiB; "
+                "choose a longer slide or a smaller size, or group by fewer keys"
             )
         self._nodes = _longer(self._nodes, size)
         self._pool = _longer(self._pool, size)

@@ -395,7 +395,6 @@ async def check(request: Request, principal: Requester) -> Response:
     server = server_of(request)
 
     def look() -> dict[str, Any]:
-
         try:
             access: Access = server.database.access(spec.sql, visible_to(principal))
             authorize(principal, access)

@@ -70,9 +70,7 @@ Given = dict[str, Any]
 
 
 class FastPaths:
-    """Answers plain requests, and forwards everything else to ``app``; ``routes`` are for
-    metrics.
-    """
+    """Answers plain appends, queries and reads, and forwards everything else to ``app``."""
 
     def __init__(
         self,

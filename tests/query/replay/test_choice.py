@@ -19,6 +19,7 @@ from chronicle.query.replay.run_plan import run_match
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store
+from chronicle.tests.patience import wait_for_indexes
 
 FIELDS = [pa.field("t", pa.int64(), False), *((name, pa.float64()) for name in "xyz")]
 SCHEMA = StreamSchema(pa.schema([*FIELDS, pa.field("k", pa.int64())]), "t")
@@ -104,9 +105,10 @@ def test_lookups_end_when_replaying_what_is_left_costs_less(tmp_path: Path) -> N
 
 
 def test_a_query_keeps_its_plan_until_a_commit(tmp_path: Path) -> None:
+    """Or until an index is made; each strategy has its own."""
     text = (
-        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a PATTERN (A B) WITHIN 1 "
-        "DEFINE A AS x > 5, B AS x > 6)"
+        "SELECT /*+ strategy({}) */ * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t "
+        "MEASURES A.t AS a PATTERN (A B) WITHIN 20 DEFINE A AS x = 452, B AS x < 9)"
     )
     made: list[str] = []
     own = planning.plan_match
@@ -116,13 +118,29 @@ def test_a_query_keeps_its_plan_until_a_commit(tmp_path: Path) -> None:
         return own(*args, **options)
 
     with chronicle.open(tmp_path / "s") as database, pytest.MonkeyPatch.context() as patch:
-        database.sql("CREATE STREAM s (t BIGINT, x DOUBLE) TIMESTAMP BY t")
-        database.sql("INSERT INTO s SELECT i, i % 9 FROM range(100) r(i)")
+        database.sql("CREATE STREAM s (t BIGINT, k VARCHAR, x BIGINT) TIMESTAMP BY t")
+        values = "i AS t, 'k' || i % 7 AS k, i * 7 % 500 AS x"
+        database.sql(f"INSERT INTO s SELECT {values} FROM range(20000) r(i)")
+        database.stream("s").seal()
+
+        def answers(planned: int) -> list[Any]:
+            """Of all strategies, which agree, each asked twice and planned ``planned`` times."""
+            made.clear()
+            every = [
+                database.sql(text.format(strategy)).fetchall()
+                for strategy in ("auto", "all", "replay", "auto", "all", "replay")
+            ]
+            assert sorted(made) == sorted(["auto", "all", "replay"] * planned)
+            assert all(rows == every[0] for rows in every)
+            return every[0]
+
         patch.setattr(planning, "plan_match", counted)
-        first = database.sql(text).fetchall()
+        first = answers(1)
         assert first
-        assert database.sql(text).fetchall() == first
-        assert made == ["auto"]
-        database.sql("INSERT INTO s VALUES (100, 7), (101, 8)")
-        assert database.sql(text).fetchall() == [*first, (100,)]
-        assert made == ["auto", "auto"]
+        assert answers(0) == first
+        database.stream("s").create_index("x")
+        wait_for_indexes(database)
+        assert answers(1) == first
+        assert "indexes: A: x = 452" in str(database.explain(text.format("all")))
+        database.sql("INSERT INTO s VALUES (20000, 'k0', 452), (20007, 'k0', 1)")
+        assert len(answers(1)) == len(first) + 1
