@@ -82,6 +82,12 @@ class Values(NamedTuple):
     def at(self, where: Any) -> Values:
         return Values(self.rows[where], self.starts[where], self.ends[where])
 
+    def repeated(self) -> npt.NDArray[np.bool_]:
+        """Which are of a record that has several."""
+        again = np.zeros(len(self.rows) + 1, np.bool_)
+        again[1:-1] = np.diff(self.rows) == 0
+        return again[1:] | again[:-1]
+
 
 Members = dict[str, list[Values]]
 Kind = Callable[[str], pa.DataType | None]
@@ -129,8 +135,11 @@ class JsonText:
                 columns.setdefault(name, []).append(values)
                 continue
             inner = self.opened(values.at(objects), separator, kind, name + separator)
+            rest = values.repeated()  # what occurs twice is seen in a column of its own
             if not (objects | (kinds == _NULL)).all():
-                columns.setdefault(name, []).append(values.at(~objects))
+                rest |= ~objects
+            if rest.any():
+                columns.setdefault(name, []).append(values.at(rest))
             for path, parts in inner.items():
                 columns.setdefault(path, []).extend(parts)
         return columns
@@ -202,6 +211,8 @@ class CloudEvents(Form):
             objects = text.bytes[values.starts] == OPEN
             columns = text.opened(values.at(objects), self._separator, kind)
             attributes["data"] = values.at(~objects)
+            if (twice := values.repeated()).any():
+                columns.setdefault("data", []).append(values.at(twice))
         for member, values in attributes.items():
             name = self._named.get(member, None if self._strict else member)
             if name is None or not len(values.rows):
@@ -379,7 +390,9 @@ def _valid(records: pa.Array) -> tuple[pa.Array, dict[int, str]]:
     objects = pc.fill_null(pc.starts_with(valid, "{"), False)
     if not pc.all(objects).as_py():
         for row in np.flatnonzero(~objects.to_numpy(zero_copy_only=False)).tolist():
-            broken.setdefault(row, f"expected an object, found {shown(texts[row].as_py())}")
+            broken.setdefault(
+                row, f"expected an object, found {shown((texts[row].as_py() or '').strip())}"
+            )
         valid = pc.if_else(objects, valid, "")
     return valid, broken
 
@@ -475,7 +488,8 @@ class JsonLines:
         while True:
             more = source.read(size)
             data = carry + more
-            goes_on = len(more) == size or (source.is_live and bool(more))
+            # decoded text has another length than the bytes that were asked for
+            goes_on = bool(more) if source.is_live else len(more) == size or bool(source.peek(1))
             size = CHUNK_BYTES
             if not data:
                 return

@@ -72,6 +72,29 @@ def test_random_records_against_a_reference() -> None:
     assert refused
 
 
+@pytest.mark.parametrize(
+    ("members", "name"),
+    [
+        ('"n":{"b":1},"n":{"c":2}', "n"),
+        ('"n":{"b":1},"n":null', "n"),
+        ('"n":{},"n":{}', "n"),
+        ('"n":{"b":1,"b":2}', "n_b"),
+        ('"n":{"o":{"b":1},"o":{}}', "n_o"),
+        ('"n":1,"n":{"b":2}', "n"),
+    ],
+)
+def test_an_object_that_occurs_twice_is_refused(members: str, name: str) -> None:
+    body = f'{{"t":1,{members}}}\n{{"t":2,"n":{{"b":3}}}}\n{{"t":3,"n":null}}'
+    bad: list[BadRow] = []
+    reader = EventReader(
+        body.encode(), "ndjson", layout=Layout(time="t", time_format="ticks"), flatten="_",
+        on_bad=bad.append,
+    )  # fmt: skip
+    rows = [(row["t"], row["n_b"]) for batch in reader for row in batch.to_pylist()]
+    assert rows == [(2, 3), (3, None)]
+    assert [row.reason for row in bad] == [f"the field {name!r} occurs twice"]
+
+
 def test_text_that_is_broken_never_becomes_a_row() -> None:
     seeded = random.Random(6)
     signs = b'{}[]",:\\ \n0-.eatrufl\x00\xff'

@@ -325,3 +325,20 @@ def test_many_values_with_much_white_space() -> None:
     found = read(body, types={"p": "json"}).column("p").to_pylist()
     assert found == ["[1]"] * rows
     assert np.all([value == "[1]" for value in found])
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "latin-1"])
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_lines_of_any_encoding_are_whole(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, end: str
+) -> None:
+    """Decoded text has another length than its bytes: a short piece is not the last one."""
+    monkeypatch.setattr(json_module, "SAMPLE_BYTES", 200)
+    monkeypatch.setattr(json_module, "CHUNK_BYTES", 100)
+    body = "\n".join(f'{{"t":{n},"a":"é{n:030}"}}' for n in range(300)) + end
+    reader = EventReader(
+        body.encode(encoding), "ndjson", layout=Layout(time="t", time_format="ticks"),
+        encoding=None if encoding == "utf-16" else encoding,
+    )  # fmt: skip
+    rows = [row for batch in reader for row in batch.to_pylist()]
+    assert rows == [{"t": n, "a": f"é{n:030}"} for n in range(300)]
