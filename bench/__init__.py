@@ -1,7 +1,7 @@
 """Benchmarks: ratios against a peer measured in the same run, written to bench/results.
 
 Reading order: ``harness`` (shared by all), ``figures`` (plots), ``startup``, ``first_calls``,
-``store``, ``durability``, ``changing`` (storage), ``index_ingest``, ``windows``, ``rollups``,
+``store``, ``bytes``, ``durability``, ``changing`` (storage), ``index_ingest``, ``windows``, ``rollups``,
 ``patterns`` with ``flink`` as a peer, ``skip_till_any``, ``situations`` (with ``situation_peers``
 and ``situation_history``), ``recency``, ``crimes``, ``pattern_stream`` and ``pattern_indexes``
 (index-based patterns), ``cold`` (disk and object store), ``moving``, ``segments`` (many),

@@ -14,6 +14,7 @@ from .harness import write_section
 
 BENCHMARKS = [
     "store",
+    "bytes",
     "startup",
     "first_calls",
     "durability",

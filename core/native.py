@@ -39,6 +39,11 @@ def trailing_zeros(word: Any) -> int:
     return (word & -word).bit_length() - 1 if word else 64
 
 
+def leading_zeros(word: Any) -> int:
+    """Zero bits above the highest set bit of a word of 64 bits."""
+    return 64 - int(word).bit_length()
+
+
 def machine_operation(
     plain: Callable[..., Any] = carray,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

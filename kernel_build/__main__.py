@@ -152,9 +152,11 @@ def import_kernels(compiler: Any) -> Any:
         native.compiler = compiler
         if compiler is not None:
             import numba
-            from numba.cpython.unsafe.numbers import trailing_zeros
+            from numba.cpython.unsafe import numbers
 
-            native.carray, native.trailing_zeros = numba.carray, trailing_zeros
+            native.carray = numba.carray
+            native.leading_zeros = numbers.leading_zeros
+            native.trailing_zeros = numbers.trailing_zeros
         for path in sorted(file for folder in FOLDERS for file in SOURCE.glob(f"{folder}/**/*.py")):
             if "\n@kernel\n" in path.read_text():
                 place = path.relative_to(SOURCE).with_suffix("")

@@ -3,8 +3,8 @@
 *The disk:* ``progress`` (of long operations), ``file_contract`` (interface, atomic replacement),
 ``files`` (real; read planning), ``object_store`` (S3 or directory), ``cold_file`` (moved segments).
 
-*One block:* ``layout`` (constants), ``block`` (framing), ``packing`` (integers), ``aggregates``
-(monoid), ``columns`` (chunks, partial checksums), ``dictionary`` (strings), ``prune`` (predicate
+*One block:* ``layout`` (constants), ``block`` (framing), ``packing`` (integers), ``scaled``
+(decimals, exceptions), ``aggregates`` (monoid), ``columns`` (chunks, partial checksums), ``dictionary`` (strings), ``prune`` (predicate
 pushdown).
 
 *One tree:* ``leaf``, ``node``, ``segment_writer`` (write-behind), ``evolution`` (of schemas, on

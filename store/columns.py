@@ -4,9 +4,10 @@ Guarantee: values are preserved bit for bit, except those under a null, and NaN 
 fixed-width values decode without a copy: the Arrow array points into the mapped file.
 
 Layout: ``[validity bitmap, padded to 64][values]``; the bitmap exists only with nulls.  Values are,
-by ``layout.Encoding``: plain fixed width; bit-packed integers (``packing``); offsets and bytes;
-packed dictionary codes; or for lists and structs an Arrow IPC message with their validity.  With a
-codec, plain values are cut into pages of 4096 events, ``[page starts: uint64 x (pages +
+by ``layout.Encoding``: plain fixed width; bit-packed integers (``packing``); numbers as scaled
+integers (``scaled``; floats only with a codec: without one they are read in place); offsets and
+bytes; packed dictionary codes; or for lists and structs an Arrow IPC message with their validity.
+With a codec, plain values are cut into pages of 4096 events, ``[page starts: uint64 x (pages +
 1)][page]...``; offsets and bytes, or a message, are one page, ``[uncompressed bytes:
 uint64][page]``.  A codec is used only where it saves a tenth, estimated from the first page.
 
@@ -49,6 +50,7 @@ from .aggregates import (
 )
 from .layout import PAGE_EVENTS, ZONE_EVENTS, Codec, Encoding, align
 from .packing import Packing, fill_nulls, pooled, unpack
+from .scaled import decode_scaled, packed_starts, scaled_floats, scaled_integers
 
 NO_VALIDITY = np.empty(0, np.uint8)
 NO_VALIDITY.flags.writeable = False
@@ -86,6 +88,7 @@ class ChunkEntry:
     length: int
     checksum: int
     pages: int
+    """Compressed pages; SCALED: words before the packed ones."""
     page_events: int
     section: int = 0
 
@@ -308,13 +311,19 @@ class ColumnView:
             fill_nulls(values, self.validity, self._offset + first, filled)
             values = _frozen(filled)
         if storage in (Storage.SIGNED, Storage.UNSIGNED):
-            packed = _pack_smallest(values)
-            if packed is not None:
-                return packed[0], Codec.NONE, [packed[1]], 1
+            integers = _encode_integers(values)
+            if integers is not None:
+                return integers
+        scaled = None
+        if storage is Storage.FLOAT and codec is not Codec.NONE:
+            scaled = scaled_floats(values)
+        share = min(WORTHWHILE, scaled.nbytes / values.nbytes) if scaled else WORTHWHILE
         if codec is not Codec.NONE:
-            pages = _compress_pages(values, codec)
+            pages = _compress_pages(values, codec, share)
             if pages is not None:
                 return Encoding.PLAIN, codec, pages, len(pages) - 1
+        if scaled is not None and share < WORTHWHILE:
+            return Encoding.SCALED, Codec.NONE, scaled.parts(), scaled.prefix_words
         return Encoding.PLAIN, Codec.NONE, [memoryview(values.view(np.uint8).data)], 1
 
     def _encode_variable(
@@ -374,9 +383,8 @@ def prefix_words(array: pa.Array) -> npt.NDArray[np.uint64]:
     return out
 
 
-def _pack_smallest(
-    values: npt.NDArray[Any],
-) -> tuple[Encoding, npt.NDArray[np.int64]] | None:
+def _encode_integers(values: npt.NDArray[Any]) -> tuple[Encoding, Codec, list[Any], int] | None:
+    """Integers packed, or scaled where that saves a tenth more; None if neither is worthwhile."""
     if not values.size:
         return None
     unsigned64 = values.dtype == np.uint64
@@ -384,12 +392,16 @@ def _pack_smallest(
     best = Packing(wide, Encoding.DELTA)
     if not best.ascends:
         best = min(best, Packing(wide, Encoding.PACKED), key=lambda each: each.nbytes)
+    scaled = scaled_integers(wide)
+    if scaled.nbytes < WORTHWHILE * min(best.nbytes, values.nbytes):
+        return Encoding.SCALED, Codec.NONE, scaled.parts(), scaled.prefix_words
     if best.nbytes > WORTHWHILE * values.nbytes:
         return None
-    return best.encoding, best.packed()
+    return best.encoding, Codec.NONE, [best.packed()], 1
 
 
-def _compress_pages(values: npt.NDArray[Any], codec: Codec) -> list[Any] | None:
+def _compress_pages(values: npt.NDArray[Any], codec: Codec, share: float) -> list[Any] | None:
+    """Compressed pages; None unless they take at most this share of the values' bytes."""
     compress = _CODECS[codec].compress
     raw = values.view(np.uint8).data
     step = PAGE_EVENTS * values.dtype.itemsize
@@ -400,9 +412,9 @@ def _compress_pages(values: npt.NDArray[Any], codec: Codec) -> list[Any] | None:
         page = compress(piece, asbytes=True)
         pages.append(page)
         starts.append(starts[-1] + len(page))
-        if at == 0 and len(page) > WORTHWHILE * len(piece):
+        if at == 0 and len(page) > share * len(piece):
             return None
-    if not pages or starts[-1] > WORTHWHILE * len(raw):
+    if not pages or starts[-1] > share * len(raw):
         return None
     return [np.array(starts, np.uint64), *pages]
 
@@ -438,6 +450,8 @@ def decode_values(
         raw, base = _decompress_pages(chunk, entry.codec, entry.pages, itemsize, count, first, end)
         rows: npt.NDArray[Any] = raw.view(dtype)[first - base : end - base]
         return rows
+    if entry.encoding is Encoding.SCALED:
+        return decode_scaled(chunk, entry.pages, dtype, count, first, end)
     wide = unpack(chunk, entry.encoding, count, first, end)
     if itemsize == 8:
         return wide.view(dtype)
@@ -516,7 +530,9 @@ Ranges = Sequence[tuple[int, int]]
 
 Spans = Sequence[tuple[int, int]]
 
-TOLD = (Encoding.PLAIN, Encoding.DELTA, Encoding.PACKED, Encoding.DICTIONARY)
+TOLD = (
+    Encoding.PLAIN, Encoding.DELTA, Encoding.PACKED, Encoding.DICTIONARY, Encoding.SCALED
+)  # fmt: skip
 """Encodings that allow to locate the values of a row."""
 
 SECTIONS_WORTHWHILE = 2
@@ -536,6 +552,8 @@ def _validity_bytes(entry: ChunkEntry, events: int) -> int:
 def prefix_bytes(entry: ChunkEntry, events: int) -> int:
     """Bytes at the beginning of a chunk that any rows need."""
     validity = _validity_bytes(entry, events)
+    if entry.encoding is Encoding.SCALED:
+        return validity + 8 * entry.pages
     if entry.encoding is not Encoding.PLAIN:
         return validity + 8 * (4 * -(-events // ZONE_EVENTS) + 1)
     return validity if entry.codec is Codec.NONE else validity + 8 * (entry.pages + 1)
@@ -556,6 +574,8 @@ def value_spans(
     if entry.encoding is Encoding.PLAIN:
         step, unit = PAGE_EVENTS, 1
         starts = np.frombuffer(chunk, np.uint64, entry.pages + 1, at)
+    elif entry.encoding is Encoding.SCALED:
+        unit, starts = 8, packed_starts(chunk[at:], entry.pages, events).view(np.uint64)
     else:
         zones = -(-events // step)
         unit, starts = 8, np.frombuffer(chunk, np.uint64, zones + 1, at + 16 * zones)

@@ -21,7 +21,8 @@ from enum import IntEnum
 
 from ..schema import Attribute, Storage, StreamSchema
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2: scaled numbers.  Segments of version 1 are read for ever."""
 ALIGNMENT = 64
 
 SEGMENT_MAGIC = b"CHRONSEG"
@@ -95,6 +96,7 @@ class Encoding(IntEnum):
     VARIABLE = 3  # int32 offsets, then bytes
     DICTIONARY = 4  # codes of the segment's dictionary, PACKED
     MESSAGE = 5  # an Arrow IPC message of one column
+    SCALED = 6  # packed integers to scale, with exceptions (``scaled``)
 
 
 class Codec(IntEnum):

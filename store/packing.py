@@ -235,6 +235,25 @@ class Packing:
         self.nbytes = (4 * zones + 1 + int(self._words[-1])) * 8
 
     @property
+    def table_words(self) -> int:
+        """Words of the tables in the compact layout of ``store.scaled``."""
+        return table_words(self._bases.size, self.encoding)
+
+    @property
+    def compact_words(self) -> int:
+        return self.table_words + int(self._words[-1])
+
+    def compact(self) -> tuple[npt.NDArray[Any], ...]:
+        """Bases, minimum deltas (DELTA only), widths as bytes, packed words."""
+        delta = self.encoding is Encoding.DELTA
+        widths = np.zeros(-(-self._widths.size // 8) * 8, np.uint8)
+        widths[: self._widths.size] = self._widths
+        squeezed = np.empty(int(self._words[-1]), np.uint64)
+        self._pack_into(squeezed)
+        tables = (self._bases, self._minimums) if delta else (self._bases,)
+        return (*tables, widths, squeezed)
+
+    @property
     def ascends(self) -> bool:
         """Whether all zones ascend; then PACKED is not smaller: deltas never exceed offsets."""
         return self.encoding is Encoding.DELTA and not (self._minimums < 0).any()
@@ -244,10 +263,14 @@ class Packing:
         chunk = pooled(self.nbytes // 8, np.int64)
         head = 4 * bases.size + 1
         np.concatenate((bases, minimums, words, widths), out=chunk[:head])
-        delta = self.encoding is Encoding.DELTA
-        squeezed = chunk[head:].view(np.uint64)
-        _pack(self._values, ZONE_EVENTS, bases, minimums, widths, words, delta, squeezed)
+        self._pack_into(chunk[head:].view(np.uint64))
         return chunk
+
+    def _pack_into(self, squeezed: npt.NDArray[np.uint64]) -> None:
+        _pack(
+            self._values, ZONE_EVENTS, self._bases, self._minimums, self._widths, self._words,
+            self.encoding is Encoding.DELTA, squeezed,
+        )  # fmt: skip
 
 
 def pack(values: npt.NDArray[np.int64], encoding: Encoding, *, force: bool = False) -> bytes | None:
@@ -265,23 +288,26 @@ def unpack(
     dtype: Any = np.int64,
 ) -> npt.NDArray[Any]:
     """Decode values [first, end) of an aligned chunk of ``count``; int32 keeps the lower half."""
-    bases, minimums, words, widths, packed = _tables(chunk, count)
-    first_zone = first // ZONE_EVENTS
-    base = first_zone * ZONE_EVENTS
-    out = pooled(end - base, dtype)
+    base = first // ZONE_EVENTS * ZONE_EVENTS
+    return unpack_zones(_tables(chunk, count), encoding, count, base, end, dtype)[first - base :]
+
+
+def unpack_zones(
+    tables: tuple[npt.NDArray[Any], ...],
+    encoding: Encoding,
+    count: int,
+    first: int,
+    end: int,
+    dtype: Any = np.int64,
+) -> npt.NDArray[Any]:
+    """Decode values [first, end) of ``count``; ``first`` begins a zone."""
+    bases, minimums, words, widths, packed = tables
+    out = pooled(end - first, dtype)
+    delta = encoding is Encoding.DELTA
     _unpack(
-        bases,
-        minimums,
-        words,
-        widths,
-        packed,
-        ZONE_EVENTS,
-        count,
-        first_zone,
-        encoding is Encoding.DELTA,
-        out,
+        bases, minimums, words, widths, packed, ZONE_EVENTS, count, first // ZONE_EVENTS, delta, out
     )
-    return out[first - base :]
+    return out
 
 
 def unpack_at(chunk: memoryview, count: int, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
@@ -303,3 +329,33 @@ def _tables(chunk: memoryview, count: int) -> tuple[npt.NDArray[Any], ...]:
         words[3 * zones + 1 : 4 * zones + 1],
         words[4 * zones + 1 :].view(np.uint64),
     )
+
+
+def compact_tables(
+    words: npt.NDArray[np.int64], at: int, encoding: Encoding, count: int
+) -> tuple[npt.NDArray[Any], ...]:
+    """The same of a block in the compact layout: widths are bytes, starts their sums."""
+    zones = -(-count // ZONE_EVENTS)
+    bases = minimums = words[at : at + zones]
+    if encoding is Encoding.DELTA:
+        at += zones
+        minimums = words[at : at + zones]
+    body = at + zones + -(-zones // 8)
+    widths = words[at + zones : body].view(np.uint8)[:zones].astype(np.int64)
+    stored = np.full(zones, ZONE_EVENTS, np.int64)
+    if zones:
+        stored[-1] = count - (zones - 1) * ZONE_EVENTS
+    starts = np.zeros(zones + 1, np.int64)
+    np.cumsum((widths * (stored - (encoding is Encoding.DELTA)) + 63) >> 6, out=starts[1:])
+    packed = words[body : body + int(starts[-1])].view(np.uint64)
+    return bases, minimums, frozen(starts), frozen(widths), packed
+
+
+def table_words(zones: int, encoding: Encoding) -> int:
+    return zones * (2 if encoding is Encoding.DELTA else 1) + -(-zones // 8)
+
+
+def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Read-only from now on: kernels are compiled for read-only arrays."""
+    array.flags.writeable = False
+    return array

@@ -34,6 +34,7 @@ from ...store.columns import ColumnView
 from ...store.layout import NODE_FANOUT, PAGE_EVENTS, ROW_COUNT, ROW_LENGTH, ROW_OFFSET, Codec
 from ...store.layout import ZONE_EVENTS as ZONE
 from ...store.leaf import LeafReader
+from ...store.scaled import scaled_zone
 from ...store.segment import SegmentView
 from ...store.segment_file import Epoch, SegmentFile
 from .fields import FieldPlan, SchemaFields
@@ -527,6 +528,8 @@ def _load_zone(data, narrow, leaf, events, zone, position, load, given, given_ro
         return nullable
     if encoding == 1 or encoding == 2:
         _unpack_zone(data, at >> 3, events, zone, encoding == 1, out, row)
+    elif encoding == 6:
+        scaled_zone(data, at >> 3, data[entry + 4] & 0xFFFFFFFF, events, zone, out[row])
     elif codec != 0:
         for i in range(count):
             out[row, i] = given[given_row, first + i]
@@ -718,4 +721,9 @@ assert layout.ZONE_EVENTS == 512
 assert layout.ROW_COUNT == 2
 assert layout.ROW_FIRST == 3
 assert layout.ROW_LAST == 4
-assert (layout.Encoding.PLAIN, layout.Encoding.DELTA, layout.Encoding.PACKED) == (0, 1, 2)
+assert [layout.Encoding(each).name for each in (0, 1, 2, 6)] == [
+    "PLAIN",
+    "DELTA",
+    "PACKED",
+    "SCALED",
+]

@@ -6,12 +6,14 @@ import re
 import struct
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from chronicle.schema import StreamSchema
 from chronicle.store import layout
 from chronicle.store.inspect import describe_segment
+from chronicle.store.scaled import scaled_floats
 from chronicle.store.segment_writer import SegmentWriter
 from chronicle.tests.memory_files import MemoryFiles
 
@@ -94,6 +96,18 @@ def test_numbers() -> None:
     rows = re.findall(r"^\| (\d+) \| (ROW_[A-Z]+) \|", text, re.M)
     assert rows == [(str(getattr(layout, name)), name) for _, name in rows]
     assert len(rows) == 5
+
+
+def test_example_of_scaled_numbers() -> None:
+    values = np.array([1.5, 2.25, -0.0, 3.0, *[2.75, 1.5] * 30])
+    values.flags.writeable = False
+    scaled = scaled_floats(values)
+    assert scaled is not None
+    words = np.concatenate([part.view(np.uint64) for part in scaled.parts()])
+    text = DOCUMENT.read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```words\n(.*?)\n```", text, re.S)
+    expected = [f"{word:016x}" for word in words.tolist()]
+    assert shown.split() == expected[: len(shown.split())]
 
 
 def test_worked_example() -> None:

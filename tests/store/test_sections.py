@@ -138,7 +138,8 @@ def read_alone(written: Written, name: str, first: int, end: int) -> None:
     if leaf.chunk_entry(name).section:
         part = (end - first) / EVENTS
         assert sum(size for _, size in asked) <= 2 * part * length + 6 * SECTION_BYTES
-    if leaf.chunk_entry(name).codec is Codec.NONE and name in ("plain", "short", "money", "flag"):
+    entry = leaf.chunk_entry(name)
+    if entry.codec is Codec.NONE and entry.encoding is Encoding.PLAIN:
         assert announced == set(asked)
         assert not list(leaf.unread([name], ((first, end),)))
 
