@@ -2,8 +2,7 @@
 
 The data sets are made with a fixed seed, but for the flights, which are real and left out where
 their file is absent.  All sides load the same Arrow table, sorted by time.  Bytes are those of all
-files of the stream, database or table, after a checkpoint; a write-ahead log that is only kept for
-reuse does not count.
+files of the stream, database or table, after a checkpoint.
 """
 
 from __future__ import annotations
@@ -134,14 +133,14 @@ SETS: dict[str, Callable[[int], pa.Table]] = {
 
 def _bytes_below(path: Path) -> int:
     files = [path] if path.is_file() else path.rglob("*")
-    return sum(file.stat().st_size for file in files if file.is_file() and file.suffix != ".log")
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _load_chronicle(table: pa.Table, path: Path, codec: str) -> None:
     with chronicle.open(path) as db:
         stream = db.create_stream("s", table.schema, time="time", codec=codec)
         stream.append(table)
-        stream.flush()
+        stream.seal()
 
 
 def _load_duckdb(table: pa.Table, path: Path) -> None:
@@ -169,7 +168,7 @@ def run(short: bool = False) -> Section:
     section = Section(
         "Bytes a row and the cost of a load",
         f"Up to {rows:,} events of each kind from the same Arrow table, sorted by time; bytes of "
-        "all files. Chronicle: `append` and `flush` with codec lz4 (and zstd). DuckDB: CREATE "
+        "all files. Chronicle: `append` and `seal` with codec lz4 (and zstd). DuckDB: CREATE "
         "TABLE AS, CHECKPOINT. Parquet: zstd by pyarrow. Load: processor time of all threads.",
     )
     shares: dict[str, list[float]] = {"duckdb": [], "parquet": [], "load": []}

@@ -4,8 +4,8 @@
 ``files`` (real; read planning), ``object_store`` (S3 or directory), ``cold_file`` (moved segments).
 
 *One block:* ``layout`` (constants), ``block`` (framing), ``packing`` (integers), ``scaled``
-(decimals, exceptions), ``aggregates`` (monoid), ``columns`` (chunks, partial checksums), ``dictionary`` (strings), ``prune`` (predicate
-pushdown).
+(decimals, exceptions), ``aggregates`` (monoid), ``columns`` (chunks, partial checksums),
+``dictionary`` (strings), ``prune`` (predicate pushdown).
 
 *One tree:* ``leaf``, ``node``, ``segment_writer`` (write-behind), ``evolution`` (of schemas, on
 read), ``segment_list`` (entries), ``segment_file`` (mapping; limit of open files), ``segment``

@@ -5,11 +5,11 @@ fixed-width values decode without a copy: the Arrow array points into the mapped
 
 Layout: ``[validity bitmap, padded to 64][values]``; the bitmap exists only with nulls.  Values are,
 by ``layout.Encoding``: plain fixed width; bit-packed integers (``packing``); numbers as scaled
-integers (``scaled``; floats only with a codec: without one they are read in place); offsets and
-bytes; packed dictionary codes; or for lists and structs an Arrow IPC message with their validity.
-With a codec, plain values are cut into pages of 4096 events, ``[page starts: uint64 x (pages +
-1)][page]...``; offsets and bytes, or a message, are one page, ``[uncompressed bytes:
-uint64][page]``.  A codec is used only where it saves a tenth, estimated from the first page.
+integers (``scaled``; floats only with a codec: without one they are read in place); packed offsets
+and bytes; packed dictionary codes; or for lists and structs an Arrow IPC message with their
+validity.  With a codec, plain values are cut into pages of 4096 events, ``[page starts: uint64 x
+(pages + 1)][page]...``; the bytes of texts, or a message, are one page.  A codec is used only where
+it saves a tenth, estimated from the first page.
 
 Limits: offsets are 32 bits wide: a leaf holds less than 2 GiB of string bytes; ``segment_writer``
 cuts leaves by bytes.
@@ -22,8 +22,7 @@ Sections of a column chunk: which bytes hold some rows, to verify and read only 
                      x              x                             x
 
 ``value_spans`` is exact: decoding the rows reads no other byte behind the prefix.  ``about`` is an
-estimate, for requests before the prefix is present.  Variable-length strings, with one offset per
-row, are read whole.
+estimate, for requests before the prefix is present.  Strings of different lengths are read whole.
 """
 
 from __future__ import annotations
@@ -49,7 +48,15 @@ from .aggregates import (
     aggregate_prefixes,
 )
 from .layout import PAGE_EVENTS, ZONE_EVENTS, Codec, Encoding, align
-from .packing import Packing, fill_nulls, pooled, unpack
+from .packing import (
+    Packing,
+    compact_size,
+    compact_tables,
+    fill_nulls,
+    pooled,
+    unpack,
+    unpack_zones,
+)
 from .scaled import decode_scaled, packed_starts, scaled_floats, scaled_integers
 
 NO_VALIDITY = np.empty(0, np.uint8)
@@ -331,14 +338,15 @@ class ColumnView:
     ) -> tuple[Encoding, Codec, list[Any], int]:
         offsets = self.values[first : end + 1]
         start, stop = int(offsets[0]), int(offsets[-1])
-        local = (offsets - offsets[0]).astype(np.int32)
-        data = self._data[start:stop].data
+        data: Any = self._data[start:stop].data
+        used = Codec.NONE
         if codec is not Codec.NONE and stop > start:
-            raw = local.tobytes() + data
-            squeezed = _CODECS[codec].compress(raw, asbytes=True)
-            if len(squeezed) < WORTHWHILE * len(raw):
-                return Encoding.VARIABLE, codec, [len(raw).to_bytes(8, "little"), squeezed], 1
-        return Encoding.VARIABLE, Codec.NONE, [local, data], 1
+            squeezed = _CODECS[codec].compress(data, asbytes=True)
+            if len(squeezed) < WORTHWHILE * len(data):
+                data, used = squeezed, codec
+        local = (offsets - offsets[0]).astype(np.int64)
+        packed = Packing(_frozen(local), Encoding.DELTA).compact()
+        return Encoding.TEXT, used, [(stop - start).to_bytes(8, "little"), *packed, data], 1
 
     def _encode_message(
         self, first: int, end: int, codec: Codec
@@ -466,6 +474,39 @@ def _decode_message(chunk: memoryview, entry: ChunkEntry, attribute: Attribute) 
     return pa.ipc.read_record_batch(pa.py_buffer(chunk), schema).column(0)
 
 
+def _decode_text(
+    chunk: memoryview, entry: ChunkEntry, attribute: Attribute, count: int, first: int, end: int
+) -> pa.Array:
+    validity, body = None, chunk
+    if entry.nulls:
+        size = (count + 7) // 8
+        validity = pa.py_buffer(_bits(np.frombuffer(chunk, np.uint8, size), first, end - first))
+        body = chunk[align(size) :]
+    offsets: npt.NDArray[np.int32]
+    if entry.encoding is Encoding.TEXT:
+        size = int.from_bytes(body[:8], "little")
+        words = np.frombuffer(body, np.int64, len(body) // 8)
+        tables = compact_tables(words, 1, Encoding.DELTA, count + 1)
+        base = first // ZONE_EVENTS * ZONE_EVENTS
+        offsets = unpack_zones(tables, Encoding.DELTA, count + 1, base, end + 1, np.int32)
+        offsets = offsets[first - base :]
+        data = body[8 + 8 * compact_size(tables, Encoding.DELTA) :]
+        if entry.codec is not Codec.NONE:
+            data = memoryview(_CODECS[entry.codec].decompress(data, decompressed_size=size))
+    else:
+        if entry.codec is not Codec.NONE:
+            size = int.from_bytes(body[:8], "little")
+            body = memoryview(_CODECS[entry.codec].decompress(body[8:], decompressed_size=size))
+        offsets = np.frombuffer(body, np.int32, end - first + 1, 4 * first)
+        data = body[4 * (count + 1) :]
+    narrow = pa.binary() if attribute.storage is Storage.BINARY else pa.string()
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+    array = pa.Array.from_buffers(narrow, end - first, buffers)
+    if attribute.storage is Storage.JSON:
+        return json_column(array)
+    return array if narrow == attribute.type else array.cast(attribute.type)
+
+
 def decode_chunk(
     chunk: memoryview,
     entry: ChunkEntry,
@@ -500,17 +541,8 @@ def decode_chunk(
         return pc.take(dictionary, indices)
     body = chunk[align((count + 7) // 8) :] if entry.nulls else chunk
     type_ = attribute.type
-    if entry.encoding is Encoding.VARIABLE:
-        if entry.codec is not Codec.NONE:
-            size = int.from_bytes(body[:8], "little")
-            body = memoryview(_CODECS[entry.codec].decompress(body[8:], decompressed_size=size))
-        offsets, data = body[: 4 * (count + 1)], body[4 * (count + 1) :]
-        narrow = pa.binary() if storage is Storage.BINARY else pa.string()
-        buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
-        array = pa.Array.from_buffers(narrow, rows, buffers, offset=first)
-        if storage is Storage.JSON:
-            return json_column(array)
-        return array if narrow == type_ else array.cast(type_)
+    if entry.encoding in (Encoding.TEXT, Encoding.VARIABLE):
+        return _decode_text(chunk, entry, attribute, count, first, end)
     if entry.encoding is Encoding.PLAIN and entry.codec is Codec.NONE:
         return pa.Array.from_buffers(type_, rows, [validity, pa.py_buffer(body)], offset=first)
     if storage is Storage.DECIMAL:

@@ -22,7 +22,7 @@ from enum import IntEnum
 from ..schema import Attribute, Storage, StreamSchema
 
 FORMAT_VERSION = 2
-"""2: scaled numbers.  Segments of version 1 are read for ever."""
+"""2: scaled numbers, texts with packed offsets.  Segments of version 1 are read for ever."""
 ALIGNMENT = 64
 
 SEGMENT_MAGIC = b"CHRONSEG"
@@ -93,10 +93,11 @@ class Encoding(IntEnum):
     PLAIN = 0  # fixed width, as Arrow has them
     DELTA = 1  # per zone: first value, smallest delta, bit-packed deltas
     PACKED = 2  # per zone: smallest value, bit-packed distances to it
-    VARIABLE = 3  # int32 offsets, then bytes
+    VARIABLE = 3  # int32 offsets, then bytes; no longer written
     DICTIONARY = 4  # codes of the segment's dictionary, PACKED
     MESSAGE = 5  # an Arrow IPC message of one column
     SCALED = 6  # packed integers to scale, with exceptions (``scaled``)
+    TEXT = 7  # packed offsets, then bytes
 
 
 class Codec(IntEnum):

@@ -351,6 +351,11 @@ def compact_tables(
     return bases, minimums, frozen(starts), frozen(widths), packed
 
 
+def compact_size(tables: tuple[npt.NDArray[Any], ...], encoding: Encoding) -> int:
+    """Words of a block in the compact layout."""
+    return table_words(len(tables[0]), encoding) + len(tables[-1])
+
+
 def table_words(zones: int, encoding: Encoding) -> int:
     return zones * (2 if encoding is Encoding.DELTA else 1) + -(-zones // 8)
 

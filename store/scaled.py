@@ -34,7 +34,15 @@ import numpy.typing as npt
 
 from ..core.native import kernel, leading_zeros
 from .layout import ZONE_EVENTS, Encoding
-from .packing import Packing, compact_tables, frozen, pooled, table_words, unpack_zones
+from .packing import (
+    Packing,
+    compact_size,
+    compact_tables,
+    frozen,
+    pooled,
+    table_words,
+    unpack_zones,
+)
 
 INTEGERS, FLOAT64, FLOAT32 = 0, 1, 2
 HEAD_WORDS = 3
@@ -434,7 +442,7 @@ def _exceptions_of(words: Ints, exceptions: int, first: int, end: int) -> tuple[
     tables = compact_tables(words, HEAD_WORDS, Encoding.DELTA, exceptions)
     places = unpack_zones(tables, Encoding.DELTA, exceptions, 0, exceptions)
     low, high = np.searchsorted(places, (first, end)).tolist()
-    at = HEAD_WORDS + table_words(len(tables[0]), Encoding.DELTA) + len(tables[-1])
+    at = HEAD_WORDS + compact_size(tables, Encoding.DELTA)
     tables = compact_tables(words, at, Encoding.PACKED, exceptions)
     base = low // ZONE_EVENTS * ZONE_EVENTS
     amounts = unpack_zones(tables, Encoding.PACKED, exceptions, base, high)

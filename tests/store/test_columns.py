@@ -122,6 +122,31 @@ def test_prefixes_are_ordered_as_the_values(items: list[bytes]) -> None:
                 assert x <= y
 
 
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+@pytest.mark.parametrize("nulls", [False, True])
+def test_texts_of_version_1_are_read(codec: str, nulls: bool) -> None:
+    items = [None if nulls and i % 3 == 0 else "ab" * (i % 7) for i in range(1000)]
+    array = pa.array(items, pa.string())
+    offsets, data = array.buffers()[1:]
+    raw = (
+        offsets.to_pybytes()[: 4 * 1001]
+        + data.to_pybytes()[: sum(len(each or "") for each in items)]
+    )
+    if codec != "none":
+        page = pa.Codec({"lz4": "lz4_raw", "zstd": "zstd"}[codec]).compress(raw, asbytes=True)
+        raw = len(raw).to_bytes(8, "little") + page
+    if nulls:
+        raw = array.buffers()[0].to_pybytes()[:125].ljust(128, b"\0") + raw
+    schema = StreamSchema(pa.schema([("t", pa.int64()), ("v", pa.string())]), "t")
+    entry = ChunkEntry(
+        Encoding.VARIABLE, codec_of(codec), array.null_count, 0, len(raw), 0, 1, PAGE_EVENTS
+    )
+    for first, end in ((0, 1000), (511, 700), (999, 1000), (4, 4)):
+        decoded = decode_chunk(memoryview(raw), entry, schema.payload[0], 1000, first, end)
+        decoded.validate(full=True)
+        assert decoded.equals(array.slice(first, end - first))
+
+
 def test_decimals_of_every_sign() -> None:
     items = [decimal.Decimal("-1.25"), None, decimal.Decimal("99999999999.5")] * 2000
     array = pa.array(items, pa.decimal128(20, 2)).slice(1)
