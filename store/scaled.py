@@ -46,9 +46,12 @@ from .packing import (
 
 INTEGERS, FLOAT64, FLOAT32 = 0, 1, 2
 HEAD_WORDS = 3
-_NO_ROWS: npt.NDArray[np.int64] = frozen(np.empty(0, np.int64))
+NO_ROWS: npt.NDArray[np.int64] = frozen(np.empty(0, np.int64))
 DIGITS = 16
 SAMPLE = 256
+SAMPLED_ZONES = 16
+"""One zone of so many tells whether exceptions pay."""
+WORTHWHILE = 0.97
 EXCEPTION_BITS = 96
 """Estimated size of an exception when the integers' width is chosen."""
 
@@ -342,12 +345,12 @@ def scaled_floats(values: npt.NDArray[Any]) -> Scaled | None:
     bits = frozen(values.view(np.int32 if kind == FLOAT32 else np.int64))
     count = _to_integers(values, bits, _SCALES[digits], integers, places)
     places = places[:count]
-    steps = Packing(frozen(integers), Encoding.DELTA)
-    flat, far, _ = _flattened(frozen(integers), Encoding.PACKED)
-    rows = np.union1d(places, far)
+    integers = frozen(integers)
+    steps = Packing(integers, Encoding.DELTA)
     candidates = [Scaled(steps, places, bits[places].astype(np.int64), 10**digits, 0, kind)]
     if not steps.ascends:
-        packing = Packing(flat, Encoding.PACKED)
+        packing, far, _ = _flattened(integers, Encoding.PACKED)
+        rows = np.union1d(places, far)
         candidates.append(Scaled(packing, rows, bits[rows].astype(np.int64), 10**digits, 0, kind))
     return min(candidates, key=lambda each: each.nbytes)
 
@@ -358,12 +361,11 @@ def scaled_integers(values: Ints) -> Scaled:
     if divisor > 1:
         origin = int(values[0])
         values = frozen((values - origin) // divisor)
-    candidates = []
-    for encoding in (Encoding.DELTA, Encoding.PACKED):
-        flat, places, amounts = _flattened(values, encoding)
-        if encoding is Encoding.PACKED and divisor > 1:
-            amounts = amounts * divisor + origin
-        packing = Packing(flat, encoding)
+    steps, places, amounts = _flattened(values, Encoding.DELTA)
+    candidates = [Scaled(steps, places, amounts, divisor, origin, INTEGERS)]
+    if not steps.ascends:
+        packing, places, amounts = _flattened(values, Encoding.PACKED)
+        amounts = amounts * divisor + origin
         candidates.append(Scaled(packing, places, amounts, divisor, origin, INTEGERS))
     return min(candidates, key=lambda each: each.nbytes)
 
@@ -382,7 +384,21 @@ def _digits_of(values: npt.NDArray[Any]) -> int | None:
     return digits if bits[digits] < 0.9 * 8 * values.nbytes / values.size * sample.size else None
 
 
-def _flattened(values: Ints, encoding: Encoding) -> tuple[Ints, Ints, Ints]:
+def _flattened(values: Ints, encoding: Encoding) -> tuple[Packing, Ints, Ints]:
+    """The packed values with places and amounts of exceptions, if those pay in some zones."""
+    whole = values.size // ZONE_EVENTS // SAMPLED_ZONES
+    if whole > 1:
+        zones = values[: whole * SAMPLED_ZONES * ZONE_EVENTS].reshape(whole, -1)
+        some = frozen(zones[:, :ZONE_EVENTS].ravel())
+        flat, places, _ = _without_far(some, encoding)
+        bits = 64 * Packing(flat, encoding).compact_words + EXCEPTION_BITS * places.size
+        if bits > WORTHWHILE * 64 * Packing(some, encoding).compact_words:
+            return Packing(values, encoding), NO_ROWS, NO_ROWS
+    flat, places, amounts = _without_far(values, encoding)
+    return Packing(flat, encoding), places, amounts
+
+
+def _without_far(values: Ints, encoding: Encoding) -> tuple[Ints, Ints, Ints]:
     out, places, amounts = (np.empty(values.size, np.int64) for _ in range(3))
     delta = encoding is Encoding.DELTA
     count = _flatten(values, delta, ZONE_EVENTS, EXCEPTION_BITS, out, places, amounts)
@@ -400,7 +416,7 @@ def decode_scaled(
     dtype = np.dtype(dtype)
     tables = compact_tables(words, _tables_at(encoding, prefix_words, count), encoding, count)
     out = unpack_zones(tables, encoding, count, base, end)
-    places = amounts = _NO_ROWS
+    places = amounts = NO_ROWS
     if exceptions:
         places, amounts = _exceptions_of(words, exceptions, base, end)
     if encoding is Encoding.DELTA and kind == INTEGERS and len(places):
