@@ -56,6 +56,7 @@ from .packing import (
     pooled,
     unpack,
     unpack_zones,
+    word_at,
 )
 from .scaled import decode_scaled, packed_starts, scaled_floats, scaled_integers
 
@@ -67,6 +68,7 @@ SIZED = VARIABLE | {Storage.NESTED}
 """Storage with values of different lengths."""
 
 NO_FLIP, TURNED = np.int64(0), np.int64(-(2**63))
+_LOW_1, _LOW_2 = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
 MESSAGE_COLUMN = "values"
 WORTHWHILE = 0.9
 """A codec must bring a chunk below this share of its plain size."""
@@ -130,12 +132,22 @@ def _copy_bits(source, bit_start, count, out):  # type: ignore[no-untyped-def]
 def _prefixes(offsets, data, out):  # type: ignore[no-untyped-def]
     """First eight bytes of each value as a big-endian number, zero-padded."""
     for i in range(out.size):
-        start = offsets[i]
-        end = min(offsets[i + 1], start + 8)
-        word = np.uint64(0)
-        for at in range(start, end):
-            word = (word << np.uint64(8)) | np.uint64(data[at])
-        out[i] = word << np.uint64(8 * (8 - (end - start))) if end > start else np.uint64(0)
+        start, size = offsets[i], offsets[i + 1] - offsets[i]
+        if size <= 0:
+            out[i] = 0
+        elif start + 8 <= data.size:
+            word = word_at(data, np.uint64(start))
+            word = ((word & _LOW_1) << np.uint64(8)) | ((word >> np.uint64(8)) & _LOW_1)
+            word = ((word & _LOW_2) << np.uint64(16)) | ((word >> np.uint64(16)) & _LOW_2)
+            word = (word << np.uint64(32)) | (word >> np.uint64(32))
+            if size < 8:
+                word &= ~(~np.uint64(0) >> np.uint64(8 * size))
+            out[i] = word
+        else:
+            word = np.uint64(0)
+            for at in range(start, min(start + size, start + 8)):
+                word = (word << np.uint64(8)) | np.uint64(data[at])
+            out[i] = word << np.uint64(8 * (8 - min(size, 8)))
 
 
 def _bits(source: npt.NDArray[np.uint8], bit_start: int, count: int) -> npt.NDArray[np.uint8]:

@@ -110,7 +110,7 @@ def _pack(values, zone_events, bases, minimums, widths, words, delta, packed):  
 
 
 @machine_operation()
-def _word_at(typing_context, words, byte):  # type: ignore[no-untyped-def]
+def word_at(typing_context, words, byte):  # type: ignore[no-untyped-def]
     from numba.core import cgutils, types
 
     del typing_context
@@ -154,7 +154,7 @@ def _unpack(bases, minimums, words, widths, packed, zone_events, count, first_zo
             if width <= np.uint64(57) and bit + np.uint64(64) <= bits:
                 quick = min(end, at + np.int64((bits - np.uint64(64) - bit) // width))
             for i in range(at, quick):
-                part = (_word_at(packed, bit >> np.uint64(3)) >> (bit & np.uint64(7))) & mask
+                part = (word_at(packed, bit >> np.uint64(3)) >> (bit & np.uint64(7))) & mask
                 bit += width
                 if delta:
                     value += low + part
