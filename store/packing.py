@@ -179,6 +179,38 @@ def _unpack(bases, minimums, words, widths, packed, zone_events, count, first_zo
 
 
 @kernel
+def unpack_zone(words, at, base, low, width, delta, size, out):  # type: ignore[no-untyped-def]
+    """Decode the values of one zone whose packed words begin at ``at``."""
+    value = np.uint64(base)
+    step = np.uint64(low) if delta else np.uint64(0)
+    width = np.uint64(width)
+    first = 0
+    if delta:
+        out[0] = np.int64(value)
+        first = 1
+    if width == np.uint64(0):
+        for i in range(first, size):
+            value += step
+            out[i] = np.int64(value)
+        return
+    mask = ~np.uint64(0) >> (np.uint64(64) - width)
+    bit = np.uint64(0)
+    for i in range(first, size):
+        word = at + np.int64(bit >> np.uint64(6))
+        shift = bit & np.uint64(63)
+        part = np.uint64(words[word]) >> shift
+        if shift + width > np.uint64(64):
+            part |= np.uint64(words[word + 1]) << (np.uint64(64) - shift)
+        part &= mask
+        bit += width
+        if delta:
+            value += step + part
+            out[i] = np.int64(value)
+        else:
+            out[i] = np.int64(value + part)
+
+
+@kernel
 def _unpack_at(bases, words, widths, packed, zone_events, rows, out):  # type: ignore[no-untyped-def]
     """Decode PACKED values at some rows."""
     last = packed.size - 1

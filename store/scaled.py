@@ -41,6 +41,7 @@ from .packing import (
     frozen,
     pooled,
     table_words,
+    unpack_zone,
     unpack_zones,
 )
 
@@ -188,34 +189,11 @@ def _read_zone(words, at, count, zone, delta, out):  # type: ignore[no-untyped-d
     for before in range(zone):
         width = (words[widths + (before >> 3)] >> (8 * (before & 7))) & 255
         start += (width * full + 63) >> 6
-    width = np.uint64((words[widths + (zone >> 3)] >> (8 * (zone & 7))) & 255)
-    word = widths + ((zones + 7) >> 3) + start
+    width = (words[widths + (zone >> 3)] >> (8 * (zone & 7))) & 255
+    packed = widths + ((zones + 7) >> 3) + start
     size = min(ZONE_EVENTS, count - zone * ZONE_EVENTS)
-    value = np.uint64(words[at + zone])
-    low = np.uint64(words[at + zones + zone]) if delta else np.uint64(0)
-    mask = np.uint64(0)
-    if width != np.uint64(0):
-        mask = ~np.uint64(0) >> (np.uint64(64) - width)
-    first = 0
-    if delta:
-        out[0] = np.int64(value)
-        first = 1
-    bit = np.uint64(0)
-    for i in range(first, size):
-        part = np.uint64(0)
-        if width != np.uint64(0):
-            at_word = word + np.int64(bit >> np.uint64(6))
-            shift = bit & np.uint64(63)
-            part = np.uint64(words[at_word]) >> shift
-            if shift + width > np.uint64(64):
-                part |= np.uint64(words[at_word + 1]) << (np.uint64(64) - shift)
-            part &= mask
-            bit += width
-        if delta:
-            value += low + part
-            out[i] = np.int64(value)
-        else:
-            out[i] = np.int64(value + part)
+    low = words[at + zones + zone] if delta else np.int64(0)
+    unpack_zone(words, packed, words[at + zone], low, width, delta, size, out)
     return size
 
 

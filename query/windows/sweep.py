@@ -34,6 +34,7 @@ from ...store.columns import ColumnView
 from ...store.layout import NODE_FANOUT, PAGE_EVENTS, ROW_COUNT, ROW_LENGTH, ROW_OFFSET, Codec
 from ...store.layout import ZONE_EVENTS as ZONE
 from ...store.leaf import LeafReader
+from ...store.packing import unpack_zone
 from ...store.scaled import scaled_zone
 from ...store.segment import SegmentView
 from ...store.segment_file import Epoch, SegmentFile
@@ -436,41 +437,14 @@ def cut_leaves(table, first_child, start, last, slicing, position):  # type: ign
 
 
 @kernel
-def _unpack_zone(data, at, events, zone, delta, out, row):  # type: ignore[no-untyped-def]
+def _unpack_zone(data, at, events, zone, delta, out):  # type: ignore[no-untyped-def]
     """Decode one zone of a bit-packed chunk that begins at word ``at``."""
     zones = (events + 511) // 512
-    count = min(512, events - zone * 512)
-    value = np.uint64(data[at + zone])
-    low = np.uint64(data[at + zones + zone])
-    width = np.uint64(data[at + 3 * zones + 1 + zone])
     packed = at + 4 * zones + 1 + data[at + 2 * zones + zone]
-    first = 0
-    if delta:
-        out[row, 0] = np.int64(value)
-        first = 1
-    if width == np.uint64(0):
-        for i in range(first, count):
-            if delta:
-                value += low
-            out[row, i] = np.int64(value)
-        return
-    mask = np.uint64(0xFFFFFFFFFFFFFFFF)
-    if width < np.uint64(64):
-        mask = (np.uint64(1) << width) - np.uint64(1)
-    bit = np.uint64(0)
-    for i in range(first, count):
-        word = packed + np.int64(bit >> np.uint64(6))
-        shift = bit & np.uint64(63)
-        part = np.uint64(data[word]) >> shift
-        if shift + width > np.uint64(64):
-            part |= np.uint64(data[word + 1]) << (np.uint64(64) - shift)
-        part &= mask
-        bit += width
-        if delta:
-            value += low + part
-            out[row, i] = np.int64(value)
-        else:
-            out[row, i] = np.int64(value + part)
+    unpack_zone(
+        data, packed, data[at + zone], data[at + zones + zone], data[at + 3 * zones + 1 + zone],
+        delta, min(512, events - zone * 512), out,
+    )  # fmt: skip
 
 
 @kernel
@@ -527,7 +501,7 @@ def _load_zone(data, narrow, leaf, events, zone, position, load, given, given_ro
     if load == 11:
         return nullable
     if encoding == 1 or encoding == 2:
-        _unpack_zone(data, at >> 3, events, zone, encoding == 1, out, row)
+        _unpack_zone(data, at >> 3, events, zone, encoding == 1, out[row])
     elif encoding == 6:
         scaled_zone(data, at >> 3, data[entry + 4] & 0xFFFFFFFF, events, zone, out[row])
     elif codec != 0:
