@@ -48,16 +48,7 @@ from .aggregates import (
     aggregate_prefixes,
 )
 from .layout import PAGE_EVENTS, ZONE_EVENTS, Codec, Encoding, align
-from .packing import (
-    Packing,
-    compact_size,
-    compact_tables,
-    fill_nulls,
-    pooled,
-    unpack,
-    unpack_zones,
-    word_at,
-)
+from .packing import Packing, fill_nulls, pooled, unpack, word_at
 from .scaled import decode_scaled, packed_starts, scaled_floats, scaled_integers
 
 NO_VALIDITY = np.empty(0, np.uint8)
@@ -356,9 +347,9 @@ class ColumnView:
             squeezed = _CODECS[codec].compress(data, asbytes=True)
             if len(squeezed) < WORTHWHILE * len(data):
                 data, used = squeezed, codec
-        local = (offsets - offsets[0]).astype(np.int64)
-        packed = Packing(_frozen(local), Encoding.DELTA).compact()
-        return Encoding.TEXT, used, [(stop - start).to_bytes(8, "little"), *packed, data], 1
+        packed = scaled_integers(_frozen((offsets - offsets[0]).astype(np.int64)))
+        head = np.array([stop - start, packed.nbytes // 8])
+        return Encoding.TEXT, used, [head, *packed.parts(), data], packed.prefix_words
 
     def _encode_message(
         self, first: int, end: int, codec: Codec
@@ -471,7 +462,7 @@ def decode_values(
         rows: npt.NDArray[Any] = raw.view(dtype)[first - base : end - base]
         return rows
     if entry.encoding is Encoding.SCALED:
-        return decode_scaled(chunk, entry.pages, dtype, count, first, end)
+        return decode_scaled(_words(chunk), entry.pages, dtype, count, first, end)
     wide = unpack(chunk, entry.encoding, count, first, end)
     if itemsize == 8:
         return wide.view(dtype)
@@ -486,6 +477,10 @@ def _decode_message(chunk: memoryview, entry: ChunkEntry, attribute: Attribute) 
     return pa.ipc.read_record_batch(pa.py_buffer(chunk), schema).column(0)
 
 
+def _words(chunk: memoryview) -> npt.NDArray[np.int64]:
+    return np.frombuffer(chunk, np.int64)
+
+
 def _decode_text(
     chunk: memoryview, entry: ChunkEntry, attribute: Attribute, count: int, first: int, end: int
 ) -> pa.Array:
@@ -496,13 +491,10 @@ def _decode_text(
         body = chunk[align(size) :]
     offsets: npt.NDArray[np.int32]
     if entry.encoding is Encoding.TEXT:
-        size = int.from_bytes(body[:8], "little")
-        words = np.frombuffer(body, np.int64, len(body) // 8)
-        tables = compact_tables(words, 1, Encoding.DELTA, count + 1)
-        base = first // ZONE_EVENTS * ZONE_EVENTS
-        offsets = unpack_zones(tables, Encoding.DELTA, count + 1, base, end + 1, np.int32)
-        offsets = offsets[first - base :]
-        data = body[8 + 8 * compact_size(tables, Encoding.DELTA) :]
+        size, words = np.frombuffer(body, np.int64, 2).tolist()
+        packed = np.frombuffer(body, np.int64, words, 16)
+        offsets = decode_scaled(packed, entry.pages, np.int32, count + 1, first, end + 1)
+        data = body[16 + 8 * words :]
         if entry.codec is not Codec.NONE:
             data = memoryview(_CODECS[entry.codec].decompress(data, decompressed_size=size))
     else:
@@ -619,7 +611,7 @@ def value_spans(
         step, unit = PAGE_EVENTS, 1
         starts = np.frombuffer(chunk, np.uint64, entry.pages + 1, at)
     elif entry.encoding is Encoding.SCALED:
-        unit, starts = 8, packed_starts(chunk[at:], entry.pages, events).view(np.uint64)
+        unit, starts = 8, packed_starts(_words(chunk[at:body]), entry.pages, events).view(np.uint64)
     else:
         zones = -(-events // step)
         unit, starts = 8, np.frombuffer(chunk, np.uint64, zones + 1, at + 16 * zones)

@@ -97,7 +97,7 @@ class Encoding(IntEnum):
     DICTIONARY = 4  # codes of the segment's dictionary, PACKED
     MESSAGE = 5  # an Arrow IPC message of one column
     SCALED = 6  # packed integers to scale, with exceptions (``scaled``)
-    TEXT = 7  # packed offsets, then bytes
+    TEXT = 7  # scaled offsets, then bytes
 
 
 class Codec(IntEnum):

@@ -125,89 +125,70 @@ def word_at(typing_context, words, byte):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _unpack(bases, minimums, words, widths, packed, zone_events, count, first_zone, delta, out):  # type: ignore[no-untyped-def]
-    """Decode zones until ``out`` is full; values of up to 57 bits are one load, but at the end."""
-    at = 0
-    zone = first_zone
-    bits = np.uint64(64 * packed.size)
-    while at < out.size:
-        first = zone * zone_events
-        events = min(first + zone_events, count) - first
-        width = np.uint64(widths[zone])
-        mask = np.uint64(0xFFFFFFFFFFFFFFFF)
-        if width < np.uint64(64):
-            mask = (np.uint64(1) << width) - np.uint64(1)
-        bit = np.uint64(64 * words[zone])
-        value = np.uint64(bases[zone])
-        low = np.uint64(minimums[zone])
-        end = min(at + events, out.size)
-        if delta:
-            out[at] = np.int64(value)
-            at += 1
-        if width == np.uint64(0):
-            for i in range(at, end):
-                if delta:
-                    value += low
-                out[i] = np.int64(value)
-        else:
-            quick = at
-            if width <= np.uint64(57) and bit + np.uint64(64) <= bits:
-                quick = min(end, at + np.int64((bits - np.uint64(64) - bit) // width))
-            for i in range(at, quick):
-                part = (word_at(packed, bit >> np.uint64(3)) >> (bit & np.uint64(7))) & mask
-                bit += width
-                if delta:
-                    value += low + part
-                    out[i] = np.int64(value)
-                else:
-                    out[i] = np.int64(value + part)
-            for i in range(quick, end):
-                word = np.int64(bit >> np.uint64(6))
-                shift = bit & np.uint64(63)
-                part = packed[word] >> shift
-                if shift + width > np.uint64(64):
-                    part |= packed[word + 1] << (np.uint64(64) - shift)
-                part &= mask
-                bit += width
-                if delta:
-                    value += low + part
-                    out[i] = np.int64(value)
-                else:
-                    out[i] = np.int64(value + part)
-        at = end
-        zone += 1
+def unpack_zone(words, at, base, low, width, delta, out):  # type: ignore[no-untyped-def]
+    """Decode the first values of a zone whose packed words begin at a word.
 
-
-@kernel
-def unpack_zone(words, at, base, low, width, delta, size, out):  # type: ignore[no-untyped-def]
-    """Decode the values of one zone whose packed words begin at ``at``."""
+    Values of up to 57 bits are one load, but at the end of the words.
+    """
     value = np.uint64(base)
     step = np.uint64(low) if delta else np.uint64(0)
-    width = np.uint64(width)
+    used = np.uint64(width)
     first = 0
     if delta:
         out[0] = np.int64(value)
         first = 1
-    if width == np.uint64(0):
-        for i in range(first, size):
+    if used == np.uint64(0):
+        for i in range(first, out.size):
             value += step
             out[i] = np.int64(value)
         return
-    mask = ~np.uint64(0) >> (np.uint64(64) - width)
-    bit = np.uint64(0)
-    for i in range(first, size):
-        word = at + np.int64(bit >> np.uint64(6))
-        shift = bit & np.uint64(63)
-        part = np.uint64(words[word]) >> shift
-        if shift + width > np.uint64(64):
-            part |= np.uint64(words[word + 1]) << (np.uint64(64) - shift)
-        part &= mask
-        bit += width
+    mask = ~np.uint64(0) >> (np.uint64(64) - used)
+    bit = np.uint64(64 * at)
+    bits = np.uint64(64 * words.size)
+    quick = first
+    if used <= np.uint64(57) and bit + np.uint64(64) <= bits:
+        quick = min(out.size, first + np.int64((bits - np.uint64(64) - bit) // used))
+    for i in range(first, quick):
+        part = (word_at(words, bit >> np.uint64(3)) >> (bit & np.uint64(7))) & mask
+        bit += used
         if delta:
             value += step + part
             out[i] = np.int64(value)
         else:
             out[i] = np.int64(value + part)
+    for i in range(quick, out.size):
+        word = np.int64(bit >> np.uint64(6))
+        shift = bit & np.uint64(63)
+        part = np.uint64(words[word]) >> shift
+        if shift + used > np.uint64(64):
+            part |= np.uint64(words[word + 1]) << (np.uint64(64) - shift)
+        part &= mask
+        bit += used
+        if delta:
+            value += step + part
+            out[i] = np.int64(value)
+        else:
+            out[i] = np.int64(value + part)
+
+
+@kernel
+def _unpack(bases, minimums, words, widths, packed, zone_events, count, first_zone, delta, out):  # type: ignore[no-untyped-def]
+    """Decode zones until ``out`` is full."""
+    at = 0
+    zone = first_zone
+    while at < out.size:
+        size = min(min(zone_events, count - zone * zone_events), out.size - at)
+        unpack_zone(
+            packed,
+            words[zone],
+            bases[zone],
+            minimums[zone],
+            widths[zone],
+            delta,
+            out[at : at + size],
+        )
+        at += size
+        zone += 1
 
 
 @kernel
@@ -320,26 +301,13 @@ def unpack(
     dtype: Any = np.int64,
 ) -> npt.NDArray[Any]:
     """Decode values [first, end) of an aligned chunk of ``count``; int32 keeps the lower half."""
-    base = first // ZONE_EVENTS * ZONE_EVENTS
-    return unpack_zones(_tables(chunk, count), encoding, count, base, end, dtype)[first - base :]
-
-
-def unpack_zones(
-    tables: tuple[npt.NDArray[Any], ...],
-    encoding: Encoding,
-    count: int,
-    first: int,
-    end: int,
-    dtype: Any = np.int64,
-) -> npt.NDArray[Any]:
-    """Decode values [first, end) of ``count``; ``first`` begins a zone."""
-    bases, minimums, words, widths, packed = tables
-    out = pooled(end - first, dtype)
+    bases, minimums, words, widths, packed = _tables(chunk, count)
+    first_zone = first // ZONE_EVENTS
+    base = first_zone * ZONE_EVENTS
+    out = pooled(end - base, dtype)
     delta = encoding is Encoding.DELTA
-    _unpack(
-        bases, minimums, words, widths, packed, ZONE_EVENTS, count, first // ZONE_EVENTS, delta, out
-    )
-    return out
+    _unpack(bases, minimums, words, widths, packed, ZONE_EVENTS, count, first_zone, delta, out)
+    return out[first - base :]
 
 
 def unpack_at(chunk: memoryview, count: int, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
@@ -361,31 +329,6 @@ def _tables(chunk: memoryview, count: int) -> tuple[npt.NDArray[Any], ...]:
         words[3 * zones + 1 : 4 * zones + 1],
         words[4 * zones + 1 :].view(np.uint64),
     )
-
-
-def compact_tables(
-    words: npt.NDArray[np.int64], at: int, encoding: Encoding, count: int
-) -> tuple[npt.NDArray[Any], ...]:
-    """The same of a block in the compact layout: widths are bytes, starts their sums."""
-    zones = -(-count // ZONE_EVENTS)
-    bases = minimums = words[at : at + zones]
-    if encoding is Encoding.DELTA:
-        at += zones
-        minimums = words[at : at + zones]
-    body = at + zones + -(-zones // 8)
-    widths = words[at + zones : body].view(np.uint8)[:zones].astype(np.int64)
-    stored = np.full(zones, ZONE_EVENTS, np.int64)
-    if zones:
-        stored[-1] = count - (zones - 1) * ZONE_EVENTS
-    starts = np.zeros(zones + 1, np.int64)
-    np.cumsum((widths * (stored - (encoding is Encoding.DELTA)) + 63) >> 6, out=starts[1:])
-    packed = words[body : body + int(starts[-1])].view(np.uint64)
-    return bases, minimums, frozen(starts), frozen(widths), packed
-
-
-def compact_size(tables: tuple[npt.NDArray[Any], ...], encoding: Encoding) -> int:
-    """Words of a block in the compact layout."""
-    return table_words(len(tables[0]), encoding) + len(tables[-1])
 
 
 def table_words(zones: int, encoding: Encoding) -> int:

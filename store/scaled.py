@@ -34,16 +34,7 @@ import numpy.typing as npt
 
 from ..core.native import kernel, leading_zeros
 from .layout import ZONE_EVENTS, Encoding
-from .packing import (
-    Packing,
-    compact_size,
-    compact_tables,
-    frozen,
-    pooled,
-    table_words,
-    unpack_zone,
-    unpack_zones,
-)
+from .packing import Packing, frozen, pooled, unpack_zone
 
 INTEGERS, FLOAT64, FLOAT32 = 0, 1, 2
 HEAD_WORDS = 3
@@ -91,12 +82,6 @@ def _to_integers(values, bits, scale, integers, places):  # type: ignore[no-unty
             number += 1
         integers[i] = last
     return number
-
-
-@kernel
-def _to_numbers(integers, scale, out):  # type: ignore[no-untyped-def]
-    for i in range(integers.size):
-        out[i] = out.dtype.type(np.float64(integers[i]) / scale)
 
 
 @kernel
@@ -164,19 +149,19 @@ def _flatten(values, delta, zone_events, exception_bits, out, places, amounts): 
 
 
 @kernel
-def _apply_steps(out, places, amounts, first, zone_events):  # type: ignore[no-untyped-def]
-    """Add surpluses to the rest of their zones; ``out`` begins at row ``first``."""
-    surplus = np.int64(0)
-    for e in range(places.size):
-        zone_end = (places[e] // zone_events + 1) * zone_events
-        end = zone_end
-        if e + 1 < places.size:
-            end = min(end, places[e + 1])
-        surplus += amounts[e]
-        for i in range(places[e] - first, min(end - first, out.size)):
-            out[i] += surplus
-        if end == zone_end:
-            surplus = np.int64(0)
+def _width_at(words, at, zone):  # type: ignore[no-untyped-def]
+    """Width of a zone; the widths are bytes from a word on."""
+    return (words[at + (zone >> 3)] >> (8 * (zone & 7))) & 255
+
+
+@kernel
+def _packed_before(words, at, count, zone, delta):  # type: ignore[no-untyped-def]
+    """Packed words before a zone of a block of ``count`` values; the widths are at a word."""
+    sum_ = np.int64(0)
+    for before in range(zone):
+        stored = min(ZONE_EVENTS, count - before * ZONE_EVENTS) - (1 if delta else 0)
+        sum_ += (_width_at(words, at, before) * stored + 63) >> 6
+    return sum_
 
 
 @kernel
@@ -184,103 +169,103 @@ def _read_zone(words, at, count, zone, delta, out):  # type: ignore[no-untyped-d
     """Decode a zone of the block at a word; returns how many values."""
     zones = (count + ZONE_EVENTS - 1) // ZONE_EVENTS
     widths = at + 2 * zones if delta else at + zones
-    start = np.int64(0)
-    full = ZONE_EVENTS - 1 if delta else ZONE_EVENTS
-    for before in range(zone):
-        width = (words[widths + (before >> 3)] >> (8 * (before & 7))) & 255
-        start += (width * full + 63) >> 6
-    width = (words[widths + (zone >> 3)] >> (8 * (zone & 7))) & 255
-    packed = widths + ((zones + 7) >> 3) + start
+    packed = widths + ((zones + 7) >> 3) + _packed_before(words, widths, count, zone, delta)
     size = min(ZONE_EVENTS, count - zone * ZONE_EVENTS)
     low = words[at + zones + zone] if delta else np.int64(0)
-    unpack_zone(words, packed, words[at + zone], low, width, delta, size, out)
+    width = _width_at(words, widths, zone)
+    unpack_zone(words, packed, words[at + zone], low, width, delta, out[:size])
     return size
 
 
 @kernel
-def _block_words(words, at, count, delta):  # type: ignore[no-untyped-def]
-    zones = (count + ZONE_EVENTS - 1) // ZONE_EVENTS
-    widths = at + 2 * zones if delta else at + zones
-    size = widths - at + ((zones + 7) >> 3)
-    for zone in range(zones):
-        width = (words[widths + (zone >> 3)] >> (8 * (zone & 7))) & 255
-        stored = min(ZONE_EVENTS, count - zone * ZONE_EVENTS) - (1 if delta else 0)
-        size += (width * stored + 63) >> 6
-    return size
-
-
-@kernel
-def scaled_zone(words, at, prefix_words, events, zone, out):  # type: ignore[no-untyped-def]
-    """Decode a zone of the chunk at a word into integers, or the bits of doubles."""
+def decode_zones(words, at, prefix_words, count, zone, out):  # type: ignore[no-untyped-def]
+    """Decode the chunk at a word from a zone on, into integers or the bits of doubles."""
     delta = words[at] & 255 == 1
     kind = (words[at] >> 8) & 255
     exceptions = words[at] >> 32
     divisor = words[at + 1]
     origin = words[at + 2]
-    zones = (events + ZONE_EVENTS - 1) // ZONE_EVENTS
-    tables = (2 * zones if delta else zones) + ((zones + 7) >> 3)
-    size = _read_zone(words, at + prefix_words - tables, events, zone, delta, out)
-    first = zone * ZONE_EVENTS
+    scale = np.float64(divisor)
     numbers = out.view(np.float64)
-    places = np.empty(ZONE_EVENTS if exceptions else 0, np.int64)
-    amounts = np.empty(places.size, np.int64)
-    near = 0  # exceptions of the zone
-    if exceptions:
-        near = _exceptions_near(words, at + HEAD_WORDS, exceptions, first, size, places, amounts)
-    if kind:
-        scale = np.float64(divisor)
-        for i in range(size):
-            number = np.float64(out[i]) / scale
-            numbers[i] = np.float64(np.float32(number)) if kind == FLOAT32 else number
-        narrow = np.empty(1, np.int32)
-        for e in range(near):
-            if kind == FLOAT32:
-                narrow[0] = np.int32(amounts[e])
-                numbers[places[e]] = np.float64(narrow.view(np.float32)[0])
-            else:
-                out[places[e]] = amounts[e]
-        return
-    if delta:
-        for e in range(near):
-            for i in range(places[e], size):
-                out[i] += amounts[e]
-    if divisor != 1:
-        for i in range(size):
-            out[i] = out[i] * divisor + origin
-    if not delta:
-        for e in range(near):
-            out[places[e]] = amounts[e]
+    narrow = np.empty(1, np.int32)
+    zones = (count + ZONE_EVENTS - 1) // ZONE_EVENTS
+    packed = at + prefix_words
+    widths = packed - ((zones + 7) >> 3)
+    bases = widths - (2 * zones if delta else zones)
+    packed += _packed_before(words, widths, count, zone, delta)
+    # the exceptions, a zone of them at a time
+    places = at + HEAD_WORDS
+    pages = (exceptions + ZONE_EVENTS - 1) // ZONE_EVENTS
+    page = 0
+    above = pages
+    while above - page > 1:  # the last page that begins at or before the zone
+        middle = (page + above) >> 1
+        if words[places + middle] <= zone * ZONE_EVENTS:
+            page = middle
+        else:
+            above = middle
+    amounts = places + 2 * pages + ((pages + 7) >> 3)
+    amounts += _packed_before(words, places + 2 * pages, exceptions, pages, True)
+    rows = np.empty(ZONE_EVENTS if exceptions else 0, np.int64)
+    values = np.empty(rows.size, np.int64)
+    loaded = 0
+    e = 0
+    begin = 0
+    while begin < out.size:
+        first = zone * ZONE_EVENTS
+        size = min(min(ZONE_EVENTS, count - first), out.size - begin)
+        end = first + size
+        part = out[begin : begin + size]
+        low = words[bases + zones + zone] if delta else np.int64(0)
+        width = _width_at(words, widths, zone)
+        unpack_zone(words, packed, words[bases + zone], low, width, delta, part)
+        stored = min(ZONE_EVENTS, count - first) - (1 if delta else 0)
+        packed += (width * stored + 63) >> 6
+        if kind:
+            for i in range(size):
+                number = np.float64(part[i]) / scale
+                if kind == FLOAT32:
+                    number = np.float64(np.float32(number))
+                numbers[begin + i] = number
+        elif divisor != 1 and not delta:
+            for i in range(size):
+                part[i] = part[i] * divisor + origin
+        while page < pages:
+            if e == loaded:
+                loaded = _read_zone(words, places, exceptions, page, True, rows)
+                _read_zone(words, amounts, exceptions, page, False, values)
+                e = 0
+            while e < loaded and rows[e] < end:
+                i = rows[e] - first
+                if i >= 0:
+                    if kind == FLOAT32:
+                        narrow[0] = np.int32(values[e])
+                        numbers[begin + i] = np.float64(narrow.view(np.float32)[0])
+                    elif kind or not delta:
+                        part[i] = values[e]
+                    else:
+                        for after in range(i, size):
+                            part[after] += values[e]
+                e += 1
+            if e < loaded:
+                break
+            page += 1
+        if divisor != 1 and not kind and delta:
+            for i in range(size):
+                part[i] = part[i] * divisor + origin
+        begin += size
+        zone += 1
 
 
 @kernel
-def _exceptions_near(words, at, exceptions, first, size, places, amounts):  # type: ignore[no-untyped-def]
-    """Places within a zone, and amounts, of its exceptions; returns how many."""
-    block = 0  # the last block of places that begins at or before the zone
-    blocks = (exceptions + ZONE_EVENTS - 1) // ZONE_EVENTS
-    high = blocks
-    while high - block > 1:
-        middle = (block + high) >> 1
-        if words[at + middle] <= first:
-            block = middle
-        else:
-            high = middle
-    rows = np.empty(ZONE_EVENTS, np.int64)
-    sizes = np.empty(ZONE_EVENTS, np.int64)
-    second = at + _block_words(words, at, exceptions, True)
-    near = 0
-    while block < blocks:
-        count = _read_zone(words, at, exceptions, block, True, rows)
-        if rows[0] >= first + size:
-            break
-        if rows[count - 1] >= first:
-            _read_zone(words, second, exceptions, block, False, sizes)
-            for e in range(count):
-                if first <= rows[e] < first + size:
-                    places[near] = rows[e] - first
-                    amounts[near] = sizes[e]
-                    near += 1
-        block += 1
-    return near
+def packed_words(words, prefix_words, count, starts):  # type: ignore[no-untyped-def]
+    """Packed words before each zone, and of all zones, of the chunk at the first word."""
+    delta = words[0] & 255 == 1
+    widths = prefix_words - (((count + ZONE_EVENTS - 1) // ZONE_EVENTS + 7) >> 3)
+    starts[0] = 0
+    for zone in range(starts.size - 1):
+        stored = min(ZONE_EVENTS, count - zone * ZONE_EVENTS) - (1 if delta else 0)
+        starts[zone + 1] = starts[zone] + ((_width_at(words, widths, zone) * stored + 63) >> 6)
 
 
 class Scaled:
@@ -384,60 +369,21 @@ def _without_far(values: Ints, encoding: Encoding) -> tuple[Ints, Ints, Ints]:
 
 
 def decode_scaled(
-    chunk: memoryview, prefix_words: int, dtype: Any, count: int, first: int, end: int
+    words: Ints, prefix_words: int, dtype: Any, count: int, first: int, end: int
 ) -> npt.NDArray[Any]:
     """Values [first, end) of a chunk of ``count`` as ``dtype``."""
-    words = np.frombuffer(chunk, np.int64)
-    encoding, kind, exceptions = _head(words)
-    divisor, origin = int(words[1]), int(words[2])
-    base = first // ZONE_EVENTS * ZONE_EVENTS
+    zone = first // ZONE_EVENTS
+    out = pooled(end - zone * ZONE_EVENTS, np.int64)
+    decode_zones(words, 0, prefix_words, count, zone, out)
+    out = out[first - zone * ZONE_EVENTS :]
     dtype = np.dtype(dtype)
-    tables = compact_tables(words, _tables_at(encoding, prefix_words, count), encoding, count)
-    out = unpack_zones(tables, encoding, count, base, end)
-    places = amounts = NO_ROWS
-    if exceptions:
-        places, amounts = _exceptions_of(words, exceptions, base, end)
-    if encoding is Encoding.DELTA and kind == INTEGERS and len(places):
-        _apply_steps(out, places, amounts, base, ZONE_EVENTS)
-    if kind != INTEGERS:
-        numbers = out.view(dtype) if dtype.itemsize == 8 else pooled(out.size, dtype)
-        _to_numbers(frozen(out), float(divisor), numbers)
-        bits = amounts if dtype.itemsize == 8 else amounts.astype(np.int32)
-        numbers[places - base] = bits.view(dtype)
-        return numbers[first - base :]
-    if divisor != 1:
-        out *= divisor
-        out += origin
-    if encoding is Encoding.PACKED:
-        out[places - base] = amounts
-    out = out[first - base :]
+    if dtype.kind == "f":
+        return out.view(np.float64).astype(dtype, copy=False)
     return out.view(dtype) if dtype.itemsize == 8 else out.astype(dtype)
 
 
-def packed_starts(chunk: memoryview, prefix_words: int, count: int) -> Ints:
-    """Packed words before each zone, and of all zones; for a chunk with a verified prefix."""
-    words = np.frombuffer(chunk[: 8 * prefix_words], np.int64)
-    encoding = _head(words)[0]
-    at = _tables_at(encoding, prefix_words, count)
-    return compact_tables(words, at, encoding, count)[2]
-
-
-def _head(words: Ints) -> tuple[Encoding, int, int]:
-    head = int(words[0])
-    return Encoding(head & 255), head >> 8 & 255, head >> 32
-
-
-def _tables_at(encoding: Encoding, prefix_words: int, count: int) -> int:
-    return prefix_words - table_words(-(-count // ZONE_EVENTS), encoding)
-
-
-def _exceptions_of(words: Ints, exceptions: int, first: int, end: int) -> tuple[Ints, Ints]:
-    """Rows and amounts of the exceptions in rows [first, end)."""
-    tables = compact_tables(words, HEAD_WORDS, Encoding.DELTA, exceptions)
-    places = unpack_zones(tables, Encoding.DELTA, exceptions, 0, exceptions)
-    low, high = np.searchsorted(places, (first, end)).tolist()
-    at = HEAD_WORDS + compact_size(tables, Encoding.DELTA)
-    tables = compact_tables(words, at, Encoding.PACKED, exceptions)
-    base = low // ZONE_EVENTS * ZONE_EVENTS
-    amounts = unpack_zones(tables, Encoding.PACKED, exceptions, base, high)
-    return frozen(places[low:high]), frozen(amounts[low - base :])
+def packed_starts(words: Ints, prefix_words: int, count: int) -> Ints:
+    """Packed words before each zone, and of all zones; only the prefix is read."""
+    starts = np.empty(-(-count // ZONE_EVENTS) + 1, np.int64)
+    packed_words(words, prefix_words, count, starts)
+    return starts

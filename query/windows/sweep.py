@@ -35,7 +35,7 @@ from ...store.layout import NODE_FANOUT, PAGE_EVENTS, ROW_COUNT, ROW_LENGTH, ROW
 from ...store.layout import ZONE_EVENTS as ZONE
 from ...store.leaf import LeafReader
 from ...store.packing import unpack_zone
-from ...store.scaled import scaled_zone
+from ...store.scaled import decode_zones
 from ...store.segment import SegmentView
 from ...store.segment_file import Epoch, SegmentFile
 from .fields import FieldPlan, SchemaFields
@@ -443,7 +443,7 @@ def _unpack_zone(data, at, events, zone, delta, out):  # type: ignore[no-untyped
     packed = at + 4 * zones + 1 + data[at + 2 * zones + zone]
     unpack_zone(
         data, packed, data[at + zone], data[at + zones + zone], data[at + 3 * zones + 1 + zone],
-        delta, min(512, events - zone * 512), out,
+        delta, out[: min(512, events - zone * 512)],
     )  # fmt: skip
 
 
@@ -503,7 +503,7 @@ def _load_zone(data, narrow, leaf, events, zone, position, load, given, given_ro
     if encoding == 1 or encoding == 2:
         _unpack_zone(data, at >> 3, events, zone, encoding == 1, out[row])
     elif encoding == 6:
-        scaled_zone(data, at >> 3, data[entry + 4] & 0xFFFFFFFF, events, zone, out[row])
+        decode_zones(data, at >> 3, data[entry + 4] & 0xFFFFFFFF, events, zone, out[row, :count])
     elif codec != 0:
         for i in range(count):
             out[row, i] = given[given_row, first + i]

@@ -14,10 +14,10 @@ from chronicle.store.layout import ZONE_EVENTS, Encoding
 from chronicle.store.scaled import (
     Scaled,
     decode_scaled,
+    decode_zones,
     packed_starts,
     scaled_floats,
     scaled_integers,
-    scaled_zone,
 )
 from chronicle.tests.rounds import rounds
 
@@ -40,17 +40,17 @@ def chunk_of(scaled: Scaled) -> memoryview:
 def comes_back(scaled: Scaled, values: npt.NDArray[np.generic], first: int, end: int) -> None:
     chunk = chunk_of(scaled)
     prefix, count = scaled.prefix_words, values.size
-    decoded = decode_scaled(chunk, prefix, values.dtype, count, first, end)
+    words = np.frombuffer(chunk, np.int64)
+    decoded = decode_scaled(words, prefix, values.dtype, count, first, end)
     assert decoded.dtype == values.dtype
     assert decoded.tobytes() == values[first:end].tobytes()
-    words = np.frombuffer(chunk, np.int64)
     out = np.zeros(ZONE_EVENTS, np.int64)
     wide = values.astype(np.float64 if values.dtype.kind == "f" else np.int64).view(np.int64)
     for zone in range(-(-count // ZONE_EVENTS)):
-        scaled_zone(words, 0, prefix, count, zone, out)
+        decode_zones(words, 0, prefix, count, zone, out[: count - zone * ZONE_EVENTS])
         own = wide[zone * ZONE_EVENTS : (zone + 1) * ZONE_EVENTS]
         assert out[: own.size].tolist() == own.tolist()
-    starts = packed_starts(chunk[: 8 * prefix], prefix, count)
+    starts = packed_starts(words[:prefix], prefix, count)
     assert prefix + int(starts[-1]) == words.size
 
 
@@ -107,7 +107,9 @@ def test_bits_of_nan_and_signs_of_zero_are_kept(dtype: type) -> None:
     scaled = scaled_floats(values)
     assert scaled is not None
     first, end = 5, 3000
-    decoded = decode_scaled(chunk_of(scaled), scaled.prefix_words, dtype, 3000, first, end)
+    decoded = decode_scaled(
+        np.frombuffer(chunk_of(scaled), np.int64), scaled.prefix_words, dtype, 3000, first, end
+    )
     assert decoded.tobytes() == values[first:end].tobytes()
 
 
