@@ -178,8 +178,8 @@ def _read_zone(words, at, count, zone, delta, out):  # type: ignore[no-untyped-d
 
 
 @kernel
-def decode_zones(words, at, prefix_words, count, zone, out):  # type: ignore[no-untyped-def]
-    """Decode the chunk at a word from a zone on, into integers or the bits of doubles."""
+def decode_zones(words, at, prefix_words, count, zone, wide, out):  # type: ignore[no-untyped-def]
+    """Decode the chunk at a word from a zone on: integers or bits, ``wide`` those of doubles."""
     delta = words[at] & 255 == 1
     kind = (words[at] >> 8) & 255
     exceptions = words[at] >> 32
@@ -187,7 +187,8 @@ def decode_zones(words, at, prefix_words, count, zone, out):  # type: ignore[no-
     origin = words[at + 2]
     scale = np.float64(divisor)
     numbers = out.view(np.float64)
-    narrow = np.empty(1, np.int32)
+    narrow = np.empty(1, np.float32)
+    bits = narrow.view(np.int32)
     zones = (count + ZONE_EVENTS - 1) // ZONE_EVENTS
     packed = at + prefix_words
     widths = packed - ((zones + 7) >> 3)
@@ -221,12 +222,13 @@ def decode_zones(words, at, prefix_words, count, zone, out):  # type: ignore[no-
         unpack_zone(words, packed, words[bases + zone], low, width, delta, part)
         stored = min(ZONE_EVENTS, count - first) - (1 if delta else 0)
         packed += (width * stored + 63) >> 6
-        if kind:
+        if kind == FLOAT64:
             for i in range(size):
-                number = np.float64(part[i]) / scale
-                if kind == FLOAT32:
-                    number = np.float64(np.float32(number))
-                numbers[begin + i] = number
+                numbers[begin + i] = np.float64(part[i]) / scale
+        elif kind == FLOAT32:
+            for i in range(size):
+                narrow[0] = np.float64(part[i]) / scale
+                part[i] = bits[0]
         elif divisor != 1 and not delta:
             for i in range(size):
                 part[i] = part[i] * divisor + origin
@@ -238,10 +240,7 @@ def decode_zones(words, at, prefix_words, count, zone, out):  # type: ignore[no-
             while e < loaded and rows[e] < end:
                 i = rows[e] - first
                 if i >= 0:
-                    if kind == FLOAT32:
-                        narrow[0] = np.int32(values[e])
-                        numbers[begin + i] = np.float64(narrow.view(np.float32)[0])
-                    elif kind or not delta:
+                    if kind or not delta:
                         part[i] = values[e]
                     else:
                         for after in range(i, size):
@@ -253,6 +252,10 @@ def decode_zones(words, at, prefix_words, count, zone, out):  # type: ignore[no-
         if divisor != 1 and not kind and delta:
             for i in range(size):
                 part[i] = part[i] * divisor + origin
+        if wide and kind == FLOAT32:
+            for i in range(size):
+                bits[0] = part[i]
+                numbers[begin + i] = narrow[0]
         begin += size
         zone += 1
 
@@ -374,11 +377,11 @@ def decode_scaled(
     """Values [first, end) of a chunk of ``count`` as ``dtype``."""
     zone = first // ZONE_EVENTS
     out = pooled(end - zone * ZONE_EVENTS, np.int64)
-    decode_zones(words, 0, prefix_words, count, zone, out)
+    decode_zones(words, 0, prefix_words, count, zone, False, out)
     out = out[first - zone * ZONE_EVENTS :]
     dtype = np.dtype(dtype)
-    if dtype.kind == "f":
-        return out.view(np.float64).astype(dtype, copy=False)
+    if dtype == np.float32:
+        return out.astype(np.int32).view(np.float32)
     return out.view(dtype) if dtype.itemsize == 8 else out.astype(dtype)
 
 

@@ -503,7 +503,9 @@ def _load_zone(data, narrow, leaf, events, zone, position, load, given, given_ro
     if encoding == 1 or encoding == 2:
         _unpack_zone(data, at >> 3, events, zone, encoding == 1, out[row])
     elif encoding == 6:
-        decode_zones(data, at >> 3, data[entry + 4] & 0xFFFFFFFF, events, zone, out[row, :count])
+        decode_zones(
+            data, at >> 3, data[entry + 4] & 0xFFFFFFFF, events, zone, True, out[row, :count]
+        )
     elif codec != 0:
         for i in range(count):
             out[row, i] = given[given_row, first + i]

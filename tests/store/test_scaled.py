@@ -47,7 +47,7 @@ def comes_back(scaled: Scaled, values: npt.NDArray[np.generic], first: int, end:
     out = np.zeros(ZONE_EVENTS, np.int64)
     wide = values.astype(np.float64 if values.dtype.kind == "f" else np.int64).view(np.int64)
     for zone in range(-(-count // ZONE_EVENTS)):
-        decode_zones(words, 0, prefix, count, zone, out[: count - zone * ZONE_EVENTS])
+        decode_zones(words, 0, prefix, count, zone, True, out[: count - zone * ZONE_EVENTS])
         own = wide[zone * ZONE_EVENTS : (zone + 1) * ZONE_EVENTS]
         assert out[: own.size].tolist() == own.tolist()
     starts = packed_starts(words[:prefix], prefix, count)
@@ -102,7 +102,7 @@ def test_bits_of_nan_and_signs_of_zero_are_kept(dtype: type) -> None:
     values = np.round(np.random.default_rng(1).random(3000) * 90, 2).astype(dtype)
     bits = values.view(np.int32 if dtype is np.float32 else np.int64)
     values[5:8] = -0.0
-    bits[700], bits[2999] = -1, -3  # NaN with payloads
+    bits[700], bits[2999] = -1, 0x7F800001 if dtype is np.float32 else 0x7FF0000000000001
     values = frozen(values, dtype)
     scaled = scaled_floats(values)
     assert scaled is not None
