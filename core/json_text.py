@@ -60,10 +60,10 @@ def json_column(text: pa.Array) -> pa.Array:
 def json_value(text: object) -> pa.Scalar | None:
     """A text as a JSON value; None if it is invalid."""
     try:
-        found = read_json(pa.array([text], pa.string()))
+        parsed = read_json(pa.array([text], pa.string()))
     except (pa.ArrowException, TypeError, ValueError):
         return None
-    return found.values[0] if found.faults is None and found.values[0].is_valid else None
+    return parsed.values[0] if parsed.faults is None and parsed.values[0].is_valid else None
 
 
 def repeated(value: pa.Scalar, times: int) -> pa.Array:

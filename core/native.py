@@ -113,5 +113,5 @@ def _description(name: str, value: Any) -> bytes:
     if isinstance(value, np.ndarray):
         return f"{name}={value.dtype}{value.shape}".encode() + value.tobytes()
     parts = value if isinstance(value, tuple) else (value,)
-    known = all(isinstance(part, (int, float, str, np.generic, type(None))) for part in parts)
-    return f"{name}={value!r}".encode() if known else name.encode()
+    printable = all(isinstance(part, (int, float, str, np.generic, type(None))) for part in parts)
+    return f"{name}={value!r}".encode() if printable else name.encode()

@@ -112,9 +112,9 @@ def places_in(values: Ints, wanted: Ints, side: Literal["left", "right"] = "left
         return np.searchsorted(values, wanted, side=side)
     if np.any(wanted[1:] < wanted[:-1]):
         return np.searchsorted(values, wanted, side=side)
-    found = np.empty(len(wanted), np.int64)
-    _merge(np.ascontiguousarray(values), np.ascontiguousarray(wanted), side == "right", found)
-    return found
+    places = np.empty(len(wanted), np.int64)
+    _merge(np.ascontiguousarray(values), np.ascontiguousarray(wanted), side == "right", places)
+    return places
 
 
 @kernel

@@ -100,8 +100,8 @@ class IndexKey:
         self, read: ColumnReader, first: int, end: int, lowest: int | None = None
     ) -> KeyValues:
         """Values at positions [first, end); partitions look back to ``lowest``."""
-        found = read(self.name, first, end)
-        return KeyValues(pa.chunked_array([found]) if isinstance(found, pa.Array) else found)
+        column = read(self.name, first, end)
+        return KeyValues(pa.chunked_array([column]) if isinstance(column, pa.Array) else column)
 
 
 @dataclass(frozen=True)
@@ -120,14 +120,14 @@ class PairKey(IndexKey):
         one, other = as_array(parts[0]), as_array(parts[1])
         valid = pc.and_(one.is_valid(), other.is_valid())
         words = np.zeros(end - first, np.uint64)
-        kept = np.asarray(valid.to_numpy(zero_copy_only=False), np.bool_)
-        if kept.any():
-            if not kept.all():
+        both = np.asarray(valid.to_numpy(zero_copy_only=False), np.bool_)
+        if both.any():
+            if not both.all():
                 one, other = one.filter(valid), other.filter(valid)
-            words[kept] = (_hashes(one, self.pair[0]) << _REST) | (
+            words[both] = (_hashes(one, self.pair[0]) << _REST) | (
                 _rest(other, self.pair[1]) >> np.uint64(HASH_BITS)
             )
-        return KeyValues(pa.chunked_array([pa.array(words, mask=~kept)]))
+        return KeyValues(pa.chunked_array([pa.array(words, mask=~both)]))
 
     def range(self, equal: Range, then: Range | None) -> Range | None:
         """The words of an equality and a range (default: all); None if that is empty."""
@@ -166,10 +166,10 @@ class DerivedKey(IndexKey):
         start = seen = first if self.partition else max(0, first - self.back)
         columns: dict[str, pa.Array] = {}
         for name in self.columns:
-            found = read(name, start, end)
-            if found is None:
+            column = read(name, start, end)
+            if column is None:
                 return KeyValues(None, Gaps.of([], [], start))
-            columns[name] = as_array(found)
+            columns[name] = as_array(column)
         before = None
         if self.partition:
             seen = max(0, first - LOOK_BACK) if lowest is None else lowest
@@ -230,12 +230,12 @@ def _parsed(text: str) -> Any:
         import sqlglot
 
     try:
-        found: Any = sqlglot.parse_one(f"({text.strip()})")
+        tree: Any = sqlglot.parse_one(f"({text.strip()})")
     except (sqlglot.errors.SqlglotError, RecursionError):
         raise InvalidArgument(f"an index is on {_KINDS}, found {text!r}") from None
-    while type(found).__name__ == "Paren":
-        found = found.this
-    return found
+    while type(tree).__name__ == "Paren":
+        tree = tree.this
+    return tree
 
 
 def _listed(node: Any) -> list[Any]:

@@ -44,29 +44,29 @@ class IndexMetrics:
     runs_read: int = 0
     runs_skipped: int = 0
     events_evaluated: int = 0
-    keys_told: int = 0
+    keys_listed: int = 0
 
 
 def _ranges(
     indexes: OpenedIndexes, run: Run, atoms: Sequence[Atom], attribute: Attribute
 ) -> tuple[list[tuple[int, int]], bool]:
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     nulls = False
     for atom in atoms:
         if isinstance(atom, IsNull):
             nulls = True
         elif isinstance(atom, NotNull):
-            found.append((0, KEY_MAX))
+            ranges.append((0, KEY_MAX))
         elif run.entries:
             dictionary = None
             if run.text == "dictionary":
                 dictionary = read_dictionary(indexes.dictionary(run))
             span = key_range(atom, attribute, dictionary)
             if span is not None:
-                found.append(span)
-    found.sort()
+                ranges.append(span)
+    ranges.sort()
     merged: list[tuple[int, int]] = []
-    for low, high in found:
+    for low, high in ranges:
         if merged and low <= merged[-1][1] + 1:
             merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
         else:
@@ -160,36 +160,36 @@ class RunFences:
 
     def between(self, low: int, high: int) -> npt.NDArray[np.float64]:
         below, upto = np.empty(len(self.runs)), np.empty(len(self.runs))
-        told = self.fences, self.begins, self.entries
-        _ranks(*told, BLOCK_ENTRIES, np.uint64(low), False, below)
-        _ranks(*told, BLOCK_ENTRIES, np.uint64(min(high + 1, KEY_MAX)), high >= KEY_MAX, upto)
-        found: npt.NDArray[np.float64] = np.maximum(0.0, upto - below)
-        _of_a_value(*told, self.often, np.uint64(low), np.uint64(high), found)
-        return found
+        fences = self.fences, self.begins, self.entries
+        _ranks(*fences, BLOCK_ENTRIES, np.uint64(low), False, below)
+        _ranks(*fences, BLOCK_ENTRIES, np.uint64(min(high + 1, KEY_MAX)), high >= KEY_MAX, upto)
+        counts: npt.NDArray[np.float64] = np.maximum(0.0, upto - below)
+        _of_a_value(*fences, self.often, np.uint64(low), np.uint64(high), counts)
+        return counts
 
 
 def estimate_runs(
     indexes: OpenedIndexes,
-    known_runs: RunFences,
+    fences: RunFences,
     atoms: Sequence[Atom],
     attribute: Attribute,
     absent: bool = True,
 ) -> npt.NDArray[np.float64]:
     """Estimated matches of each run, without reading blocks; ``absent`` counts missing PREVs."""
-    runs = known_runs.runs
+    runs = fences.runs
     total = np.zeros(len(runs))
-    if known_runs.text and len(runs) > 1:  # keys are ranks, which differ between runs
-        known: dict[int, float] = {}
+    if fences.text and len(runs) > 1:  # keys are ranks, which differ between runs
+        estimates: dict[int, float] = {}
         for i, run in enumerate(runs):
-            if id(run) not in known:
+            if id(run) not in estimates:
                 each = estimate_runs(indexes, RunFences([run]), atoms, attribute)
-                known[id(run)] = float(each[0])
-            total[i] = known[id(run)]
+                estimates[id(run)] = float(each[0])
+            total[i] = estimates[id(run)]
         return total
-    if known_runs.filled is not None:
-        spans, _ = _ranges(indexes, known_runs.filled, atoms, attribute)
+    if fences.filled is not None:
+        spans, _ = _ranges(indexes, fences.filled, atoms, attribute)
         for low, high in spans:
-            total += known_runs.between(low, high)
+            total += fences.between(low, high)
     if any(isinstance(atom, IsNull) for atom in atoms):
         total += [
             run.nulls if run.unknown < 0 else run.unknown + absent * run.absent for run in runs
@@ -293,8 +293,8 @@ def mark_run(
             until = certain if absent == 0 else certain + run.absent
             words = indexes.words(b"n", run)
             mark(words, run.width, 0, certain, base, bits, size)
-            known = size if absent is None else min(size, base + absent)
-            mark(words, run.width, certain, until, base, bits, known)
+            sure_until = size if absent is None else min(size, base + absent)
+            mark(words, run.width, certain, until, base, bits, sure_until)
             metrics.entries_read += until
     for low, high in spans:
         first, end = entries_between(indexes, run, low, high, metrics)
@@ -376,8 +376,8 @@ def _groups(
     for item, runs in wanted:
         group.append(item)
         for run, keys in runs:
-            found, taken = _missing(keys, run)
-            names += found
+            missing, taken = _missing(keys, run)
+            names += missing
             size += taken
         if size >= AHEAD_BYTES:
             yield group, names

@@ -580,11 +580,11 @@ def about(entry: ChunkEntry, events: int, ranges: Ranges) -> Iterator[tuple[int,
 
 def sections_of(entry: ChunkEntry, spans: Iterator[tuple[int, int]], sound: bytearray) -> list[int]:
     """Numbers of the unverified sections that overlap some byte ranges."""
-    found: dict[int, None] = {}
+    numbers: dict[int, None] = {}
     shift = entry.section
     for low, high in spans:
         if low < high:
             for number in range(low >> shift, min((high - 1 >> shift) + 1, len(sound))):
                 if not sound[number]:
-                    found[number] = None
-    return sorted(found)
+                    numbers[number] = None
+    return sorted(numbers)

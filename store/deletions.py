@@ -70,7 +70,7 @@ def _rank(ticks, places, before, ranks):  # type: ignore[no-untyped-def]
 def _find(ticks, wanted, ranks, before, places):  # type: ignore[no-untyped-def]
     """Places of events by (tick, rank), by exponential search; returns how many were found."""
     at = 0
-    found = 0
+    count = 0
     for k in range(wanted.size):
         tick = wanted[k]
         if at < ticks.size and ticks[at] < tick:
@@ -91,9 +91,9 @@ def _find(ticks, wanted, ranks, before, places):  # type: ignore[no-untyped-def]
             rank -= before
         place = at + rank
         if rank >= 0 and place < ticks.size and ticks[place] == tick:
-            places[found] = place
-            found += 1
-    return found
+            places[count] = place
+            count += 1
+    return count
 
 
 class TickRun:
@@ -184,11 +184,11 @@ class DeletedEvents:
         low = self.ticks.searchsorted(ticks[0])
         high = self.ticks.searchsorted(ticks[-1], "right")
         places = np.empty(high - low, np.int64)
-        found = _find(
+        count = _find(
             _frozen(ticks), _frozen(self.ticks[low:high]), _frozen(self.ranks[low:high]), before,
             places,
         )  # fmt: skip
-        return places[:found]
+        return places[:count]
 
 
 def _frozen(array: Ints) -> Ints:
@@ -252,37 +252,39 @@ class RecordedDeletions:
     """The latest deletes in commit order; ``forgotten`` is the last position before them, or 0."""
 
     forgotten: int = 0
-    known: tuple[RecordedDeletion, ...] = ()
+    recorded: tuple[RecordedDeletion, ...] = ()
 
     def noted(self, deletion: RecordedDeletion) -> RecordedDeletions:
-        known = (*self.known, deletion)
-        gone = known[:-KNOWN_MAX]
-        return RecordedDeletions(gone[-1].position if gone else self.forgotten, known[-KNOWN_MAX:])
+        deletions = (*self.recorded, deletion)
+        gone = deletions[:-KNOWN_MAX]
+        return RecordedDeletions(
+            gone[-1].position if gone else self.forgotten, deletions[-KNOWN_MAX:]
+        )
 
     def after(self, position: int) -> Sequence[RecordedDeletion] | None:
         if position < self.forgotten:
             return None
-        return [each for each in self.known if each.position > position]
+        return [each for each in self.recorded if each.position > position]
 
     @property
     def has_updates(self) -> bool:
         """Whether it holds an update, which older releases cannot read."""
-        return any(each.changed for each in self.known)
+        return any(each.changed for each in self.recorded)
 
     @property
     def newest(self) -> int:
         """Commit position of the newest; 0 without one."""
-        return self.known[-1].position if self.known else self.forgotten
+        return self.recorded[-1].position if self.recorded else self.forgotten
 
     def since(self, position: int) -> bool:
         return position < self.newest
 
     def to_json(self) -> dict[str, Any]:
-        known = [
+        deletions = [
             [each.position, each.first, each.last, each.file, *([True] if each.changed else [])]
-            for each in self.known
+            for each in self.recorded
         ]
-        return {"forgotten": self.forgotten, "known": known}
+        return {"forgotten": self.forgotten, "known": deletions}
 
     @classmethod
     def from_json(cls, document: dict[str, Any] | None) -> RecordedDeletions:

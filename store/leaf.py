@@ -103,8 +103,8 @@ def _touch(data: memoryview, start: int, length: int) -> None:
     mapping = data.obj
     if isinstance(mapping, mmap.mmap) and length >= _PAGE:
         key = (id(mapping), start)
-        known = _touched.get(key)
-        if known is None or known.mapping() is not mapping:
+        touched = _touched.get(key)
+        if touched is None or touched.mapping() is not mapping:
             _touched.put(key, _Chunk(weakref.ref(mapping), start, length))
 
 
@@ -417,8 +417,8 @@ class LeafReader:
             return None
         first, end = int(rows[0]), int(rows[-1]) + 1
         chunk, dtype = self._rows(position, ((first, end),)), number_type(attribute.type)
-        found: npt.NDArray[Any] = decode_values(chunk, entry, dtype, self.events, first, end)
-        return found[rows - first]
+        values: npt.NDArray[Any] = decode_values(chunk, entry, dtype, self.events, first, end)
+        return values[rows - first]
 
     def uses_dictionary(self, name: str) -> bool:
         return self._entries[self._positions[name]].encoding is Encoding.DICTIONARY

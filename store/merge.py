@@ -204,7 +204,7 @@ class Side:
         self, batch: pa.RecordBatch, widths: Sequence[int], ticks: npt.NDArray[np.int64]
     ) -> None:
         columns = batch.columns
-        found = [
+        addresses = [
             column.buffers()[1].address + column.offset * width
             if width and not column.null_count
             else 0
@@ -212,8 +212,8 @@ class Side:
         ]
         self.batch = batch
         self.ticks = ticks
-        self.addresses = np.array(found, np.uint64)
-        self.plain = 0 not in found
+        self.addresses = np.array(addresses, np.uint64)
+        self.plain = 0 not in addresses
 
 
 class BatchMerger:
@@ -259,16 +259,16 @@ class BatchMerger:
             for type_, buffer in zip(types, buffers, strict=True)
         ]
         if plain is not None:
-            found = dict(zip(plain, merged, strict=True))
+            columns = dict(zip(plain, merged, strict=True))
             order = pa.array(_order_of(places, end - first))
             for i in range(len(self._each)):
-                if i not in found:
+                if i not in columns:
                     pair = [
                         one.batch.column(i).slice(first, end - first),
                         other.batch.column(i).slice(low, high - low),
                     ]
-                    found[i] = pc.take(pa.concat_arrays(pair), order)
-            merged = [found[i] for i in range(len(self._each))]
+                    columns[i] = pc.take(pa.concat_arrays(pair), order)
+            merged = [columns[i] for i in range(len(self._each))]
         return pa.RecordBatch.from_arrays(merged, schema=self._schema)
 
 

@@ -216,13 +216,13 @@ class SegmentView:
 
         def tree() -> Tree:
             try:
-                found = read_sealed(file, files.size(path), schema, written)
+                sealed = read_sealed(file, files.size(path), schema, written)
             except FileNotFoundError as error:
                 raise CorruptStore(
                     f"{path} is missing, which the manifest names; run `chronicle check`"
                 ) from error
-            check_entry(found, entry, path)
-            return found.tree
+            check_entry(sealed, entry, path)
+            return sealed.tree
 
         return cls(file, tree, entry.events, entry.first, entry.last, entry.bytes, True)
 
@@ -458,10 +458,10 @@ class SegmentView:
         self.file.close()
 
 
-def check_entry(found: SegmentView, entry: SegmentEntry, path: str) -> None:
-    if (found.events, found.first, found.last) != (entry.events, entry.first, entry.last):
+def check_entry(view: SegmentView, entry: SegmentEntry, path: str) -> None:
+    if (view.events, view.first, view.last) != (entry.events, entry.first, entry.last):
         raise CorruptStore(
-            f"{path} holds {found.events} events from {found.first} to {found.last}; the manifest "
+            f"{path} holds {view.events} events from {view.first} to {view.last}; the manifest "
             f"says {entry.events} from {entry.first} to {entry.last}; run `chronicle check`"
         )
 
