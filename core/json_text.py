@@ -90,8 +90,6 @@ def read_json(text: pa.Array, depth: int = DEPTH_MAX) -> JsonTexts:
     ends = np.zeros(rows + 1, np.int32)
     out = np.empty(int(offsets[-1]) - int(offsets[0]), np.uint8)
     stack = np.empty(depth, np.uint8)
-    for array in (offsets, data, present):
-        array.flags.writeable = False
     bad = _compact(offsets, data, present, stack, faults, ends, out)
     if not bad and int(ends[-1]) == out.size:
         return JsonTexts(json_column(text), None)

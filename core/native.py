@@ -28,8 +28,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 _machine_code: Any = None
 
 
-def carray(*_: Any) -> Any:
-    """Memory at a pointer as an array, in kernels only."""
+def _refused(*_: Any) -> Any:
     raise TypeError("this operation is for machine code")
 
 
@@ -40,7 +39,7 @@ def trailing_zeros(word: Any) -> int:
 
 
 def machine_operation(
-    plain: Callable[..., Any] = carray,
+    plain: Callable[..., Any] = _refused,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """An operation for kernels in LLVM (a Numba intrinsic); ``plain`` is the same in Python."""
     return lambda generate: plain if compiler is None else compiler.operation(generate)

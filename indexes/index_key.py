@@ -37,6 +37,7 @@ from ..core.ownership import LOADING
 from ..core.sql_text import quoted_name
 from ..errors import InvalidArgument, UnsupportedType
 from ..schema import Attribute, Storage, StreamSchema
+from ..store.columns import prefix_words
 from ..store.leaf_map import LeafMap
 from ..store.prune import Range
 from .derived_values import (
@@ -53,7 +54,7 @@ from .derived_values import (
     last_events,
     previous,
 )
-from .keys import encode, indexable, key_range, prefixes
+from .keys import encode, indexable, key_range
 from .runs import RUN_EVENTS, Gaps
 
 HASH_BITS = 20
@@ -427,7 +428,7 @@ def _rest(array: pa.Array, attribute: Attribute) -> npt.NDArray[np.uint64]:
     """Words whose upper bits sort as the values do."""
     if attribute.storage in (Storage.STRING, Storage.BINARY):
         encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-        first = prefixes(encoded.dictionary.cast(pa.large_binary()))
+        first = prefix_words(encoded.dictionary)
         words: npt.NDArray[np.uint64] = first[encoded.indices.to_numpy(zero_copy_only=False)]
         return words
     keys, _ = encode(array, attribute)

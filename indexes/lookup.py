@@ -92,54 +92,50 @@ class KeyRanges:
 
 
 @kernel
-def _ranks(fences, begins, entries, block, key, beyond, out):  # type: ignore[no-untyped-def]
-    """Estimated entries of each run below ``key``, uniform between the first keys of adjacent
-    blocks.
-    """
-    for i in range(entries.shape[0]):
-        first = begins[i]
-        last = begins[i + 1] - 1
-        if entries[i] == 0:
-            out[i] = 0.0
-        elif beyond or key > fences[last]:
-            out[i] = entries[i]
-        elif key <= fences[first]:
-            out[i] = 0.0
+def _first_fence(fences, low, high, key):  # type: ignore[no-untyped-def]
+    """The first of the fences [low, high) that is not below a key; ``high`` if none is."""
+    while low < high:
+        middle = (low + high) // 2
+        if fences[middle] < key:
+            low = middle + 1
         else:
-            low = first
-            high = last
-            while low < high:  # first fence that is not below the key
-                middle = (low + high) // 2
-                if fences[middle] < key:
-                    low = middle + 1
-                else:
-                    high = middle
-            number = low - 1 - first
-            left = fences[first + number]
-            right = fences[first + number + 1]
-            within = min(block, entries[i] - number * block)
-            part = np.float64(key - left) / (np.float64(right - left) + 1.0)
-            out[i] = number * block + part * within
+            high = middle
+    return low
 
 
 @kernel
-def _of_a_value(fences, begins, entries, often, low, high, out):  # type: ignore[no-untyped-def]
-    """Raise estimates to the frequency of one value where a fence, which occurs, is in [low, high],
-    or one value is wanted: uniformity fails for few, distant values such as 0.0 and 1.0.
+def _rank(fences, first, last, entries, block, key):  # type: ignore[no-untyped-def]
+    """Estimated entries of a run below ``key``: uniform between the first keys of two blocks."""
+    at = _first_fence(fences, first, last + 1, key)
+    if at == first:
+        return 0.0
+    if at > last:
+        return np.float64(entries)
+    number = at - 1 - first
+    left = fences[at - 1]
+    within = min(block, entries - number * block)
+    part = np.float64(key - left) / (np.float64(fences[at] - left) + 1.0)
+    return number * block + part * within
+
+
+@kernel
+def _estimate(fences, begins, entries, often, block, low, high, out):  # type: ignore[no-untyped-def]
+    """Estimated entries of each run in [low, high].  At least the frequency of one value where a
+    fence, which occurs, is in the range, or one value is wanted: uniformity fails for few, distant
+    values such as 0.0 and 1.0.
     """
     for i in range(entries.shape[0]):
+        out[i] = 0.0
         if entries[i] == 0:
             continue
         first = begins[i]
         last = begins[i + 1] - 1
-        at = first
-        stop = last + 1
-        while at < stop:  # first fence that is not below the range
-            middle = (at + stop) // 2
-            if fences[middle] < low:
-                at = middle + 1
-            else:
-                stop = middle
+        below = _rank(fences, first, last, entries[i], block, low)
+        upto = np.float64(entries[i])
+        if high < np.uint64(0xFFFFFFFFFFFFFFFF):
+            upto = _rank(fences, first, last, entries[i], block, high + np.uint64(1))
+        out[i] = max(0.0, upto - below)
+        at = _first_fence(fences, first, last + 1, low)
         if at > last:
             continue
         if fences[at] <= high:
@@ -159,12 +155,11 @@ class RunFences:
         self.often = np.concatenate([np.zeros((0, 2)), *(run.frequencies for run in runs)])
 
     def between(self, low: int, high: int) -> npt.NDArray[np.float64]:
-        below, upto = np.empty(len(self.runs)), np.empty(len(self.runs))
-        fences = self.fences, self.begins, self.entries
-        _ranks(*fences, BLOCK_ENTRIES, np.uint64(low), False, below)
-        _ranks(*fences, BLOCK_ENTRIES, np.uint64(min(high + 1, KEY_MAX)), high >= KEY_MAX, upto)
-        counts: npt.NDArray[np.float64] = np.maximum(0.0, upto - below)
-        _of_a_value(*fences, self.often, np.uint64(low), np.uint64(high), counts)
+        counts = np.empty(len(self.runs))
+        _estimate(
+            self.fences, self.begins, self.entries, self.often, BLOCK_ENTRIES,
+            np.uint64(low), np.uint64(high), counts,
+        )  # fmt: skip
         return counts
 
 

@@ -159,9 +159,7 @@ class BuiltRun:
 
 
 def build_times(ticks: npt.NDArray[np.int64]) -> bytes:
-    frozen = np.ascontiguousarray(ticks)
-    frozen.flags.writeable = False
-    packed = pack(frozen, Encoding.DELTA, force=True)
+    packed = pack(np.ascontiguousarray(ticks), Encoding.DELTA, force=True)
     assert packed is not None
     return packed
 
@@ -221,7 +219,6 @@ def build_run(
     key_blocks, position_blocks, fences = [], [], []
     for start in range(0, len(keys), BLOCK_ENTRIES):
         part = np.ascontiguousarray(keys[start : start + BLOCK_ENTRIES]).view(np.int64)
-        part.flags.writeable = False
         packed = pack(part, Encoding.DELTA, force=True)
         assert packed is not None
         key_blocks.append(packed)

@@ -151,10 +151,9 @@ def import_kernels(compiler: Any) -> Any:
         native = importlib.import_module("chronicle.core.native")
         native.compiler = compiler
         if compiler is not None:
-            import numba
             from numba.cpython.unsafe.numbers import trailing_zeros
 
-            native.carray, native.trailing_zeros = numba.carray, trailing_zeros
+            native.trailing_zeros = trailing_zeros
         for path in sorted(file for folder in FOLDERS for file in SOURCE.glob(f"{folder}/**/*.py")):
             if "\n@kernel\n" in path.read_text():
                 place = path.relative_to(SOURCE).with_suffix("")

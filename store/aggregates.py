@@ -382,7 +382,6 @@ class LightweightAggregates:
     def merge(self, other: LightweightAggregates) -> None:
         if other.words[0]:
             column = np.concatenate((np.zeros(2, np.int64), other.words))[:, None]
-            column.flags.writeable = False
             merge_children(column, 0, 1, np.arange(len(self.kinds)), self.kinds, self.words)
 
 

@@ -139,9 +139,7 @@ def _translate(indices, codes, translated):  # type: ignore[no-untyped-def]
 
 def _words(indices: pa.Array) -> npt.NDArray[np.int32]:
     words: npt.NDArray[np.int32] = indices.to_numpy(zero_copy_only=False)
-    words = words.astype(np.int32, copy=False).view()
-    words.flags.writeable = False
-    return words
+    return words.astype(np.int32, copy=False)
 
 
 def _end(array: pa.Array) -> int:

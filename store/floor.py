@@ -225,9 +225,7 @@ def _rest(
         _rest(view, level - 1, below, tick, tables)
         child += 1
     if child < table.shape[1]:
-        rest = np.ascontiguousarray(table[:, child:])
-        rest.flags.writeable = False  # kernels are compiled for read-only arrays
-        tables.append((level, rest))
+        tables.append((level, np.ascontiguousarray(table[:, child:])))
 
 
 logger = logging.getLogger("chronicle.store")

@@ -119,7 +119,6 @@ def zone_table(schema: StreamSchema, columns: Sequence[ColumnView], first: int, 
     zones = -(-(end - first) // ZONE_EVENTS)
     starts = starts[: zones + 1]
     starts[zones] = end
-    starts.flags.writeable = False
     table = np.zeros((table_rows(schema), zones), np.int64)
     table[ROW_OFFSET] = starts[:-1] - first
     table[ROW_COUNT] = np.diff(starts)
@@ -138,9 +137,7 @@ def entry_of_table(schema: StreamSchema, table: Table, offset: int, length: int)
     """Merge a zone or child table into the block's entry in its parent."""
     kinds = np.array([value_kind(attribute) for attribute in schema.payload], np.int64)
     words = np.zeros(3 + ROWS_PER_ATTRIBUTE * len(kinds), np.int64)
-    frozen = table.view()
-    frozen.flags.writeable = False
-    merge_children(frozen, 0, table.shape[1], np.arange(len(kinds)), kinds, words)
+    merge_children(table, 0, table.shape[1], np.arange(len(kinds)), kinds, words)
     entry = np.empty(table.shape[0], np.int64)
     entry[0] = offset
     entry[1] = length

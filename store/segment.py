@@ -249,11 +249,7 @@ class SegmentView:
         cls, file: SegmentFile, fragments: Sequence[tuple[int, Table]], extent: Extent
     ) -> SegmentView:
         """A view of the active segment from its writer's flank, level 1 first."""
-        tables = tuple(
-            (level, table.view()) for level, table in reversed(fragments) if table.shape[1]
-        )
-        for _, table in tables:  # kernels are compiled for read-only arrays
-            table.flags.writeable = False
+        tables = tuple((level, table) for level, table in reversed(fragments) if table.shape[1])
         return cls(
             file,
             Tree(tables, {name: tuple(pages) for name, pages in extent.pages.items()}),
@@ -505,7 +501,6 @@ def read_sealed(
         pages = {now[name]: offsets for name, offsets in pages.items()}
     table = file.node(root_at, root_bytes)
     entry = entry_of_table(file.schema, table, root_at, root_bytes).reshape(-1, 1)
-    entry.flags.writeable = False
     tree = Tree(((height + 1, entry),), {name: tuple(offsets) for name, offsets in pages.items()})
     return SegmentView(file, tree, events, first, last, size, True)
 
@@ -545,11 +540,9 @@ def aggregate_zones(
         table[ROW_FIRST, 0] = ticks[low]
         table[ROW_LAST, 0] = ticks[high - 1]
         bounds = np.array([0, high - low], np.int64)
-        bounds.flags.writeable = False
         for i, attribute in enumerate(selection.attributes):
             array = column(attribute.name, base + low, base + high)
             ColumnView(attribute, array).aggregate(bounds, table, 5 + ROWS_PER_ATTRIBUTE * i)
-        table.flags.writeable = False
         merge_children(table, 0, 1, selection.order, selection.kinds, words)
     return read
 

@@ -96,7 +96,6 @@ class RootRuns:
             schema = how.schema
             if how.evolution is not None:
                 table, schema = how.evolution.table(table), how.evolution.now
-            table.flags.writeable = False
             runs.append(RootRun(first, end, schema, table))
         return runs
 
