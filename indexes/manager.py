@@ -33,11 +33,12 @@ from ..errors import (
     UnsupportedFormat,
 )
 from ..schema import Attribute, StreamSchema, storage_of
-from ..store import EventStream, Store
 from ..store.evolution import widens
 from ..store.progress import each
 from ..store.recovery import load
 from ..store.snapshot import StreamState
+from ..store.store import Store
+from ..store.stream import EventStream
 from . import definitions
 from .definitions import has_indexes
 from .index_key import IndexKey, index_key

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from ..errors import ChronicleError
 from ..schema import StreamSchema
-from ..store import EventStream
 from ..store.file_contract import Files
 from ..store.leaf_map import leaf_map
 from ..store.segment import SegmentView
 from ..store.staging import StagedSegment
+from ..store.stream import EventStream
 from .definitions import has_indexes
 from .index_key import index_key
 from .runs import RUN_EVENTS

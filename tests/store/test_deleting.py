@@ -17,7 +17,7 @@ from chronicle.errors import (
     StreamOwned,
 )
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions, deletions
+from chronicle.store import deletions
 from chronicle.store.changes import new_events, new_ranges
 from chronicle.store.compaction import spill
 from chronicle.store.deleting import Choice
@@ -29,7 +29,11 @@ from chronicle.store.deletions import (
 )
 from chronicle.store.dictionary import DictionaryBuilder
 from chronicle.store.lock import ReaderLease
+from chronicle.store.options import StreamOptions
 from chronicle.store.pins import Pin, pin_stream
+from chronicle.store.snapshot import Snapshot
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import FaultyFiles
 from chronicle.tests.memory_files import MemoryFiles
 
