@@ -43,14 +43,15 @@ from ..errors import (
     no_rollup,
 )
 from ..schema import StreamSchema, stream_schema, stream_settings
-from ..store import EventStream, Store, StreamOptions, StreamReader
 from ..store.commits import Commits
 from ..store.moving import Moved, move_due
 from ..store.object_store import object_store
-from ..store.options import retention_limits
+from ..store.options import StreamOptions, retention_limits
 from ..store.progress import each
 from ..store.schema_change import drop_attribute, rename_attribute, set_options, widen_attribute
 from ..store.segment import TICK_MAX, TICK_MIN
+from ..store.store import Store
+from ..store.stream import EventStream, StreamReader
 from ..store.views import StoredView, Views
 from .streams import Stream
 
@@ -63,9 +64,10 @@ if TYPE_CHECKING:
     from ..query.contract.frames import Frame
     from ..query.contract.result import Result
     from ..query.engine import QueryEngine
-    from ..store import CheckReport, Snapshot
+    from ..store.check import CheckReport
     from ..store.deleting import Change, Choice
     from ..store.file_contract import Files
+    from ..store.snapshot import Snapshot
 
 logger = logging.getLogger("chronicle.database")
 
@@ -97,7 +99,7 @@ class Database:
     ) -> None:
         self._store = store
         with LOADING:
-            from ..indexes import StoreIndexes
+            from ..indexes.manager import StoreIndexes
 
         self._indexes = StoreIndexes(store)
         self._views = Views(store.files, store.mode)

@@ -24,7 +24,8 @@ from ..core.times import time_of
 from ..errors import InvalidArgument, ReadOnlyStore
 from ..formats.tables import tables_of
 from ..schema import Attribute, Storage, StreamSchema
-from ..store import EventStream, Snapshot, StreamReader
+from ..store.snapshot import Snapshot
+from ..store.stream import EventStream, StreamReader
 from .tailing import Tail
 
 if TYPE_CHECKING:

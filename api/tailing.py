@@ -41,10 +41,10 @@ from ..errors import (
     StoreClosed,
 )
 from ..schema import StreamSchema
-from ..store import EventStream, StreamReader
 from ..store.changes import new_events, new_ranges
 from ..store.pins import Pin, keep_pin, load_pin, pin_stream, stored_pins, sweep_pins
 from ..store.recent import BatchSnapshot, Commit, LargeCommit, RecentCommits, logged_commits
+from ..store.stream import EventStream, StreamReader
 
 if TYPE_CHECKING:
     from ..query.contract.cancellation import QueryControl

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from ..store import Store
 from ..store import object_store as objects_room
 from ..store.cold_file import cache
 from ..store.object_store import ObjectStore
+from ..store.store import Store
 from .harness import Row, Section
 from .pattern_stream import Bed, random_query
 

@@ -18,7 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions
+from chronicle.store.options import StreamOptions
+from chronicle.store.snapshot import Snapshot
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 
 from . import figures
 from .harness import Row, Section
@@ -39,7 +42,7 @@ FILL = """
 import os, sys
 import numpy as np, pyarrow as pa
 from chronicle.bench.durability import SCHEMA, batches
-from chronicle.store import Store
+from chronicle.store.store import Store
 stream = Store.open(sys.argv[1]).create_stream("s", SCHEMA)
 for batch in batches(int(sys.argv[2]), late=False):
     stream.append(batch, "none")

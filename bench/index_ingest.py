@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from ..indexes import StreamIndexes
-from ..store import Store, StreamOptions
+from ..indexes.stream_indexes import StreamIndexes
+from ..store.options import StreamOptions
+from ..store.store import Store
 from .harness import Row, Section, paired
 from .pattern_stream import SCHEMA, events
 

@@ -16,11 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ..store import EventStream, Store, StreamOptions
 from ..store.catalog import StreamManifest
 from ..store.cold_file import cache
 from ..store.object_store import ObjectStore
+from ..store.options import StreamOptions
 from ..store.segment_list import SegmentEntry
+from ..store.store import Store
+from ..store.stream import EventStream
 from .cold import late_objects
 from .harness import Row, Section, paired
 from .pattern_stream import SCHEMA, events

@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..indexes import StreamIndexes
+from ..indexes.stream_indexes import StreamIndexes
 from ..query.pattern.compiled import compile_match
 from ..query.replay.planning import plan_match
 from ..query.replay.replay_plan import ReplayPlan
 from ..query.replay.run_plan import run_match
 from ..query.sql.match_clause import clause_of_text
 from ..schema import StreamSchema
-from ..store import Store, StreamOptions
+from ..store.options import StreamOptions
+from ..store.store import Store
 
 DEVIATIONS = (0.0, 0.001, 0.01, 0.1, 1.0)
 WINDOW = 300

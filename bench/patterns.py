@@ -27,7 +27,8 @@ import pyarrow as pa
 from ..query.pattern.compiled import CompiledMatch, InputColumns, compile_match
 from ..query.sql.match_clause import clause_of_text
 from ..schema import StreamSchema
-from ..store import Store, StreamOptions
+from ..store.options import StreamOptions
+from ..store.store import Store
 from ..store.stream import EventStream
 from . import figures
 from .flink import FlinkJob, FlinkMissing, measure

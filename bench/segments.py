@@ -17,14 +17,16 @@ import numpy as np
 import pyarrow as pa
 
 from ..schema import StreamSchema
-from ..store import EventStream, Store, StreamOptions
 from ..store.catalog import StreamManifest, read_manifest, write_manifest
 from ..store.files import RealFiles
 from ..store.layout import ROW_ATTRIBUTES
 from ..store.manifest_pages import write_pages
+from ..store.options import StreamOptions
 from ..store.segment import Root
 from ..store.segment_list import SegmentEntry, SegmentList, segment_name
 from ..store.segment_writer import SegmentWriter
+from ..store.store import Store
+from ..store.stream import EventStream
 from .harness import Row, Section
 
 SCHEMA = StreamSchema(pa.schema([pa.field("t", pa.int64(), False), ("x", pa.float64())]), "t")

@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from ..schema import StreamSchema
-from ..store import EventStream, Store
+from ..store.store import Store
+from ..store.stream import EventStream
 from .harness import Row, Section, paired
 from .spark_patterns import PatternBench, scaling_row
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ..api.database import open_database
 from ..schema import StreamSchema
-from ..store import EventStream
+from ..store.stream import EventStream
 from .harness import Row
 
 RARE = 0.99999

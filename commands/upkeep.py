@@ -54,10 +54,10 @@ def check(
         f"{report.events:,} events verified"
     )
     if report.deleted_events:
-        kept = f"{report.kept_files:,} replaced files are kept for readers, and may hold some"
+        note = f"{report.replaced_files:,} replaced files are kept for readers, and may hold some"
         print(
             f"{report.deleted_events:,} events were deleted; "
-            f"{kept if report.kept_files else 'no segment or log holds them'}"
+            f"{note if report.replaced_files else 'no segment or log holds them'}"
         )
     for problem in report.problems:
         print(problem)

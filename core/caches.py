@@ -96,7 +96,7 @@ class lazy(Generic[Value]):  # noqa: N801 - a decorator
     def __get__(self, instance: object | None, owner: type) -> lazy[Value] | Value:
         if instance is None:
             return self
-        found = self._compute(instance)
+        value = self._compute(instance)
         # No __set__ here: from now on the instance's own attribute is found first.
-        instance.__dict__[self._name] = found
-        return found
+        instance.__dict__[self._name] = value
+        return value

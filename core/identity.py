@@ -196,10 +196,10 @@ def digests(seed: bytes, columns: Sequence[pa.Array]) -> pa.Array:
             _put_variable(offsets, values, valid, at, data)
     out = np.empty((rows, 2), np.uint64)
     _digest_rows(data, begin, _START, _ORDERS, _PARAMETERS, _ALL, out)
-    found = pa.FixedSizeBinaryArray.from_buffers(
+    hashes = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(DIGEST_BYTES), rows, [None, pa.py_buffer(out)]
     )
-    return found.cast(pa.binary())
+    return hashes.cast(pa.binary())
 
 
 def words_of(ids: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:

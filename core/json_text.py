@@ -60,10 +60,10 @@ def json_column(text: pa.Array) -> pa.Array:
 def json_value(text: object) -> pa.Scalar | None:
     """A text as a JSON value; None if it is invalid."""
     try:
-        found = read_json(pa.array([text], pa.string()))
+        parsed = read_json(pa.array([text], pa.string()))
     except (pa.ArrowException, TypeError, ValueError):
         return None
-    return found.values[0] if found.faults is None and found.values[0].is_valid else None
+    return parsed.values[0] if parsed.faults is None and parsed.values[0].is_valid else None
 
 
 def repeated(value: pa.Scalar, times: int) -> pa.Array:
@@ -90,8 +90,6 @@ def read_json(text: pa.Array, depth: int = DEPTH_MAX) -> JsonTexts:
     ends = np.zeros(rows + 1, np.int32)
     out = np.empty(int(offsets[-1]) - int(offsets[0]), np.uint8)
     stack = np.empty(depth, np.uint8)
-    for array in (offsets, data, present):
-        array.flags.writeable = False
     bad = _compact(offsets, data, present, stack, faults, ends, out)
     if not bad and int(ends[-1]) == out.size:
         return JsonTexts(json_column(text), None)

@@ -28,8 +28,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 _machine_code: Any = None
 
 
-def carray(*_: Any) -> Any:
-    """Memory at a pointer as an array, in kernels only."""
+def _refused(*_: Any) -> Any:
     raise TypeError("this operation is for machine code")
 
 
@@ -45,7 +44,7 @@ def leading_zeros(word: Any) -> int:
 
 
 def machine_operation(
-    plain: Callable[..., Any] = carray,
+    plain: Callable[..., Any] = _refused,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """An operation for kernels in LLVM (a Numba intrinsic); ``plain`` is the same in Python."""
     return lambda generate: plain if compiler is None else compiler.operation(generate)
@@ -118,5 +117,5 @@ def _description(name: str, value: Any) -> bytes:
     if isinstance(value, np.ndarray):
         return f"{name}={value.dtype}{value.shape}".encode() + value.tobytes()
     parts = value if isinstance(value, tuple) else (value,)
-    known = all(isinstance(part, (int, float, str, np.generic, type(None))) for part in parts)
-    return f"{name}={value!r}".encode() if known else name.encode()
+    printable = all(isinstance(part, (int, float, str, np.generic, type(None))) for part in parts)
+    return f"{name}={value!r}".encode() if printable else name.encode()

@@ -141,14 +141,14 @@ def rebuilt(
         if not pa.types.is_struct(array.type):
             raise TypeError(f"{array.type} instead of a struct")
         wanted = [type_.field(i) for i in range(type_.num_fields)]
-        known = {field.name.lower(): field.name for field in wanted}
+        names = {field.name.lower(): field.name for field in wanted}
         places_of: dict[str, int] = {}
         for position in range(array.type.num_fields):
             name = array.type.field(position).name
-            found = known.get(name.lower())
-            if found is None or found in places_of:
-                raise TypeError(f"a field {name!r}, and the struct has {', '.join(known.values())}")
-            places_of[found] = position
+            match = names.get(name.lower())
+            if match is None or match in places_of:
+                raise TypeError(f"a field {name!r}, and the struct has {', '.join(names.values())}")
+            places_of[match] = position
         children = [
             rebuilt(array.field(places_of[field.name]), field.type, leaf)
             if field.name in places_of

@@ -66,16 +66,16 @@ def parameters_of(schema: type[Any]) -> Iterator[Parameter]:
 
 def options_from(
     schema: type[T],
-    given: Mapping[str, Any],
+    values: Mapping[str, Any],
     read: Mapping[str, Callable[[Any, Parameter], Any]],
     more: Mapping[str, Any] | None = None,
 ) -> T:
-    """The object of what was ``given`` by parameter; ``read`` reads names and pairs, and ``more``
+    """The object of what was ``values`` by parameter; ``read`` reads names and pairs, and ``more``
     sets other fields.
     """
     chosen = dict(more or {})
     for each in parameters_of(schema):
-        value = given.get(each.name)
+        value = values.get(each.name)
         if value is not None:
             reader = read.get(each.option.many or "")
             chosen[each.field] = value if reader is None else reader(value, each)

@@ -88,13 +88,13 @@ class PairNumbers:
 
     def take(self, pairs: Pairs) -> IntArray:
         """The number of each pair, a new one where it had none."""
-        room = self.count + len(pairs)
-        if room > len(self._pairs):
-            known = self.pairs
-            self._pairs = np.empty((max(room, 2 * len(self._pairs)), 2), np.uint64)
+        needed = self.count + len(pairs)
+        if needed > len(self._pairs):
+            pairs_before = self.pairs
+            self._pairs = np.empty((max(needed, 2 * len(self._pairs)), 2), np.uint64)
             self._slots = np.full(1 << (2 * len(self._pairs) - 1).bit_length(), -1)
             self.count = 0
-            self._add(known)
+            self._add(pairs_before)
         return self._add(pairs)
 
     def _add(self, pairs: Pairs) -> IntArray:
@@ -104,7 +104,7 @@ class PairNumbers:
 
     def keep(self, chosen: npt.NDArray[np.bool_]) -> None:
         """Forget the others; those that stay are numbered anew, in their order."""
-        kept = self.pairs[chosen]
+        chosen_pairs = self.pairs[chosen]
         self._slots[:] = -1
         self.count = 0
-        self._add(kept)
+        self._add(chosen_pairs)

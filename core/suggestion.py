@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def did_you_mean(name: str, known: Iterable[str], *, quoted: bool = True, prefix: str = "") -> str:
+def did_you_mean(name: str, names: Iterable[str], *, quoted: bool = True, prefix: str = "") -> str:
     """The nearest known name as a hint that follows a message; empty when none is near.
 
-    The name that was given is never recommended: where it is known and all the same cannot be
+    The misspelt name itself is never recommended: where it exists and all the same cannot be
     used, another place has to say why.
 
     Parameters
     ----------
     name : str
-        What was given; compared without regard to case.
-    known : iterable of str
+        The misspelt name; compared without regard to case.
+    names : iterable of str
         What there is; of names that differ only in case the first is meant.
     quoted : bool
         Whether the name is shown in quotes; words of SQL are shown as they are typed.
@@ -30,7 +30,7 @@ def did_you_mean(name: str, known: Iterable[str], *, quoted: bool = True, prefix
     import difflib
 
     folded: dict[str, str] = {}
-    for item in known:
+    for item in names:
         if item != name:
             folded.setdefault(item.lower(), item)
     near = difflib.get_close_matches(name.lower(), folded, n=1)

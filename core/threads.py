@@ -18,18 +18,18 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 AHEAD = 1
-Found = TypeVar("Found")
+T = TypeVar("T")
 Check = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Done(Generic[Found]):
+class Done(Generic[T]):
     """A task's results."""
 
-    found: Iterable[Found]
+    values: Iterable[T]
 
 
-Task = Callable[[Check], Done[Found]]
+Task = Callable[[Check], Done[T]]
 """Calls its check regularly, which raises if the result is no longer wanted."""
 
 
@@ -60,8 +60,8 @@ def processors() -> int:
 
 
 def in_order(
-    tasks: Iterable[Task[Found]], threads: int, check: Check | None, busy: Busy | None = None
-) -> Iterator[Found]:
+    tasks: Iterable[Task[T]], threads: int, check: Check | None, busy: Busy | None = None
+) -> Iterator[T]:
     """Results of tasks, in order; ``check`` runs in every thread and may raise to stop all."""
     stopped = threading.Event()
 
@@ -71,7 +71,7 @@ def in_order(
         if check is not None:
             check()
 
-    def run(task: Task[Found]) -> Done[Found]:
+    def run(task: Task[T]) -> Done[T]:
         begun = time.thread_time()
         try:
             return task(wanted)
@@ -82,14 +82,14 @@ def in_order(
     if busy is not None:
         busy.threads = max(busy.threads, threads)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="chronicle-part")
-    left, waiting = iter(tasks), deque[Future[Done[Found]]]()
+    left, waiting = iter(tasks), deque[Future[Done[T]]]()
     try:
         while True:
             while len(waiting) < threads + AHEAD and (task := next(left, None)) is not None:
                 waiting.append(pool.submit(contextvars.copy_context().run, run, task))
             if not waiting:
                 return
-            yield from waiting.popleft().result().found
+            yield from waiting.popleft().result().values
     finally:
         stopped.set()
         pool.shutdown(wait=True, cancel_futures=True)

@@ -153,13 +153,13 @@ def history_svg(regions: Regions, width: int = 860) -> str:
 
 def history_parts(regions: Regions, left: float, right: float, top: float) -> tuple[list[str], str]:
     """The strip as SVG elements, and a summary in words."""
-    found = regions.found
-    first, last = min(one[0] for one in found), max(one[1] for one in found)
+    spans = regions.found
+    first, last = min(one[0] for one in spans), max(one[1] for one in spans)
     axis = TimeAxis(first, last, regions.unit, left, right)
-    total = max(1, sum(one[3] for one in found))
+    total = max(1, sum(one[3] for one in spans))
     shares: dict[str, int] = {}
     drawn: dict[str, list[str]] = {}
-    for begin, end, kind, events in found:
+    for begin, end, kind, events in spans:
         shares[kind] = shares.get(kind, 0) + events
         x, until = axis.at(begin), axis.at(end)
         wide = max(1.0, until - x)
@@ -172,17 +172,17 @@ def history_parts(regions: Regions, left: float, right: float, top: float) -> tu
     parts.append(text(axis.label(first), left, below, colour=QUIET))
     at_right = ' text-anchor="end"'
     parts.append(text(axis.label(last), right, below, colour=QUIET, more=at_right))
-    x, said = left, []
+    x, share_texts = left, []
     for kind, events in shares.items():
         name, colour = KINDS.get(kind, (kind, SERIES[3]))
         label = f"{name} {_share(events, total)} ({count(events)} events)"
-        said.append(f"{name} {_share(events, total)}")
+        share_texts.append(f"{name} {_share(events, total)}")
         parts.append(
             f'<rect x="{x:.1f}" y="{below + 8:.1f}" width="10" height="10" fill="{colour}"/>'
         )
         parts.append(text(label, x + 15, below + 17))
         x += 30 + 6.4 * len(label)
-    return parts, ", ".join(said)
+    return parts, ", ".join(share_texts)
 
 
 def _share(part: int, whole: int) -> str:

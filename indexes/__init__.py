@@ -7,9 +7,3 @@ Reading order
     (reading runs), ``lookup`` (values to positions), ``verify`` (runs against events), ``staged``
     (indexes of bulk loads), ``stream_indexes`` (building), ``manager`` (indexes of all streams).
 """
-
-from .manager import StoreIndexes
-from .opened import Catalogue
-from .stream_indexes import StreamIndexes
-
-__all__ = ["Catalogue", "StoreIndexes", "StreamIndexes"]

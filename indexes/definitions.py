@@ -60,7 +60,7 @@ class Definitions:
 
     def following(self, layouts: Sequence[Layout], schema: StreamSchema) -> Definitions:
         """Adapted to attributes that were renamed or dropped since."""
-        found = self
+        adapted = self
         for name in self.identifiers:
             if _key(name, schema) is not None:
                 continue
@@ -69,15 +69,15 @@ class Definitions:
             written = () if layout is None else zip(layout.written.names, layout.names, strict=True)
             now = {old: to for old, to in written if to is not None}
             if key is None or not now.keys() >= set(key.columns):
-                found = found.without(name)
+                adapted = adapted.without(name)
             else:
-                found = found.renamed(name, key.renamed(now))
-        return found
+                adapted = adapted.renamed(name, key.renamed(now))
+        return adapted
 
     def renamed(self, attribute: str, to: str) -> Definitions:
 
-        def moved(known: Mapping[str, int]) -> dict[str, int]:
-            return {to if name == attribute else name: value for name, value in known.items()}
+        def moved(numbers: Mapping[str, int]) -> dict[str, int]:
+            return {to if name == attribute else name: value for name, value in numbers.items()}
 
         return with_fields(self, identifiers=moved(self.identifiers), limits=moved(self.limits))
 

@@ -97,9 +97,9 @@ def evaluated(
         return np.full(count, tree.value, kind), np.zeros(count, np.uint8)
     if isinstance(tree, Value):
         return _shifted(*_read(columns[tree.column], whole), before, tree.back)
-    found = [evaluated(operand, columns, before, whole, count) for operand in tree.operands]
-    states: npt.NDArray[np.uint8] = np.maximum.reduce([part[1] for part in found])
-    parts = [part[0] for part in found]
+    operands = [evaluated(operand, columns, before, whole, count) for operand in tree.operands]
+    states: npt.NDArray[np.uint8] = np.maximum.reduce([part[1] for part in operands])
+    parts = [part[0] for part in operands]
     values = _operated(tree.symbol, parts)
     if whole:
         about = _operated(tree.symbol, [part.astype(np.float64) for part in parts])
@@ -108,20 +108,20 @@ def evaluated(
 
 
 def _operated(symbol: str, parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    found: Any
+    values: Any
     if symbol == "ABS":
-        found = np.abs(parts[0])
+        values = np.abs(parts[0])
     elif len(parts) == 1:
-        found = -parts[0]
+        values = -parts[0]
     elif symbol == "+":
-        found = parts[0] + parts[1]
+        values = parts[0] + parts[1]
     elif symbol == "-":
-        found = parts[0] - parts[1]
+        values = parts[0] - parts[1]
     elif symbol == "*":
-        found = parts[0] * parts[1]
+        values = parts[0] * parts[1]
     else:
-        found = parts[0] / parts[1]
-    result: npt.NDArray[Any] = found
+        values = parts[0] / parts[1]
+    result: npt.NDArray[Any] = values
     return result
 
 
@@ -167,10 +167,10 @@ PIECE_FIRST = 1 << 12
 PIECE_MOST = 1 << 18
 
 
-def as_array(found: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(found, pa.ChunkedArray):
-        found = found.chunk(0) if found.num_chunks == 1 else pa.concat_arrays(found.chunks)
-    return found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
+def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def last_events(
@@ -186,7 +186,7 @@ def last_events(
     _, places = firsts(partition_codes(keys))
     wanted = [as_array(key).take(pa.array(places)) for key in keys]
     left = np.full(len(places), count, np.int64)
-    found: list[dict[str, pa.Array]] = []
+    batches: list[dict[str, pa.Array]] = []
     high, size = first, PIECE_FIRST
     while len(left) and high > lowest:
         low = max(lowest, high - size)
@@ -194,15 +194,15 @@ def last_events(
         if len(rows):
             at, end = low + int(rows[0]), low + int(rows[-1]) + 1
             taken = pa.array(rows - rows[0])
-            found.append({name: _at(read, name, at, end).take(taken) for name in columns})
+            batches.append({name: _at(read, name, at, end).take(taken) for name in columns})
             left -= np.bincount(of, minlength=len(left))
             if not left.all():
                 still = pa.array(np.flatnonzero(left))
                 wanted, left = [key.take(still) for key in wanted], left[left > 0]
         high, size = low, min(2 * size, PIECE_MOST)
-    if not found:
+    if not batches:
         return {name: _at(read, name, first, first + 1).slice(0, 0) for name in columns}
-    return {name: pa.concat_arrays([some[name] for some in found[::-1]]) for name in columns}
+    return {name: pa.concat_arrays([some[name] for some in batches[::-1]]) for name in columns}
 
 
 def _at(read: ColumnReader, name: str, first: int, end: int) -> pa.Array:
@@ -222,5 +222,5 @@ def _last_rows(
     rows = np.flatnonzero(of >= 0)
     order = rows[order_of(of[rows])]
     ends = np.searchsorted(of[order], of[order], side="right")
-    kept = np.sort(order[ends - np.arange(len(order)) <= left[of[order]]])
-    return kept, of[kept]
+    positions = np.sort(order[ends - np.arange(len(order)) <= left[of[order]]])
+    return positions, of[positions]

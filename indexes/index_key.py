@@ -37,6 +37,7 @@ from ..core.ownership import LOADING
 from ..core.sql_text import quoted_name
 from ..errors import InvalidArgument, UnsupportedType
 from ..schema import Attribute, Storage, StreamSchema
+from ..store.columns import prefix_words
 from ..store.leaf_map import LeafMap
 from ..store.prune import Range
 from .derived_values import (
@@ -53,7 +54,7 @@ from .derived_values import (
     last_events,
     previous,
 )
-from .keys import encode, indexable, key_range, prefixes
+from .keys import encode, indexable, key_range
 from .runs import RUN_EVENTS, Gaps
 
 HASH_BITS = 20
@@ -100,8 +101,8 @@ class IndexKey:
         self, read: ColumnReader, first: int, end: int, lowest: int | None = None
     ) -> KeyValues:
         """Values at positions [first, end); partitions look back to ``lowest``."""
-        found = read(self.name, first, end)
-        return KeyValues(pa.chunked_array([found]) if isinstance(found, pa.Array) else found)
+        column = read(self.name, first, end)
+        return KeyValues(pa.chunked_array([column]) if isinstance(column, pa.Array) else column)
 
 
 @dataclass(frozen=True)
@@ -120,14 +121,14 @@ class PairKey(IndexKey):
         one, other = as_array(parts[0]), as_array(parts[1])
         valid = pc.and_(one.is_valid(), other.is_valid())
         words = np.zeros(end - first, np.uint64)
-        kept = np.asarray(valid.to_numpy(zero_copy_only=False), np.bool_)
-        if kept.any():
-            if not kept.all():
+        both = np.asarray(valid.to_numpy(zero_copy_only=False), np.bool_)
+        if both.any():
+            if not both.all():
                 one, other = one.filter(valid), other.filter(valid)
-            words[kept] = (_hashes(one, self.pair[0]) << _REST) | (
+            words[both] = (_hashes(one, self.pair[0]) << _REST) | (
                 _rest(other, self.pair[1]) >> np.uint64(HASH_BITS)
             )
-        return KeyValues(pa.chunked_array([pa.array(words, mask=~kept)]))
+        return KeyValues(pa.chunked_array([pa.array(words, mask=~both)]))
 
     def range(self, equal: Range, then: Range | None) -> Range | None:
         """The words of an equality and a range (default: all); None if that is empty."""
@@ -166,10 +167,10 @@ class DerivedKey(IndexKey):
         start = seen = first if self.partition else max(0, first - self.back)
         columns: dict[str, pa.Array] = {}
         for name in self.columns:
-            found = read(name, start, end)
-            if found is None:
+            column = read(name, start, end)
+            if column is None:
                 return KeyValues(None, Gaps.of([], [], start))
-            columns[name] = as_array(found)
+            columns[name] = as_array(column)
         before = None
         if self.partition:
             seen = max(0, first - LOOK_BACK) if lowest is None else lowest
@@ -230,12 +231,12 @@ def _parsed(text: str) -> Any:
         import sqlglot
 
     try:
-        found: Any = sqlglot.parse_one(f"({text.strip()})")
+        tree: Any = sqlglot.parse_one(f"({text.strip()})")
     except (sqlglot.errors.SqlglotError, RecursionError):
         raise InvalidArgument(f"an index is on {_KINDS}, found {text!r}") from None
-    while type(found).__name__ == "Paren":
-        found = found.this
-    return found
+    while type(tree).__name__ == "Paren":
+        tree = tree.this
+    return tree
 
 
 def _listed(node: Any) -> list[Any]:
@@ -427,7 +428,7 @@ def _rest(array: pa.Array, attribute: Attribute) -> npt.NDArray[np.uint64]:
     """Words whose upper bits sort as the values do."""
     if attribute.storage in (Storage.STRING, Storage.BINARY):
         encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-        first = prefixes(encoded.dictionary.cast(pa.large_binary()))
+        first = prefix_words(encoded.dictionary)
         words: npt.NDArray[np.uint64] = first[encoded.indices.to_numpy(zero_copy_only=False)]
         return words
     keys, _ = encode(array, attribute)

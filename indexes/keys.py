@@ -29,11 +29,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ..core.native import kernel
+from ..core.native import kernel, trailing_zeros
+from ..core.times import INT64_MIN
 from ..errors import UnsupportedType
 from ..schema import Attribute, Storage
+from ..store.columns import prefix_words
 from ..store.prune import Range, prefix_of
 
 
@@ -136,20 +137,6 @@ def mark(words, width, first, end, base, bits, size):  # type: ignore[no-untyped
 
 
 @kernel
-def count_bits(bits):  # type: ignore[no-untyped-def]
-    """Number of set bits."""
-    total = np.int64(0)
-    for i in range(bits.shape[0]):
-        x = bits[i]
-        x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
-        y = (x >> np.uint64(2)) & np.uint64(0x3333333333333333)
-        x = (x & np.uint64(0x3333333333333333)) + y
-        x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-        total += np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
-    return total
-
-
-@kernel
 def positions_of_bits(bits, base, out):  # type: ignore[no-untyped-def]
     """Positions of the set bits, ascending, each plus ``base``."""
     at = 0
@@ -157,73 +144,24 @@ def positions_of_bits(bits, base, out):  # type: ignore[no-untyped-def]
         word = bits[i]
         place = base + i * 64
         while word != np.uint64(0):
-            low = word & (~word + np.uint64(1))
-            index = 0
-            if low & np.uint64(0xFFFFFFFF00000000):
-                index += 32
-            if low & np.uint64(0xFFFF0000FFFF0000):
-                index += 16
-            if low & np.uint64(0xFF00FF00FF00FF00):
-                index += 8
-            if low & np.uint64(0xF0F0F0F0F0F0F0F0):
-                index += 4
-            if low & np.uint64(0xCCCCCCCCCCCCCCCC):
-                index += 2
-            if low & np.uint64(0xAAAAAAAAAAAAAAAA):
-                index += 1
-            out[at] = place + index
+            out[at] = place + trailing_zeros(word)
             at += 1
             word &= word - np.uint64(1)
 
 
-@kernel
-def _entry(block, count, key, upper):  # type: ignore[no-untyped-def]
-    """First entry of a key block with a key >= ``key`` (> ``key`` when ``upper``)."""
-    zones = (count + 511) // 512
-    low = 0
-    high = zones
-    while low < high:  # zones whose base is still below
-        middle = (low + high) // 2
-        base = np.uint64(block[middle])
-        if base < key or (upper and base == key):
-            low = middle + 1
-        else:
-            high = middle
-    if low == 0:
-        return 0
-    zone = low - 1
-    events = min(count - zone * 512, 512)
-    value = np.uint64(block[zone])
-    step = np.uint64(block[zones + zone])
-    start = 4 * zones + 1 + block[2 * zones + zone]
-    width = np.uint64(block[3 * zones + 1 + zone])
-    if width < np.uint64(64):
-        mask = (np.uint64(1) << width) - np.uint64(1)
-    else:
-        mask = np.uint64(0xFFFFFFFFFFFFFFFF)
-    bit = np.uint64(0)
-    for i in range(1, events):
-        part = np.uint64(0)
-        if width > np.uint64(0):
-            word = start + np.int64(bit >> np.uint64(6))
-            shift = bit & np.uint64(63)
-            part = np.uint64(block[word]) >> shift
-            if shift + width > np.uint64(64):
-                part |= np.uint64(block[word + 1]) << (np.uint64(64) - shift)
-            part &= mask
-            bit += width
-        value += step + part
-        if value > key or (value == key and not upper):
-            return zone * 512 + i
-    return zone * 512 + events
-
-
 def lower_entry(block: npt.NDArray[np.int64], count: int, key: np.uint64) -> int:
-    return int(_entry(block, count, key, False))
+    return _entry(block, count, key, False)
 
 
 def upper_entry(block: npt.NDArray[np.int64], count: int, key: np.uint64) -> int:
-    return int(_entry(block, count, key, True))
+    return _entry(block, count, key, True)
+
+
+def _entry(block: npt.NDArray[np.int64], count: int, key: np.uint64, upper: bool) -> int:
+    """First entry of a key block with a key >= ``key`` (> ``key`` when ``upper``)."""
+    out = np.empty(1, np.int64)
+    first_not_below(block, count, np.array([key]).view(np.int64), upper, True, out)
+    return int(out[0])
 
 
 @kernel
@@ -274,8 +212,11 @@ def ticks_at(block, count, positions, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def first_not_below(block, count, ticks, upper, out):  # type: ignore[no-untyped-def]
-    """For each tick the first position with a tick >= it (> it when ``upper``)."""
+def first_not_below(block, count, ticks, upper, unsigned, out):  # type: ignore[no-untyped-def]
+    """For each tick the first position with a tick >= it (> it when ``upper``); ``unsigned`` ones
+    are keys.
+    """
+    flip = np.int64(INT64_MIN if unsigned else 0)  # gives unsigned numbers the order of signed ones
     zones = (count + 511) // 512
     last = block.shape[0] - 1
     zone = -1
@@ -283,12 +224,12 @@ def first_not_below(block, count, ticks, upper, out):  # type: ignore[no-untyped
     i = 0
     value = np.uint64(0)
     for j in range(ticks.shape[0]):
-        wanted = ticks[j]
+        wanted = ticks[j] ^ flip
         low = 0
         high = zones
         while low < high:
             middle = (low + high) // 2
-            base = block[middle]
+            base = block[middle] ^ flip
             if base < wanted or (upper and base == wanted):
                 low = middle + 1
             else:
@@ -312,7 +253,7 @@ def first_not_below(block, count, ticks, upper, out):  # type: ignore[no-untyped
         # the tick at position i of the zone is ``value``
         bit = np.uint64(i) * width
         while i < events:
-            tick = np.int64(value)
+            tick = np.int64(value) ^ flip
             if tick > wanted or (tick == wanted and not upper):
                 break
             i += 1
@@ -358,7 +299,6 @@ def indexable(attribute: Attribute) -> None:
 
 def _float_keys(values: npt.NDArray[np.float64]) -> npt.NDArray[np.uint64]:
     bits = np.ascontiguousarray(values).view(np.uint64)
-    bits.flags.writeable = False
     keys = np.empty(len(bits), np.uint64)
     float_keys(bits, keys)
     return keys
@@ -401,14 +341,7 @@ def _text_keys(array: pa.Array) -> Keys:
         rank_of = np.zeros(len(values), np.uint64)
         rank_of[present] = [rank[value] for value in listed]
         return rank_of[codes], distinct
-    return prefixes(values)[codes], None
-
-
-def prefixes(values: pa.Array) -> npt.NDArray[np.uint64]:
-    """First eight bytes of each value as a big-endian number."""
-    parts = pc.binary_slice(values, 0, 8).to_pylist()
-    raw = np.frombuffer(b"".join(part.ljust(8, b"\0") for part in parts), ">u8")
-    return raw.astype(np.uint64)
+    return prefix_words(encoded.dictionary)[codes], None
 
 
 def key_range(

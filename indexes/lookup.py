@@ -44,29 +44,29 @@ class IndexMetrics:
     runs_read: int = 0
     runs_skipped: int = 0
     events_evaluated: int = 0
-    keys_told: int = 0
+    keys_listed: int = 0
 
 
 def _ranges(
     indexes: OpenedIndexes, run: Run, atoms: Sequence[Atom], attribute: Attribute
 ) -> tuple[list[tuple[int, int]], bool]:
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     nulls = False
     for atom in atoms:
         if isinstance(atom, IsNull):
             nulls = True
         elif isinstance(atom, NotNull):
-            found.append((0, KEY_MAX))
+            ranges.append((0, KEY_MAX))
         elif run.entries:
             dictionary = None
             if run.text == "dictionary":
                 dictionary = read_dictionary(indexes.dictionary(run))
             span = key_range(atom, attribute, dictionary)
             if span is not None:
-                found.append(span)
-    found.sort()
+                ranges.append(span)
+    ranges.sort()
     merged: list[tuple[int, int]] = []
-    for low, high in found:
+    for low, high in ranges:
         if merged and low <= merged[-1][1] + 1:
             merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
         else:
@@ -92,54 +92,50 @@ class KeyRanges:
 
 
 @kernel
-def _ranks(fences, begins, entries, block, key, beyond, out):  # type: ignore[no-untyped-def]
-    """Estimated entries of each run below ``key``, uniform between the first keys of adjacent
-    blocks.
-    """
-    for i in range(entries.shape[0]):
-        first = begins[i]
-        last = begins[i + 1] - 1
-        if entries[i] == 0:
-            out[i] = 0.0
-        elif beyond or key > fences[last]:
-            out[i] = entries[i]
-        elif key <= fences[first]:
-            out[i] = 0.0
+def _first_fence(fences, low, high, key):  # type: ignore[no-untyped-def]
+    """The first of the fences [low, high) that is not below a key; ``high`` if none is."""
+    while low < high:
+        middle = (low + high) // 2
+        if fences[middle] < key:
+            low = middle + 1
         else:
-            low = first
-            high = last
-            while low < high:  # first fence that is not below the key
-                middle = (low + high) // 2
-                if fences[middle] < key:
-                    low = middle + 1
-                else:
-                    high = middle
-            number = low - 1 - first
-            left = fences[first + number]
-            right = fences[first + number + 1]
-            within = min(block, entries[i] - number * block)
-            part = np.float64(key - left) / (np.float64(right - left) + 1.0)
-            out[i] = number * block + part * within
+            high = middle
+    return low
 
 
 @kernel
-def _of_a_value(fences, begins, entries, often, low, high, out):  # type: ignore[no-untyped-def]
-    """Raise estimates to the frequency of one value where a fence, which occurs, is in [low, high],
-    or one value is wanted: uniformity fails for few, distant values such as 0.0 and 1.0.
+def _rank(fences, first, last, entries, block, key):  # type: ignore[no-untyped-def]
+    """Estimated entries of a run below ``key``: uniform between the first keys of two blocks."""
+    at = _first_fence(fences, first, last + 1, key)
+    if at == first:
+        return 0.0
+    if at > last:
+        return np.float64(entries)
+    number = at - 1 - first
+    left = fences[at - 1]
+    within = min(block, entries - number * block)
+    part = np.float64(key - left) / (np.float64(fences[at] - left) + 1.0)
+    return number * block + part * within
+
+
+@kernel
+def _estimate(fences, begins, entries, often, block, low, high, out):  # type: ignore[no-untyped-def]
+    """Estimated entries of each run in [low, high].  At least the frequency of one value where a
+    fence, which occurs, is in the range, or one value is wanted: uniformity fails for few, distant
+    values such as 0.0 and 1.0.
     """
     for i in range(entries.shape[0]):
+        out[i] = 0.0
         if entries[i] == 0:
             continue
         first = begins[i]
         last = begins[i + 1] - 1
-        at = first
-        stop = last + 1
-        while at < stop:  # first fence that is not below the range
-            middle = (at + stop) // 2
-            if fences[middle] < low:
-                at = middle + 1
-            else:
-                stop = middle
+        below = _rank(fences, first, last, entries[i], block, low)
+        upto = np.float64(entries[i])
+        if high < np.uint64(0xFFFFFFFFFFFFFFFF):
+            upto = _rank(fences, first, last, entries[i], block, high + np.uint64(1))
+        out[i] = max(0.0, upto - below)
+        at = _first_fence(fences, first, last + 1, low)
         if at > last:
             continue
         if fences[at] <= high:
@@ -159,37 +155,36 @@ class RunFences:
         self.often = np.concatenate([np.zeros((0, 2)), *(run.frequencies for run in runs)])
 
     def between(self, low: int, high: int) -> npt.NDArray[np.float64]:
-        below, upto = np.empty(len(self.runs)), np.empty(len(self.runs))
-        told = self.fences, self.begins, self.entries
-        _ranks(*told, BLOCK_ENTRIES, np.uint64(low), False, below)
-        _ranks(*told, BLOCK_ENTRIES, np.uint64(min(high + 1, KEY_MAX)), high >= KEY_MAX, upto)
-        found: npt.NDArray[np.float64] = np.maximum(0.0, upto - below)
-        _of_a_value(*told, self.often, np.uint64(low), np.uint64(high), found)
-        return found
+        counts = np.empty(len(self.runs))
+        _estimate(
+            self.fences, self.begins, self.entries, self.often, BLOCK_ENTRIES,
+            np.uint64(low), np.uint64(high), counts,
+        )  # fmt: skip
+        return counts
 
 
 def estimate_runs(
     indexes: OpenedIndexes,
-    known_runs: RunFences,
+    fences: RunFences,
     atoms: Sequence[Atom],
     attribute: Attribute,
     absent: bool = True,
 ) -> npt.NDArray[np.float64]:
     """Estimated matches of each run, without reading blocks; ``absent`` counts missing PREVs."""
-    runs = known_runs.runs
+    runs = fences.runs
     total = np.zeros(len(runs))
-    if known_runs.text and len(runs) > 1:  # keys are ranks, which differ between runs
-        known: dict[int, float] = {}
+    if fences.text and len(runs) > 1:  # keys are ranks, which differ between runs
+        estimates: dict[int, float] = {}
         for i, run in enumerate(runs):
-            if id(run) not in known:
+            if id(run) not in estimates:
                 each = estimate_runs(indexes, RunFences([run]), atoms, attribute)
-                known[id(run)] = float(each[0])
-            total[i] = known[id(run)]
+                estimates[id(run)] = float(each[0])
+            total[i] = estimates[id(run)]
         return total
-    if known_runs.filled is not None:
-        spans, _ = _ranges(indexes, known_runs.filled, atoms, attribute)
+    if fences.filled is not None:
+        spans, _ = _ranges(indexes, fences.filled, atoms, attribute)
         for low, high in spans:
-            total += known_runs.between(low, high)
+            total += fences.between(low, high)
     if any(isinstance(atom, IsNull) for atom in atoms):
         total += [
             run.nulls if run.unknown < 0 else run.unknown + absent * run.absent for run in runs
@@ -293,8 +288,8 @@ def mark_run(
             until = certain if absent == 0 else certain + run.absent
             words = indexes.words(b"n", run)
             mark(words, run.width, 0, certain, base, bits, size)
-            known = size if absent is None else min(size, base + absent)
-            mark(words, run.width, certain, until, base, bits, known)
+            sure_until = size if absent is None else min(size, base + absent)
+            mark(words, run.width, certain, until, base, bits, sure_until)
             metrics.entries_read += until
     for low, high in spans:
         first, end = entries_between(indexes, run, low, high, metrics)
@@ -376,8 +371,8 @@ def _groups(
     for item, runs in wanted:
         group.append(item)
         for run, keys in runs:
-            found, taken = _missing(keys, run)
-            names += found
+            missing, taken = _missing(keys, run)
+            names += missing
             size += taken
         if size >= AHEAD_BYTES:
             yield group, names

@@ -33,11 +33,12 @@ from ..errors import (
     UnsupportedFormat,
 )
 from ..schema import Attribute, StreamSchema, storage_of
-from ..store import EventStream, Store
 from ..store.evolution import widens
 from ..store.progress import each
 from ..store.recovery import load
 from ..store.snapshot import StreamState
+from ..store.store import Store
+from ..store.stream import EventStream
 from . import definitions
 from .definitions import has_indexes
 from .index_key import IndexKey, index_key
@@ -50,20 +51,20 @@ def copy_indexes(
     indexes: OpenedIndexes, path: Path, schema: StreamSchema, alive: Mapping[int, int]
 ) -> None:
     """Write the runs valid in a copy; ``alive`` has the number of events of its segments."""
-    known = indexes.definitions
+    valid = indexes.definitions
     for name in indexes.attributes:
         try:
             index_key(name, schema)
         except AttributeNotFound:  # newer than the copy
-            known = known.without(name)
+            valid = valid.without(name)
     target = IndexStorage(path, True)
     try:
-        target.write(definitions.copy_of(known))
+        target.write(definitions.copy_of(valid))
         for entries in _copied(indexes, alive):
             target.write(entries)
     finally:
         target.close()
-    definitions.replace(path, known)
+    definitions.replace(path, valid)
 
 
 def _copied(
@@ -96,7 +97,7 @@ class StoreIndexes:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._writable = store.mode == "rw"
-        self._known: dict[str, StreamIndexes] = {}
+        self._streams: dict[str, StreamIndexes] = {}
         self._handles: dict[str, Any] = {}
         self._versions: dict[str, tuple[int, int]] = {}
         self._reported: dict[str, str] = {}
@@ -127,39 +128,39 @@ class StoreIndexes:
         with self._lock:
             if self._closed:
                 return None
-            found = self._known.get(name)
-            if found is None and not self._writable:
+            indexes = self._streams.get(name)
+            if indexes is None and not self._writable:
                 path = self._path(name)
                 if path is None or not has_indexes(path):
                     return None
-                found = self._known[name] = StreamIndexes(path, False)
-        if found is None or self._writable:
-            return found if found is not None and found.attributes else None
+                indexes = self._streams[name] = StreamIndexes(path, False)
+        if indexes is None or self._writable:
+            return indexes if indexes is not None and indexes.attributes else None
         state = self._store.stream(name).snapshot().state
         version = (state.position, state.manifest_version)
         if self._versions.get(name) != version:
-            found.refresh()
+            indexes.refresh()
             self._versions[name] = version
-        return found if found.attributes else None
+        return indexes if indexes.attributes else None
 
     def _attach(self, name: str) -> StreamIndexes:
         with self._lock:
             handle = self._store.stream(name)
-            known = self._known.get(name)
-            if known is None:
+            indexes = self._streams.get(name)
+            if indexes is None:
                 path = self._path(name)
                 if path is None:
                     raise UnsupportedFormat(
                         "indexes need a store in a directory; this one is kept in memory"
                     )
-                known = self._known[name] = StreamIndexes(path, True)
-                known.heard = partial(self._notify, name)
+                indexes = self._streams[name] = StreamIndexes(path, True)
+                indexes.heard = partial(self._notify, name)
             if self._handles.get(name) is not handle and isinstance(handle, EventStream):
                 self._handles[name] = handle
-                known.follow(handle.commits.manifest.layouts, handle.schema)
-                known.forget(handle.snapshot().state, opened=True)
-                handle.subscribe(self._listener(name, known))
-            return known
+                indexes.follow(handle.commits.manifest.layouts, handle.schema)
+                indexes.forget(handle.snapshot().state, opened=True)
+                handle.subscribe(self._listener(name, indexes))
+            return indexes
 
     def _listener(self, name: str, indexes: StreamIndexes) -> Callable[[StreamState], None]:
         def heard(state: StreamState) -> None:
@@ -191,7 +192,7 @@ class StoreIndexes:
         try:
             indexes.create(attribute, handle.schema, lag_events_max, state)
         except StoreClosed:
-            if self._closed or self._known.get(stream) is indexes:
+            if self._closed or self._streams.get(stream) is indexes:
                 raise
             raise StreamNotFound(f"the stream {stream!r} was dropped meanwhile") from None
         if not wait:
@@ -214,7 +215,7 @@ class StoreIndexes:
     @contextmanager
     def widening(self, stream: str, attribute: Attribute, type_: pa.DataType) -> Iterator[None]:
         """A context for a type change, without indexing; refused if keys would change."""
-        indexes = self._known.get(stream)
+        indexes = self._streams.get(stream)
         if indexes is None or not widens(attribute.type, type_):  # refused anyway
             yield
             return
@@ -241,7 +242,7 @@ class StoreIndexes:
     def dropping(self, stream: str) -> Iterator[None]:
         """A context for the removal of a stream: closes its indexes."""
         with self._lock:
-            indexes = self._known.pop(stream, None)
+            indexes = self._streams.pop(stream, None)
             self._handles.pop(stream, None)
             self._versions.pop(stream, None)
             if indexes is not None:
@@ -276,12 +277,12 @@ class StoreIndexes:
                 indexes = self.of(name) if name in self._store.streams() else None
                 if indexes is not None:
                     directory = copy.directory_of(name)
-                    found = load(copy.files, directory)
-                    segments, extent = found.manifest.segments, found.journal.extent
+                    loaded = load(copy.files, directory)
+                    segments, extent = loaded.manifest.segments, loaded.journal.extent
                     alive = dict(zip(segments.ids.tolist(), segments.events.tolist(), strict=True))
                     if extent is not None:
                         alive[extent.segment_id] = extent.events
-                    schema = found.manifest.schema
+                    schema = loaded.manifest.schema
                     copy_indexes(indexes, path / directory / "indexes", schema, alive)
 
     def check(self, repair: bool = False) -> Sequence[str]:
@@ -301,17 +302,17 @@ class StoreIndexes:
         if not self._writable:
             self.of(name)
             with self._lock:
-                indexes = self._known.get(name)
+                indexes = self._streams.get(name)
             state = self._store.stream(name).snapshot().state
             return [] if indexes is None else indexes.verify(state)
         indexes = self._attach(name)  # a repair has reopened the stream
         state = self._store.stream(name).snapshot().state
         indexes.forget(state)
-        found = indexes.verify(state)
+        problems = indexes.verify(state)
         if not repair:
-            return found
-        if found:
-            logger.warning("%s: rebuilding indexes: %s", name, "; ".join(found))
+            return problems
+        if problems:
+            logger.warning("%s: rebuilding indexes: %s", name, "; ".join(problems))
             indexes.rebuild()
         try:
             indexes.catch_up(state)
@@ -327,8 +328,8 @@ class StoreIndexes:
         if self._thread is not None:
             self._thread.join()
         with self._lock:
-            known, self._known = list(self._known.values()), {}
-        for indexes in known:
+            streams, self._streams = list(self._streams.values()), {}
+        for indexes in streams:
             indexes.close()
 
     # -- the thread ---------------------------------------------------------------------------
@@ -374,7 +375,7 @@ class StoreIndexes:
 
     def _advance(self, name: str) -> None:
         with self._lock:
-            indexes, handle = self._known.get(name), self._handles.get(name)
+            indexes, handle = self._streams.get(name), self._handles.get(name)
         if indexes is None or handle is None or indexes.broken:
             return
         built = False

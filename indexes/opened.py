@@ -192,12 +192,12 @@ class OpenedIndexes:
     def _load(self) -> None:
         storage = self._storage
         assert storage is not None
-        known = set(self._definitions.identifiers.values())
+        numbers = set(self._definitions.identifiers.values())
         runs: dict[RunKey, Run] = SortedDict()
         strangers: set[int] = set()
         for key, value in storage.scan(b"d"):
             run_key = parse_descriptor_key(key)
-            if run_key[0] in known:
+            if run_key[0] in numbers:
                 runs[run_key] = Run.from_bytes(*run_key, value)
             else:
                 strangers.add(run_key[0])
@@ -253,15 +253,15 @@ class OpenedIndexes:
             return self.fault
         with self._lock:
             index = None if attribute is None else self._definitions.identifiers.get(attribute)
-            found = [why for at, (_, why) in self.damaged.items() if index in (None, at[0])]
-        return f"{len(found)} damaged runs are not used: {found[0]}" if found else ""
+            reasons = [why for at, (_, why) in self.damaged.items() if index in (None, at[0])]
+        return f"{len(reasons)} damaged runs are not used: {reasons[0]}" if reasons else ""
 
     # -- what there is ------------------------------------------------------------------------
 
     @property
     def attributes(self) -> list[str]:
-        known = self._definitions.identifiers
-        return sorted(known, key=known.__getitem__)
+        identifiers = self._definitions.identifiers
+        return sorted(identifiers, key=identifiers.__getitem__)
 
     @property
     def identifiers(self) -> dict[str, int]:
@@ -275,10 +275,10 @@ class OpenedIndexes:
         with self._lock:
             if self._catalogue is None:
                 usable = {} if self._storage is None else dict(self._definitions.identifiers)
-                known = set(usable.values())
+                numbers = set(usable.values())
                 runs: dict[tuple[int, int], list[Run]] = {}
                 for (index, segment, _), run in self._runs.items():
-                    if index in known:
+                    if index in numbers:
                         runs.setdefault((index, segment), []).append(run)
                 times: dict[int, list[TimeRange]] = {}
                 for (segment, _), range_ in self._times.items():
@@ -335,12 +335,12 @@ class OpenedIndexes:
     def _value(self, key: bytes, run_key: RunKey, generation: int, stored: bool) -> bytes:
         with self._lock:  # held while a database is reopened with a new cache
             cache = self._cache
-        known = None if stored else cache.get(key)
-        if known is None:
-            known = self._fetch(key, run_key, generation)
+        value = None if stored else cache.get(key)
+        if value is None:
+            value = self._fetch(key, run_key, generation)
             if not stored:
-                cache.put(key, known)
-        return known
+                cache.put(key, value)
+        return value
 
     def _no_runs(self) -> None:
         self._runs, self._times, self._catalogue = SortedDict(), SortedDict(), None
@@ -368,9 +368,9 @@ class OpenedIndexes:
         """Drop an unreadable run (or times); False if it was replaced meanwhile."""
         index, segment, first = run_key
         with self._lock:
-            known: Run | TimeRange | None
-            known = self._runs.get(run_key) if index else self._times.get((segment, first))
-            if known is None or known.generation != generation or self._storage is not storage:
+            run: Run | TimeRange | None
+            run = self._runs.get(run_key) if index else self._times.get((segment, first))
+            if run is None or run.generation != generation or self._storage is not storage:
                 return False  # replaced or dropped meanwhile
             if index:
                 del self._runs[run_key]

@@ -107,24 +107,24 @@ class Run:
             return np.zeros((0, 2))
         sizes = np.full(self.blocks, BLOCK_ENTRIES, np.float64)
         sizes[-1] = self.block_entries(self.blocks - 1)
-        found = np.zeros((len(self.fences), 2))
+        counts = np.zeros((len(self.fences), 2))
         if not len(self.counts):  # from one entry to a whole block: their geometric mean
-            found[:] = np.sqrt(np.append(sizes, sizes[-1]))[:, None]
-            return found
+            counts[:] = np.sqrt(np.append(sizes, sizes[-1]))[:, None]
+            return counts
         head, tail, between = self.counts.T.astype(np.float64)
-        found[:-1, 0] = head
-        found[1:, 0] += tail
-        np.divide(sizes - head - tail, between, out=found[:-1, 1], where=between > 0)
-        return found
+        counts[:-1, 0] = head
+        counts[1:, 0] += tail
+        np.divide(sizes - head - tail, between, out=counts[:-1, 1], where=between > 0)
+        return counts
 
     def to_bytes(self) -> bytes:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "end": self.end, "generation": self.generation, "entries": self.entries,
             "nulls": self.nulls, "width": self.width, "text": self.text, "size": self.size,
         }  # fmt: skip
         if self.unknown >= 0:
-            told.update(unknown=self.unknown, absent=self.absent, seen=self.seen)
-        head = json.dumps(told).encode()
+            fields.update(unknown=self.unknown, absent=self.absent, seen=self.seen)
+        head = json.dumps(fields).encode()
         return _COUNT.pack(len(head)) + head + self.fences.tobytes() + self.counts.tobytes()
 
     @classmethod
@@ -159,9 +159,7 @@ class BuiltRun:
 
 
 def build_times(ticks: npt.NDArray[np.int64]) -> bytes:
-    frozen = np.ascontiguousarray(ticks)
-    frozen.flags.writeable = False
-    packed = pack(frozen, Encoding.DELTA, force=True)
+    packed = pack(np.ascontiguousarray(ticks), Encoding.DELTA, force=True)
     assert packed is not None
     return packed
 
@@ -202,9 +200,11 @@ def build_run(
     end = first + events
     width = max(1, (events - 1).bit_length())
     empty = np.zeros(0, np.uint64)
-    told = (-1, 0, 0) if gaps is None else (len(gaps.unknown), len(gaps.absent), gaps.seen)
+    gap_counts = (-1, 0, 0) if gaps is None else (len(gaps.unknown), len(gaps.absent), gaps.seen)
     if column is None or column.null_count == events:
-        run = Run(index, segment, first, end, generation, 0, events, width, "", 0, empty, *told)
+        run = Run(
+            index, segment, first, end, generation, 0, events, width, "", 0, empty, *gap_counts
+        )
         nulls = _nulls(np.arange(events), gaps, width) if run.listed else None
         return BuiltRun(replace(run, size=len(nulls or b"")), [], [], nulls, None)
     array = pa.concat_arrays(column.chunks) if column.num_chunks > 1 else column.chunk(0)
@@ -219,7 +219,6 @@ def build_run(
     key_blocks, position_blocks, fences = [], [], []
     for start in range(0, len(keys), BLOCK_ENTRIES):
         part = np.ascontiguousarray(keys[start : start + BLOCK_ENTRIES]).view(np.int64)
-        part.flags.writeable = False
         packed = pack(part, Encoding.DELTA, force=True)
         assert packed is not None
         key_blocks.append(packed)
@@ -240,7 +239,7 @@ def build_run(
         text = "prefix"
     run = Run(
         index, segment, first, end, generation, len(keys), events - len(keys), width, text, size,
-        np.array(fences, np.uint64), *told, key_counts(keys),
+        np.array(fences, np.uint64), *gap_counts, key_counts(keys),
     )  # fmt: skip
     return BuiltRun(run, key_blocks, position_blocks, nulls, words)
 

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from ..errors import ChronicleError
 from ..schema import StreamSchema
-from ..store import EventStream
 from ..store.file_contract import Files
 from ..store.leaf_map import leaf_map
 from ..store.segment import SegmentView
 from ..store.staging import StagedSegment
+from ..store.stream import EventStream
 from .definitions import has_indexes
 from .index_key import index_key
 from .runs import RUN_EVENTS
@@ -43,14 +43,14 @@ def announce(files: Files, directory: str, place: str) -> None:
     try:
         indexes = StreamIndexes(path, False)
         try:
-            known = indexes.identifiers
+            identifiers = indexes.identifiers
         finally:
             indexes.close()
     except ChronicleError as error:
         logger.warning("%s: new segments are not indexed by the load: %s", directory, error)
         return
-    if known:
-        Path(target).write_text(json.dumps(known), encoding="utf-8")
+    if identifiers:
+        Path(target).write_text(json.dumps(identifiers), encoding="utf-8")
 
 
 def build_staged(
@@ -61,7 +61,7 @@ def build_staged(
     if target is None:
         return 0
     try:
-        known: dict[str, int] = json.loads((Path(target) / DEFINITIONS).read_bytes())
+        identifiers: dict[str, int] = json.loads((Path(target) / DEFINITIONS).read_bytes())
     except FileNotFoundError:
         return 0
     written = 0
@@ -70,7 +70,7 @@ def build_staged(
         assert path is not None
         view = SegmentView.open_sealed(files, item.file, item.entry.id, schema)
         try:
-            write_table(Path(path + SUFFIX), _entries(view, known, schema))
+            write_table(Path(path + SUFFIX), _entries(view, identifiers, schema))
             written += 1
         except ChronicleError as error:
             logger.warning("%s is loaded without its runs: %s", item.file, error)
@@ -79,13 +79,13 @@ def build_staged(
     return written
 
 
-def _entries(view: SegmentView, known: dict[str, int], schema: StreamSchema) -> Entries:
+def _entries(view: SegmentView, identifiers: dict[str, int], schema: StreamSchema) -> Entries:
     leaves = leaf_map(view)
     entries: Entries = []
     for first in range(0, view.events, RUN_EVENTS):
         end = min(first + RUN_EVENTS, view.events)
         entries += times_of(leaves, first, end, 0)[1]
-        for name, index in known.items():
+        for name, index in identifiers.items():
             entries += run_of(leaves, index, index_key(name, schema), first, end, 0)[1]
     return entries
 
@@ -132,9 +132,9 @@ def _indexes_of(files: Files, directory: str) -> Path | None:
 
 
 def _paths(files: Files, staged: Sequence[StagedSegment]) -> list[Path]:
-    found = []
+    paths = []
     for item in staged:
         path = files.local_path(item.file + SUFFIX)
         if path is not None and Path(path).exists():
-            found.append(Path(path))
-    return found
+            paths.append(Path(path))
+    return paths

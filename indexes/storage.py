@@ -258,19 +258,19 @@ class IndexStorage:
     def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         options = self._rocksdict.ReadOptions()
         options.set_iterate_upper_bound(prefix[:-1] + bytes([prefix[-1] + 1]))
-        found: list[tuple[bytes, bytes]] = []
+        pairs: list[tuple[bytes, bytes]] = []
         with self._lock, _translated("read", self.path):
             # not items(): it silently ends at a corrupt block
             entries = self._open().iter(options)
             try:
                 entries.seek(prefix)
                 while entries.valid():
-                    found.append((entries.key(), entries.value()))
+                    pairs.append((entries.key(), entries.value()))
                     entries.next()
                 entries.status()
             finally:
                 del entries  # an exception would keep it, and thus the database, alive
-        return found
+        return pairs
 
     def write(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes] | None = None) -> None:
         """Write in batches, in order; the last put, a descriptor, validates the others."""

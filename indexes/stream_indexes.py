@@ -147,8 +147,8 @@ class StreamIndexes(OpenedIndexes):
             changed = self._definitions.following(layouts, schema)
             if changed.identifiers == self._definitions.identifiers:
                 return
-            kept = set(changed.identifiers.values())
-            gone = [n for n, i in self._definitions.identifiers.items() if i not in kept]
+            remaining = set(changed.identifiers.values())
+            gone = [n for n, i in self._definitions.identifiers.items() if i not in remaining]
             for name in gone:
                 self._undefine(name, self._definitions.identifiers[name])
             if changed.identifiers != self._definitions.identifiers:
@@ -235,15 +235,15 @@ class StreamIndexes(OpenedIndexes):
     def lag(self, state: StreamState) -> int:
         """Committed leaf events not covered by the index furthest behind."""
         catalogue = self.catalogue()
-        known = self._definitions.identifiers.values()
-        return max((_behind(catalogue, index, state) for index in known), default=0)
+        numbers = self._definitions.identifiers.values()
+        return max((_behind(catalogue, index, state) for index in numbers), default=0)
 
     def overdue(self, state: StreamState, share: float = 1.0) -> bool:
         """Whether an index exceeds a share of its lag limit."""
-        catalogue, known = self.catalogue(), self._definitions
+        catalogue, definitions = self.catalogue(), self._definitions
         return any(
-            _behind(catalogue, known.identifiers[name], state) > share * limit
-            for name, limit in known.limits.items()
+            _behind(catalogue, definitions.identifiers[name], state) > share * limit
+            for name, limit in definitions.limits.items()
         )
 
     def flush(self) -> None:

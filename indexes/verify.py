@@ -87,9 +87,9 @@ def verify_run(indexes: OpenedIndexes, run: Run, view: SegmentView, key: IndexKe
     everything = np.sort(np.concatenate([positions, nulls]))
     if len(everything) and not np.array_equal(everything, np.arange(count)):
         raise CorruptStore("it does not hold every position exactly once")
-    told = run.unknown >= 0  # older runs do not look back beyond their start
-    values = key.column(leaf_map(view), run.first, run.end, run.seen if told else run.first)
-    if told:
+    looks_back = run.unknown >= 0  # older runs do not look back beyond their start
+    values = key.column(leaf_map(view), run.first, run.end, run.seen if looks_back else run.first)
+    if looks_back:
         _verify_gaps(run, values.gaps, nulls)
     column = values.column
     if column is None or column.null_count == count:
@@ -101,8 +101,8 @@ def verify_run(indexes: OpenedIndexes, run: Run, view: SegmentView, key: IndexKe
         raise CorruptStore(f"it has {run.nulls} nulls, the events have {array.null_count}")
     expected, dictionary = encode(array.take(pa.array(positions)), key.attribute)
     if run.text == "dictionary":
-        kept = read_dictionary(indexes.block(b"s", run, stored=True))
-        if kept != dictionary:
+        stored = read_dictionary(indexes.block(b"s", run, stored=True))
+        if stored != dictionary:
             raise CorruptStore("its dictionary differs from the values of the events")
     if not np.array_equal(expected, keys):
         raise CorruptStore("its keys differ from the values of the events")
@@ -111,8 +111,8 @@ def verify_run(indexes: OpenedIndexes, run: Run, view: SegmentView, key: IndexKe
 def _verify_gaps(run: Run, gaps: Gaps | None, nulls: npt.NDArray[np.int64]) -> None:
     if gaps is None:
         raise CorruptStore("it tells nulls apart, which attributes do not have")
-    known = run.unknown + run.absent
-    parts = (gaps.unknown, nulls[: run.unknown]), (gaps.absent, nulls[run.unknown : known])
+    nulls_end = run.unknown + run.absent
+    parts = (gaps.unknown, nulls[: run.unknown]), (gaps.absent, nulls[run.unknown : nulls_end])
     if not all(np.array_equal(*pair) for pair in parts):
         raise CorruptStore(
             f"{run.unknown} values are not known and {run.absent} look back at nothing, of the "
@@ -122,7 +122,7 @@ def _verify_gaps(run: Run, gaps: Gaps | None, nulls: npt.NDArray[np.int64]) -> N
 
 def verify_times(indexes: OpenedIndexes, times: TimeRange, view: SegmentView) -> None:
     count = times.end - times.first
-    found = np.empty(count, np.int64)
-    ticks_at(indexes.times(times, stored=True), count, np.arange(count), found)
-    if not np.array_equal(found, leaf_map(view).ticks(times.first, times.end)):
+    ticks = np.empty(count, np.int64)
+    ticks_at(indexes.times(times, stored=True), count, np.arange(count), ticks)
+    if not np.array_equal(ticks, leaf_map(view).ticks(times.first, times.end)):
         raise CorruptStore("the times differ from those of the events")

@@ -53,9 +53,9 @@ from ..errors import (
 )
 from ..indexes.staged import announce, build_staged, taking_over
 from ..schema import StreamSchema
-from ..store import EventStream, Store, StreamOptions
 from ..store.catalog import BulkCommit, committed, truncated_at
 from ..store.external_sort import runs_in_order
+from ..store.options import StreamOptions
 from ..store.recovery import load
 from ..store.staging import (
     StagedSegment,
@@ -68,6 +68,8 @@ from ..store.staging import (
     staged_jobs,
     sweep_staging,
 )
+from ..store.store import Store
+from ..store.stream import EventStream
 from .request import IngestRequest, quarantine_path
 
 if TYPE_CHECKING:

@@ -74,12 +74,12 @@ def digest_of_forms() -> str:
     """Digest of all forms and the fields of their named tuples; call ``import_kernels`` first."""
     from .forms import fields_of, read_form
 
-    found = hashlib.blake2b()
+    digest = hashlib.blake2b()
     for name, texts in forms_of(Path(__file__).parent / "forms.toml").items():
         for text in texts:
             types = read_form(text, f"chronicle.{name.rpartition('.')[0]}")
-            found.update(repr((name, text, fields_of(types))).encode())
-    return found.hexdigest()[:16]
+            digest.update(repr((name, text, fields_of(types))).encode())
+    return digest.hexdigest()[:16]
 
 
 def build(directory: Path, module: str, checks: str = "") -> None:
@@ -116,9 +116,9 @@ def build(directory: Path, module: str, checks: str = "") -> None:
 
 def objects(checks: str) -> Path:
     """Where objects are kept."""
-    found = SOURCE / ".build" / f"kernels{checks and '_'}{checks}"
-    found.mkdir(parents=True, exist_ok=True)
-    return found
+    folder = SOURCE / ".build" / f"kernels{checks and '_'}{checks}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def compile_part(part: int, checks: str) -> tuple[Any, dict[str, tuple[Any, list[str]]]]:
@@ -151,10 +151,8 @@ def import_kernels(compiler: Any) -> Any:
         native = importlib.import_module("chronicle.core.native")
         native.compiler = compiler
         if compiler is not None:
-            import numba
             from numba.cpython.unsafe import numbers
 
-            native.carray = numba.carray
             native.leading_zeros = numbers.leading_zeros
             native.trailing_zeros = numbers.trailing_zeros
         for path in sorted(file for folder in FOLDERS for file in SOURCE.glob(f"{folder}/**/*.py")):
@@ -168,14 +166,14 @@ def forms_of(path: Path) -> dict[str, list[str]]:
     """The forms of each kernel, with ``T`` replaced by each of its types."""
     with path.open("rb") as file:
         modules = tomllib.load(file)
-    found = {}
+    forms_by_name = {}
     for module, kernels in modules.items():
-        for name, given in kernels.items():
-            forms = given
-            if isinstance(given, dict):
-                forms = [re.sub(r"\bT\b", each, given["form"]) for each in given["T"]]
-            found[f"{module}.{name}"] = forms
-    return found
+        for name, entry in kernels.items():
+            forms = entry
+            if isinstance(entry, dict):
+                forms = [re.sub(r"\bT\b", each, entry["form"]) for each in entry["T"]]
+            forms_by_name[f"{module}.{name}"] = forms
+    return forms_by_name
 
 
 def link(
@@ -205,13 +203,13 @@ def link(
 
 
 def c_compiler() -> list[str]:
-    given = os.environ.get("CC", "").split()
-    found = given or [name for name in ("cc", "gcc", "clang") if shutil.which(name)][:1]
-    if not found and importlib.util.find_spec("ziglang"):
-        found = [sys.executable, "-m", "ziglang", "cc"]
-    if not found:
+    configured = os.environ.get("CC", "").split()
+    command = configured or [name for name in ("cc", "gcc", "clang") if shutil.which(name)][:1]
+    if not command and importlib.util.find_spec("ziglang"):
+        command = [sys.executable, "-m", "ziglang", "cc"]
+    if not command:
         raise SystemExit("kernel_build: no C compiler: install one, or `pip install ziglang`")
-    return found
+    return command
 
 
 if __name__ == "__main__":

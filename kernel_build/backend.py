@@ -21,8 +21,8 @@ def _needed() -> list[str]:
     with (Path(__file__).parent.parent / "pyproject.toml").open("rb") as file:
         needed = [NUMBA, *tomllib.load(file)["project"]["dependencies"]]
     compilers = ("cc", "gcc", "clang")
-    given = os.environ.get("CC") or any(shutil.which(name) for name in compilers)
-    return needed if given else [*needed, "ziglang>=0.15"]
+    has_compiler = os.environ.get("CC") or any(shutil.which(name) for name in compilers)
+    return needed if has_compiler else [*needed, "ziglang>=0.15"]
 
 
 def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:

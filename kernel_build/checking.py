@@ -61,27 +61,27 @@ def checked(text: str) -> str:
 
 def _checks(line: str, own: set[str], number: int) -> list[str]:
     """The calls before an instruction."""
-    if (found := _LOAD.match(line)) is not None:
-        return _access(found[2], _size(found[1]), found[3], 0, own)
-    if (found := _STORE.match(line)) is not None:
-        return _access(found[2], _size(_type_of(found[1])), found[3], 1, own)
-    if (found := _COPY.match(line)) is not None:
-        read = _access(found[2], found[3], "1", 0, own)
-        return [*read, *_access(found[1], found[3], "1", 1, own)]
-    if (found := _FILL.match(line)) is not None:
-        return _access(found[1], found[2], "1", 1, own)
-    if (found := _CAST.match(line)) is not None:
-        wide, before = found[3], []
-        if found[2] == "float":
+    if (match := _LOAD.match(line)) is not None:
+        return _access(match[2], _size(match[1]), match[3], 0, own)
+    if (match := _STORE.match(line)) is not None:
+        return _access(match[2], _size(_type_of(match[1])), match[3], 1, own)
+    if (match := _COPY.match(line)) is not None:
+        read = _access(match[2], match[3], "1", 0, own)
+        return [*read, *_access(match[1], match[3], "1", 1, own)]
+    if (match := _FILL.match(line)) is not None:
+        return _access(match[1], match[2], "1", 1, own)
+    if (match := _CAST.match(line)) is not None:
+        wide, before = match[3], []
+        if match[2] == "float":
             wide = f"%check.{number}"
-            before = [f"{wide} = fpext float {found[3]} to double"]
-        signed = int(found[1] == "s")
+            before = [f"{wide} = fpext float {match[3]} to double"]
+        signed = int(match[1] == "s")
         return [
             *before,
-            f"call void @chronicle_check_cast(double {wide}, i64 {found[4]}, i32 {signed})",
+            f"call void @chronicle_check_cast(double {wide}, i64 {match[4]}, i32 {signed})",
         ]
-    if (found := _OPERATION.match(line)) is not None and int(found[2]) in (8, 16, 32, 64):
-        return _operation(*found.groups(), number)
+    if (match := _OPERATION.match(line)) is not None and int(match[2]) in (8, 16, 32, 64):
+        return _operation(*match.groups(), number)
     return []
 
 
@@ -106,8 +106,8 @@ def _operation(name: str, bits: str, left: str, right: str, number: int) -> list
 def _access(pointer: str, size: str, alignment: str, write: int, own: set[str]) -> list[str]:
     if pointer in own or pointer.startswith("@") or pointer == "null":
         return []
-    given = f"ptr {pointer}, i64 {size}, i64 {alignment}, i32 {write}"
-    return [f"call void @chronicle_check_access({given})"]
+    arguments = f"ptr {pointer}, i64 {size}, i64 {alignment}, i32 {write}"
+    return [f"call void @chronicle_check_access({arguments})"]
 
 
 def _size(type_: str) -> str:

@@ -80,13 +80,13 @@ class Compiler:
             return form
         types = read_form(text, kernel.py_func.__module__)
         kernel.compile(types)
-        found = kernel.overloads[types]
-        module = llvm.parse_bitcode(found.library._final_module.as_bitcode())
-        module.get_function(found.fndesc.mangled_name).name = form.symbol
+        overload = kernel.overloads[types]
+        module = llvm.parse_bitcode(overload.library._final_module.as_bitcode())
+        module.get_function(overload.fndesc.mangled_name).name = form.symbol
         if self._checks == "sanitizers":
             module = llvm.parse_assembly(checking.checked(str(module)))
             module.verify()
-        form.write(self._object_of(module), wrapper(form.symbol, found.signature))
+        form.write(self._object_of(module), wrapper(form.symbol, overload.signature))
         return form
 
     def _object_of(self, module: Any) -> bytes:
@@ -178,7 +178,7 @@ class Form:
 def _by_types(template: Callable[..., Any]) -> Callable[..., Any]:
     """Resolve calls between kernels by type, not separately for each literal."""
 
-    def found(arguments: Any, named: Any) -> Any:
+    def resolved(arguments: Any, named: Any) -> Any:
         return template(tuple(unliteral(each) for each in arguments), named)
 
-    return found
+    return resolved

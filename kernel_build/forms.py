@@ -35,12 +35,12 @@ class _Reader:
         return self.at < len(self.tokens) and self.tokens[self.at] == token
 
     def several(self) -> list[Any]:
-        found = []
+        items = []
         while not self.next_is(")") and self.at < len(self.tokens):
-            found.append(self.one())
+            items.append(self.one())
             if self.next_is(","):
                 self.take()
-        return found
+        return items
 
     def one(self) -> Any:
         word = self.take()
@@ -76,16 +76,16 @@ def read_form(text: str, module: str) -> tuple[Any, ...]:
 
 def _class_of(name: str, fields: int, module: str) -> Any:
     """The named tuple of this name that is nearest to the kernel's module."""
-    found: dict[Any, int] = {}
+    distances: dict[Any, int] = {}
     for around in [module for module in sys.modules if module.startswith("chronicle.")]:
         kind = getattr(sys.modules[around], name, None)
         if isinstance(kind, type) and len(getattr(kind, "_fields", ())) == fields:
             pairs = zip(kind.__module__.split("."), module.split("."), strict=False)
             shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-            found[kind] = 100 * (around == module) + shared
-    if not found:
+            distances[kind] = 100 * (around == module) + shared
+    if not distances:
         raise LookupError(f"kernel_build/forms.toml: there is no named tuple {name!r}")
-    return max(found, key=lambda kind: found[kind])
+    return max(distances, key=lambda kind: distances[kind])
 
 
 def fields_of(types_: tuple[Any, ...]) -> list[Any]:

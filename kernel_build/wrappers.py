@@ -106,14 +106,14 @@ class _Arguments:
         self.parameters: list[str] = []
         self.values: list[str] = []
 
-    def add(self, type_: Any, given: str) -> None:
+    def add(self, type_: Any, argument: str) -> None:
         type_ = types.unliteral(type_)
         name = f"v{len(self.checks)}"
         if isinstance(type_, types.Array):
-            self._add_array(type_, given, name)
+            self._add_array(type_, argument, name)
         elif isinstance(type_, types.BaseTuple):
             self.checks.append(
-                f"PyObject *{name} = {given}; if (!PyTuple_Check({name}) "
+                f"PyObject *{name} = {argument}; if (!PyTuple_Check({name}) "
                 f"|| PyTuple_GET_SIZE({name}) != {len(type_)}) return 0;"
             )
             fields = " ".join(getattr(type_, "fields", ()))
@@ -132,18 +132,18 @@ class _Arguments:
                 kind, as_ = "double", "as_double"
             elif not type_.signed:
                 kind, as_ = "uint64_t", "as_unsigned"
-            self.checks.append(f"{kind} {name}; if (!{as_}({given}, &{name})) return 0;")
+            self.checks.append(f"{kind} {name}; if (!{as_}({argument}, &{name})) return 0;")
             self.parameters.append(_C[str(type_)])
             self.values.append(f"({_C[str(type_)]}){name}")
 
-    def _add_array(self, type_: Any, given: str, name: str) -> None:
+    def _add_array(self, type_: Any, argument: str, name: str) -> None:
         flags = ["NPY_ARRAY_ALIGNED"]
         flags += ["NPY_ARRAY_C_CONTIGUOUS"] if type_.layout == "C" else []
         flags += ["NPY_ARRAY_WRITEABLE"] if type_.mutable else []
         kind = f"NPY_{str(type_.dtype).upper()}"
         self.checks.append(
-            f"if (!is_array({given}, {kind}, {type_.ndim}, {' | '.join(flags)})) return 0; "
-            f"PyArrayObject *{name} = (PyArrayObject *){given};"
+            f"if (!is_array({argument}, {kind}, {type_.ndim}, {' | '.join(flags)})) return 0; "
+            f"PyArrayObject *{name} = (PyArrayObject *){argument};"
         )
         sizes = ["int64_t"] * (2 * type_.ndim)
         self.parameters += ["void *", "void *", "int64_t", "int64_t", "void *", *sizes]

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..errors import ChronicleError, CorruptStore, StreamNotFound, StreamOwned
-from ..store import Store
 from ..store.catalog import directory_name, read_manifest, stream_name, write_manifest
 from ..store.file_contract import Files
+from ..store.store import Store
 
 DIRECTORY = "live"
 STATE_BYTES_MAX = 256 << 20

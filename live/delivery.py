@@ -57,9 +57,9 @@ import pyarrow as pa
 
 from ..errors import InvalidArgument
 from ..formats.writers import json_bytes
-from ..store import EventStream
 from ..store.catalog import directory_name
 from ..store.file_contract import Files, replace_file
+from ..store.stream import EventStream
 from .definition import DIRECTORY
 from .sink import Sink
 

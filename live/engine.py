@@ -25,7 +25,8 @@ from ..query.contract.catalog import Given, LiveRequest, Rollup
 from ..query.engine import QueryEngine
 from ..query.sql.dialect import parse_predicate, parse_statement
 from ..schema import StreamSchema
-from ..store import EventStream, Store
+from ..store.store import Store
+from ..store.stream import EventStream
 from .analysis import Analysed
 from .bank.symbols import Card
 from .composition import analyse, engine_with_views, expand_views, stored_views

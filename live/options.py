@@ -12,7 +12,8 @@ from ..core.times import iso_text, moved
 from ..errors import ChronicleError, InvalidArgument
 from ..query.contract.catalog import Given, LiveRequest
 from ..query.sql.dialect import error_at
-from ..store import EventStream, StreamOptions
+from ..store.options import StreamOptions
+from ..store.stream import EventStream
 from .analysis import Analysed
 from .definition import LiveDefinition
 from .delivery import check_webhook

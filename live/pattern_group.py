@@ -34,8 +34,8 @@ from ..errors import ChronicleError
 from ..query.contract.operator import MatchLimits
 from ..query.pattern.columns import KeyCodes, take_ranges
 from ..query.pattern.results import RANK
-from ..store import EventStream
 from ..store.snapshot import Snapshot
+from ..store.stream import EventStream
 from ..store.tap import Spans, united
 from .bank.corrections import Arranged, Corrected, Scan, correct, open_at
 from .bank.layer import BankMatches, Layer

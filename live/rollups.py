@@ -26,8 +26,9 @@ from ..query.contract.catalog import Rollup
 from ..query.engine import QueryEngine
 from ..query.sql.dialect import parse_statement
 from ..query.windows.fields import aggregate_column, key_column
-from ..store import EventStream, Store
 from ..store.floor import Hold
+from ..store.store import Store
+from ..store.stream import EventStream
 from .analysis import Analysed, refused
 from .composition import expand_views, stored_views
 from .definition import LiveDefinition

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..errors import ChronicleError, QueryTimeout, StreamNotFound
-from ..store import EventStream
+from ..store.stream import EventStream
 from ..store.tap import CommitTap
 from .definition import Definitions, LiveDefinition
 from .pattern_group import PatternGroup

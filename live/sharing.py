@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import ChronicleError
 from ..query.pattern.compiled import CompiledMatch
-from ..store import EventStream
+from ..store.stream import EventStream
 from .bank.symbols import Card, card_of, why_alone
 from .definition import LiveDefinition
 from .forms import Form, Moment

@@ -51,9 +51,12 @@ from ..query.contract.catalog import LiveRequest
 from ..query.relations import CHANGELOG, DIFFERENCE
 from ..query.sql.dialect import error_at
 from ..schema import StreamSchema
-from ..store import EventStream, Snapshot, Store, StreamOptions, StreamReader
 from ..store.files import ScratchFiles
+from ..store.options import StreamOptions
 from ..store.prune import AllOf, Prune, Range
+from ..store.snapshot import Snapshot
+from ..store.store import Store
+from ..store.stream import EventStream, StreamReader
 from ..store.tail import ticks_of_column
 from .analysis import Analysed
 from .changes import Changes, Emitted, Removals, Results

@@ -33,12 +33,12 @@ import numpy as np
 import pyarrow as pa
 
 from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
-from ..store import EventStream
 from ..store.aggregates import LightweightAggregates
 from ..store.catalog import truncated_at
 from ..store.options import retention_limits
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot, StreamState
+from ..store.stream import EventStream
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
 from .definition import LiveDefinition

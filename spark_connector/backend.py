@@ -30,14 +30,14 @@ from ..client.calls import StreamCalls, check, query
 from ..client.conversion import schema_of
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
-from ..store import Store
 from ..store.pins import Pin, catalog_of, open_pinned, pin_stream
+from ..store.store import Store
 from ..store.views import stored_views
 from .options import Options
 
 if TYPE_CHECKING:
-    from ..store import Snapshot
     from ..store.prune import Prune
+    from ..store.snapshot import Snapshot
 
 PARTITION_BYTES = 64 << 20
 """Target size of a partition: a task costs about 30 ms, reading this much about 100 ms."""

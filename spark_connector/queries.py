@@ -30,9 +30,9 @@ from ..query.plan.nodes import QueryPlan
 from ..query.sql.dialect import parse_statement
 from ..query.sql.statement_clauses import StatementNode
 from ..schema import StreamSchema
-from ..store import Snapshot, Store
 from ..store.pins import Pin, open_pinned, pin_stream
-from ..store.snapshot import StreamState
+from ..store.snapshot import Snapshot, StreamState
+from ..store.store import Store
 from ..store.views import StoredView, stored_views
 
 MEMORY_BYTES = 512 << 20

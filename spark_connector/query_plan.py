@@ -34,7 +34,7 @@ def plan_query(**options: object) -> CutPlan:
 
     Raises InvalidArgument without ``path`` and ``query``, and SqlError as the query itself.
     """
-    from ..store import Store
+    from ..store.store import Store
     from .backend import local_path, partition_count
 
     asked = Options.parse({name: str(value) for name, value in options.items()}, "r")

@@ -36,10 +36,10 @@ from pyspark.sql.streaming.datasource import (
 
 from ..errors import InvalidArgument, ResourceLimit
 from ..schema import StreamSchema
-from ..store import Store
 from ..store.changes import NewRange, new_events, new_ranges, rows_between
 from ..store.pins import Pin, drop_pin, keep_pin, load_pin, renew_pin, sweep_pins
 from ..store.recovery import load
+from ..store.store import Store
 from .backend import PARTITION_BYTES, ServerStream, local_path, rebatch
 from .options import Options
 from .types import ReadConversion

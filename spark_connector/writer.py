@@ -73,8 +73,8 @@ def replaced_range(options: Options, schema: StreamSchema) -> Over:
 
 
 def _range_of(predicate: str, schema: StreamSchema) -> Over:
-    from ..store import Store
     from ..store.files import ScratchFiles
+    from ..store.store import Store
     from .queries import PinnedCatalog, query_engine
 
     with Store.open("scratch", files=ScratchFiles()) as store:

@@ -28,33 +28,3 @@ objects; throttling; statistics), ``background``, ``repair`` (losses), ``schema_
 *The store:* ``staging`` (bulk loads, range replacement), ``external_sort``, ``filling`` (CREATE
 AS), ``store``, ``changes`` (for followers), ``backup`` (also restoring).
 """
-
-from __future__ import annotations
-
-from .check import CheckReport
-from .inspect import describe_block, describe_segment
-from .options import StreamOptions
-from .prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
-from .segment import ScanMetrics
-from .snapshot import Snapshot
-from .store import Store
-from .stream import EventStream, StreamReader
-
-__all__ = [
-    "AllOf",
-    "AnyOf",
-    "CheckReport",
-    "EventStream",
-    "IsNull",
-    "Never",
-    "NotNull",
-    "Prune",
-    "Range",
-    "ScanMetrics",
-    "Snapshot",
-    "Store",
-    "StreamOptions",
-    "StreamReader",
-    "describe_block",
-    "describe_segment",
-]

@@ -247,7 +247,7 @@ def merge_children(table, first, end, selected, kinds, words):  # type: ignore[n
         base = 3 + 5 * k
         kind = kinds[k]
         if kind == 2:  # accumulate in registers: the sum is one dependency chain
-            found = words[base]
+            merged = words[base]
             mine = (floats[base + 1], floats[base + 2], floats[base + 3], floats[base + 4])
             for child in range(first, end):
                 count = table[row, child]
@@ -259,9 +259,9 @@ def merge_children(table, first, end, selected, kinds, words):  # type: ignore[n
                     float_table[row + 3, child],
                     float_table[row + 4, child],
                 )
-                mine = _merged_floats(mine, other) if found else other
-                found += count
-            words[base] = found
+                mine = _merged_floats(mine, other) if merged else other
+                merged += count
+            words[base] = merged
             floats[base + 1], floats[base + 2], floats[base + 3], floats[base + 4] = mine
             continue
         for child in range(first, end):
@@ -382,7 +382,6 @@ class LightweightAggregates:
     def merge(self, other: LightweightAggregates) -> None:
         if other.words[0]:
             column = np.concatenate((np.zeros(2, np.int64), other.words))[:, None]
-            column.flags.writeable = False
             merge_children(column, 0, 1, np.arange(len(self.kinds)), self.kinds, self.words)
 
 

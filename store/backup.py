@@ -148,15 +148,15 @@ def list_backups(place: str | os.PathLike[str]) -> list[Backup]:
 
 def _in_directory(directory: str | os.PathLike[str]) -> list[Backup]:
     try:
-        with os.scandir(directory) as found:
-            inside = sorted(each.name for each in found if each.is_dir(follow_symlinks=False))
+        with os.scandir(directory) as entries:
+            inside = sorted(each.name for each in entries if each.is_dir(follow_symlinks=False))
     except OSError as error:
         raise InvalidArgument(
             f"backups are looked for in a directory; {os.fspath(directory)!r}: {error.strerror}"
         ) from error
     backups = [described(os.path.join(directory, name), name) for name in inside]
-    told = [each for each in backups if each is not None]
-    return sorted(told, key=lambda each: (each.made_at is None, each.made_at or "", each.name))
+    whole = [each for each in backups if each is not None]
+    return sorted(whole, key=lambda each: (each.made_at is None, each.made_at or "", each.name))
 
 
 def described(path: str, name: str) -> Backup | None:
@@ -172,8 +172,8 @@ def described(path: str, name: str) -> Backup | None:
             with Store.open(path, "r") as copy:
                 names = copy.streams()
             for stream in names:
-                found = load(files, f"streams/{directory_name(stream)}")
-                streams[stream] = found.manifest.stored_events + found.journal.rows
+                loaded = load(files, f"streams/{directory_name(stream)}")
+                streams[stream] = loaded.manifest.stored_events + loaded.journal.rows
         else:
             return None
     except (ChronicleError, OSError) as error:
@@ -299,14 +299,14 @@ def _copy_beside(store: Store, target: str) -> None:
 
 def _copy_tree(source: str, target: str) -> None:
     with suppress(FileNotFoundError):
-        found = os.stat(source)
-        if stat.S_ISDIR(found.st_mode):
+        status = os.stat(source)
+        if stat.S_ISDIR(status.st_mode):
             os.mkdir(target, 0o700)
             for name in sorted(os.listdir(source)):
                 if not name.endswith(LOCAL):
                     _copy_tree(os.path.join(source, name), os.path.join(target, name))
             RealFiles(target).sync_directory("")
-        elif stat.S_ISREG(found.st_mode):
+        elif stat.S_ISREG(status.st_mode):
             with open(source, "rb") as reading:
                 descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 with os.fdopen(descriptor, "wb") as writing:
@@ -315,7 +315,7 @@ def _copy_tree(source: str, target: str) -> None:
                     os.fsync(descriptor)
         else:
             return
-        os.chmod(target, stat.S_IMODE(found.st_mode))
+        os.chmod(target, stat.S_IMODE(status.st_mode))
 
 
 def _backup_stream(store: Store, name: str, files: RealFiles, sealed: Sealed | None) -> None:
@@ -333,8 +333,8 @@ def _backup_stream(store: Store, name: str, files: RealFiles, sealed: Sealed | N
         version = load(store.files, directory).manifest.version
         lease = ReaderLease.take(store.files, directory, version)
         (stack if sealed is None else sealed.leases).callback(lease.release)
-        found = load(store.files, directory)
-        manifest, extent = found.manifest, found.journal.extent
+        loaded = load(store.files, directory)
+        manifest, extent = loaded.manifest, loaded.journal.extent
         files.make_directory(directory)
         _permit_like(store, directory, files)
         for page in manifest.segments.pages:
@@ -349,7 +349,7 @@ def _backup_stream(store: Store, name: str, files: RealFiles, sealed: Sealed | N
             for part in each(parts):
                 link(*part)
         manifest = replace(manifest, log=1, log_bytes=None, garbage=())
-        install(files, directory, manifest, found.journal)
+        install(files, directory, manifest, loaded.journal)
         manifest_path = f"{directory}/{MANIFEST}"
         _permit_like(store, manifest_path, files)
         log_path = f"{directory}/{log_name(1)}"
@@ -363,10 +363,10 @@ PIECE_BYTES = 4 << 20
 THREADS = 8
 """Parallel transfers: most files are small and dominated by latency."""
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 
-def all_of(tasks: Sequence[Task[Found]]) -> list[Found]:
+def all_of(tasks: Sequence[Task[T]]) -> list[T]:
     """Results of tasks that run in parallel, with progress reports."""
     done = in_order(tasks, THREADS, None)
     return [next(done) for _ in each(tasks)]
@@ -405,8 +405,8 @@ class Listing:
         key = f"{LISTINGS}{name}{WHOLE}"
         size = objects.size(key)
         if size is None:
-            known = ", ".join(backup.name for backup in object_backups(objects)) or "none"
-            raise InvalidArgument(f"there is no backup {name!r} at {objects.url}, but {known}")
+            names = ", ".join(backup.name for backup in object_backups(objects)) or "none"
+            raise InvalidArgument(f"there is no backup {name!r} at {objects.url}, but {names}")
         head, _, body = objects.read(key, 0, size).partition(b"\n")
         magic, version, digest = (*head.split(b" "), b"", b"", b"")[:3]
         what = objects.describe(key)
@@ -420,10 +420,10 @@ class Listing:
         if xxhash.xxh3_64_hexdigest(body).encode() != digest:
             raise CorruptStore(f"{what} is damaged: it does not fit its checksum")
         try:
-            told = json.loads(body)
-            directories = [(str(path), int(mode)) for path, mode in told["directories"]]
-            files = [BackupFile(**file) for file in told["files"]]
-            made_at, streams = str(told["made_at"]), dict(told["streams"])
+            document = json.loads(body)
+            directories = [(str(path), int(mode)) for path, mode in document["directories"]]
+            files = [BackupFile(**file) for file in document["files"]]
+            made_at, streams = str(document["made_at"]), dict(document["streams"])
         except (ValueError, TypeError, KeyError) as error:
             raise CorruptStore(f"{what} is not the listing of a backup ({error})") from error
         for path in (*(path for path, _ in directories), *(file.path for file in files)):
@@ -445,38 +445,40 @@ def object_backups(objects: ObjectStore) -> list[Backup]:
     """The backups below an address, oldest first; unfinished ones last."""
     keys = [key.removeprefix(LISTINGS) for key in objects.list(LISTINGS)]
     whole = {key.removesuffix(WHOLE) for key in keys if key.endswith(WHOLE)}
-    found = []
+    backups = []
     for name in sorted(whole):
         try:
             listing = Listing.read(objects, name)
         except CorruptStore as error:
-            found.append(Backup(name, None, "damaged", 0, {}, 0, str(error)))
+            backups.append(Backup(name, None, "damaged", 0, {}, 0, str(error)))
             continue
         events = sum(listing.streams.values())
-        found.append(Backup(name, listing.made_at, "whole", events, listing.streams, listing.bytes))
+        backups.append(
+            Backup(name, listing.made_at, "whole", events, listing.streams, listing.bytes)
+        )
     begun = {key.removesuffix(MAKING) for key in keys if key.endswith(MAKING)}
-    found += [Backup(name, None, "unfinished", 0, {}, 0) for name in sorted(begun - whole)]
-    return sorted(found, key=lambda each: (each.made_at is None, each.made_at or "", each.name))
+    backups += [Backup(name, None, "unfinished", 0, {}, 0) for name in sorted(begun - whole)]
+    return sorted(backups, key=lambda each: (each.made_at is None, each.made_at or "", each.name))
 
 
 def remove_backup(objects: ObjectStore, name: str) -> int:
     """Remove a backup and the objects that only it uses; returns their number.  Refused if another
     backup is unfinished, or its listing unreadable.
     """
-    found = {backup.name: backup for backup in object_backups(objects)}
-    if name not in found:
-        known = ", ".join(found) or "none"
-        raise InvalidArgument(f"there is no backup {name!r} at {objects.url}, but {known}")
-    others = [backup for backup in found.values() if backup.name != name]
+    backups = {backup.name: backup for backup in object_backups(objects)}
+    if name not in backups:
+        names = ", ".join(backups) or "none"
+        raise InvalidArgument(f"there is no backup {name!r} at {objects.url}, but {names}")
+    others = [backup for backup in backups.values() if backup.name != name]
     for other in others:
         if other.state == "unfinished":
             raise InvalidArgument(
                 f"the backup {other.name!r} at {objects.url} is being made, or was cut short: wait "
                 "for it, make it anew under its name, or remove it first"
             )
-    kept = {file.key for other in others for file in Listing.read(objects, other.name).files}
+    shared = {file.key for other in others for file in Listing.read(objects, other.name).files}
     objects.remove(f"{LISTINGS}{name}{WHOLE}")
-    left = [key for key in objects.list(BYTES) if key not in kept]
+    left = [key for key in objects.list(BYTES) if key not in shared]
     for key in each(left):
         objects.remove(key)
     objects.remove(f"{LISTINGS}{name}{MAKING}")
@@ -499,8 +501,8 @@ def problem_of(
     """Read a file's bytes and pass them to ``write``; returns the problem, if any."""
     size = objects.size(file.key)
     if size != file.size:
-        found = "is missing" if size is None else f"has {size:,} bytes"
-        return f"{objects.describe(file.key)} {found}; {file.path} has {file.size:,}"
+        state = "is missing" if size is None else f"has {size:,} bytes"
+        return f"{objects.describe(file.key)} {state}; {file.path} has {file.size:,}"
     digest = xxhash.xxh3_128()
     for at in range(0, size, PIECE_BYTES):
         check()
@@ -539,11 +541,11 @@ def backup_to_objects(
         copy = str(scratch / "copy")
         sealed = Sealed(leases)
         backup_store(store, copy, add, sealed)
-        told = described(copy, name)
-        assert told is not None
-        assert told.made_at is not None
-        if told.problem is not None:
-            raise CorruptStore(f"the copy of {store.path} cannot be read: {told.problem}")
+        backup = described(copy, name)
+        assert backup is not None
+        assert backup.made_at is not None
+        if backup.problem is not None:
+            raise CorruptStore(f"the copy of {store.path} cannot be read: {backup.problem}")
         directories, small = _walked(copy)
         next(stages)
         sending = _Sending(objects)
@@ -551,7 +553,7 @@ def backup_to_objects(
         tasks += [partial(sending.local, copy, path) for path in small]
         files = all_of(tasks)
         next(stages, None)
-    objects.put(listing, [Listing(told.made_at, told.streams, directories, files).to_bytes()])
+    objects.put(listing, [Listing(backup.made_at, backup.streams, directories, files).to_bytes()])
     objects.remove(unfinished)
     return name
 
@@ -600,21 +602,21 @@ class _Sending:
         digest = xxhash.xxh3_128()
         for piece in _pieces(file, size, check):
             digest.update(piece)
-        found = BackupFile(path, mode, size, digest.hexdigest())
-        if self._is_new(found):
-            self._objects.put(found.key, _pieces(file, size, check))
-            if self._objects.size(found.key) != size:
+        entry = BackupFile(path, mode, size, digest.hexdigest())
+        if self._is_new(entry):
+            self._objects.put(entry.key, _pieces(file, size, check))
+            if self._objects.size(entry.key) != size:
                 raise StorageFailed(
-                    f"{self._objects.describe(found.key)}, a copy of {path}, has not the length "
+                    f"{self._objects.describe(entry.key)}, a copy of {path}, has not the length "
                     "that it was written with; look at the place of the objects"
                 )
-        return Done((found,))
+        return Done((entry,))
 
     def _is_new(self, file: BackupFile) -> bool:
         with self._lock:
-            known = self._there.get(file.key) == file.size or file.key in self._begun
+            there = self._there.get(file.key) == file.size or file.key in self._begun
             self._begun.add(file.key)
-        return not known
+        return not there
 
 
 def _pieces(file: ReadFile, size: int, check: Check) -> Iterator[bytes]:

@@ -95,17 +95,19 @@ def open_block(data: memoryview, offset: int, segment_id: int, file: str) -> Fra
             offset,
         )
     try:
-        known = BlockKind(kind)
+        block_kind = BlockKind(kind)
     except ValueError:
         raise CorruptBlock(f"unknown block kind {kind}", file, offset) from None
-    return Frame(known, level, offset, head, total, events)
+    return Frame(block_kind, level, offset, head, total, events)
 
 
 def verify_chunk(chunk: memoryview, checksum: int, what: str, file: str, offset: int) -> None:
     """Compare a chunk of a block's body with its checksum; ``CorruptBlock`` if it differs."""
-    found = xxhash.xxh3_64_intdigest(chunk)
-    if found != checksum:
-        raise CorruptBlock(f"{what} hashes to {found:016x}, expected {checksum:016x}", file, offset)
+    actual = xxhash.xxh3_64_intdigest(chunk)
+    if actual != checksum:
+        raise CorruptBlock(
+            f"{what} hashes to {actual:016x}, expected {checksum:016x}", file, offset
+        )
 
 
 def section_sums(parts: Sequence[Any], length: int) -> npt.NDArray[np.uint64]:

@@ -128,9 +128,9 @@ def read_manifest(files: Files, directory: str) -> dict[str, Any] | None:
     as_written = data[data.find(b'"body":') + 7 : -2]  # canonical, unless edited by hand
     if outer.get("checksum") == xxh3_64_hexdigest(as_written):
         return body
-    found = _checksum(_canonical(body))
-    if outer.get("checksum") != found:
-        raise _corrupt(path, f"it says checksum {outer.get('checksum')!r}, its body has {found!r}")
+    actual = _checksum(_canonical(body))
+    if outer.get("checksum") != actual:
+        raise _corrupt(path, f"it says checksum {outer.get('checksum')!r}, its body has {actual!r}")
     return body
 
 
@@ -158,8 +158,8 @@ def _canonical(document: dict[str, Any]) -> str:
 
 
 def _checksum(body: str) -> str:
-    found: str = xxh3_64_hexdigest(body.encode("ascii"))
-    return found
+    checksum: str = xxh3_64_hexdigest(body.encode("ascii"))
+    return checksum
 
 
 def _corrupt(path: str, what: str) -> CorruptStore:
@@ -372,12 +372,12 @@ class StreamManifest:
 
     def read_as(self, entry: SegmentEntry) -> ReadAs:
         key = entry.columns, entry.layout
-        known = self._readings.get(key)
-        if known is None:
+        reading = self._readings.get(key)
+        if reading is None:
             schema = self.schema_of(entry)
             evolution = evolution_of(schema, self.schema)
-            known = self._readings[key] = ReadAs(schema, self.written_as(entry), evolution)
-        return known
+            reading = self._readings[key] = ReadAs(schema, self.written_as(entry), evolution)
+        return reading
 
     @lazy
     def _readings(self) -> dict[tuple[int, int], ReadAs]:
@@ -425,14 +425,14 @@ def committed(
     jobs: dict[str, Any], job: str, application: str | None = None, version: int | None = None
 ) -> BulkCommit | None:
     """The earlier commit of a job or of an application's version; None without one."""
-    found = jobs.get(f"job:{job}")
-    if found is None and application is not None and version is not None:
+    record = jobs.get(f"job:{job}")
+    if record is None and application is not None and version is not None:
         last = jobs.get(f"app:{application}")
         if last is not None and last["version"] >= version:
-            found = last
-    if found is None:
+            record = last
+    if record is None:
         return None
-    figures = {name: value for name, value in found.items() if name != "version"}
+    figures = {name: value for name, value in record.items() if name != "version"}
     return BulkCommit(**figures, repeated=True)
 
 
@@ -451,13 +451,14 @@ def remembered(
     record = {name: figure for name, figure in vars(result).items() if name != "repeated"}
     if not result.duplicates:
         del record["duplicates"]
-    kept = dict(jobs)
+    records = dict(jobs)
     if application is not None and version is not None:
-        kept[f"app:{application}"] = {**record, "version": version}
-    kept[f"job:{job}"] = record
+        records[f"app:{application}"] = {**record, "version": version}
+    records[f"job:{job}"] = record
     names = sorted(
-        (name for name in kept if name.startswith("job:")), key=lambda name: kept[name]["position"]
+        (name for name in records if name.startswith("job:")),
+        key=lambda name: records[name]["position"],
     )
     for name in names[:-JOBS_REMEMBERED]:
-        del kept[name]
-    return kept
+        del records[name]
+    return records

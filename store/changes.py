@@ -47,9 +47,9 @@ def added_events(
 ) -> Iterator[pa.RecordBatch]:
     """Events of [start, end), in ticks, in ``later`` beyond ``earlier`` (None: empty), by batch."""
     start = shown_from(earlier, start)
-    known, changed = left_of(earlier, start, end, check, deleted)
+    ticks_before, changed = left_of(earlier, start, end, check, deleted)
     wanted = list(columns)
-    if known.size == 0:
+    if ticks_before.size == 0:
         yield from later.scan(start, end, wanted, check=check)
         return
     time = later.schema.time
@@ -63,11 +63,11 @@ def added_events(
         if run_length and ticks[0] == run_tick:
             rank[: lengths[0]] += run_length
         distinct = ticks[begins]
-        low = np.searchsorted(known, distinct, "left")
-        counts = np.searchsorted(known, distinct, "right") - low
+        low = np.searchsorted(ticks_before, distinct, "left")
+        counts = np.searchsorted(ticks_before, distinct, "right") - low
         fresh = rank >= np.repeat(counts, lengths)
         if changed.any():
-            place = np.minimum(rank + np.repeat(low, lengths), known.size - 1)
+            place = np.minimum(rank + np.repeat(low, lengths), ticks_before.size - 1)
             fresh |= changed[place]
         run_length = int(rank[-1]) + 1
         run_tick = int(ticks[-1])
@@ -151,7 +151,7 @@ def changed_spans(files: Files, before: Pin | None, after: Pin) -> list[tuple[in
 
 def new_ranges(files: Files, before: Pin | None, after: Pin) -> list[NewRange]:
     """Disjoint ranges with new events, in time order; ``before`` None is the empty stream."""
-    found: list[NewRange] = []
+    ranges: list[NewRange] = []
     deleted = deleted_between(files, before, after)
     for first, last in changed_spans(files, before, after):
         start = None if first == TICK_MIN else first
@@ -169,22 +169,22 @@ def new_ranges(files: Files, before: Pin | None, after: Pin) -> list[NewRange]:
         for low, high in _pieces(later, start, end):
             stored = later.aggregate((), low, high).count
             if left is not None:
-                known = _between(left, low, high)
+                earlier_events = _between(left, low, high)
             else:
-                known = 0 if earlier is None else earlier.aggregate((), low, high).count
-            if stored > known:
-                found.append(NewRange(low, high, stored - known, stored))
-    return found
+                earlier_events = 0 if earlier is None else earlier.aggregate((), low, high).count
+            if stored > earlier_events:
+                ranges.append(NewRange(low, high, stored - earlier_events, stored))
+    return ranges
 
 
 def deleted_between(files: Files, before: Pin | None, after: Pin) -> list[DeletedEvents]:
     """Deletes and updates between two commits; ``SnapshotExpired`` when no longer known."""
     if before is None:
         return []
-    known = after.outline.deletions.after(before.position)
+    deletions = after.outline.deletions.after(before.position)
     try:
-        if known is not None:
-            upto = (each for each in known if each.position <= after.position)
+        if deletions is not None:
+            upto = (each for each in deletions if each.position <= after.position)
             return [each.load(files, after.directory) for each in upto]
     except (FileNotFoundError, CorruptBlock):
         pass  # no lease kept the earlier files, or they are damaged

@@ -62,7 +62,7 @@ class Problem:
 @dataclass
 class CheckReport:
     """Result of a check: how much was verified, harmless ``notes``, and problems (after a repair,
-    the remaining ones).  ``kept_files``, replaced but read, may hold some of the
+    the remaining ones).  ``replaced_files``, replaced but read, may hold some of the
     ``deleted_events``.
     """
 
@@ -75,7 +75,7 @@ class CheckReport:
     repairs: list[str] = field(default_factory=list)
     lost_events: int = 0
     deleted_events: int = 0
-    kept_files: int = 0
+    replaced_files: int = 0
 
     def add(self, other: CheckReport) -> None:
         self.streams += other.streams
@@ -84,7 +84,7 @@ class CheckReport:
         self.events += other.events
         self.lost_events += other.lost_events
         self.deleted_events += other.deleted_events
-        self.kept_files += other.kept_files
+        self.replaced_files += other.replaced_files
         self.notes += other.notes
         self.problems += other.problems
         self.repairs += other.repairs
@@ -107,25 +107,25 @@ def check_stream(
     with ExitStack() as opened:
         with quiet or nullcontext():
             try:
-                found = load(files, directory)
+                loaded = load(files, directory)
             except (ChronicleError, OSError) as error:
                 report.problems.append(Problem(name, f"{directory}/MANIFEST", str(error)))
                 return
-            _check_journal(directory, name, found, report)
-            for path, view in _opened(files, directory, name, found, report, opened):
+            _check_journal(directory, name, loaded, report)
+            for path, view in _opened(files, directory, name, loaded, report, opened):
                 opened.callback(view.close)
                 views.append((view, path))
-            _check_leftovers(files, directory, found.manifest, found.journal.extent, report)
+            _check_leftovers(files, directory, loaded.manifest, loaded.journal.extent, report)
         for view, path in each(views):
             check_view(view, name, path, report)
             view.close()
 
 
-def _check_journal(directory: str, name: str, found: Recovered, report: CheckReport) -> None:
-    manifest, journal = found.manifest, found.journal
+def _check_journal(directory: str, name: str, loaded: Recovered, report: CheckReport) -> None:
+    manifest, journal = loaded.manifest, loaded.journal
     for _, reason in journal.refused:
         report.problems.append(Problem(name, f"{directory}/{log_name(manifest.log)}", reason))
-    if found.torn:
+    if loaded.torn:
         report.notes.append(f"{name}: the log ends in an unfinished record (of a crash)")
     for before, after in pairwise(manifest.segments):
         if after.first < before.last:
@@ -139,11 +139,11 @@ def _opened(
     files: Files,
     directory: str,
     name: str,
-    found: Recovered,
+    loaded: Recovered,
     report: CheckReport,
     opened: ExitStack,
 ) -> Iterator[tuple[str, SegmentView]]:
-    manifest, extent = found.manifest, found.journal.extent
+    manifest, extent = loaded.manifest, loaded.journal.extent
     later = len(manifest.segments) + len(manifest.runs) > OPENED_MAX
     if later:  # too many to have all open at once
         lease = ReaderLease.take(files, directory, manifest.version)
@@ -177,13 +177,13 @@ def _opened(
 def _check_leftovers(
     files: Files, directory: str, manifest: StreamManifest, extent: object, report: CheckReport
 ) -> None:
-    report.kept_files += len(sizes(files, directory, manifest.garbage))
+    report.replaced_files += len(sizes(files, directory, manifest.garbage))
     named = {*manifest.segments.files(), *(entry.file for entry in manifest.runs)}
     named |= {file for file, _ in manifest.garbage}
     named |= {page.file for page in manifest.segments.pages}
     if extent is not None:
         named.add(segment_name(extent.segment_id))  # type: ignore[attr-defined]
-    for deletion in manifest.deletions.known:
+    for deletion in manifest.deletions.recorded:
         try:
             deletion.load(files, directory)
         except FileNotFoundError:

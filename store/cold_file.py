@@ -82,30 +82,30 @@ class ColdStub:
     length: int
     digest: str
     ranges: tuple[tuple[int, int], ...]
-    kept_digest: str
+    copies_digest: str
     heads: tuple[tuple[int, int], ...] = ()
     heads_digest: str = ""
 
-    def to_bytes(self, kept: bytes, heads: bytes = b"") -> bytes:
+    def to_bytes(self, copies: bytes, heads: bytes = b"") -> bytes:
         body = json.dumps(
             {
                 "store": self.store,
                 "key": self.key,
                 "bytes": self.length,
                 "digest": self.digest,
-                "kept": [list(found) for found in self.ranges],
-                "kept_digest": self.kept_digest,
+                "kept": [list(each) for each in self.ranges],
+                "kept_digest": self.copies_digest,
                 **self._of_heads(),
             }
         ).encode()
         version = VERSION if self.heads else 1
         start = _HEAD.pack(MAGIC, version, len(body), xxh3_64_intdigest(body))
-        return start + body + kept + heads
+        return start + body + copies + heads
 
     def _of_heads(self) -> dict[str, object]:
         if not self.heads:
             return {}
-        return {"heads": [list(found) for found in self.heads], "heads_digest": self.heads_digest}
+        return {"heads": [list(each) for each in self.heads], "heads_digest": self.heads_digest}
 
     @classmethod
     def read(cls, files: Files, path: str) -> ColdStub:
@@ -141,9 +141,9 @@ class ColdStub:
         except (ValueError, KeyError, TypeError) as error:
             raise _damaged(path, f"it misses something: {error!r}") from None
 
-    def kept(self, files: Files, path: str) -> Iterator[tuple[int, memoryview]]:
+    def copies(self, files: Files, path: str) -> Iterator[tuple[int, memoryview]]:
         behind = sum(length for _, length in self.heads)
-        return _ranges(files, path, self.ranges, self.kept_digest, behind)
+        return _ranges(files, path, self.ranges, self.copies_digest, behind)
 
     def stored_heads(
         self, files: Files, path: str, wanted: Sequence[Range]
@@ -164,12 +164,12 @@ class ColdStub:
             begin = file.size - int(places[-1])
             if begin < 0:
                 raise _damaged(path, "it was cut")
-            asked = [
+            pieces = [
                 (begin + int(places[run[0]]), int(places[run[-1] + 1] - places[run[0]]))
                 for run in runs
             ]
-            file.announce(asked)
-            for run, place in zip(runs, asked, strict=True):
+            file.announce(pieces)
+            for run, place in zip(runs, pieces, strict=True):
                 content = memoryview(file.read(*place))
                 for number in run.tolist():
                     start = int(places[number] - places[run[0]])
@@ -227,7 +227,7 @@ _waiting = OwnThreads(REQUESTS, "chronicle-objects")
 
 
 class ColdMapping:
-    """A mapping of a cold segment; missing bytes of ``data`` are zero.  ``kept`` are present from
+    """A mapping of a cold segment; missing bytes of ``data`` are zero.  ``copies`` are present from
     the start; ``heads`` gives cached leaf heads.  ``held`` counts holds against eviction; once
     ``retired`` (evicted), readers begin another mapping.
     """
@@ -235,7 +235,7 @@ class ColdMapping:
     def __init__(
         self,
         stub: ColdStub,
-        kept: Iterable[tuple[int, memoryview]],
+        copies: Iterable[tuple[int, memoryview]],
         heads: Callable[[Sequence[Range]], Iterable[tuple[int, memoryview]]] | None = None,
     ) -> None:
         self.number = next(_numbers)
@@ -255,7 +255,7 @@ class ColdMapping:
         self._heads = heads if stub.heads else None
         self.bytes = 0
         self.held = 0
-        for offset, content in kept:
+        for offset, content in copies:
             self._fill(offset, content)
 
     def need(self, ranges: Sequence[Range]) -> None:
@@ -264,9 +264,7 @@ class ColdMapping:
             return
         with self._lock:  # no two threads fetch the same range
             self._fill_heads(ranges)
-            missing = [
-                found for offset, length in ranges for found in self._missing(offset, length)
-            ]
+            missing = [gap for offset, length in ranges for gap in self._missing(offset, length)]
             if len(ranges) == 1 and missing:
                 missing = self._read_on(*missing[-1], before=missing[:-1])
             pieces = list(requests(missing, GAP_BYTES, PIECE_BYTES))
@@ -292,16 +290,16 @@ class ColdMapping:
         if len(pieces) == 1:
             self._fill(pieces[0][0], store.read(key, *pieces[0]))
             return
-        asked = [(piece, _waiting.pool().submit(store.read, key, *piece)) for piece in pieces]
+        pending = [(piece, _waiting.pool().submit(store.read, key, *piece)) for piece in pieces]
         try:
-            for piece, answer in asked:
+            for piece, answer in pending:
                 self._fill(piece[0], answer.result())
         finally:
-            for _, answer in asked:
+            for _, answer in pending:
                 answer.cancel()
 
     def _gaps(self, ranges: Sequence[Range]) -> list[Range]:
-        return [found for offset, length in ranges for found in self._missing(offset, length)]
+        return [gap for offset, length in ranges for gap in self._missing(offset, length)]
 
     def _missing(self, offset: int, length: int) -> Iterator[Range]:
         if length <= 0:
@@ -382,9 +380,9 @@ class ColdFile:
                         f"{self.path} was replaced while it was read, and its object removed: ask "
                         "again"
                     )
-                kept = self._stub.kept(self._files, self.path + SUFFIX)
+                copies = self._stub.copies(self._files, self.path + SUFFIX)
                 heads = partial(self._stub.stored_heads, self._files, self.path + SUFFIX)
-                mapping = self._mapping = ColdMapping(self._stub, kept, heads)
+                mapping = self._mapping = ColdMapping(self._stub, copies, heads)
             mapping.tell(forget)
             return mapping
 
@@ -448,11 +446,11 @@ class _Cache:
                 return
             while self._dropped:
                 self.bytes -= self._mappings.pop(self._dropped.popleft(), (None, 0))[1]
-            _, known = self._mappings.pop(mapping.number, (None, 0))
-            self.bytes += mapping.bytes - known
+            _, bytes_before = self._mappings.pop(mapping.number, (None, 0))
+            self.bytes += mapping.bytes - bytes_before
             self._mappings[mapping.number] = weakref.ref(mapping), mapping.bytes
-            given_up = list(self._over(mapping))
-        for old in given_up:
+            evicted = list(self._over(mapping))
+        for old in evicted:
             old.give_up()
 
     def _over(self, newest: ColdMapping) -> Iterator[ColdMapping]:
@@ -601,8 +599,8 @@ def _forget(files: Files, directory: str) -> None:
     stubs = (name for name in names if name.endswith((COLD, SEGMENT + DOOMED, SEGMENT + MOVING)))
     if MANIFEST not in names or (stub := next(stubs, None)) is None:
         return
-    told = ColdStub.read(files, f"{directory}/{stub}")
-    place, objects = posixpath.dirname(told.key), object_store(told.store)
+    manifest_stub = ColdStub.read(files, f"{directory}/{stub}")
+    place, objects = posixpath.dirname(manifest_stub.key), object_store(manifest_stub.store)
     for key in objects.list(f"{place}/"):  # the manifest before its pages
         if SEGMENT not in key:
             objects.remove(key)
@@ -626,10 +624,10 @@ def purge(files: Files, directory: str, endings: tuple[str, ...] = (DOOMED,)) ->
         path = f"{directory}/{name}"
         if name.endswith(tuple(SEGMENT + ending for ending in endings)):
             try:
-                found = ColdStub.read(files, path)
-                objects = object_store(found.store)
-                objects.remove(found.key + SUFFIX)  # a restore reads it first
-                objects.remove(found.key)
+                stub = ColdStub.read(files, path)
+                objects = object_store(stub.store)
+                objects.remove(stub.key + SUFFIX)  # a restore reads it first
+                objects.remove(stub.key)
                 files.remove(path)
             except FileNotFoundError:
                 continue  # another call removed it

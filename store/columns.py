@@ -52,7 +52,6 @@ from .packing import Packing, fill_nulls, pooled, unpack, word_at
 from .scaled import decode_scaled, packed_starts, scaled_floats, scaled_integers
 
 NO_VALIDITY = np.empty(0, np.uint8)
-NO_VALIDITY.flags.writeable = False
 VARIABLE = frozenset((Storage.STRING, Storage.BINARY, Storage.JSON))
 
 SIZED = VARIABLE | {Storage.NESTED}
@@ -148,20 +147,11 @@ def _bits(source: npt.NDArray[np.uint8], bit_start: int, count: int) -> npt.NDAr
     return out
 
 
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A read-only view: kernels are compiled for read-only arrays."""
-    if not array.flags.writeable:
-        return array
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
 def _buffer(buffer: pa.Buffer | None, dtype: Any) -> npt.NDArray[Any]:
     if buffer is None or buffer.size == 0:
-        return _frozen(np.empty(0, dtype))
+        return np.empty(0, dtype)
     dtype = np.dtype(dtype)
-    return _frozen(np.frombuffer(buffer, dtype, buffer.size // dtype.itemsize))
+    return np.frombuffer(buffer, dtype, buffer.size // dtype.itemsize)
 
 
 class ColumnView:
@@ -172,7 +162,7 @@ class ColumnView:
     ) -> None:
         self.attribute = attribute
         self._array = array
-        self._codes = None if codes is None else _frozen(codes)
+        self._codes = codes
         self.nulls = array.null_count
         storage = attribute.storage
         values = array.storage if isinstance(array, pa.ExtensionArray) else array
@@ -202,7 +192,7 @@ class ColumnView:
                 )
                 offsets = _buffer(buffers[1], np.int64 if wide else np.int32)
                 if not offsets.size:
-                    offsets = _frozen(np.zeros(1, np.int32))
+                    offsets = np.zeros(1, np.int32)
                 self.values = offsets[self._offset : self._offset + len(array) + 1]
                 self._data = _buffer(buffers[2], np.uint8)
             else:
@@ -251,10 +241,10 @@ class ColumnView:
         else:
             array = self._array
             if pa.types.is_dictionary(array.type):
-                words = _frozen(prefix_words(array.dictionary))
+                words = prefix_words(array.dictionary)
                 aggregate_prefixes(words, self._indices(), validity, offset, starts, table, row)
                 return
-            words, flip = _signed(_frozen(prefix_words(array)))
+            words, flip = _signed(prefix_words(array))
             aggregate_integers(words, flip, validity, offset, starts, table, row)
             table[row + 3 : row + 5] = 0  # strings have no sum
 
@@ -262,7 +252,7 @@ class ColumnView:
         if self.values.dtype == np.float64:
             return self.values
         if self._wide is None:
-            self._wide = _frozen(self.values.astype(np.float64))
+            self._wide = self.values.astype(np.float64)
         return self._wide
 
     def _indices(self) -> npt.NDArray[np.int32]:
@@ -304,7 +294,7 @@ class ColumnView:
             )
         if storage in VARIABLE:
             if self._codes is not None:
-                codes = _frozen(np.ascontiguousarray(self._codes[first:end]))
+                codes = np.ascontiguousarray(self._codes[first:end])
                 return (
                     Encoding.DICTIONARY,
                     Codec.NONE,
@@ -319,7 +309,7 @@ class ColumnView:
         if nulls and storage is not Storage.DECIMAL:
             filled = np.empty_like(values)
             fill_nulls(values, self.validity, self._offset + first, filled)
-            values = _frozen(filled)
+            values = filled
         if storage in (Storage.SIGNED, Storage.UNSIGNED):
             integers = _encode_integers(values)
             if integers is not None:
@@ -399,7 +389,7 @@ def _encode_integers(values: npt.NDArray[Any]) -> tuple[Encoding, Codec, list[An
     if not values.size:
         return None
     unsigned64 = values.dtype == np.uint64
-    wide = _frozen(values.view(np.int64) if unsigned64 else values.astype(np.int64, copy=False))
+    wide = values.view(np.int64) if unsigned64 else values.astype(np.int64, copy=False)
     best = Packing(wide, Encoding.DELTA)
     if not best.ascends:
         best = min(best, Packing(wide, Encoding.PACKED), key=lambda each: each.nbytes)
@@ -636,11 +626,11 @@ def about(entry: ChunkEntry, events: int, ranges: Ranges) -> Iterator[tuple[int,
 
 def sections_of(entry: ChunkEntry, spans: Iterator[tuple[int, int]], sound: bytearray) -> list[int]:
     """Numbers of the unverified sections that overlap some byte ranges."""
-    found: dict[int, None] = {}
+    numbers: dict[int, None] = {}
     shift = entry.section
     for low, high in spans:
         if low < high:
             for number in range(low >> shift, min((high - 1 >> shift) + 1, len(sound))):
                 if not sound[number]:
-                    found[number] = None
-    return sorted(found)
+                    numbers[number] = None
+    return sorted(numbers)

@@ -159,7 +159,7 @@ class Commits:
     ``folding``: late runs that a compaction is folding; nothing else may replace them.
     ``reach``: recent lateness of events, in ticks; 0 while unknown.
     ``tap``, ``recent``: receive commits with events, while somebody follows the stream.
-    ``told``: version of the manifest in the object store, as far as is known; else 0.
+    ``stored_version``: version of the manifest in the object store, as far as is known; else 0.
     ``holders``: give the ``retention.Hold`` of consumers that have yet to read events.
     """
 
@@ -174,18 +174,18 @@ class Commits:
         self.recent: RecentCommits | None = None
         self.holders: tuple[Callable[[], Hold], ...] = ()
         self._followers = 0
-        self.told = 0
+        self.stored_version = 0
         self.closed = False
         self.failed: str | None = None
         self.folding: frozenset[int] = frozenset()
         self.reach = 0.0
         self.figures: dict[str, float] = dict.fromkeys(FIGURES, 0)
-        found = load(files, directory)
+        loaded = load(files, directory)
         # Names may be visible but not durable after a crash or a failed sync: sync them
         # before anything is removed or depends on them.
         files.sync_directory(directory)
-        self.manifest = found.manifest
-        self.journal = found.journal
+        self.manifest = loaded.manifest
+        self.journal = loaded.journal
         self.views = ViewSource(files, directory, self.manifest)
         self._sources = weakref.WeakSet((self.views,))
         if self.views.eager:
@@ -198,7 +198,7 @@ class Commits:
         if not self.manifest.identity:  # from an old release
             self.next_id += new_identity() << COUNTER_BITS
         self._carry_over = False
-        self._resume(found)
+        self._resume(loaded)
         self._sweep()
         self._carry_records_over()
         self.published = self.state()
@@ -221,18 +221,18 @@ class Commits:
     def release(self, holder: Callable[[], Hold]) -> None:
         self.holders = tuple(each for each in self.holders if each != holder)
 
-    def _resume(self, found: Recovered) -> None:
+    def _resume(self, loaded: Recovered) -> None:
         path = self.path(log_name(self.manifest.log))
-        if found.torn:
+        if loaded.torn:
             logger.warning(
                 "%s: the log ends in an unfinished record; cut back to its last commit", path
             )
-        if found.journal.refused:
-            self._set_aside(path, found.journal.refused)
-        self.log = LogWriter.reopen(self.files, path, found.log_length, found.log_records)
-        known = found.log_records == 1 or found.log_length == self.manifest.log_bytes
-        known = known and bool(self.manifest.identity)  # else a new log assigns one
-        self._carry_over = found.torn or not known or bool(found.journal.refused)
+        if loaded.journal.refused:
+            self._set_aside(path, loaded.journal.refused)
+        self.log = LogWriter.reopen(self.files, path, loaded.log_length, loaded.log_records)
+        intact = loaded.log_records == 1 or loaded.log_length == self.manifest.log_bytes
+        intact = intact and bool(self.manifest.identity)  # else a new log assigns one
+        self._carry_over = loaded.torn or not intact or bool(loaded.journal.refused)
         if self.journal.extent is not None:
             self.next_id = max(self.next_id, self.journal.extent.segment_id + 1)
         self.active = self._resumed()
@@ -286,8 +286,8 @@ class Commits:
 
     def _sweep(self) -> None:
         named = {*self.manifest.segments.files(), *(run.file for run in self.manifest.runs)}
-        found = self.files.list(self.directory)
-        lost = named.difference(found)
+        present = self.files.list(self.directory)
+        lost = named.difference(present)
         if lost:
             raise CorruptStore(
                 f"{self.path(min(lost))} is missing"
@@ -298,7 +298,7 @@ class Commits:
         if self.journal.extent is not None:
             named.add(segment_name(self.journal.extent.segment_id))
         named.update(file for file, _ in self.collect_garbage())
-        for file in found:
+        for file in present:
             if file.endswith((".seg", ".wal", ".gone", PAGE)) and file not in named:
                 logger.info("%s: removing %s, which no commit names", self.directory, file)
                 self._remove_quietly(file)
@@ -373,7 +373,7 @@ class Commits:
         self.reach = max(float(lateness), REACH_KEPT * self.reach)
 
     def note_reported(self, version: int) -> None:
-        self.told = version
+        self.stored_version = version
 
     def new_segment(self, schema: StreamSchema | None = None) -> ActiveSegment:
         """Create a segment file that nothing names yet; by default in the stream's schema."""
@@ -468,7 +468,7 @@ class Commits:
             position=journal.position,
             log_bytes=None,
             garbage=(*self.collect_garbage(), *gone),
-            hold=None if hold is None else (hold.newest, hold.kept),
+            hold=None if hold is None else (hold.newest, hold.first),
         )
         journal = replace(journal, events=manifest.events, identity=manifest.identity)
         manifest, log = commit_manifest(
@@ -493,7 +493,7 @@ class Commits:
         self.collect_garbage()
 
     def _root_of(self, entry: SegmentEntry, edit: Edit) -> Root | None:
-        view = edit.views.get(entry.id) or self.views.known(entry.id)
+        view = edit.views.get(entry.id) or self.views.cached(entry.id)
         return None if view is None else view.root()
 
     def add_listener(self, listener: Callable[[StreamState], None]) -> None:
@@ -503,9 +503,9 @@ class Commits:
     def remove_listener(self, listener: Callable[[StreamState], None]) -> None:
         """Remove one registration of a listener; does not wait for a commit."""
         with self._listening:
-            kept = list(self.listeners)
-            kept.remove(listener)
-            self.listeners = tuple(kept)
+            listeners = list(self.listeners)
+            listeners.remove(listener)
+            self.listeners = tuple(listeners)
 
     def begin_following(self) -> RecentCommits:
         """The recent commits, recorded until each caller called ``end_following``."""
@@ -553,8 +553,8 @@ class Commits:
         stored = int(self.manifest.segments.bytes.sum())
         stored += sum(entry.bytes for entry in self.manifest.runs)
         active = 0 if self.journal.extent is None else self.journal.extent.length
-        room = self.options.kept_bytes_max + active + stored
-        left, dropped = collect_garbage(self.files, self.directory, listed, room)
+        bytes_max = self.options.kept_bytes_max + active + stored
+        left, dropped = collect_garbage(self.files, self.directory, listed, bytes_max)
         self.count(positions_dropped=dropped)
         return left
 

@@ -498,7 +498,7 @@ def spill(commits: Commits) -> None:
     """
     schema = commits.schema
     first_id = commits.next_id
-    kept: set[int] = set()
+    live_ids: set[int] = set()
     try:
         writer = commits.new_segment().writer
         writer.write(join_late(commits.journal.late, schema))
@@ -530,13 +530,13 @@ def spill(commits: Commits) -> None:
             runs[at : at + 2] = [entry]
             views[entry.id] = view
         runs = [*folding, *runs]
-        kept = {entry.id for entry in runs}
+        live_ids = {entry.id for entry in runs}
         commits.apply(
             Edit(
                 replace(commits.journal, late=()),
                 commits.active,
                 replace(commits.manifest, runs=tuple(runs)),
-                {i: view for i, view in views.items() if i in kept},
+                {i: view for i, view in views.items() if i in live_ids},
             )
         )
     except BaseException:
@@ -545,4 +545,4 @@ def spill(commits: Commits) -> None:
         raise
     commits.count(spills=1)
     # intermediate runs of this spill
-    commits.discard(i for i in range(first_id, commits.next_id) if i not in kept)
+    commits.discard(i for i in range(first_id, commits.next_id) if i not in live_ids)

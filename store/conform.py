@@ -93,10 +93,10 @@ def _columns(schema: pa.Schema) -> str:
 
 def widened(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
     """A batch with missing attributes appended and types widened."""
-    known, rows = batch.num_columns, batch.num_rows
+    width, rows = batch.num_columns, batch.num_rows
     columns = [
         column if column.type == attribute.type else column.cast(attribute.type)
         for column, attribute in zip(batch.columns, schema.attributes, strict=False)
     ]
-    columns += [attribute.missing(rows) for attribute in schema.attributes[known:]]
+    columns += [attribute.missing(rows) for attribute in schema.attributes[width:]]
     return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)

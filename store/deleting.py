@@ -199,7 +199,7 @@ class _Delete(Fold):
     whole: tuple[SegmentEntry, ...] = ()
     removed: int = 0
     before: StreamState | None = None
-    told: DeletedEvents | None = None
+    reported: DeletedEvents | None = None
 
     def __post_init__(self) -> None:
         for entry in self.whole:
@@ -258,8 +258,8 @@ class _Delete(Fold):
 
     def edit(self, commits: Commits, manifest: StreamManifest) -> Edit:
         position = commits.journal.position + 1
-        self.before, self.told = commits.state(), self._reported(commits)
-        noted = write_deletion(commits.files, commits.directory, position, self.told)
+        self.before, self.reported = commits.state(), self._reported(commits)
+        noted = write_deletion(commits.files, commits.directory, position, self.reported)
         edit = super().edit(commits, manifest)
         assert edit.manifest is not None
         manifest = edit.manifest  # with expired events counted
@@ -286,23 +286,25 @@ class _Delete(Fold):
         end = None if deleted.last == TICK_MAX else deleted.last + 1
         batches = self.begun.scan(deleted.first, end, [self.schema.time])
         ticks = (ticks_of(batch, self.schema) for batch in batches)
-        told = DeletedEvents.chosen((each, np.ones(each.size, np.bool_)) for each in ticks)
-        return replace(told or deleted, changed=deleted.changed)
+        reported = DeletedEvents.chosen((each, np.ones(each.size, np.bool_)) for each in ticks)
+        return replace(reported or deleted, changed=deleted.changed)
 
     def applied(self, commits: Commits) -> None:
         assert self.before is not None
-        assert self.told is not None
+        assert self.reported is not None
         position = commits.journal.position
-        spans, told, late = self.deleted.spans, self.told.spans, 0
+        spans, reported, late = self.deleted.spans, self.reported.spans, 0
         if self.addition is not None:
             self.addition.applied()
             late = self.addition.late
-            spans, told = (united((*each, *self.addition.spans)) for each in (spans, told))
+            spans, reported = (united((*each, *self.addition.spans)) for each in (spans, reported))
         if commits.tap is not None:
             commits.tap.note(Arrival(position - 1, position, spans, None, late))
         if commits.recent is not None and not (self.change is None and self.addition is None):
             commits.recent.note(
-                LargeCommit(position, late, self.before, commits.state(), told, (self.told,))
+                LargeCommit(
+                    position, late, self.before, commits.state(), reported, (self.reported,)
+                )
             )
 
 

@@ -33,7 +33,7 @@ import pyarrow as pa
 import xxhash
 
 from ..core.caches import lazy
-from ..core.native import kernel
+from ..core.sorting import places_in
 from ..errors import CorruptBlock
 from .file_contract import Files
 from .tap import Spans, tick_ranges
@@ -45,55 +45,6 @@ Ints = npt.NDArray[np.int64]
 _MAGIC = b"CHRONDEL"
 _HEAD = struct.Struct("<8sQQ")
 _LENGTH = struct.Struct("<Q")
-
-
-@kernel
-def _rank(ticks, places, before, ranks):  # type: ignore[no-untyped-def]
-    """Ranks of events at ascending places in their ticks; ``before`` preceded the first tick's."""
-    seen = 0
-    begin = 0
-    for k in range(places.size):
-        place = places[k]
-        tick = ticks[place]
-        if seen == 0 or ticks[begin] != tick:
-            at = place
-            while at > seen and ticks[at - 1] == tick:
-                at -= 1
-            begin = at
-        seen = place + 1
-        ranks[k] = place - begin
-        if tick == ticks[0]:
-            ranks[k] += before
-
-
-@kernel
-def _find(ticks, wanted, ranks, before, places):  # type: ignore[no-untyped-def]
-    """Places of events by (tick, rank), by exponential search; returns how many were found."""
-    at = 0
-    found = 0
-    for k in range(wanted.size):
-        tick = wanted[k]
-        if at < ticks.size and ticks[at] < tick:
-            step = 1
-            while at + step < ticks.size and ticks[at + step] < tick:
-                at += step
-                step += step
-            past = min(at + step, ticks.size)
-            while past - at > 1:  # ticks[at] < tick <= ticks[past]
-                middle = (at + past) >> 1
-                if ticks[middle] < tick:
-                    at = middle
-                else:
-                    past = middle
-            at = past
-        rank = ranks[k]
-        if tick == ticks[0]:
-            rank -= before
-        place = at + rank
-        if rank >= 0 and place < ticks.size and ticks[place] == tick:
-            places[found] = place
-            found += 1
-    return found
 
 
 class TickRun:
@@ -138,8 +89,8 @@ class DeletedEvents:
             places = np.flatnonzero(wanted)
             if places.size:
                 ticks.append(times[places])
-                ranks.append(np.empty(places.size, np.int64))
-                _rank(_frozen(times), _frozen(places), before, ranks[-1])
+                ranks.append(places - places_in(times, ticks[-1]))
+                ranks[-1][ticks[-1] == times[0]] += before
         if not ticks:
             return None
         joined = np.concatenate(ticks)
@@ -183,18 +134,12 @@ class DeletedEvents:
             return np.arange(low, high)
         low = self.ticks.searchsorted(ticks[0])
         high = self.ticks.searchsorted(ticks[-1], "right")
-        places = np.empty(high - low, np.int64)
-        found = _find(
-            _frozen(ticks), _frozen(self.ticks[low:high]), _frozen(self.ranks[low:high]), before,
-            places,
-        )  # fmt: skip
-        return places[:found]
-
-
-def _frozen(array: Ints) -> Ints:
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
+        wanted, ranks = self.ticks[low:high], self.ranks[low:high].copy()
+        ranks[wanted == ticks[0]] -= before
+        places = places_in(ticks, wanted) + ranks
+        there = (ranks >= 0) & (places < ticks.size)
+        there[there] = ticks[places[there]] == wanted[there]
+        return places[there]
 
 
 @dataclass(frozen=True)
@@ -252,37 +197,39 @@ class RecordedDeletions:
     """The latest deletes in commit order; ``forgotten`` is the last position before them, or 0."""
 
     forgotten: int = 0
-    known: tuple[RecordedDeletion, ...] = ()
+    recorded: tuple[RecordedDeletion, ...] = ()
 
     def noted(self, deletion: RecordedDeletion) -> RecordedDeletions:
-        known = (*self.known, deletion)
-        gone = known[:-KNOWN_MAX]
-        return RecordedDeletions(gone[-1].position if gone else self.forgotten, known[-KNOWN_MAX:])
+        deletions = (*self.recorded, deletion)
+        gone = deletions[:-KNOWN_MAX]
+        return RecordedDeletions(
+            gone[-1].position if gone else self.forgotten, deletions[-KNOWN_MAX:]
+        )
 
     def after(self, position: int) -> Sequence[RecordedDeletion] | None:
         if position < self.forgotten:
             return None
-        return [each for each in self.known if each.position > position]
+        return [each for each in self.recorded if each.position > position]
 
     @property
     def has_updates(self) -> bool:
         """Whether it holds an update, which older releases cannot read."""
-        return any(each.changed for each in self.known)
+        return any(each.changed for each in self.recorded)
 
     @property
     def newest(self) -> int:
         """Commit position of the newest; 0 without one."""
-        return self.known[-1].position if self.known else self.forgotten
+        return self.recorded[-1].position if self.recorded else self.forgotten
 
     def since(self, position: int) -> bool:
         return position < self.newest
 
     def to_json(self) -> dict[str, Any]:
-        known = [
+        deletions = [
             [each.position, each.first, each.last, each.file, *([True] if each.changed else [])]
-            for each in self.known
+            for each in self.recorded
         ]
-        return {"forgotten": self.forgotten, "known": known}
+        return {"forgotten": self.forgotten, "known": deletions}
 
     @classmethod
     def from_json(cls, document: dict[str, Any] | None) -> RecordedDeletions:

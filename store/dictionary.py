@@ -32,7 +32,7 @@ BYTES_MAX = 4 << 20
 class DictionaryBuilder:
     """Codes of one attribute in the segment being written; ``known`` from existing pages."""
 
-    def __init__(self, attribute: Attribute, column: int, known: pa.Array | None = None) -> None:
+    def __init__(self, attribute: Attribute, column: int, values: pa.Array | None = None) -> None:
         self.attribute = attribute
         self.column = column
         self._plain = pa.string() if attribute.storage is Storage.STRING else pa.binary()
@@ -41,8 +41,8 @@ class DictionaryBuilder:
         self._bytes = 0
         self._source: tuple[Any, pa.Array, npt.NDArray[np.int64]] | None = None
         self.written = 0
-        if known is not None:
-            self._add(known.to_pylist())
+        if values is not None:
+            self._add(values.to_pylist())
             self.written = len(self._values)
         self.exploded = False
 
@@ -65,20 +65,20 @@ class DictionaryBuilder:
             return np.zeros(len(array), np.int64)
         codes = self._codes_of(distinct)
         indices = encoded.indices
-        found = pooled(len(array), np.int64)
-        known = _words(indices.fill_null(0) if indices.null_count else indices)
-        unknown = _translate(known, codes, found)
+        translated = pooled(len(array), np.int64)
+        local = _words(indices.fill_null(0) if indices.null_count else indices)
+        unknown = _translate(local, codes, translated)
         if unknown < 0:
             raise ValueError(f"an index of {self.attribute.name!r} lies outside its dictionary")
         if not unknown:
-            return found
+            return translated
         occurs = np.sort(pc.unique(indices).drop_null().to_numpy(zero_copy_only=False))
         fresh = occurs[codes[occurs] < 0].astype(np.int64)
         if fresh.size and not self._take_over(distinct, fresh, codes):
             self.exploded, self._source = True, None
             return None
-        _translate(known, codes, found)
-        return found
+        _translate(local, codes, translated)
+        return translated
 
     def _codes_of(self, distinct: pa.Array) -> npt.NDArray[np.int64]:
         place = (len(distinct), distinct.offset, *(b and b.address for b in distinct.buffers()))
@@ -122,7 +122,7 @@ class DictionaryBuilder:
 
 
 @kernel
-def _translate(indices, codes, found):  # type: ignore[no-untyped-def]
+def _translate(indices, codes, translated):  # type: ignore[no-untyped-def]
     """Look up codes, 0 if missing; returns the number missing, or -1 for an invalid index."""
     unknown = 0
     for i in range(indices.size):
@@ -133,15 +133,13 @@ def _translate(indices, codes, found):  # type: ignore[no-untyped-def]
         if code < 0:
             unknown += 1
             code = np.int64(0)
-        found[i] = code
+        translated[i] = code
     return unknown
 
 
 def _words(indices: pa.Array) -> npt.NDArray[np.int32]:
     words: npt.NDArray[np.int32] = indices.to_numpy(zero_copy_only=False)
-    words = words.astype(np.int32, copy=False).view()
-    words.flags.writeable = False
-    return words
+    return words.astype(np.int32, copy=False)
 
 
 def _end(array: pa.Array) -> int:

@@ -174,7 +174,7 @@ def _apart(a, b):
 
 
 @kernel
-def _find(hashes, ticks, within, heads, links, known, times, own, found, first, last):
+def _find(hashes, ticks, within, heads, links, stored_hashes, times, own, suspected, first, last):
     """Mark the events of a batch in time order that may have a duplicate."""
     slots = np.uint64(heads.shape[0] - 1)
     own_slots = own.shape[0] - 1
@@ -184,8 +184,8 @@ def _find(hashes, ticks, within, heads, links, known, times, own, found, first, 
         hits = 0
         entry = heads[np.int64(wanted & slots)]
         while entry >= 0:
-            if known[entry] == wanted and _apart(times[entry], tick) <= np.uint64(within):
-                found[i] = True
+            if stored_hashes[entry] == wanted and _apart(times[entry], tick) <= np.uint64(within):
+                suspected[i] = True
                 first[i] = min(first[i], times[entry])
                 last[i] = max(last[i], times[entry])
                 hits += 1
@@ -200,8 +200,8 @@ def _find(hashes, ticks, within, heads, links, known, times, own, found, first, 
         while own[at] >= 0 and hashes[own[at]] != wanted:
             at = (at + 1) & own_slots
         if own[at] >= 0 and _apart(ticks[own[at]], tick) <= np.uint64(within):
-            found[own[at]] = True
-            found[i] = True
+            suspected[own[at]] = True
+            suspected[i] = True
         own[at] = i
 
 
@@ -220,11 +220,11 @@ class KeyWindow:
         self.size = 0
         self._make(ROOM_MIN)
 
-    def _make(self, room: int) -> None:
-        self._hashes: Hashes = np.empty(room, np.uint64)
-        self._ticks: Ticks = np.empty(room, np.int64)
-        self._links: npt.NDArray[np.int32] = np.empty(room, np.int32)
-        self._heads: npt.NDArray[np.int32] = np.full(1 << (room - 1).bit_length(), -1, np.int32)
+    def _make(self, capacity: int) -> None:
+        self._hashes: Hashes = np.empty(capacity, np.uint64)
+        self._ticks: Ticks = np.empty(capacity, np.int64)
+        self._links: npt.NDArray[np.int32] = np.empty(capacity, np.int32)
+        self._heads: npt.NDArray[np.int32] = np.full(1 << (capacity - 1).bit_length(), -1, np.int32)
 
     @property
     def nbytes(self) -> int:
@@ -238,22 +238,22 @@ class KeyWindow:
     def find(self, hashes: Hashes, ticks: Ticks, within: int) -> Suspects:
         """Events of a batch in time order that may have a duplicate within ``within`` ticks."""
         rows = len(hashes)
-        found = np.zeros(rows, np.bool_)
+        suspected = np.zeros(rows, np.bool_)
         first, last = np.full(rows, INT64_MAX), np.full(rows, INT64_MIN)
         own = np.full(1 << max(4, (2 * rows - 1).bit_length()), -1)
         _find(
             hashes, ticks, within, self._heads, self._links, self._hashes, self._ticks, own,
-            found, first, last,
+            suspected, first, last,
         )  # fmt: skip
-        suspects = np.flatnonzero(found)
+        suspects = np.flatnonzero(suspected)
         return Suspects(suspects, first[suspects], last[suspects])
 
     def add(self, hashes: Hashes, ticks: Ticks) -> None:
         size = self.size + len(hashes)
         if size > len(self._hashes):
-            known, times = self._hashes[: self.size], self._ticks[: self.size]
-            self._make(max(size, 2 * len(known)))
-            self._take(0, known, times)
+            hashes_before, times = self._hashes[: self.size], self._ticks[: self.size]
+            self._make(max(size, 2 * len(hashes_before)))
+            self._take(0, hashes_before, times)
         self._take(self.size, hashes, ticks)
 
     def _take(self, start: int, hashes: Hashes, ticks: Ticks) -> None:
@@ -263,8 +263,8 @@ class KeyWindow:
         _link(self._hashes[: self.size], self._heads, self._links, start)
 
     def forget(self, before: int) -> None:
-        kept = self._ticks[: self.size] >= before
-        hashes, ticks = self._hashes[: self.size][kept], self._ticks[: self.size][kept]
+        recent = self._ticks[: self.size] >= before
+        hashes, ticks = self._hashes[: self.size][recent], self._ticks[: self.size][recent]
         self._make(max(len(hashes) + len(hashes) // 2, ROOM_MIN))
         self._take(0, hashes, ticks)
 
@@ -296,7 +296,7 @@ class Keys:
     hashes: Hashes
     ticks: Ticks
 
-    def kept(self, mask: npt.NDArray[np.bool_]) -> tuple[Hashes, Ticks]:
+    def selected(self, mask: npt.NDArray[np.bool_]) -> tuple[Hashes, Ticks]:
         if self.rows is not None:
             mask = mask[self.rows]
         return self.hashes[mask], self.ticks[mask]
@@ -348,10 +348,10 @@ def duplicates_among(
         return rows
     events = keys.batch
     numbers = rows if keys.rows is None else keys.rows[rows]
-    asked = events.select(compared_columns(rule, schema)).take(pa.array(numbers))
-    known = _stored(fetch, reads, asked, keys.hashes[rows], rule, schema)
-    groups = key_groups([*known, asked], rule.columns)
-    ticks = np.concatenate([ticks_of(batch, schema) for batch in (*known, asked)])
+    chosen = events.select(compared_columns(rule, schema)).take(pa.array(numbers))
+    stored = _stored(fetch, reads, chosen, keys.hashes[rows], rule, schema)
+    groups = key_groups([*stored, chosen], rule.columns)
+    ticks = np.concatenate([ticks_of(batch, schema) for batch in (*stored, chosen)])
     new = np.arange(ticks.size) >= ticks.size - rows.size
     order = order_of(ticks, groups)  # new events come after stored ones
     left_out = np.zeros(ticks.size, np.bool_)
@@ -360,9 +360,9 @@ def duplicates_among(
 
 
 def without(batch: pa.RecordBatch, out: Ticks) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-    kept = np.ones(batch.num_rows, np.bool_)
-    kept[out] = False
-    return batch.filter(pa.array(kept)) if out.size else batch, kept
+    stays = np.ones(batch.num_rows, np.bool_)
+    stays[out] = False
+    return batch.filter(pa.array(stays)) if out.size else batch, stays
 
 
 def _beyond(ticks: Ticks, floor: int, within: int) -> int:
@@ -387,13 +387,13 @@ def _united(first: Ticks, last: Ticks) -> tuple[Ticks, Ticks]:
 def _stored(
     fetch: Fetch,
     reads: list[tuple[int, int]],
-    asked: pa.RecordBatch,
+    events: pa.RecordBatch,
     hashes: Hashes,
     rule: Uniqueness,
     schema: StreamSchema,
 ) -> list[pa.RecordBatch]:
-    found = []
-    prune = _bounds(asked, rule, schema)
+    batches = []
+    prune = _bounds(events, rule, schema)
     wanted = distinct(hashes)
     for first, last in reads:
         for batch in fetch(first, last, prune):
@@ -402,18 +402,18 @@ def _stored(
                 batch = batch.take(pa.array(rows))
             same = np.isin(key_hashes(batch, rule.columns, schema), wanted)
             if same.any():
-                found.append(batch.filter(pa.array(same)))
-    return found
+                batches.append(batch.filter(pa.array(same)))
+    return batches
 
 
-def _bounds(asked: pa.RecordBatch, rule: Uniqueness, schema: StreamSchema) -> Prune | None:
+def _bounds(events: pa.RecordBatch, rule: Uniqueness, schema: StreamSchema) -> Prune | None:
     """A predicate on leaf bounds that holds wherever one of these keys may be."""
     ranges = []
     for name in rule.columns:
         attribute = schema.attribute(name)
         if name == schema.time or attribute.storage not in (Storage.SIGNED, Storage.STRING):
             continue
-        column = asked.column(name)
+        column = events.column(name)
         if attribute.storage is Storage.SIGNED:
             values = ColumnView(attribute, column).values
             ranges.append(Range(name, int(values.min()), int(values.max())))
@@ -489,8 +489,8 @@ class RecentKeys:
             return stored_events(Snapshot(commits.state()), rule)(first, last, prune)
 
         out = duplicates_among(keys, self._window, self._floor, fetch, rule, schema)
-        batch, kept = without(keys.batch, out)
-        return Sifted(batch, ticks_of(batch, schema), *keys.kept(kept), out.size)
+        batch, stays = without(keys.batch, out)
+        return Sifted(batch, ticks_of(batch, schema), *keys.selected(stays), out.size)
 
     def committed(self, sifted: Sifted) -> None:
         self._add(sifted.hashes, sifted.key_ticks)

@@ -98,7 +98,6 @@ class Evolution:
         wide[: len(table)] = table
         for row, change in self._steps:
             change(wide[row : row + ROWS_PER_ATTRIBUTE], wide[ROW_COUNT])
-        wide.flags.writeable = False
         return wide
 
 
@@ -174,7 +173,6 @@ class EvolvedLeaf(LeafReader):
 def _summary_of(attribute: Attribute) -> Rows:
     rows = np.zeros((ROWS_PER_ATTRIBUTE, 1), np.int64)
     ends = np.array([0, 1], np.int64)
-    ends.flags.writeable = False
     ColumnView(attribute, attribute.missing(1)).aggregate(ends, rows, 0)
     return rows[:, 0]
 

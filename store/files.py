@@ -202,14 +202,14 @@ class RealReadFile(_Handle):
         descriptor = self._open_descriptor()
         try:
             data = os.pread(descriptor, length, offset)
-            pieces, found = [data], len(data)
-            while found < length and pieces[-1]:  # the end, or more than 2 GiB at once
-                pieces.append(os.pread(descriptor, length - found, offset + found))
-                found += len(pieces[-1])
+            pieces, total = [data], len(data)
+            while total < length and pieces[-1]:  # the end, or more than 2 GiB at once
+                pieces.append(os.pread(descriptor, length - total, offset + total))
+                total += len(pieces[-1])
         except OSError as error:
             raise storage_error(error, "read", self.path) from error
         if len(pieces) > 1:
-            if found < length:
+            if total < length:
                 raise short_read(self.path, offset, length, self.size)
             data = b"".join(pieces)
         return data
@@ -374,8 +374,8 @@ class RealFiles:
 
     def free_bytes(self) -> int:
         with _Telling("look at", self.root):
-            found = os.statvfs(self.root)
-        return found.f_bavail * found.f_frsize
+            volume = os.statvfs(self.root)
+        return volume.f_bavail * volume.f_frsize
 
     def local_path(self, path: str) -> str | None:
         return self._full(path)

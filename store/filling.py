@@ -62,7 +62,7 @@ def sorted_segments(
         keys = _merged(files, plan, runs, sweep.columns)
         if any(sweep.duplicates(batch).size for batch in keys):
             sweep = Sweep(snapshot_of(plan.schema, (), ()), None, rule)
-            return _written(files, plan, runs, sweep.kept(_merged(files, plan, runs)))
+            return _written(files, plan, runs, sweep.sifted(_merged(files, plan, runs)))
     if len(runs) > 1 and runs[1][0].entry.first < runs[0][-1].entry.last:
         return _written(files, plan, runs, _merged(files, plan, runs))
     return list(chain.from_iterable(runs))

@@ -82,25 +82,25 @@ from .tail import MemoryLeaf
 
 @dataclass(frozen=True)
 class Hold:
-    """Retention counts as if ``newest`` were the newest tick, and keeps all events from ``kept``
+    """Retention counts as if ``newest`` were the newest tick, and keeps all events from ``first``
     on.
     """
 
     newest: int
-    kept: int
+    first: int
 
 
 def together(holds: Sequence[Hold]) -> Hold | None:
     if not holds:
         return None
-    return Hold(min(each.newest for each in holds), min(each.kept for each in holds))
+    return Hold(min(each.newest for each in holds), min(each.first for each in holds))
 
 
 def horizon(newest: int, age: int, hold: Hold | None = None) -> int:
     """The tick before which nothing is kept, when ``newest`` is the newest one."""
     if hold is None:
         return max(TICK_MIN, newest - age)
-    return max(TICK_MIN, min(min(newest, hold.newest) - age, hold.kept))
+    return max(TICK_MIN, min(min(newest, hold.newest) - age, hold.first))
 
 
 def loosened(manifest: StreamManifest, retention: object) -> bool:
@@ -108,8 +108,8 @@ def loosened(manifest: StreamManifest, retention: object) -> bool:
     age, size = manifest.retention_limits
     if age is None and size is None:
         return False
-    given = None if retention is None else str(retention)
-    other, _ = retention_limits(given, manifest.schema)
+    setting = None if retention is None else str(retention)
+    other, _ = retention_limits(setting, manifest.schema)
     return age is None or other is None or other > age
 
 
@@ -150,32 +150,32 @@ def retained(
     before = _floor(manifest)
     if ticks is not None and newest is not None:
         before = max(before, horizon(newest, ticks, hold))
-    kept = entries.lasts >= before
+    alive = entries.lasts >= before
     if size is not None:
-        left = np.flatnonzero(kept)
+        left = np.flatnonzero(alive)
         oldest_first = left[np.argsort(entries.lasts[left], kind="stable")]
         total = int(entries.bytes[left].sum()) + active
         for at in oldest_first[: None if active else -1].tolist():
             last, total = int(entries.lasts[at]), total - int(entries.bytes[at])
-            if total < size or (hold is not None and last >= hold.kept):
+            if total < size or (hold is not None and last >= hold.first):
                 break  # fits in part: the rest is hidden
-            kept[at] = False
+            alive[at] = False
             before = max(before, min(TICK_MAX - 1, last) + 1)
     count = len(manifest.segments)
-    behind = np.flatnonzero(kept[:count])
+    behind = np.flatnonzero(alive[:count])
     at = int(behind[0]) if behind.size else count
     begin = int(entries.firsts[at]) if at < count else following
     while at and begin is not None and entries.lasts[at - 1] == begin and _floor(manifest) <= begin:
         at -= 1
-        kept[at], begin = True, int(entries.firsts[at])
+        alive[at], begin = True, int(entries.firsts[at])
     # Late events are shown, too, for the times of the leaf that reaches the horizon.
     bound = before if begin is None else max(_floor(manifest), min(before, begin))
-    kept[count:] = entries.lasts[count:] >= bound
-    if kept.all():
+    alive[count:] = entries.lasts[count:] >= bound
+    if alive.all():
         return manifest
-    dropped = int(entries.events[~kept].sum())
-    runs = tuple(run for run, stays in zip(manifest.runs, kept[count:], strict=True) if stays)
-    manifest = replace(manifest, segments=manifest.segments.where(kept[:count]), runs=runs)
+    dropped = int(entries.events[~alive].sum())
+    runs = tuple(run for run, stays in zip(manifest.runs, alive[count:], strict=True) if stays)
+    manifest = replace(manifest, segments=manifest.segments.where(alive[:count]), runs=runs)
     return manifest.dropping(dropped, before)
 
 
@@ -210,24 +210,22 @@ def cut_view(view: SegmentView, tick: int) -> SegmentView | None:
 
 
 def _behind(view: SegmentView, tick: int) -> Fragments:
-    found: list[tuple[int, Table]] = []
+    tables: list[tuple[int, Table]] = []
     for level, table in view.fragments:
-        _rest(view, level, table, tick, found)
-    return tuple(found)
+        _rest(view, level, table, tick, tables)
+    return tuple(tables)
 
 
 def _rest(
-    view: SegmentView, level: int, table: Table, tick: int, found: list[tuple[int, Table]]
+    view: SegmentView, level: int, table: Table, tick: int, tables: list[tuple[int, Table]]
 ) -> None:
     child = int(find_children(table, tick, TICK_MAX)[0])
     if level > 1 and child < table.shape[1] and table[ROW_FIRST, child] < tick:
         below = view.file.node(int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child]))
-        _rest(view, level - 1, below, tick, found)
+        _rest(view, level - 1, below, tick, tables)
         child += 1
     if child < table.shape[1]:
-        rest = np.ascontiguousarray(table[:, child:])
-        rest.flags.writeable = False  # kernels are compiled for read-only arrays
-        found.append((level, rest))
+        tables.append((level, np.ascontiguousarray(table[:, child:])))
 
 
 logger = logging.getLogger("chronicle.store")
@@ -391,26 +389,26 @@ class Floors:
         if age is not None:
             return None if last is None else horizon(last, age, hold)
         tick = None if size is None else self._fitting(manifest, source, active, size)
-        return tick if tick is None or hold is None else min(tick, hold.kept)
+        return tick if tick is None or hold is None else min(tick, hold.first)
 
     def _fitting(
         self, manifest: StreamManifest, source: ViewSource, active: SegmentView | None, size: int
     ) -> int | None:
-        known = self._sized
-        if known is None or known.manifest is not manifest:
+        sized = self._sized
+        if sized is None or sized.manifest is not manifest:
             stored = int(manifest.segments.bytes.sum()) + sum(run.bytes for run in manifest.runs)
-            known = self._sized = _Sized(manifest, stored, 0, None)
-        excess = known.stored + (0 if active is None else active.length) - size
+            sized = self._sized = _Sized(manifest, stored, 0, None)
+        excess = sized.stored + (0 if active is None else active.length) - size
         if excess <= 0:
             return None
-        if excess > known.upto:
+        if excess > sized.upto:
             try:
                 upto, tick = _first_fitting(manifest, source, active, excess)
             except (ChronicleError, OSError) as error:
                 logger.warning("%s: cannot be cut to its size: %s", manifest.name, error)
                 upto, tick = TICK_MAX, None
-            known = self._sized = _Sized(manifest, known.stored, upto, tick)
-        return known.tick
+            sized = self._sized = _Sized(manifest, sized.stored, upto, tick)
+        return sized.tick
 
 
 def _first_fitting(
@@ -499,13 +497,13 @@ def _leaf(
     """Start of the leaf at a tick (the tick between leaves), and the last tick with that result."""
     at = int(np.searchsorted(entries.lasts, target))
     first = until = int(entries.firsts[at]) if at < len(entries) else TICK_MAX
-    found = None
+    leaf = None
     if first < target:
-        found = leaf_at(source.view(entries[at]), target)
+        leaf = leaf_at(source.view(entries[at]), target)
     elif at == len(entries) and active is not None:
-        found = leaf_at(active, target)
-    if found is not None:
-        first, until = found
+        leaf = leaf_at(active, target)
+    if leaf is not None:
+        first, until = leaf
     return min(first, target), until
 
 
@@ -528,22 +526,22 @@ def _late_from(
     manifest: StreamManifest,
     journal: Journal,
     source: ViewSource,
-    known: _Late | None,
+    earlier: _Late | None,
 ) -> _Late:
-    if known is not None and (
-        known.schema is not manifest.schema
-        or (floor is None) != (known.floor is None)
-        or (floor is not None and known.floor is not None and not _alike(known, floor))
+    if earlier is not None and (
+        earlier.schema is not manifest.schema
+        or (floor is None) != (earlier.floor is None)
+        or (floor is not None and earlier.floor is not None and not _alike(earlier, floor))
     ):
-        known = None
-    if known is not None and known.manifest is manifest:
-        runs, hidden = known.runs, known.hidden
+        earlier = None
+    if earlier is not None and earlier.manifest is manifest:
+        runs, hidden = earlier.runs, earlier.hidden
     else:
         runs, hidden = _runs_from(floor, manifest, source)
     leaves: list[MemoryLeaf] = []
     buffered, begun = 0, 0
-    if known is not None and _grown(known.batches, journal.late):
-        leaves, buffered, begun = list(known.leaves), known.buffered, len(known.batches)
+    if earlier is not None and _grown(earlier.batches, journal.late):
+        leaves, buffered, begun = list(earlier.leaves), earlier.buffered, len(earlier.batches)
     for batch in journal.late[begun:]:
         leaf = MemoryLeaf(batch, manifest.schema)
         if floor is not None and leaf.first < floor:
@@ -556,9 +554,9 @@ def _late_from(
     return _Late(manifest, journal.late, floor, runs, tuple(leaves), hidden, buffered)
 
 
-def _alike(known: _Late, floor: int) -> bool:
-    assert known.floor is not None
-    return floor == known.floor or known.floor < floor <= known.first
+def _alike(earlier: _Late, floor: int) -> bool:
+    assert earlier.floor is not None
+    return floor == earlier.floor or earlier.floor < floor <= earlier.first
 
 
 def _grown(before: Sequence[pa.RecordBatch], now: Sequence[pa.RecordBatch]) -> bool:

@@ -102,8 +102,8 @@ def marks_of(kind: int, payload: memoryview) -> dict[str, Any]:
     if kind != RecordKind.MARKED:
         return {}
     length = _MARKED.unpack_from(payload)[1]
-    found: dict[str, Any] = json.loads(bytes(payload[_MARKED.size : _MARKED.size + length]))
-    return found
+    marks: dict[str, Any] = json.loads(bytes(payload[_MARKED.size : _MARKED.size + length]))
+    return marks
 
 
 def marked(before: Marks, marks: Marks) -> Marks:
@@ -121,8 +121,8 @@ def events_after(kind: int, payload: memoryview) -> int | None:
         return None if counted == _NOT_COUNTED else counted
     if kind in (RecordKind.EXTENT, RecordKind.CHECKPOINT):
         length = _LENGTHS.unpack_from(payload)[0]
-        found = json.loads(bytes(payload[_LENGTHS.size : _LENGTHS.size + length])).get("events")
-        return None if found is None else int(found)
+        events = json.loads(bytes(payload[_LENGTHS.size : _LENGTHS.size + length])).get("events")
+        return None if events is None else int(events)
     return None
 
 
@@ -135,7 +135,7 @@ def decode_batch(data: memoryview, schema: StreamSchema) -> pa.RecordBatch | Non
 
 def encode_state(journal: Journal, late: pa.RecordBatch | None) -> list[Any]:
     extent = journal.extent
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "extent": None if extent is None else extent.to_bytes().decode(),
         "last": journal.last,
         "position": journal.position,
@@ -144,8 +144,8 @@ def encode_state(journal: Journal, late: pa.RecordBatch | None) -> list[Any]:
         "stream": journal.identity,
     }
     if journal.marks:
-        told["marks"] = dict(journal.marks)
-    document = json.dumps(told, separators=(",", ":")).encode()
+        fields["marks"] = dict(journal.marks)
+    document = json.dumps(fields, separators=(",", ":")).encode()
     tail = journal.tail.batch() if journal.tail.rows else None
     parts = [document, encode_batch(tail), encode_batch(late)]
     out: list[Any] = [_LENGTHS.pack(*(_size(part) for part in parts))]

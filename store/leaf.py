@@ -103,8 +103,8 @@ def _touch(data: memoryview, start: int, length: int) -> None:
     mapping = data.obj
     if isinstance(mapping, mmap.mmap) and length >= _PAGE:
         key = (id(mapping), start)
-        known = _touched.get(key)
-        if known is None or known.mapping() is not mapping:
+        touched = _touched.get(key)
+        if touched is None or touched.mapping() is not mapping:
             _touched.put(key, _Chunk(weakref.ref(mapping), start, length))
 
 
@@ -119,7 +119,6 @@ def zone_table(schema: StreamSchema, columns: Sequence[ColumnView], first: int, 
     zones = -(-(end - first) // ZONE_EVENTS)
     starts = starts[: zones + 1]
     starts[zones] = end
-    starts.flags.writeable = False
     table = np.zeros((table_rows(schema), zones), np.int64)
     table[ROW_OFFSET] = starts[:-1] - first
     table[ROW_COUNT] = np.diff(starts)
@@ -138,9 +137,7 @@ def entry_of_table(schema: StreamSchema, table: Table, offset: int, length: int)
     """Merge a zone or child table into the block's entry in its parent."""
     kinds = np.array([value_kind(attribute) for attribute in schema.payload], np.int64)
     words = np.zeros(3 + ROWS_PER_ATTRIBUTE * len(kinds), np.int64)
-    frozen = table.view()
-    frozen.flags.writeable = False
-    merge_children(frozen, 0, table.shape[1], np.arange(len(kinds)), kinds, words)
+    merge_children(table, 0, table.shape[1], np.arange(len(kinds)), kinds, words)
     entry = np.empty(table.shape[0], np.int64)
     entry[0] = offset
     entry[1] = length
@@ -417,8 +414,8 @@ class LeafReader:
             return None
         first, end = int(rows[0]), int(rows[-1]) + 1
         chunk, dtype = self._rows(position, ((first, end),)), number_type(attribute.type)
-        found: npt.NDArray[Any] = decode_values(chunk, entry, dtype, self.events, first, end)
-        return found[rows - first]
+        values: npt.NDArray[Any] = decode_values(chunk, entry, dtype, self.events, first, end)
+        return values[rows - first]
 
     def uses_dictionary(self, name: str) -> bool:
         return self._entries[self._positions[name]].encoding is Encoding.DICTIONARY

@@ -98,7 +98,7 @@ class LeafMap:
             heads = map(file.head_limit, events, lengths)
             file.fetch(list(zip(offsets, heads, strict=True)))
         places = table[[ROW_OFFSET, ROW_LENGTH]][:, [number for number, _ in group]].T.tolist()
-        leaves = [file.leaf(offset, length, asked=len(fresh) > 1) for offset, length in places]
+        leaves = [file.leaf(offset, length, announced=len(fresh) > 1) for offset, length in places]
         if names:
             unread = [
                 place
@@ -133,10 +133,10 @@ class LeafMap:
 
     def begins(self, positions: Table) -> npt.NDArray[np.bool_]:
         """Whether a leaf, or the end of the segment, begins at each position."""
-        found: npt.NDArray[np.bool_] = self.starts[np.searchsorted(self.starts, positions)] == (
+        at_start: npt.NDArray[np.bool_] = self.starts[np.searchsorted(self.starts, positions)] == (
             positions
         )
-        return found
+        return at_start
 
     def around(self, positions: Table) -> tuple[Table, Table]:
         numbers = np.searchsorted(self.starts, positions, side="right") - 1
@@ -149,18 +149,18 @@ class LeafMap:
             return int(self.first_ticks[number])
         if self.starts[number + 1] == position + 1:
             return int(self.last_ticks[number])
-        known = self._ticks.get(position)
-        if known is None:
-            known = int(self.ticks(position, position + 1)[0])
-            self._ticks.put(position, known)
-        return known
+        tick = self._ticks.get(position)
+        if tick is None:
+            tick = int(self.ticks(position, position + 1)[0])
+            self._ticks.put(position, tick)
+        return tick
 
     def fetch_ticks(self, positions: Table) -> None:
         """Fetch together what ``tick`` of some positions reads."""
         inside = positions[~self.begins(positions) & ~self.begins(positions + 1)]
-        asked = [at for at in inside.tolist() if self._ticks.get(at) is None]
-        if len(asked) > 1:
-            numbers = distinct(np.searchsorted(self.starts, asked, side="right") - 1)
+        missing = [at for at in inside.tolist() if self._ticks.get(at) is None]
+        if len(missing) > 1:
+            numbers = distinct(np.searchsorted(self.starts, missing, side="right") - 1)
             self.fetch(numbers.tolist(), (self.view.file.schema.time,))
 
     def column(self, name: str, first: int, end: int) -> pa.ChunkedArray | None:
@@ -190,8 +190,8 @@ _maps = Lru[tuple[int, int, int], LeafMap](MAPS_REMEMBERED)
 
 def leaf_map(view: SegmentView) -> LeafMap:
     key = (id(view.file), view.skipped, view.events)
-    known = _maps.get(key)
-    if known is None or known.view.file is not view.file:
-        known = LeafMap(view)
-        _maps.put(key, known)
-    return known
+    mapped = _maps.get(key)
+    if mapped is None or mapped.view.file is not view.file:
+        mapped = LeafMap(view)
+        _maps.put(key, mapped)
+    return mapped

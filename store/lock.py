@@ -209,10 +209,10 @@ def held_leases(
 
 def _lease(files: Files, path: str) -> tuple[Lease, float | None] | None:
     try:
-        found = _decode(files.read(path))
+        document = _decode(files.read(path))
     except FileNotFoundError:
         return None
-    version, expires, below = (found.get(name) for name in ("version", "expires", "below"))
+    version, expires, below = (document.get(name) for name in ("version", "expires", "below"))
     return (
         Lease(version, below if isinstance(below, int) else None)
         if isinstance(version, int)
@@ -246,7 +246,7 @@ def _encode(content: dict[str, Any]) -> bytes:
 
 def _decode(content: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

@@ -281,14 +281,14 @@ class LogWriter:
     def reopen(cls, files: Files, path: str, valid_length: int, records: int) -> Self:
         """Cut off a torn tail, make the rest durable and continue."""
         with files.open(path) as reading:
-            found = _read_header(bytes(reading.read(0, min(reading.size, HEADER_BYTES))), path)
+            header = _read_header(bytes(reading.read(0, min(reading.size, HEADER_BYTES))), path)
             size = reading.size
-        if found is None or not HEADER_BYTES <= valid_length <= size:
+        if header is None or not HEADER_BYTES <= valid_length <= size:
             raise InvalidArgument(
                 f"cannot continue log {path} ({size} bytes) at byte {valid_length}: "
                 f"remove it and create a new one"
             )
-        sequence, salt = found
+        sequence, salt = header
         file = files.append(path)
         try:
             if size > valid_length:

@@ -94,7 +94,7 @@ def write_pages(
     if segments.pages:
         return segments
     cut = _cut(segments, stored)
-    known = _roots_before(files, directory, stored, cut)
+    roots = _roots_before(files, directory, stored, cut)
     rows = cut.end - cut.first
     count = -(-rows // PAGE_SEGMENTS)
     made: list[PageRef] = []
@@ -105,7 +105,7 @@ def write_pages(
             made.append(
                 _write(
                     files, directory, f"{version:08d}-{number}{PAGE}", identity,
-                    segments[begin:end], lambda entry: known.get(entry.id) or root_of(entry),
+                    segments[begin:end], lambda entry: roots.get(entry.id) or root_of(entry),
                 )
             )  # fmt: skip
     except BaseException:
@@ -149,20 +149,20 @@ def _roots_before(
     files: Files, directory: str, stored: SegmentList, cut: _Cut
 ) -> Mapping[int, Root]:
     staying = {page.file for page in (*cut.before, *cut.behind)}
-    found: dict[int, Root] = {}
+    roots: dict[int, Root] = {}
     for page, _, entries in stored.by_page():
         if page.file not in staying:
             with suppress(FileNotFoundError, CorruptBlock):  # roots are found again on access
-                found |= _roots_in(files, directory, page, entries)
-    return found
+                roots |= _roots_in(files, directory, page, entries)
+    return roots
 
 
 def roots_in_pages(files: Files, directory: str, segments: SegmentList) -> dict[int, Root]:
     """Roots in a list's pages, by segment; raises when a page is missing or damaged."""
-    found: dict[int, Root] = {}
+    roots: dict[int, Root] = {}
     for page, _, entries in segments.by_page():
-        found |= _roots_in(files, directory, page, entries)
-    return found
+        roots |= _roots_in(files, directory, page, entries)
+    return roots
 
 
 def _roots_in(files: Files, directory: str, page: PageRef, entries: SegmentList) -> dict[int, Root]:
@@ -330,8 +330,8 @@ def _take_back(
 ) -> None:
     if log is not None:
         log.close()
-    known = {page.file for page in old.segments.pages}
-    pages = [page.file for page in manifest.segments.pages if page.file not in known]
+    files_before = {page.file for page in old.segments.pages}
+    pages = [page.file for page in manifest.segments.pages if page.file not in files_before]
     for file in (path, *(f"{directory}/{page}" for page in pages)):
         with suppress(Exception):
             files.remove(file)

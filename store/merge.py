@@ -19,45 +19,31 @@ The kernels merge the columns of two sorted batches; at equal times the first's 
     out       a b X c d e Y f Z g    here 2 5 6
 
 Places are computed once, from the times; columns of 1, 2, 4 or 8 bytes are then moved as words, bit
-for bit.  Kernels take addresses, so that one compiled form handles all widths: callers must keep
-the arrays alive.
+for bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.native import carray, kernel, machine_operation
-from ..core.sorting import order_of
+from ..core.native import kernel, machine_operation
+from ..core.sorting import order_of, places_in
 from ..schema import StreamSchema
-from .tail import ticks_of_column
+from .tail import sort_batch, ticks_of_column
 
 MOVED = 32
 
 MERGED_MIN = 4096
 """Below this many events, sorting all of them takes less time than merging late ones in."""
 
-QUARTERS = 4
-"""Searches that are interleaved to overlap memory latency."""
-
-
-@machine_operation()
-def _pointer(typing_context, address):  # type: ignore[no-untyped-def]
-    from numba.core import cgutils, types
-
-    del typing_context, address
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        del context, signature
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
-
-    return types.voidptr(types.uint64), generate
+Ints = npt.NDArray[np.int64]
+_WORDS = {8 * size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 
 @machine_operation()
@@ -81,40 +67,6 @@ def _move(typing_context, out, at, first, i):  # type: ignore[no-untyped-def]
         return context.get_dummy_value()
 
     return types.void(out, at, first, i), generate
-
-
-@kernel
-def _places(first, second, places):  # type: ignore[no-untyped-def]
-    """How many rows of the first come before each of the second; ties are the first's.  Advances in
-    steps of 32, then a branchless binary search; four interleaved parts overlap memory accesses.
-    """
-    one = np.uint64(1)
-    size = np.uint64(first.size)
-    quarter = second.size // QUARTERS
-    reached = np.zeros(QUARTERS, np.uint64)
-    for part in range(1, QUARTERS):
-        if quarter:
-            reached[part] = np.searchsorted(first, second[part * quarter])
-    for step in range(quarter + second.size % QUARTERS):
-        for part in range(QUARTERS):
-            if step >= quarter and part < QUARTERS - 1:
-                continue  # the last part has the remainder
-            j = part * quarter + step
-            tick = second[j]
-            place = reached[part]
-            while place + np.uint64(32) <= size and first[place + np.uint64(31)] <= tick:
-                place += np.uint64(32)
-            if place + np.uint64(32) <= size:
-                place += np.uint64(16) * np.uint64(first[place + np.uint64(15)] <= tick)
-                place += np.uint64(8) * np.uint64(first[place + np.uint64(7)] <= tick)
-                place += np.uint64(4) * np.uint64(first[place + np.uint64(3)] <= tick)
-                place += np.uint64(2) * np.uint64(first[place + one] <= tick)
-                place += np.uint64(first[place] <= tick)
-            else:
-                while place < size and first[place] <= tick:
-                    place += one
-            reached[part] = place
-            places[j] = place
 
 
 @kernel
@@ -152,68 +104,24 @@ def _merge_words(first, second, places, out):  # type: ignore[no-untyped-def]
         i += one
 
 
-@kernel
-def _merge_columns(ticks, first, end, other_ticks, low, high, places, ours, theirs, outs, widths):  # type: ignore[no-untyped-def]
-    """Find the places, then merge columns given by address and width in bytes."""
-    _places(ticks[first:end], other_ticks[low:high], places)
-    rows = end - first
-    more = high - low
-    for column in range(widths.size):
-        width = widths[column]
-        one = _pointer(ours[column] + np.uint64(first) * width)
-        other = _pointer(theirs[column] + np.uint64(low) * width)
-        out = _pointer(outs[column])
-        if width == 8:
-            _merge_words(
-                carray(one, rows, np.uint64),
-                carray(other, more, np.uint64),
-                places,
-                carray(out, rows + more, np.uint64),
-            )
-        elif width == 4:
-            _merge_words(
-                carray(one, rows, np.uint32),
-                carray(other, more, np.uint32),
-                places,
-                carray(out, rows + more, np.uint32),
-            )
-        elif width == 2:
-            _merge_words(
-                carray(one, rows, np.uint16),
-                carray(other, more, np.uint16),
-                places,
-                carray(out, rows + more, np.uint16),
-            )
-        else:
-            _merge_words(
-                carray(one, rows, np.uint8),
-                carray(other, more, np.uint8),
-                places,
-                carray(out, rows + more, np.uint8),
-            )
-
-
 class Side:
-    """A batch prepared for merging; ``addresses`` are 0 for columns with nulls or without a word
-    width.
+    """A batch prepared for merging; ``words`` are the values of columns without nulls and of a word
+    width, None for the others.
     """
 
-    __slots__ = ("addresses", "batch", "plain", "ticks")
+    __slots__ = ("batch", "ticks", "words")
 
-    def __init__(
-        self, batch: pa.RecordBatch, widths: Sequence[int], ticks: npt.NDArray[np.int64]
-    ) -> None:
-        columns = batch.columns
-        found = [
-            column.buffers()[1].address + column.offset * width
-            if width and not column.null_count
-            else 0
-            for column, width in zip(columns, widths, strict=True)
-        ]
+    def __init__(self, batch: pa.RecordBatch, types: Sequence[Any], ticks: Ints) -> None:
         self.batch = batch
         self.ticks = ticks
-        self.addresses = np.array(found, np.uint64)
-        self.plain = 0 not in found
+        self.words = [
+            None
+            if word is None or column.null_count
+            else np.frombuffer(
+                column.buffers()[1], word, len(column), column.offset * word.itemsize
+            )
+            for column, word in zip(batch.columns, types, strict=True)
+        ]
 
 
 class BatchMerger:
@@ -223,63 +131,51 @@ class BatchMerger:
         self._time = time
         self._schema: pa.Schema | None = None
 
-    def side(self, batch: pa.RecordBatch, ticks: npt.NDArray[np.int64] | None = None) -> Side:
+    def side(self, batch: pa.RecordBatch, ticks: Ints | None = None) -> Side:
         """A batch with its ticks, by default those of its time column."""
         if self._schema is None:
             self._schema = batch.schema
             self._position = batch.schema.get_field_index(self._time)
             self._types = batch.schema.types
-            self._each = [_plain_width(type_) for type_ in self._types]
-            self._widths = np.array(self._each, np.uint64)
+            self._words = [_word_type(type_) for type_ in self._types]
         if ticks is None:
             ticks = ticks_of_column(batch.column(self._position))
-        return Side(batch, self._each, ticks)
+        return Side(batch, self._words, ticks)
 
     def merge(
         self, one: Side, first: int, end: int, other: Side, low: int, high: int
     ) -> pa.RecordBatch:
         """Merge rows [first, end) of one side with [low, high) of another; ties are ``one``'s."""
-        plain: list[int] | None = None
-        ours, theirs, widths, each = one.addresses, other.addresses, self._widths, self._each
-        if not (one.plain and other.plain):
-            plain = np.flatnonzero((ours != 0) & (theirs != 0)).tolist()
-            ours, theirs, widths = ours[plain], theirs[plain], widths[plain]
-            each = [each[i] for i in plain]
         total = end - first + high - low
-        places = np.empty(high - low, np.int64)
-        # One buffer per column: the allocator would take larger ones as fresh pages each time.
-        buffers = [pa.allocate_buffer(total * width) for width in each]
-        outs = np.array([buffer.address for buffer in buffers], np.uint64)
-        _merge_columns(
-            *(one.ticks, first, end, other.ticks, low, high), places, ours, theirs, outs, widths
-        )
-        types = self._types if plain is None else [self._types[i] for i in plain]
-        merged = [
-            pa.Array.from_buffers(type_, total, [None, buffer])
-            for type_, buffer in zip(types, buffers, strict=True)
-        ]
-        if plain is not None:
-            found = dict(zip(plain, merged, strict=True))
-            order = pa.array(_order_of(places, end - first))
-            for i in range(len(self._each)):
-                if i not in found:
-                    pair = [
-                        one.batch.column(i).slice(first, end - first),
-                        other.batch.column(i).slice(low, high - low),
-                    ]
-                    found[i] = pc.take(pa.concat_arrays(pair), order)
-            merged = [found[i] for i in range(len(self._each))]
-        return pa.RecordBatch.from_arrays(merged, schema=self._schema)
+        places = places_in(one.ticks[first:end], other.ticks[low:high], "right")
+        order: pa.Array | None = None
+        columns = []
+        for i, (ours, theirs) in enumerate(zip(one.words, other.words, strict=True)):
+            if ours is not None and theirs is not None:
+                # One buffer per column: the allocator would take larger ones as fresh pages.
+                buffer = pa.allocate_buffer(total * ours.itemsize)
+                out = np.frombuffer(buffer, ours.dtype)
+                _merge_words(ours[first:end], theirs[low:high], places, out)
+                columns.append(pa.Array.from_buffers(self._types[i], total, [None, buffer]))
+                continue
+            if order is None:
+                order = pa.array(_order_of(places, end - first))
+            pair = [
+                one.batch.column(i).slice(first, end - first),
+                other.batch.column(i).slice(low, high - low),
+            ]
+            columns.append(pc.take(pa.concat_arrays(pair), order))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def _plain_width(type_: pa.DataType) -> int:
+def _word_type(type_: pa.DataType) -> Any:
     types = pa.types
     if types.is_integer(type_) or types.is_floating(type_) or types.is_temporal(type_):
-        return int(type_.bit_width // 8)
-    return 0
+        return _WORDS.get(type_.bit_width)
+    return None
 
 
-def _order_of(places: npt.NDArray[np.int64], rows: int) -> npt.NDArray[np.int64]:
+def _order_of(places: Ints, rows: int) -> Ints:
     order = np.empty(rows + places.size, np.int64)
     second = np.zeros(order.size, np.bool_)
     second[places + np.arange(places.size)] = True
@@ -374,27 +270,28 @@ def add_late(
 ) -> tuple[pa.RecordBatch, ...]:
     """Add a sorted batch to the late buffer, merging neighbours to keep it short."""
     result = [*buffer, batch]
-    merger = BatchMerger(schema.time)
     while len(result) > 1 and result[-2].num_rows < 2 * result[-1].num_rows:
-        result[-2:] = [_pair(result[-2], result[-1], merger)]
+        result[-2:] = [_pair(result[-2], result[-1], schema)]
     return tuple(result)
 
 
 def join_late(buffer: Sequence[pa.RecordBatch], schema: StreamSchema) -> pa.RecordBatch:
     """A non-empty late buffer as one sorted batch."""
-    merger = BatchMerger(schema.time)
     joined = buffer[-1]
     for batch in reversed(buffer[:-1]):  # the smallest first
-        joined = _pair(batch, joined, merger)
+        joined = _pair(batch, joined, schema)
     return joined
 
 
-def _pair(earlier: pa.RecordBatch, later: pa.RecordBatch, merger: BatchMerger) -> pa.RecordBatch:
+def _pair(earlier: pa.RecordBatch, later: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
+    if earlier.num_rows + later.num_rows < MERGED_MIN:
+        return sort_batch(pa.concat_batches([earlier, later]), schema)
+    merger = BatchMerger(schema.time)
     one, other = merger.side(earlier), merger.side(later)
     return merger.merge(one, 0, earlier.num_rows, other, 0, later.num_rows)
 
 
-def sort_nearly(batch: pa.RecordBatch, ticks: npt.NDArray[np.int64]) -> pa.RecordBatch:
+def sort_nearly(batch: pa.RecordBatch, ticks: Ints) -> pa.RecordBatch:
     """The batch in time order, stable; fast if large and nearly sorted.  Only events older than one
     before them are sorted, and merged in again; they come behind those of their time, since the
     sequence had gone on to a newer time.
@@ -407,14 +304,9 @@ def sort_nearly(batch: pa.RecordBatch, ticks: npt.NDArray[np.int64]) -> pa.Recor
     fresh = np.ones(ticks.size, np.bool_)
     fresh[late] = False
     merger = BatchMerger()
-    one = merger.side(batch.filter(pa.array(fresh)), _frozen(ticks[fresh]))
-    other = merger.side(batch.take(pa.array(late)), _frozen(ticks[late]))
+    one = merger.side(batch.filter(pa.array(fresh)), ticks[fresh])
+    other = merger.side(batch.take(pa.array(late)), ticks[late])
     return merger.merge(one, 0, ticks.size - late.size, other, 0, late.size)
-
-
-def _frozen(ticks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    ticks.flags.writeable = False  # kernels are compiled for read-only arrays
-    return ticks
 
 
 @kernel

@@ -193,7 +193,7 @@ def move_segments(
             purge(files.inner, commits.directory, (MOVING,))
     with commits.lock:
         manifest = commits.manifest
-    if manifest.version != commits.told and files.cold(commits.directory):
+    if manifest.version != commits.stored_version and files.cold(commits.directory):
         try:
             _publish(store, place, manifest, lambda page: files.read(commits.path(page)))
         except FileNotFoundError:  # a page: the manifest was replaced; the next move puts it
@@ -247,7 +247,7 @@ def _move(
             files.sync_directory(commits.directory)
         files.inner.remove(path)
         files.sync_directory(commits.directory)
-        view = commits.views.known(entry.id)  # the current view: columns may have changed
+        view = commits.views.cached(entry.id)  # the current view: columns may have changed
         if view is not None:
             view.file.reopen()
         commits.count(moved_segments=1, moved_bytes=entry.bytes)
@@ -279,21 +279,21 @@ def _copy(
         heads = ()
     with files.inner.open(path) as file:
         digest = _digest(read_from(file))
-        kept, stored_heads = (
+        copies, stored_heads = (
             b"".join(bytes(file.read(at, length)) for at, length in some)
             for some in (ranges, heads)
         )
-        told = ColdStub(
-            store.url, key, entry.bytes, digest, ranges, xxhash.xxh3_64_hexdigest(kept),
+        fresh = ColdStub(
+            store.url, key, entry.bytes, digest, ranges, xxhash.xxh3_64_hexdigest(copies),
             heads, xxhash.xxh3_64_hexdigest(stored_heads),
         )  # fmt: skip
-        stub = told.to_bytes(kept, stored_heads)
+        stub = fresh.to_bytes(copies, stored_heads)
         replace_file(files.inner, path + MOVING, stub)
         store.put(key, read_from(file))
-    found = _digest(each_of(store.contents(key, entry.bytes)))
-    if found != digest:
+    read_back = _digest(each_of(store.contents(key, entry.bytes)))
+    if read_back != digest:
         raise StorageFailed(
-            f"{store.describe(key)} does not read back as it was written ({found}, "
+            f"{store.describe(key)} does not read back as it was written ({read_back}, "
             f"expected {digest}): {path} stays where it is; look at the place of the "
             "objects"
         )
@@ -303,7 +303,7 @@ def _copy(
 def _parts(view: SegmentView) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     file = view.file
     heads: list[tuple[int, int]] = []
-    found = [(0, FILE_HEADER.size), (view.length - FOOTER.size, FOOTER.size)]
+    ranges = [(0, FILE_HEADER.size), (view.length - FOOTER.size, FOOTER.size)]
 
     def below(level: int, table: np.ndarray) -> None:
         if level == 1:
@@ -313,7 +313,7 @@ def _parts(view: SegmentView) -> tuple[list[tuple[int, int]], list[tuple[int, in
         for offset, length in zip(
             table[ROW_OFFSET].tolist(), table[ROW_LENGTH].tolist(), strict=True
         ):
-            found.append((offset, length))
+            ranges.append((offset, length))
             below(level - 1, file.node(offset, length))
 
     for level, table in view.fragments:
@@ -323,9 +323,9 @@ def _parts(view: SegmentView) -> tuple[list[tuple[int, int]], list[tuple[int, in
         frame = BLOCK_FRAME.unpack_from(file.block(offset, BLOCK_FRAME.size), offset)
         dictionaries.append((offset, int(frame[6])))
     if sum(length for _, length in dictionaries) <= view.length // KEPT_SHARE:
-        found += dictionaries
-    at = FOOTER.unpack(bytes(file.block(*found[1])[view.length - FOOTER.size : view.length]))[7]
-    return [*found, (at, view.length - at)], heads
+        ranges += dictionaries
+    at = FOOTER.unpack(bytes(file.block(*ranges[1])[view.length - FOOTER.size : view.length]))[7]
+    return [*ranges, (at, view.length - at)], heads
 
 
 def _pieces(length: int) -> Iterator[tuple[int, int]]:

@@ -109,6 +109,4 @@ class LevelBuilder:
         return self.count == NODE_FANOUT
 
     def view(self) -> Table:
-        view = self.table[:, : self.count]
-        view.flags.writeable = False
-        return view
+        return self.table[:, : self.count]

@@ -103,13 +103,13 @@ class ObjectStore:
             if file is None:
                 file = files.open_input_file(self._path(key))
                 self._open.put(key, file)
-            found: bytes = file.read_at(length, offset)
-        if len(found) != length:
+            data: bytes = file.read_at(length, offset)
+        if len(data) != length:
             raise StorageFailed(
-                f"{self.describe(key)} ends at byte {offset + len(found)}; {length} bytes from "
+                f"{self.describe(key)} ends at byte {offset + len(data)}; {length} bytes from "
                 f"{offset} were wanted: it was replaced or cut"
             )
-        return found
+        return data
 
     def contents(self, key: str, length: int) -> Iterator[bytes]:
         """The bytes of an object in order, past caches; one that has grown may give more."""
@@ -146,11 +146,11 @@ class ObjectStore:
             wanted = FileSelector(
                 self._path(prefix).rstrip("/"), allow_not_found=True, recursive=True
             )
-            found = self._files().get_file_info(wanted)
+            infos = self._files().get_file_info(wanted)
         skip = len(self._root) + 1
         return {
             info.path[skip:]: int(info.size)
-            for info in found
+            for info in infos
             if info.type == FileType.File and not info.path.endswith(".tmp")
         }
 
@@ -205,8 +205,8 @@ _stores: Lru[str, ObjectStore] = Lru(16)
 
 def object_store(url: str) -> ObjectStore:
     """The ``ObjectStore`` of an address, one per process."""
-    known = _stores.get(url.rstrip("/"))
-    if known is None:
-        known = ObjectStore(url)
-        _stores.put(known.url, known)
-    return known
+    store = _stores.get(url.rstrip("/"))
+    if store is None:
+        store = ObjectStore(url)
+        _stores.put(store.url, store)
+    return store

@@ -152,8 +152,8 @@ class StreamOptions:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> StreamOptions:
         """Inverse of ``to_json``; ignores options of newer releases."""
-        known = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in document.items() if name in known})
+        names = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in document.items() if name in names})
 
 
 def _parse(text: str, setting: str = "retention") -> tuple[str, float]:
@@ -170,10 +170,10 @@ def _parse(text: str, setting: str = "retention") -> tuple[str, float]:
     if singular in _TIME_UNITS:
         return "seconds", amount * _TIME_UNITS[singular]
     sizes = ", or KB, MB, GB, TB" if setting == "retention" else ""
-    known = f"seconds, minutes, hours, days, weeks{sizes}"
+    units = f"seconds, minutes, hours, days, weeks{sizes}"
     if setting == "keep_local_bytes":
-        known = "KB, MB, GB, TB"
-    raise InvalidArgument(f"unknown unit {match[2]!r} in the {setting} {text!r}; use {known}")
+        units = "KB, MB, GB, TB"
+    raise InvalidArgument(f"unknown unit {match[2]!r} in the {setting} {text!r}; use {units}")
 
 
 _EXPECTED = {

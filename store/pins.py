@@ -84,18 +84,18 @@ def pin_stream(
         version, below = first.manifest.version, first.below
         lease = ReaderLease.take(files, directory, version, ttl_seconds=ttl_seconds, below=below)
         try:
-            found = load(files, directory)
+            loaded = load(files, directory)
         except FileNotFoundError:
             lease.release()
             continue
-        if found.manifest.version != version or found.below != below:
+        if loaded.manifest.version != version or loaded.below != below:
             lease.release()
             continue
         try:
-            journal = found.journal
+            journal = loaded.journal
             if position is not None and position != journal.position:
-                journal = _earlier(files, directory, found, position)
-            manifest = _floored(files, directory, found.manifest, journal)
+                journal = _earlier(files, directory, loaded, position)
+            manifest = _floored(files, directory, loaded.manifest, journal)
         except FileNotFoundError:
             lease.release()
             continue
@@ -125,15 +125,15 @@ def _floored(
         close_views(state.segments, state.runs)
 
 
-def _earlier(files: Files, directory: str, found: Recovered, position: int) -> Journal:
-    path = f"{directory}/{log_name(found.manifest.log)}"
+def _earlier(files: Files, directory: str, loaded: Recovered, position: int) -> Journal:
+    path = f"{directory}/{log_name(loaded.manifest.log)}"
     records = [(record.kind, record.payload) for record in read_log(files, path).records]
-    schema = found.manifest.schema
+    schema = loaded.manifest.schema
     oldest = Journal.replay(records[:1], schema, path).position
-    if not oldest <= position <= found.journal.position:
+    if not oldest <= position <= loaded.journal.position:
         raise SnapshotExpired(
-            f"the stream {found.manifest.name!r} can be read as of the commits {oldest} to "
-            f"{found.journal.position}, found {position}"
+            f"the stream {loaded.manifest.name!r} can be read as of the commits {oldest} to "
+            f"{loaded.journal.position}, found {position}"
         )
     for count in range(1, len(records) + 1):  # almost always one commit per record
         at = min(len(records), position - oldest + count)
@@ -187,14 +187,14 @@ def open_pinned(
         return (start is None or entry.last >= start) and (end is None or entry.first < end)
 
     segments = manifest.segments
-    found = np.ones(len(segments), np.bool_)
+    overlapping = np.ones(len(segments), np.bool_)
     if start is not None:
-        found &= segments.lasts >= start
+        overlapping &= segments.lasts >= start
     if end is not None:
-        found &= segments.firsts < end
+        overlapping &= segments.firsts < end
     wanted = replace(
         manifest,
-        segments=manifest.segments.where(found),
+        segments=manifest.segments.where(overlapping),
         runs=tuple(entry for entry in manifest.runs if meets(entry)),
     )
     try:
@@ -321,12 +321,12 @@ def stored_pins(files: Files, directory: str) -> list[str]:
 
 def stored_leases(files: Files, directory: str) -> list[tuple[Lease, str]]:
     """Lease and name of each readable pin; oldest version first."""
-    found = []
+    leases = []
     for name in stored_pins(files, directory):
         with suppress(SnapshotExpired, CorruptStore):
             pin = load_pin(files, directory, name)
-            found.append((Lease(int(pin.manifest["version"]), below_of(pin)), name))
-    return sorted(found, key=lambda kept: kept[0].version)
+            leases.append((Lease(int(pin.manifest["version"]), below_of(pin)), name))
+    return sorted(leases, key=lambda each: each[0].version)
 
 
 def sweep_pins(
@@ -351,13 +351,13 @@ Garbage = tuple[tuple[str, int], ...]
 
 
 def collect_garbage(
-    files: Files, directory: str, garbage: Garbage, room: int
+    files: Files, directory: str, garbage: Garbage, bytes_max: int
 ) -> tuple[Garbage, int]:
-    """Remove files that no reader needs; returns the rest, up to ``room`` bytes, and dropped
+    """Remove files that no reader needs; returns the rest, up to ``bytes_max`` bytes, and dropped
     positions.
     """
     garbage, dropped = _unwanted_removed(files, directory, garbage), 0
-    if sum(sizes(files, directory, garbage)) <= room:
+    if sum(sizes(files, directory, garbage)) <= bytes_max:
         return garbage, dropped
     for lease, name in stored_leases(files, directory):
         if not any(lease.wants(_counter(file), version) for file, version in garbage):
@@ -367,10 +367,10 @@ def collect_garbage(
         logger.warning(
             "%s: the position %s of a follower is given up: replaced files took more than the %d "
             "bytes that kept_bytes_max leaves them",
-            directory, name, room,
+            directory, name, bytes_max,
         )  # fmt: skip
         garbage = _unwanted_removed(files, directory, garbage)
-        if sum(sizes(files, directory, garbage)) <= room:
+        if sum(sizes(files, directory, garbage)) <= bytes_max:
             break
     return garbage, dropped
 
@@ -400,11 +400,11 @@ def _counter(file: str) -> int:
 
 
 def sizes(files: Files, directory: str, garbage: Garbage) -> list[int]:
-    found = []
+    lengths = []
     for file, _ in garbage:
         with suppress(FileNotFoundError):  # removed since the manifest was written
-            found.append(files.size(f"{directory}/{file}"))
-    return found
+            lengths.append(files.size(f"{directory}/{file}"))
+    return lengths
 
 
 def remove_quietly(files: Files, directory: str, file: str) -> bool:

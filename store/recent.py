@@ -127,14 +127,14 @@ class RecentCommits:
         with self._lock:
             if after < self._begun:
                 return None
-            found: list[Commit | LargeCommit] = []
+            commits: list[Commit | LargeCommit] = []
             for commit in reversed(self._commits):
                 if commit.position <= after:
                     break
                 if commit.position <= upto:
-                    found.append(commit)
-        found.reverse()
-        return found
+                    commits.append(commit)
+        commits.reverse()
+        return commits
 
     def _forget_oldest(self) -> int:
         commit = self._commits.popleft()

@@ -154,16 +154,16 @@ def load_for_reading(files: Files, directory: str) -> tuple[StreamManifest, Stre
     """Manifest and state at the last commit; the state holds open files or a lease."""
     for attempt in range(ATTEMPTS):
         try:
-            found = load(files, directory)
-            source = ViewSource(files, directory, found.manifest)
-            if source.eager or not source.keep(_leased(files, directory, found)):
+            loaded = load(files, directory)
+            source = ViewSource(files, directory, loaded.manifest)
+            if source.eager or not source.keep(_leased(files, directory, loaded)):
                 source.open_all()
-            state = read_state(files, directory, found.manifest, found.journal, source)
+            state = read_state(files, directory, loaded.manifest, loaded.journal, source)
         except FileNotFoundError as error:
             if attempt == ATTEMPTS - 1:
                 raise CorruptStore(f"{directory} names a file that is missing: {error}") from error
             continue
-        return found.manifest, state
+        return loaded.manifest, state
     raise AssertionError("unreachable")
 
 
@@ -187,9 +187,9 @@ def read_state(
     return Floors().state(manifest, journal, source, written, lambda: hold, pinned=pinned)
 
 
-def _leased(files: Files, directory: str, found: Recovered) -> ReaderLease:
-    version = found.manifest.version
-    lease = ReaderLease.take(files, directory, version, below=found.below)
+def _leased(files: Files, directory: str, loaded: Recovered) -> ReaderLease:
+    version = loaded.manifest.version
+    lease = ReaderLease.take(files, directory, version, below=loaded.below)
     body = read_manifest(files, directory)
     if body is None or body.get("version") != version:
         lease.release()

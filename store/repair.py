@@ -75,7 +75,7 @@ class Loss:
     stream: str
     file: str
     quarantined: str | None
-    kept: int
+    saved: int
     lost: int
     ranges: tuple[tuple[int, int], ...]
 
@@ -84,7 +84,7 @@ class Loss:
         between = f" between the ticks {where}" if where else ""
         moved = f"; moved to {self.quarantined}" if self.quarantined else ""
         return (
-            f"{self.stream}: {self.file}: {self.lost:,} events lost{between}, {self.kept:,} "
+            f"{self.stream}: {self.file}: {self.lost:,} events lost{between}, {self.saved:,} "
             f"saved{moved}"
         )
 
@@ -148,13 +148,13 @@ class _Salvaged:
         if not leaf.uses_dictionary(name):
             return leaf.column(name, 0, leaf.events)
         pages = self._values.get(name, [])
-        known = 0
+        count = 0
         parts = []
         for first, values in pages:
-            if first != known:  # a previous page is damaged
+            if first != count:  # a previous page is damaged
                 break
             parts.append(values)
-            known += len(values)
+            count += len(values)
         attribute = self._file.schema.attribute(name)
         dictionary = pa.concat_arrays(parts) if parts else pa.array([], attribute.type)
         array = leaf.column(name, 0, leaf.events, dictionary)
@@ -207,12 +207,12 @@ class _Repair:
         runs = [s for entry in manifest.runs for s in self._entry(entry)]
         if self._lost_log is not None:
             saved = 0
-            for found in self._orphans():
-                newest = max((entry.last for entry in segments), default=found.first)
-                (segments if found.first >= newest else runs).append(found)
-                last = found.last if journal.last is None else max(found.last, journal.last)
+            for orphan in self._orphans():
+                newest = max((entry.last for entry in segments), default=orphan.first)
+                (segments if orphan.first >= newest else runs).append(orphan)
+                last = orphan.last if journal.last is None else max(orphan.last, journal.last)
                 journal = replace(journal, last=last)
-                saved += found.events
+                saved += orphan.events
             self._account_for_log(saved)
             self._losses.insert(0, self._losses.pop())
         if journal.extent is not None:
@@ -241,10 +241,10 @@ class _Repair:
         try:
             journal = journal_from(read_log(self._files, path), manifest, path)
             if journal.refused:
-                kept = journal.logged
+                logged = journal.logged
                 lost = sum(events for events, _ in journal.refused)
                 self._damaged.append(file)
-                self._lose(file, self._quarantine_name(file), kept, lost, ())
+                self._lose(file, self._quarantine_name(file), logged, lost, ())
             return replace(journal, refused=())
         except FileNotFoundError:
             return self._without_checkpoint(_LostLog(file, None, manifest.events, 0, ()))
@@ -263,11 +263,11 @@ class _Repair:
         except CorruptStore:  # no checkpoint, or another stream's log
             before = manifest.events if counted is None else counted
             return self._without_checkpoint(_LostLog(file, moved, before, events, ranges))
-        kept = journal.logged
+        logged = journal.logged
         lost = events
         if counted is not None and journal.events is not None:
             lost = max(0, counted - journal.events)
-        self._lose(file, moved, kept, lost, ranges)
+        self._lose(file, moved, logged, lost, ranges)
         return journal
 
     def _without_checkpoint(self, lost: _LostLog) -> Journal:
@@ -409,12 +409,12 @@ class _Repair:
         self,
         file: str,
         quarantined: str | None,
-        kept: int,
+        saved: int,
         lost: int,
         ranges: tuple[tuple[int, int], ...],
     ) -> None:
         path = self._path(file)
-        self._losses.append(Loss(self._name, path, quarantined, kept, lost, ranges))
+        self._losses.append(Loss(self._name, path, quarantined, saved, lost, ranges))
 
     def _commit(self, manifest: StreamManifest, journal: Journal) -> None:
         position = journal.position + 1

@@ -129,7 +129,7 @@ def _apply(commits: Commits, schema: StreamSchema, old: str, new: str | None) ->
     seal(commits)
     journal, manifest = commits.journal, commits.manifest
     before = manifest.schema
-    kept = [i for i, name in enumerate(before.names) if new is not None or name != old]
+    numbers = [i for i, name in enumerate(before.names) if new is not None or name != old]
     now = Layout(before, tuple(before.names))
     layouts = tuple(layout.after(old, new) for layout in (*manifest.layouts, now))
     options, rule = manifest.options, uniqueness(manifest.options, before)
@@ -139,7 +139,7 @@ def _apply(commits: Commits, schema: StreamSchema, old: str, new: str | None) ->
 
     def reshaped(batch: pa.RecordBatch) -> pa.RecordBatch:
         batch = widened(batch, before)  # the batch may lack the newest columns
-        columns = [batch.column(i) for i in kept]
+        columns = [batch.column(i) for i in numbers]
         return widened(pa.RecordBatch.from_arrays(columns, names=schema.names), schema)
 
     late = tuple(reshaped(batch) for batch in journal.late)
@@ -158,12 +158,12 @@ def _reopened(commits: Commits, manifest: StreamManifest) -> ViewSource:
 
 def set_options(commits: Commits, **changes: Any) -> None:
     """Change options for later writes; a shorter retention drops events at once."""
-    known = [field.name for field in fields(StreamOptions)]
+    names = [field.name for field in fields(StreamOptions)]
     for name in changes:
-        if name not in known:
-            hint = did_you_mean(name, known)
+        if name not in names:
+            hint = did_you_mean(name, names)
             raise InvalidArgument(
-                f"no setting {name!r} of a stream{hint} (there are {', '.join(known)})"
+                f"no setting {name!r} of a stream{hint} (there are {', '.join(names)})"
             )
     if changes.get("retention") is not None:
         changes["retention"] = str(changes["retention"])

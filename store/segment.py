@@ -216,13 +216,13 @@ class SegmentView:
 
         def tree() -> Tree:
             try:
-                found = read_sealed(file, files.size(path), schema, written)
+                sealed = read_sealed(file, files.size(path), schema, written)
             except FileNotFoundError as error:
                 raise CorruptStore(
                     f"{path} is missing, which the manifest names; run `chronicle check`"
                 ) from error
-            check_entry(found, entry, path)
-            return found.tree
+            check_entry(sealed, entry, path)
+            return sealed.tree
 
         return cls(file, tree, entry.events, entry.first, entry.last, entry.bytes, True)
 
@@ -249,11 +249,7 @@ class SegmentView:
         cls, file: SegmentFile, fragments: Sequence[tuple[int, Table]], extent: Extent
     ) -> SegmentView:
         """A view of the active segment from its writer's flank, level 1 first."""
-        tables = tuple(
-            (level, table.view()) for level, table in reversed(fragments) if table.shape[1]
-        )
-        for _, table in tables:  # kernels are compiled for read-only arrays
-            table.flags.writeable = False
+        tables = tuple((level, table) for level, table in reversed(fragments) if table.shape[1])
         return cls(
             file,
             Tree(tables, {name: tuple(pages) for name, pages in extent.pages.items()}),
@@ -458,10 +454,10 @@ class SegmentView:
         self.file.close()
 
 
-def check_entry(found: SegmentView, entry: SegmentEntry, path: str) -> None:
-    if (found.events, found.first, found.last) != (entry.events, entry.first, entry.last):
+def check_entry(view: SegmentView, entry: SegmentEntry, path: str) -> None:
+    if (view.events, view.first, view.last) != (entry.events, entry.first, entry.last):
         raise CorruptStore(
-            f"{path} holds {found.events} events from {found.first} to {found.last}; the manifest "
+            f"{path} holds {view.events} events from {view.first} to {view.last}; the manifest "
             f"says {entry.events} from {entry.first} to {entry.last}; run `chronicle check`"
         )
 
@@ -505,7 +501,6 @@ def read_sealed(
         pages = {now[name]: offsets for name, offsets in pages.items()}
     table = file.node(root_at, root_bytes)
     entry = entry_of_table(file.schema, table, root_at, root_bytes).reshape(-1, 1)
-    entry.flags.writeable = False
     tree = Tree(((height + 1, entry),), {name: tuple(offsets) for name, offsets in pages.items()})
     return SegmentView(file, tree, events, first, last, size, True)
 
@@ -545,11 +540,9 @@ def aggregate_zones(
         table[ROW_FIRST, 0] = ticks[low]
         table[ROW_LAST, 0] = ticks[high - 1]
         bounds = np.array([0, high - low], np.int64)
-        bounds.flags.writeable = False
         for i, attribute in enumerate(selection.attributes):
             array = column(attribute.name, base + low, base + high)
             ColumnView(attribute, array).aggregate(bounds, table, 5 + ROWS_PER_ATTRIBUTE * i)
-        table.flags.writeable = False
         merge_children(table, 0, 1, selection.order, selection.kinds, words)
     return read
 

@@ -72,8 +72,8 @@ class OpenFiles:
         with self._lock.lock:
             self._open[id(file)] = weakref.ref(file)
             over = len(self._open) - self.limit
-            asked = self._oldest(file, over) if over > 0 else []
-        for each in asked:
+            to_close = self._oldest(file, over) if over > 0 else []
+        for each in to_close:
             if not each.let_go():
                 with self._lock.lock:
                     self._open[id(each)] = weakref.ref(each)
@@ -83,7 +83,7 @@ class OpenFiles:
             self._open.pop(id(file), None)
 
     def _oldest(self, newest: Reopened, count: int) -> list[Reopened]:
-        found: list[Reopened] = []
+        files: list[Reopened] = []
         for _ in range(2 * len(self._open)):
             if count <= 0:
                 break
@@ -95,9 +95,9 @@ class OpenFiles:
                 file.read_since = False
                 self._open[key] = reference
             else:
-                found.append(file)
+                files.append(file)
                 count -= 1
-        return found
+        return files
 
     def _forget(self) -> None:
         self._open = OrderedDict()
@@ -298,8 +298,8 @@ class SegmentFile:
         """Allow closing when many files are open; it reopens on demand."""
         with self._lock:
             self._stays = False
-            known = self._file is not None
-        if known:
+            is_open = self._file is not None
+        if is_open:
             open_files.opened(self)
 
     def stay_open(self) -> None:
@@ -362,13 +362,13 @@ class SegmentFile:
                     blocks.pop(old, None)
         blocks[offset] = block
 
-    def leaf(self, offset: int, length: int, *, asked: bool = False) -> LeafReader:
+    def leaf(self, offset: int, length: int, *, announced: bool = False) -> LeafReader:
         """The leaf at an offset; ``asked``: its head was already prefetched."""
         data, need, holes = self._leaf_bytes(offset, length)
         block = self._blocks.get(offset)
         if isinstance(block, LeafReader) and (not holes or block.reads(data)):
             return block
-        if not asked and not (holes and self._has(offset)):
+        if not announced and not (holes and self._has(offset)):
             need(((offset, min(length, HEAD_BYTES + length // HEAD_SHARE)),))
         if holes:  # the prefetch may have filled a mapping that was evicted
             need(((offset, BLOCK_FRAME.size),))
@@ -419,12 +419,12 @@ class SegmentFile:
 
     def dictionary(self, name: str, pages: Sequence[int]) -> pa.Array:
         """Values of an attribute's dictionary pages; may include later pages."""
-        known = self._dictionaries.get(name)
-        if known is not None and known[0] >= len(pages):
-            return known[1]
+        cached = self._dictionaries.get(name)
+        if cached is not None and cached[0] >= len(pages):
+            return cached[1]
         attribute = self.schema.attribute(name)
-        parts = [] if known is None else [known[1]]
-        for offset in pages[0 if known is None else known[0] :]:
+        parts = [] if cached is None else [cached[1]]
+        for offset in pages[0 if cached is None else cached[0] :]:
             data = self.block(offset, BLOCK_FRAME.size)
             if self.moved:
                 data = self.block(offset, int(BLOCK_FRAME.unpack_from(data, offset)[6]))

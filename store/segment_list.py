@@ -88,10 +88,10 @@ class SegmentList(Sequence[SegmentEntry]):
     @classmethod
     def from_json(cls, listed: Sequence[Mapping[str, Any]]) -> SegmentList:
         """Inverse of ``to_json``; KeyError, TypeError or ValueError if invalid."""
-        known = set(FIELDS)
+        names = set(FIELDS)
         for each in listed:
-            if not each.keys() <= known:
-                raise ValueError(f"of a segment it says {sorted(each.keys() - known)}, too")
+            if not each.keys() <= names:
+                raise ValueError(f"of a segment it says {sorted(each.keys() - names)}, too")
         columns = [[each[name] for each in listed] for name in FIELDS[:-1]]
         columns.append([each.get(FIELDS[-1], 0) for each in listed])
         if not all(type(value) is int for column in columns for value in column):
@@ -186,14 +186,14 @@ class SegmentList(Sequence[SegmentEntry]):
             at += page.segments
 
     def find(self, segment_id: int) -> int | None:
-        found = np.flatnonzero(self.ids == segment_id)
-        return int(found[0]) if found.size else None
+        places = np.flatnonzero(self.ids == segment_id)
+        return int(places[0]) if places.size else None
 
     def within(self, first: int, last: int) -> Numbers:
         return np.flatnonzero((self.lasts >= first) & (self.firsts <= last))
 
-    def where(self, kept: npt.NDArray[np.bool_]) -> SegmentList:
-        return SegmentList(np.ascontiguousarray(self.table[:, kept]))
+    def where(self, mask: npt.NDArray[np.bool_]) -> SegmentList:
+        return SegmentList(np.ascontiguousarray(self.table[:, mask]))
 
     def ordered(self, places: npt.NDArray[np.intp]) -> SegmentList:
         return SegmentList(np.ascontiguousarray(self.table[:, places]))

@@ -61,7 +61,7 @@ class RootRuns:
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._directory = directory
-        self._known = Lru[PageRef, list[RootRun]](BYTES_REMEMBERED, _bytes)
+        self._cache = Lru[PageRef, list[RootRun]](BYTES_REMEMBERED, _bytes)
 
     def between(
         self, manifest: StreamManifest, segments: SegmentList, first: int, end: int
@@ -70,10 +70,10 @@ class RootRuns:
         for page, begin, entries in segments.by_page():
             if begin + page.segments <= first or begin >= end:
                 continue
-            runs = self._known.get(page)
+            runs = self._cache.get(page)
             if runs is None:
                 runs = self._read(manifest, entries, page)
-                self._known.put(page, runs)
+                self._cache.put(page, runs)
             for run in runs:
                 low, high = max(first, begin + run.first), min(end, begin + run.end)
                 if low < high:
@@ -86,7 +86,7 @@ class RootRuns:
             return []  # fall back to the segments
         kinds = np.stack([*entries.shapes, heights > 0])
         edges = np.flatnonzero((kinds[:, 1:] != kinds[:, :-1]).any(axis=0)) + 1
-        found = []
+        runs = []
         bounds = [0, *edges.tolist(), len(entries)]
         for first, end in pairwise(bounds):
             if not heights[first]:
@@ -96,9 +96,8 @@ class RootRuns:
             schema = how.schema
             if how.evolution is not None:
                 table, schema = how.evolution.table(table), how.evolution.now
-            table.flags.writeable = False
-            found.append(RootRun(first, end, schema, table))
-        return found
+            runs.append(RootRun(first, end, schema, table))
+        return runs
 
 
 def _bytes(runs: list[RootRun]) -> int:
@@ -193,7 +192,7 @@ class ViewSource:
         entry = self._entry(segment_id)
         return None if entry is None else self.view(entry)
 
-    def known(self, segment_id: int) -> SegmentView | None:
+    def cached(self, segment_id: int) -> SegmentView | None:
         return self._alive.get(segment_id)
 
     def _entry(self, segment_id: int) -> SegmentEntry | None:
@@ -205,25 +204,25 @@ class ViewSource:
 
     def view(self, entry: SegmentEntry, *, remember: bool = True) -> SegmentView:
         """The view of an entry, shared while it is referenced."""
-        found = self._recent.get(entry.id)
-        if found is not None:
-            return found
+        view = self._recent.get(entry.id)
+        if view is not None:
+            return view
         with self._lock:
-            found = self._alive.get(entry.id)
-            if found is None:
-                found = open_entry(self._files, self._directory, self._manifest, entry, later=True)
-                found.file.needs = self._lease
-                found.file.may_close()
-                self._alive[entry.id] = found
+            view = self._alive.get(entry.id)
+            if view is None:
+                view = open_entry(self._files, self._directory, self._manifest, entry, later=True)
+                view.file.needs = self._lease
+                view.file.may_close()
+                self._alive[entry.id] = view
         if remember:
-            self._recent.put(entry.id, found)
-        return found
+            self._recent.put(entry.id, view)
+        return view
 
     def few(self, segments: SegmentList) -> tuple[SegmentView, ...] | None:
         """All views of a short list, cached while the list is current."""
-        known = self._few
-        if known is not None and known[0] is segments:
-            return known[1]
+        cached = self._few
+        if cached is not None and cached[0] is segments:
+            return cached[1]
         if len(segments) > FEW_VIEWS:
             return None
         views = tuple(self.view(entry) for entry in segments)
@@ -251,10 +250,10 @@ class ViewSource:
         head: SegmentView | None = None,
     ) -> SegmentViews:
         """Views without ``hidden`` entries, the first one as ``head``, then the active one."""
-        found = SegmentViews(self, segments, active, hidden, head)
+        views = SegmentViews(self, segments, active, hidden, head)
         with self._lock:
-            self._states.add(found)
-        return found
+            self._states.add(views)
+        return views
 
     def of_manifest(self, manifest: StreamManifest) -> Callable[[SegmentEntry], SegmentView]:
         """Gives the views of a manifest's entries, which stay readable while it is referenced."""
@@ -267,8 +266,8 @@ class ViewSource:
     ) -> None:
         """Keep states readable before a commit drops segments and runs of ``old``."""
         self._few = None
-        given_up = [*segments.ids.tolist(), *(entry.id for entry in runs)]
-        for number in given_up:
+        dropped = [*segments.ids.tolist(), *(entry.id for entry in runs)]
+        for number in dropped:
             self._recent.drop(number)
         with self._lock:
             states = [each for each in self._states if each.has(segments)]
@@ -277,21 +276,21 @@ class ViewSource:
             with suppress(OSError):
                 lease = ReaderLease.take(self._files, self._directory, old.version)
             if lease is not None and lease.registered:
-                kept = _LeaseHolder(lease)
+                holder = _LeaseHolder(lease)
                 for state in states:
-                    state.leases.append(kept)
+                    state.leases.append(holder)
                 states = []
         if states:
             for entry in segments:
                 view = self.view(entry)
                 if _stays(view):
                     for state in states:
-                        state.kept[entry.id] = view
+                        state.unlinked[entry.id] = view
                 self._recent.drop(entry.id)
-        for number in given_up:
-            known = self._alive.get(number)
-            if known is not None:  # a late run, or a view used without a state
-                _stays(known)
+        for number in dropped:
+            open_view = self._alive.get(number)
+            if open_view is not None:  # a late run, or a view used without a state
+                _stays(open_view)
 
     def after(self, manifest: StreamManifest, added: Mapping[int, SegmentView]) -> None:
         self._manifest = manifest
@@ -310,11 +309,11 @@ def _stays(view: SegmentView) -> bool:
 
 class SegmentViews(Sequence[SegmentView]):
     """The views of a state's segments, in time order: ``hidden`` leading entries are left out,
-    ``head`` is the first one's cut view, ``kept`` have lost their file names.
+    ``head`` is the first one's cut view, ``unlinked`` have lost their file names.
     """
 
     __slots__ = (
-        "__weakref__", "_source", "active", "entries", "head", "hidden", "kept", "leases",
+        "__weakref__", "_source", "active", "entries", "head", "hidden", "leases", "unlinked",
     )  # fmt: skip
 
     def __init__(
@@ -330,7 +329,7 @@ class SegmentViews(Sequence[SegmentView]):
         self.active = active
         self.hidden = hidden
         self.head = head
-        self.kept: dict[int, SegmentView] = {}
+        self.unlinked: dict[int, SegmentView] = {}
         self.leases: list[_LeaseHolder] = []
 
     __hash__ = object.__hash__
@@ -370,16 +369,16 @@ class SegmentViews(Sequence[SegmentView]):
         return self.view(self.entries[place]) if few is None else few[place]
 
     def _few(self) -> tuple[SegmentView, ...] | None:
-        return None if self.kept or self.leases else self._source.few(self.entries)
+        return None if self.unlinked or self.leases else self._source.few(self.entries)
 
     def view(self, entry: SegmentEntry) -> SegmentView:
-        found = self.kept.get(entry.id)
-        if found is None:
-            given_up = bool(self.leases) and entry.id not in self._source
-            found = self._source.view(entry, remember=not given_up)
-            if given_up:
-                found.file.needs = tuple(self.leases)
-        return found
+        view = self.unlinked.get(entry.id)
+        if view is None:
+            dropped = bool(self.leases) and entry.id not in self._source
+            view = self._source.view(entry, remember=not dropped)
+            if dropped:
+                view.file.needs = tuple(self.leases)
+        return view
 
     def within(self, first: int, last: int) -> Iterator[SegmentView]:
         """Views that may hold events with first <= t <= last."""
@@ -435,7 +434,7 @@ class SegmentViews(Sequence[SegmentView]):
 
     def close(self) -> None:
         for number in self.entries.ids.tolist():
-            view = self.kept.get(number) or self._source.known(number)
+            view = self.unlinked.get(number) or self._source.cached(number)
             if view is not None:
                 view.close()
         if self.active is not None:
@@ -461,15 +460,15 @@ def spans_of(views: Sequence[SegmentView]) -> list[tuple[int, int]]:
     """Tick ranges that cover all events of some views."""
     if not isinstance(views, SegmentViews):
         return [(view.first, view.last) for view in views]
-    found = [] if views.active is None else [(views.active.first, views.active.last)]
+    spans = [] if views.active is None else [(views.active.first, views.active.last)]
     shown = slice(views.hidden, None)
     if views.head is not None:
-        found.append((views.head.first, views.head.last))
+        spans.append((views.head.first, views.head.last))
         shown = slice(views.hidden + 1, None)
     firsts, lasts = views.entries.firsts[shown], views.entries.lasts[shown]
     if firsts.size:
-        found.append((int(firsts.min()), int(lasts.max())))
-    return found
+        spans.append((int(firsts.min()), int(lasts.max())))
+    return spans
 
 
 def sizes_of(views: Sequence[SegmentView]) -> list[tuple[int, int, bool]]:
@@ -477,12 +476,12 @@ def sizes_of(views: Sequence[SegmentView]) -> list[tuple[int, int, bool]]:
     if not isinstance(views, SegmentViews):
         return [(view.file.segment_id, view.whole.events, view.sealed) for view in views]
     entries, active = views.entries[views.hidden :], views.active
-    found = [
+    sizes = [
         (i, n, True) for i, n in zip(entries.ids.tolist(), entries.events.tolist(), strict=True)
     ]
     if active is not None:
-        found.append((active.file.segment_id, active.whole.events, active.sealed))
-    return found
+        sizes.append((active.file.segment_id, active.whole.events, active.sealed))
+    return sizes
 
 
 def bytes_of(views: Sequence[SegmentView]) -> int:

@@ -269,7 +269,7 @@ class SegmentWriter:
         leaf_bytes: int,
         extent: Extent,
         flank: Sequence[Table],
-        known: dict[str, pa.Array],
+        dictionaries: dict[str, pa.Array],
     ) -> SegmentWriter:
         """Continue at an extent, with the ``flank`` (level 1 first) and dictionaries."""
         file = files.append(path)
@@ -289,7 +289,7 @@ class SegmentWriter:
         if tables:
             writer.first = int(min(table[ROW_FIRST].min() for table in tables))
             writer.last = int(max(table[ROW_LAST].max() for table in tables))
-        for name, values in known.items():
+        for name, values in dictionaries.items():
             old = writer.dictionaries[name]
             writer.dictionaries[name] = DictionaryBuilder(old.attribute, old.column, values)
         for name in extent.exploded:

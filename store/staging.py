@@ -251,12 +251,12 @@ def without_duplicates(
             return list(staged), 0
         sweep = Sweep(events, stored, rule)
         cut = commits.journal.last  # older events become a late run, the others do not
-        halves = [sweep.kept(events.scan(end=cut))] if cut is not None else []
+        halves = [sweep.sifted(events.scan(end=cut))] if cut is not None else []
         plan = StagingPlan(
             commits.directory, job, manifest.schema, manifest.options, len(manifest.layouts)
         )
-        kept = stage(commits.files, plan, 0, [*halves, sweep.kept(events.scan(start=cut))])
-        return kept, sweep.left_out
+        segments = stage(commits.files, plan, 0, [*halves, sweep.sifted(events.scan(start=cut))])
+        return segments, sweep.left_out
     finally:
         for view in views:
             view.close()
@@ -271,7 +271,7 @@ class Sweep:
         self.left_out = 0
         self._window = KeyWindow()
         self._tidy_at = KEYS_MIN
-        self._kept: deque[pa.RecordBatch] = deque()
+        self._swept: deque[pa.RecordBatch] = deque()
         self._read_stored = None if stored is None else stored_events(stored, rule)
         self._ahead: Iterator[pa.RecordBatch] = iter(())
         self._met = INT64_MIN
@@ -280,7 +280,7 @@ class Sweep:
             first, last = moved(span[0], -rule.within), moved(span[1], rule.within)
             self._ahead = iter(self._read_stored(first, last, None))
 
-    def kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def sifted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             batch, _ = without(batch, self.duplicates(batch))
             if batch.num_rows:
@@ -293,9 +293,9 @@ class Sweep:
         keys = keys_of(batch, ticks, rule, schema)
         out = duplicates_among(keys, self._window, INT64_MIN, self._stored, rule, schema)
         self.left_out += out.size
-        known, kept = without(batch.select(self.columns), out)
-        self._window.add(*keys.kept(kept))
-        self._kept.append(known)
+        keys_left, stays = without(batch.select(self.columns), out)
+        self._window.add(*keys.selected(stays))
+        self._swept.append(keys_left)
         self._forget(moved(int(ticks[-1]), -rule.within))
         return out
 
@@ -313,20 +313,20 @@ class Sweep:
 
     def _stored(self, first: int, last: int, prune: Prune | None) -> Iterator[pa.RecordBatch]:
         stored = iter(()) if self._read_stored is None else self._read_stored(first, last, prune)
-        return chain(stored, self._kept_between(first, last))
+        return chain(stored, self._swept_between(first, last))
 
-    def _kept_between(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        for batch in self._kept:
+    def _swept_between(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        for batch in self._swept:
             ticks = ticks_of(batch, self._schema)
             start, end = np.searchsorted(ticks, first), np.searchsorted(ticks, last, "right")
             if end > start:
                 yield batch.slice(start, end - start)
 
     def _forget(self, before: int) -> None:
-        while self._kept and (
-            not self._kept[0].num_rows or ticks_of(self._kept[0], self._schema)[-1] < before
+        while self._swept and (
+            not self._swept[0].num_rows or ticks_of(self._swept[0], self._schema)[-1] < before
         ):
-            self._kept.popleft()
+            self._swept.popleft()
         if self._window.size >= self._tidy_at:
             self._window.forget(before)
             self._tidy_at = max(KEYS_MIN, 2 * self._window.size)

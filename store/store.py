@@ -191,15 +191,15 @@ class Store:
 
     def damaged(self) -> dict[str, str]:
         """Streams that cannot be opened, each with the reason."""
-        found = {}
+        reasons = {}
         for name in self.streams():
             try:
                 self.stream(name)
             except StreamNotFound:
                 continue  # just dropped
             except (CorruptStore, UnsupportedFormat, StorageFailed) as error:
-                found[name] = str(error)
-        return found
+                reasons[name] = str(error)
+        return reasons
 
     def create_stream(
         self,
@@ -223,10 +223,10 @@ class Store:
         with filled as made_in, self._lock:
             directory = f"streams/{directory_name(name)}"
             if self._exists(directory):
-                found = self.stream(name)
-                if if_not_exists and found.schema == schema:
-                    assert isinstance(found, EventStream)
-                    return found
+                stream = self.stream(name)
+                if if_not_exists and stream.schema == schema:
+                    assert isinstance(stream, EventStream)
+                    return stream
                 what = "with another schema" if if_not_exists else "already"
                 raise StreamExists(
                     f"there is a stream {name!r} {what}; drop it or choose another name"
@@ -251,21 +251,21 @@ class Store:
 
     def owner_of(self, name: str) -> str | None:
         """Owner of a stream, who alone may append; None without one."""
-        found = self.stream(name)
-        return found.commits.manifest.owner if isinstance(found, EventStream) else found.owner
+        stream = self.stream(name)
+        return stream.commits.manifest.owner if isinstance(stream, EventStream) else stream.owner
 
     def stream(self, name: str) -> EventStream | StreamReader:
         """A stream's writer (mode ``rw``) or reader; an error means that it is set aside."""
         self._check_open()
         with self._lock:
-            found = self._open.get(name)
-            if found is not None:
-                return found
+            stream = self._open.get(name)
+            if stream is not None:
+                return stream
             directory = f"streams/{directory_name(name)}"
             if not name or not self._exists(directory):
                 names = self.streams()
-                known = f"there are {', '.join(names)}" if names else "there are none yet"
-                raise StreamNotFound(f"no stream {name!r}; {known}")
+                existing = f"there are {', '.join(names)}" if names else "there are none yet"
+                raise StreamNotFound(f"no stream {name!r}; {existing}")
             if name in self._aside:
                 raise CorruptStore(self._aside[name])
             opened = self._open[name] = self._opened(name, directory)
@@ -339,16 +339,16 @@ class Store:
             self._check_writable()
         report = CheckReport()
         for name in each(self.streams()):
-            found = CheckReport()
-            self._check_stream(name, found)
-            if repair and not found.ok:
-                losses = self._repair_stream(name, found)
+            stream_report = CheckReport()
+            self._check_stream(name, stream_report)
+            if repair and not stream_report.ok:
+                losses = self._repair_stream(name, stream_report)
                 if losses is not None:
-                    found = CheckReport()
-                    self._check_stream(name, found)
-                    found.repairs = [str(loss) for loss in losses]
-                    found.lost_events = sum(loss.lost for loss in losses)
-            report.add(found)
+                    stream_report = CheckReport()
+                    self._check_stream(name, stream_report)
+                    stream_report.repairs = [str(loss) for loss in losses]
+                    stream_report.lost_events = sum(loss.lost for loss in losses)
+            report.add(stream_report)
         return report
 
     def _check_stream(self, name: str, report: CheckReport) -> None:
@@ -360,7 +360,7 @@ class Store:
         else:
             check_stream(self.files, self.directory_of(name), name, report)
 
-    def _repair_stream(self, name: str, found: CheckReport) -> list[Loss] | None:
+    def _repair_stream(self, name: str, report: CheckReport) -> list[Loss] | None:
         with self._lock:
             stream = self._open.pop(name, None)
             self._aside.pop(name, None)
@@ -370,7 +370,7 @@ class Store:
             try:
                 return repair_stream(self.files, self.directory_of(name), name)
             except (CorruptStore, UnsupportedFormat) as error:
-                found.notes.append(f"{name}: cannot be repaired: {error}")
+                report.notes.append(f"{name}: cannot be repaired: {error}")
                 return None
 
     @property
@@ -385,10 +385,10 @@ class Store:
 
         def opened(name: str) -> EventStream | None:
             try:
-                found = self.stream(name)
+                stream = self.stream(name)
             except (StreamNotFound, CorruptStore, UnsupportedFormat):
                 return None  # reported on access
-            return found if isinstance(found, EventStream) else None
+            return stream if isinstance(stream, EventStream) else None
 
         assert self._mover is None
         self._mover = Mover(self.streams, opened, objects, self.identity)

@@ -500,11 +500,11 @@ class EventStream:
         """Report a log on disk that is shorter than what was written."""
         log = self.commits.log
         try:
-            found = self.commits.files.size(log.path)
+            size = self.commits.files.size(log.path)
         except FileNotFoundError:
             return  # readers report it
-        if found < log.size:
-            what = f"expected {log.size} bytes, found {found}: it was cut while it was open"
+        if size < log.size:
+            what = f"expected {log.size} bytes, found {size}: it was cut while it was open"
             report.problems.append(Problem(self.name, log.path, what))
 
     def close(self) -> None:

@@ -94,7 +94,6 @@ class MemoryLeaf:
         table = self._tables.get(names)
         if table is None:
             starts = np.append(np.arange(0, self.events, ZONE_EVENTS), self.events)
-            starts.flags.writeable = False
             rows = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * len(names)
             table = np.zeros((rows, len(starts) - 1), np.int64)
             table[ROW_OFFSET] = starts[:-1]
@@ -107,7 +106,6 @@ class MemoryLeaf:
                 array = self.batch.column(self.schema.names.index(name))
                 ColumnView(attribute, array).aggregate(starts, table, row)
                 row += ROWS_PER_ATTRIBUTE
-            table.flags.writeable = False
             self._tables[names] = table
         return table
 

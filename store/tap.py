@@ -83,9 +83,9 @@ def _covering(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> Span
     if len(first) > RANGES_MAX:
         # unsigned: a gap may need all 64 bits
         gaps = first[1:].view(np.uint64) - last[:-1].view(np.uint64)
-        kept = np.sort(np.argpartition(gaps, -(RANGES_MAX - 1))[-(RANGES_MAX - 1) :])
-        first = np.concatenate((first[:1], first[kept + 1]))
-        last = np.concatenate((last[kept], last[-1:]))
+        widest = np.sort(np.argpartition(gaps, -(RANGES_MAX - 1))[-(RANGES_MAX - 1) :])
+        first = np.concatenate((first[:1], first[widest + 1]))
+        last = np.concatenate((last[widest], last[-1:]))
     return tuple(zip(first.tolist(), last.tolist(), strict=True))
 
 

@@ -42,9 +42,14 @@ class StoredView:
         }
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> StoredView:
-        columns = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told["columns"])))
-        return cls(str(told["name"]), str(told["sql"]), tuple(map(str, told["sources"])), columns)
+    def from_json(cls, document: dict[str, Any]) -> StoredView:
+        columns = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["columns"])))
+        return cls(
+            str(document["name"]),
+            str(document["sql"]),
+            tuple(map(str, document["sources"])),
+            columns,
+        )
 
 
 class Views:
@@ -54,14 +59,14 @@ class Views:
         self._files = files
         self._mode = mode
         self._lock = OwnedLock("the views of the store")
-        self._known: dict[str, StoredView] | None = None
+        self._views: dict[str, StoredView] | None = None
 
     def all(self) -> dict[str, StoredView]:
         """All views by name, sorted; not to be modified.  ``CorruptStore`` if unreadable."""
-        known = self._known
-        if known is None or self._mode == "r":
-            known = self._known = stored_views(self._files)
-        return known
+        views = self._views
+        if views is None or self._mode == "r":
+            views = self._views = stored_views(self._files)
+        return views
 
     def keep(self, view: StoredView) -> None:
         """Add or replace a view; durable on return, and unchanged on an error."""
@@ -75,15 +80,15 @@ class Views:
 
     def reading(self, name: str) -> list[str]:
         """The views that read a stream or view, directly or indirectly; nearest first."""
-        found: list[str] = []
+        names: list[str] = []
         waiting = [name]
         while waiting:
             source = waiting.pop(0).lower()
             for view in self.all().values():
-                if view.name not in found and source in (s.lower() for s in view.sources):
-                    found.append(view.name)
+                if view.name not in names and source in (s.lower() for s in view.sources):
+                    names.append(view.name)
                     waiting.append(view.name)
-        return found
+        return names
 
     def _write(self, views: dict[str, StoredView]) -> None:
         views = dict(sorted(views.items()))
@@ -94,14 +99,14 @@ class Views:
         try:
             write_manifest(self._files, DIRECTORY, document)
         finally:
-            self._known = None  # read the file again
-        self._known = views
+            self._views = None  # read the file again
+        self._views = views
 
 
 def stored_views(files: Files) -> dict[str, StoredView]:
     body = read_manifest(files, DIRECTORY)
     try:
-        listed = [] if body is None else [StoredView.from_json(told) for told in body["views"]]
+        listed = [] if body is None else [StoredView.from_json(each) for each in body["views"]]
     except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise CorruptStore(
             f"{DIRECTORY}/MANIFEST hashes right but misses something: {error!r}"

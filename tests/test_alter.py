@@ -27,7 +27,7 @@ from chronicle.errors import (
     StreamNotFound,
     StreamOwned,
 )
-from chronicle.store import Store
+from chronicle.store.store import Store
 from chronicle.tests.faulty_files import Fault, FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import MemoryFiles
 

@@ -20,12 +20,12 @@ import pytest
 
 import chronicle
 from chronicle.errors import InvalidArgument, NotAStore
-from chronicle.indexes import StoreIndexes  # noqa: F401  # loaded here, not in every child
+from chronicle.indexes.manager import StoreIndexes  # noqa: F401  # loaded here, not in every child
 from chronicle.schema import StreamSchema
-from chronicle.store import Store
 from chronicle.store.backup import MOMENT, list_backups
 from chronicle.store.catalog import read_manifest, write_manifest
 from chronicle.store.files import RealFiles
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import PATIENCE_S, wait_for_indexes
 

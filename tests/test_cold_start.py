@@ -18,7 +18,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import StreamNotFound
-from chronicle.indexes import StreamIndexes
+from chronicle.indexes.stream_indexes import StreamIndexes
 
 from .patience import wait_for_indexes
 

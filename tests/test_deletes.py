@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import chronicle
 from chronicle.api.database import Database
 from chronicle.errors import InvalidArgument, ReadOnlyStore, SqlError, StreamNotFound, StreamOwned
-from chronicle.store import Store
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 from .rounds import rounds

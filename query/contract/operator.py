@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from ...core.times import INT64_MAX, INT64_MIN, half_open, moved
-from ...store.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from ...store.segment import ScanMetrics

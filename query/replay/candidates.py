@@ -38,7 +38,7 @@ from ...core.sorting import order_of
 from ...core.times import moved
 from ...indexes.derived_values import ColumnReader
 from ...indexes.index_key import DerivedKey, index_key
-from ...indexes.keys import KEY_MAX, count_bits, encode, key_range, positions_of_bits
+from ...indexes.keys import KEY_MAX, encode, key_range, positions_of_bits
 from ...indexes.lookup import IndexMetrics, KeyRanges, ahead, excluded, mark_run
 from ...indexes.opened import Catalogue
 from ...indexes.runs import Run
@@ -430,7 +430,7 @@ def occurrences(
     if inside is not None:
         here = inside.clip(origin, origin + size)
         _keep_inside(bits, here.starts - origin, here.ends - origin)
-    out = np.empty(count_bits(bits), np.int64)
+    out = np.empty(int(np.bitwise_count(bits).sum()), np.int64)
     positions_of_bits(bits, origin, out)
     return out
 

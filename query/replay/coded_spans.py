@@ -170,7 +170,7 @@ def _entries(
     for range_ in ranges:
         low, high = int(range_.low), int(range_.high)  # type: ignore[arg-type]
         some, at = read_entries(context.indexes, run, low, high, context.metrics)
-        context.metrics.keys_told += len(some)
+        context.metrics.keys_listed += len(some)
         words.append(some)
         places.append(at)
     unknown = read_nulls(context.indexes, run)

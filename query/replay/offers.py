@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...indexes.index_key import index_key
-from ...indexes.keys import count_bits
 from ...indexes.lookup import RunFences, estimate_runs
 from ...indexes.stream_indexes import StreamIndexes
 from ...schema import StreamSchema
@@ -236,4 +235,4 @@ def _hits(context: PlanContext, term: Term, first: int, end: int) -> int:
     for name in term.attributes:
         atoms = [atom for atom in term.atoms if atom.column == name]
         mark_events(context.timeline, context.schema, atoms, first, end, first, bits, SAMPLE_EVENTS)
-    return int(count_bits(bits))
+    return int(np.bitwise_count(bits).sum())

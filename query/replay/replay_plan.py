@@ -177,6 +177,10 @@ class ReplayPlan:
             ("index_bytes_read", self.metrics.bytes_read),
             ("index_runs_skipped", self.metrics.runs_skipped),
             ("events_evaluated", self.metrics.events_evaluated),
-            *([("keys_told_by_indexes", self.metrics.keys_told)] if self.metrics.keys_told else []),
+            *(
+                [("keys_told_by_indexes", self.metrics.keys_listed)]
+                if self.metrics.keys_listed
+                else []
+            ),
             *self.phases.items(),
         )

@@ -288,7 +288,7 @@ class Timeline:
             return
         times, packed = piece.times, self._packed(piece)
         if times is not None and packed is not None:
-            first_not_below(packed, times.end - times.first, ticks, upper, out)
+            first_not_below(packed, times.end - times.first, ticks, upper, False, out)
             out += part.start + times.first
             return
         leaves = part.leaves

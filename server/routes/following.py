@@ -39,7 +39,7 @@ from ...errors import (
 )
 from ...query.contract.cancellation import QueryControl
 from ...schema import StreamSchema
-from ...store import EventStream
+from ...store.stream import EventStream
 from ..access.auth import Principal, Requester, ask_again, check_predicate
 from ..access.limits import Slot
 from ..http.replies import Problem, Streamed, as_problem, reply

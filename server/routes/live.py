@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ...core.times import INT64_MAX
 from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore, StreamNotFound
 from ...live.definition import LiveDefinition
-from ...store import EventStream
+from ...store.stream import EventStream
 from ..access.auth import Principal, Requester, authorize, visible_to
 from ..http.replies import jsonable, reply
 from ..http.requests import PathName, feed_format

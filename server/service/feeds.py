@@ -58,8 +58,8 @@ from ...formats.kinds import media_type_of
 from ...formats.writers import json_bytes
 from ...live.query import LiveQuery
 from ...live.sink import QUERY, SEQUENCE, Sink
-from ...store import EventStream
 from ...store.recent import Commit
+from ...store.stream import EventStream
 from ..http.replies import jsonable
 from .row_stream import as_text
 

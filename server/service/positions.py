@@ -37,14 +37,14 @@ from ...errors import (
     ResourceLimit,
     SnapshotExpired,
 )
-from ...store import EventStream
 from ...store.changes import NewRange, new_events, new_ranges, rows_between
 from ...store.pins import Pin, drop_pin, keep_pin, load_pin, renew_pin, stored_pins, sweep_pins
 from ...store.recovery import load
+from ...store.stream import EventStream
 
 if TYPE_CHECKING:
     from ...api.database import Database
-    from ...store import Snapshot
+    from ...store.snapshot import Snapshot
 
 _NAME = re.compile(r"([0-9]{1,19})-([0-9a-f]{16})([0-9a-f]{8})?")
 

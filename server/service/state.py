@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, TypeVar
 from starlette.requests import HTTPConnection, Request
 
 from ...errors import ChronicleError, ReadOnlyStore, StreamNotFound
-from ...store import EventStream
 from ...store.files import RealFiles
+from ...store.stream import EventStream
 from ..access.auth import Authenticator, Principal
 from ..access.identity_provider import provider_of
 from ..access.limits import ByteBudget, Gate

@@ -32,9 +32,9 @@ import pyarrow as pa
 
 from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore
 from ...ingest.sinks import Outcome, Over, StoreSink
-from ...store import EventStream
 from ...store.segment_list import SegmentEntry
 from ...store.staging import StagedSegment
+from ...store.stream import EventStream
 from ..access.tokens import replace_file, server_directory
 from ..http.replies import Problem
 

@@ -20,8 +20,9 @@ from chronicle.indexes.runs import Run
 from chronicle.indexes.storage import READERS, TOGETHER, IndexStorage, block_key
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions
+from chronicle.store.options import StreamOptions
 from chronicle.store.prune import IsNull, Range
+from chronicle.store.store import Store
 from chronicle.tests.patience import PATIENCE_S
 from chronicle.tests.rounds import rounds
 

@@ -19,8 +19,8 @@ from chronicle.indexes.runs import Run, build_run
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.indexes.verify import verify_run
 from chronicle.schema import Attribute, Storage, StreamSchema
-from chronicle.store import Store
 from chronicle.store.prune import Range
+from chronicle.store.store import Store
 
 FLOAT = Attribute("x", pa.float64(), True, Storage.FLOAT)
 WHOLE = Attribute("x", pa.int64(), True, Storage.SIGNED)

@@ -21,9 +21,10 @@ import pytest
 
 import chronicle
 from chronicle.errors import CorruptStore, StorageFailed, StorageFull, outside
-from chronicle.indexes import StoreIndexes, StreamIndexes
+from chronicle.indexes.manager import StoreIndexes
 from chronicle.indexes.opened import RunsChanged
 from chronicle.indexes.storage import IndexStorage, descriptor_key
+from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.tests.patience import wait_for_indexes
 
 from .conftest import FaultyDisk, SmallDisk

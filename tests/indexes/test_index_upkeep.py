@@ -12,8 +12,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import InvalidArgument, SqlError
-from chronicle.indexes import StoreIndexes
-from chronicle.indexes.manager import copy_indexes
+from chronicle.indexes.manager import StoreIndexes, copy_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
 
 SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.int64())])

@@ -24,8 +24,9 @@ from chronicle.indexes.opened import RunsChanged
 from chronicle.indexes.runs import _sorted, build_run
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions
+from chronicle.store.options import StreamOptions
 from chronicle.store.prune import IsNull, NotNull, Range
+from chronicle.store.store import Store
 from chronicle.tests.patience import PATIENCE_S, wait_for_indexes
 from chronicle.tests.rounds import rounds
 
@@ -279,7 +280,8 @@ def test_upkeep_in_the_background_and_readers_in_other_processes(tmp_path: Path)
 def test_what_a_killed_process_built_is_whole(tmp_path: Path) -> None:
     script = (
         "import os, sys, pathlib, numpy as np, pyarrow as pa\n"
-        "from chronicle.store import Store, StreamOptions\n"
+        "from chronicle.store.store import Store\n"
+        "from chronicle.store.options import StreamOptions\n"
         "from chronicle.schema import StreamSchema\n"
         "from chronicle.indexes import stream_indexes\n"
         "stream_indexes.RUN_EVENTS = 8192\n"

@@ -27,7 +27,7 @@ def test_packed_times_answer_as_arrays_do(scale: int) -> None:
         for ticks in (wanted, np.sort(wanted)):
             for side in ("left", "right"):
                 found = np.empty(len(ticks), np.int64)
-                first_not_below(packed, count, ticks, side == "right", found)
+                first_not_below(packed, count, ticks, side == "right", False, found)
                 assert (found == np.searchsorted(times, ticks, side=side)).all()
 
 

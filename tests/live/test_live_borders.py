@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chronicle.api.database import Database
-from chronicle.store import Store
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 from .. import borders

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.api.database import Database
-from chronicle.store import Store
+from chronicle.store.store import Store
 from chronicle.tests.faulty_files import Fault, FaultPlan, SimulatedCrash, strikes
 from chronicle.tests.memory_files import MemoryFiles
 

@@ -10,7 +10,7 @@ import pytest
 
 from chronicle.api.database import Database
 from chronicle.live import sources as sources_module
-from chronicle.store import Store
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 from .. import oracles_live as oracles

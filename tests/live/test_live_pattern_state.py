@@ -21,7 +21,7 @@ from chronicle.errors import ResourceLimit
 from chronicle.live import forms, pattern_form
 from chronicle.live.pattern_form import PatternForm
 from chronicle.query.pattern.advancing import AdvancingMatch
-from chronicle.store import Store
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 from ..rounds import rounds

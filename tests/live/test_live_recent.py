@@ -18,7 +18,7 @@ from chronicle.api.database import Database
 from chronicle.errors import SqlError
 from chronicle.live import recent_form
 from chronicle.live.recent_form import RecentForm
-from chronicle.store import Store
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 from ..rounds import rounds

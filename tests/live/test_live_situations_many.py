@@ -19,7 +19,7 @@ import pytest
 
 from chronicle.api.database import Database
 from chronicle.errors import SqlError
-from chronicle.store import Store
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 from .. import oracles_situations as oracle

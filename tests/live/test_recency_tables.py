@@ -15,7 +15,7 @@ import pytest
 from chronicle.api.database import Database
 from chronicle.bench import recency
 from chronicle.live.recent_form import RecentForm, RecentState
-from chronicle.store import Store
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 from ..query.recent.conftest import PRICES

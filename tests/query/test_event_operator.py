@@ -24,7 +24,7 @@ from chronicle.query.contract.operator import (
 from chronicle.query.operators import BoundEvents
 from chronicle.query.plan.division import divide
 from chronicle.query.sql.dialect import parse_statement
-from chronicle.store import Store
+from chronicle.store.store import Store
 
 SCHEMA = pa.schema([pa.field("t", pa.int64(), nullable=False), pa.field("x", pa.int64())])
 ROWS = pa.schema([("t", pa.int64()), ("x", pa.int64()), ("lagged", pa.int64())])

@@ -26,7 +26,7 @@ from chronicle.errors import (
 )
 from chronicle.query.contract import cancellation
 from chronicle.query.contract.cancellation import Cancellation
-from chronicle.store import Snapshot
+from chronicle.store.snapshot import Snapshot
 
 from ..patience import PATIENCE_S, wait_until
 from .calls import calls_of

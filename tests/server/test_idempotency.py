@@ -17,10 +17,10 @@ from chronicle.errors import CorruptStore, InvalidArgument, InvalidData, Storage
 from chronicle.schema import StreamSchema
 from chronicle.server.http.replies import Problem
 from chronicle.server.service.idempotency import FILE_NAME, IdempotencyKeys
-from chronicle.store import EventStream
-from chronicle.store import Store as EventStore
 from chronicle.store.files import RealFiles
 from chronicle.store.log import read_log
+from chronicle.store.store import Store as EventStore
+from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
 

@@ -15,7 +15,7 @@ from chronicle.errors import InvalidArgument, StreamNotFound
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.schema import StreamSchema
 from chronicle.server.service.transactions import Commit, Transactions
-from chronicle.store import Store
+from chronicle.store.store import Store
 
 from .test_idempotency import code_of
 

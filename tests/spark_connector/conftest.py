@@ -16,7 +16,8 @@ import pyarrow as pa
 import pytest
 
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
 
 START = dt.datetime(2018, 8, 1, tzinfo=dt.timezone.utc)
 START_US = int(START.timestamp()) * 1_000_000

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
-from chronicle.store import Store
+from chronicle.store.store import Store
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.timeout(1800)]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 import chronicle
-from chronicle.store import StreamOptions
+from chronicle.store.options import StreamOptions
 from chronicle.store.store import Store
 
 from .conftest import EVENTS, FLIGHTS, START_US, flights_table

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.schema import StreamSchema
-from chronicle.store import AnyOf, IsNull, Never, NotNull, Range
+from chronicle.store.prune import AnyOf, IsNull, Never, NotNull, Range
 
 spark = pytest.importorskip("pyspark.sql.datasource", reason="pyspark is not installed")
 pushdown = pytest.importorskip("chronicle.spark_connector.reader")

@@ -19,7 +19,7 @@ from chronicle.query.sql import dialect
 from chronicle.spark_connector.backend import LocalBackend
 from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.query_plan import plan_query
-from chronicle.store import Store
+from chronicle.store.store import Store
 
 MATCH = """
 SELECT * FROM flights MATCH_RECOGNIZE (

@@ -19,7 +19,8 @@ from chronicle.spark_connector.backend import LocalBackend, ScanRequest
 from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.reader import ScanReader
 from chronicle.spark_connector.types import spark_schema
-from chronicle.store import EventStream, Store
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 
 from .conftest import EVENTS, START, START_US, flights_table
 

@@ -13,7 +13,7 @@ from chronicle.errors import ChronicleError
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.ingest.sinks import Job, StoreSink
 from chronicle.schema import StreamSchema
-from chronicle.store import Store
+from chronicle.store.store import Store
 
 EVENTS = 4000
 SCHEMA = StreamSchema(

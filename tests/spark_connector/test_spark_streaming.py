@@ -15,7 +15,10 @@ from chronicle.errors import InvalidArgument, ResourceLimit, SnapshotExpired
 from chronicle.schema import StreamSchema
 from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.stream_reader import EventStreamReader, Offset
-from chronicle.store import EventStream, Store, StreamOptions, staging
+from chronicle.store import staging
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64())]), "t")

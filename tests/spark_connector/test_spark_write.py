@@ -19,7 +19,7 @@ from chronicle.errors import (
 from chronicle.schema import StreamSchema
 from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.writer import EventWriter
-from chronicle.store import Store
+from chronicle.store.store import Store
 
 SCHEMA = "t timestamp, name string, x double"
 START = dt.datetime(2024, 1, 1)

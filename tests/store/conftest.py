@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from chronicle.schema import StreamSchema
-from chronicle.store import Snapshot, Store
+from chronicle.store.snapshot import Snapshot
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")

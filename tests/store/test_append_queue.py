@@ -14,8 +14,9 @@ import pytest
 
 from chronicle.errors import InvalidData, StorageFailed
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Store
 from chronicle.store.append_queue import JOBS_MAX, AppendQueue, QueuedAppend
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import PATIENCE_S, wait_until

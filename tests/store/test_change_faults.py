@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from chronicle.errors import StorageFailed, StorageFull, StreamNotFound
-from chronicle.store import Store, filling
+from chronicle.store import filling
 from chronicle.store.staging import commit_staged, new_job
+from chronicle.store.store import Store
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import CrashMode, MemoryFiles
 

@@ -14,10 +14,14 @@ from hypothesis import strategies as st
 
 from chronicle.errors import SnapshotExpired
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions, staging
+from chronicle.store import staging
 from chronicle.store.changes import changed_spans, new_events, new_ranges
 from chronicle.store.deleting import Choice
+from chronicle.store.options import StreamOptions
 from chronicle.store.pins import Pin, pin_stream
+from chronicle.store.snapshot import Snapshot
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 

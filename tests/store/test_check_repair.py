@@ -13,7 +13,6 @@ import pytest
 
 from chronicle.errors import CorruptBlock, CorruptStore, ReadOnlyStore
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Store, StreamOptions
 from chronicle.store import leaf as leaf_module
 from chronicle.store.block import open_block
 from chronicle.store.layout import (
@@ -24,6 +23,9 @@ from chronicle.store.layout import (
     LEAF_HEADER,
     BlockKind,
 )
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import MemoryFiles
 

@@ -15,13 +15,15 @@ import pytest
 import chronicle
 from chronicle.api.database import Database
 from chronicle.errors import CorruptStore, InvalidArgument, NotAStore, StorageFailed
-from chronicle.store import Store, StreamOptions, backup, cold_file, journal, moving
+from chronicle.store import backup, cold_file, journal, moving
 from chronicle.store.backup import restore_store
 from chronicle.store.cold_file import PAGE, ColdFiles, ColdMapping, ColdStub, cache
 from chronicle.store.files import RealFiles
 from chronicle.store.layout import ROW_OFFSET
 from chronicle.store.leaf_map import LeafMap
 from chronicle.store.object_store import ObjectStore, object_store
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import wait_for_indexes

@@ -16,7 +16,10 @@ import pytest
 
 from chronicle.errors import StreamNotFound
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions
+from chronicle.store.options import StreamOptions
+from chronicle.store.snapshot import Snapshot
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.patience import wait_until
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
@@ -29,7 +32,7 @@ WRITER = """
 import os, sys
 sys.path.insert(0, {folder!r})
 from test_crash_kill import OPTIONS, SCHEMA, batch_of
-from chronicle.store import Store
+from chronicle.store.store import Store
 
 store = Store.open(sys.argv[1])
 stream = store.create_stream("s", SCHEMA, OPTIONS, if_not_exists=True)

@@ -16,7 +16,9 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import ChronicleError, StorageFailed, StorageFull
-from chronicle.store import EventStream, Store, StreamOptions
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import CrashMode, MemoryFiles
 

@@ -17,7 +17,7 @@ from chronicle.errors import (
     StreamOwned,
 )
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions, deletions
+from chronicle.store import deletions
 from chronicle.store.changes import new_events, new_ranges
 from chronicle.store.compaction import spill
 from chronicle.store.deleting import Choice
@@ -29,7 +29,11 @@ from chronicle.store.deletions import (
 )
 from chronicle.store.dictionary import DictionaryBuilder
 from chronicle.store.lock import ReaderLease
+from chronicle.store.options import StreamOptions
 from chronicle.store.pins import Pin, pin_stream
+from chronicle.store.snapshot import Snapshot
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import FaultyFiles
 from chronicle.tests.memory_files import MemoryFiles
 
@@ -144,13 +148,13 @@ def test_a_reader_keeps_what_it_saw_and_files_go_with_it() -> None:
     assert numbers(before) == filled.all
     assert numbers(filled.stream.snapshot()) == filled.kept
     report = filled.store.check()
-    assert (report.deleted_events, report.kept_files > 1) == (
+    assert (report.deleted_events, report.replaced_files > 1) == (
         len(filled.all) - len(filled.kept),
         True,
     )
     lease.release()
     filled.stream.compact()
-    assert filled.store.check().kept_files == 0
+    assert filled.store.check().replaced_files == 0
     assert holding(memory) == []
     assert not any(name.endswith(".gone") for name in memory.list("streams/s"))
     assert numbers(before) == filled.all
@@ -293,7 +297,7 @@ def test_a_damaged_list_of_deleted_events_is_not_believed() -> None:
     (name,) = (name for name in memory.list("streams/s") if name.endswith(".gone"))
     path = f"streams/s/{name}"
     sound = bytearray(memory.read(path))
-    known = filled.stream.commits.manifest.deletions.known[-1]
+    known = filled.stream.commits.manifest.deletions.recorded[-1]
     assert known.load(memory, "streams/s").ticks is not None
     for data in (sound[:10], sound[:-1], [*sound[:40], sound[40] ^ 1, *sound[41:]]):
         memory.remove(path)
@@ -310,17 +314,17 @@ def test_a_damaged_list_of_deleted_events_is_not_believed() -> None:
 
 
 def test_the_latest_deletes_are_remembered() -> None:
-    known = RecordedDeletions()
-    assert not known.since(0)
+    deletions_made = RecordedDeletions()
+    assert not deletions_made.since(0)
     for position in range(1, 200):
-        known = known.noted(RecordedDeletion(position, 0, 1, None))
-    assert len(known.known) == deletions.KNOWN_MAX
-    assert known.forgotten == 199 - deletions.KNOWN_MAX
-    assert known.after(known.forgotten - 1) is None
-    assert [d.position for d in known.after(197) or ()] == [198, 199]
-    assert known.since(198)
-    assert not known.since(199)
-    assert RecordedDeletions.from_json(known.to_json()) == known
+        deletions_made = deletions_made.noted(RecordedDeletion(position, 0, 1, None))
+    assert len(deletions_made.recorded) == deletions.KNOWN_MAX
+    assert deletions_made.forgotten == 199 - deletions.KNOWN_MAX
+    assert deletions_made.after(deletions_made.forgotten - 1) is None
+    assert [d.position for d in deletions_made.after(197) or ()] == [198, 199]
+    assert deletions_made.since(198)
+    assert not deletions_made.since(199)
+    assert RecordedDeletions.from_json(deletions_made.to_json()) == deletions_made
 
 
 def test_events_are_known_by_tick_and_rank_across_batches() -> None:

@@ -23,11 +23,15 @@ from chronicle.errors import (
     UnsupportedFormat,
 )
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions, duplicates
+from chronicle.store import duplicates
 from chronicle.store.catalog import MANIFEST_VERSION, BulkCommit, read_manifest, write_manifest
+from chronicle.store.options import StreamOptions
 from chronicle.store.schema_change import drop_attribute, rename_attribute, set_options
 from chronicle.store.segment import TICK_MAX, TICK_MIN
+from chronicle.store.snapshot import Snapshot
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import Fault, FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import CrashMode, MemoryFiles
 from chronicle.tests.patience import PATIENCE_S

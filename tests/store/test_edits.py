@@ -13,9 +13,11 @@ import pytest
 import chronicle
 from chronicle.errors import StorageFailed, StorageFull
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Store, StreamOptions
 from chronicle.store.commits import Commits, Draft, seal
 from chronicle.store.compaction import spill
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles
 from chronicle.tests.memory_files import MemoryFiles
 

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from chronicle.errors import InvalidData, StreamExists
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Store, StreamOptions, external_sort, filling
+from chronicle.store import external_sort, filling
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 

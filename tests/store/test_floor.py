@@ -14,15 +14,17 @@ from hypothesis import strategies as st
 
 from chronicle.errors import CorruptStore
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Store, StreamOptions
 from chronicle.store.floor import Hold
 from chronicle.store.layout import ROW_OFFSET
 from chronicle.store.leaf_map import leaf_map
+from chronicle.store.options import StreamOptions
 from chronicle.store.pins import open_pinned, pin_stream
 from chronicle.store.schema_change import set_options
 from chronicle.store.segment import TICK_MAX
 from chronicle.store.snapshot import Snapshot
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 

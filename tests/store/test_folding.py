@@ -10,16 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.store import (
-    EventStream,
-    Snapshot,
-    Store,
-    StreamOptions,
-    background,
-    compaction,
-    moving,
-)
+from chronicle.store import background, compaction, moving
 from chronicle.store.catalog import StreamManifest
+from chronicle.store.options import StreamOptions
+from chronicle.store.snapshot import Snapshot
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.memory_files import MemoryFiles
 
 from .conftest import SCHEMA

@@ -19,13 +19,16 @@ import pytest
 
 from chronicle.errors import NotAStore
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions, StreamReader
 from chronicle.store.backup import restore_store
 from chronicle.store.deleting import Choice
 from chronicle.store.object_store import object_store
+from chronicle.store.options import StreamOptions
 from chronicle.store.schema_change import rename_attribute
 from chronicle.store.segment import TICK_MAX
+from chronicle.store.snapshot import Snapshot
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream, StreamReader
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("v", pa.int64())]), "t")
 OPTIONS = StreamOptions(
@@ -40,7 +43,7 @@ CHANGER = """
 import os, sys
 sys.path.insert(0, {folder!r})
 from test_kill_changes import change
-from chronicle.store import Store
+from chronicle.store.store import Store
 
 
 stream = Store.open(sys.argv[1]).stream("s")

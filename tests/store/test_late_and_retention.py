@@ -11,12 +11,16 @@ import pytest
 
 from chronicle.errors import StorageFull, StoreClosed
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions, background, compaction
+from chronicle.store import background, compaction
 from chronicle.store.commits import Edit
 from chronicle.store.layout import ROW_OFFSET
 from chronicle.store.leaf_map import leaf_map
+from chronicle.store.options import StreamOptions
 from chronicle.store.schema_change import set_options
+from chronicle.store.snapshot import Snapshot
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import wait_until
 

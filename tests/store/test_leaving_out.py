@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.schema import Attribute, Storage, StreamSchema
-from chronicle.store import Store, StreamOptions
 from chronicle.store.columns import ColumnView
 from chronicle.store.deletions import DeletedEvents
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 

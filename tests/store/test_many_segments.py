@@ -22,19 +22,22 @@ from hypothesis import strategies as st
 
 from chronicle.errors import CorruptStore, SnapshotExpired, UnsupportedFormat
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions, manifest_pages
+from chronicle.store import manifest_pages
 from chronicle.store import segment_views as views_module
 from chronicle.store.backup import backup_store
 from chronicle.store.catalog import read_manifest
 from chronicle.store.files import RealFiles
 from chronicle.store.manifest_pages import read_pages, read_roots, write_pages
+from chronicle.store.options import StreamOptions
 from chronicle.store.pins import open_pinned, pin_stream
 from chronicle.store.recovery import load
 from chronicle.store.segment import Root
 from chronicle.store.segment_file import OpenFiles, open_files
 from chronicle.store.segment_list import SegmentEntry, SegmentList
 from chronicle.store.segment_views import RootRun, SegmentViews, open_entry
-from chronicle.store.snapshot import StreamState
+from chronicle.store.snapshot import Snapshot, StreamState
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds

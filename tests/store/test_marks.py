@@ -11,8 +11,9 @@ import pytest
 
 from chronicle.errors import StreamOwned
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions
+from chronicle.store.options import StreamOptions
 from chronicle.store.staging import commit_staged, new_job
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("x", pa.float64())]), "t")

@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 
 from chronicle.errors import StorageFailed
-from chronicle.store import EventStream, Store, StreamOptions, background, moving
+from chronicle.store import background, moving
 from chronicle.store.files import RealFiles, RealReadFile
 from chronicle.store.object_store import PIECE_BYTES, ObjectStore
+from chronicle.store.options import StreamOptions
 from chronicle.store.segment_file import SegmentFile
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 
 from .conftest import SCHEMA, batch_of, numbers
 from .test_folding import Rests

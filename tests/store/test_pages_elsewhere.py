@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chronicle.errors import CorruptStore, SnapshotExpired, StorageFailed
-from chronicle.store import EventStream, Store, manifest_pages, pins
+from chronicle.store import manifest_pages, pins
 from chronicle.store.backup import restore_store
 from chronicle.store.catalog import manifest_content
 from chronicle.store.changes import new_ranges
@@ -19,6 +19,8 @@ from chronicle.store.files import RealFiles
 from chronicle.store.manifest_pages import roots_in_pages
 from chronicle.store.object_store import ObjectStore
 from chronicle.store.pins import catalog_of, open_pinned, pin_stream
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.memory_files import MemoryFiles
 
 from .test_many_segments import EVENTS, batch, expected, filled, numbers, pages_in

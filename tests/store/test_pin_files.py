@@ -7,9 +7,12 @@ import pytest
 
 from chronicle.errors import SnapshotExpired
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Store, StreamOptions, pins
+from chronicle.store import pins
 from chronicle.store.lock import ReaderLease, held_leases
+from chronicle.store.options import StreamOptions
 from chronicle.store.pins import open_pinned
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64())]), "t")

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.schema import StreamSchema
-from chronicle.store import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
 from chronicle.store.columns import ColumnView
 from chronicle.store.layout import ZONE_EVENTS
 from chronicle.store.leaf import zone_table
-from chronicle.store.prune import Pruner
+from chronicle.store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Pruner, Range
 from chronicle.tests.rounds import rounds
 
 SCHEMA = StreamSchema(

@@ -12,9 +12,10 @@ import chronicle
 from chronicle.api.tailing import Place
 from chronicle.errors import InvalidArgument, SnapshotExpired
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, recent
+from chronicle.store import recent
 from chronicle.store.recent import Commit, LargeCommit, logged_commits
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64())]), "t")

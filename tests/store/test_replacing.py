@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import InvalidArgument, StreamOwned
-from chronicle.store import EventStream, Store
 from chronicle.store.catalog import BulkCommit
 from chronicle.store.pins import pin_stream
 from chronicle.store.segment import TICK_MAX, TICK_MIN
@@ -21,6 +20,8 @@ from chronicle.store.staging import (
     stage,
     staged_jobs,
 )
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.memory_files import MemoryFiles
 
 from .test_deleting import OPTIONS, SCHEMA, Filled, batch_of, numbers, told

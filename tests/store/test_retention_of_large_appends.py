@@ -7,7 +7,9 @@ import pyarrow as pa
 import pytest
 
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Store, StreamOptions
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("x", pa.int64())]), "t")

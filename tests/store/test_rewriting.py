@@ -12,10 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions, segment_writer
+from chronicle.store import segment_writer
 from chronicle.store.deleting import Choice
+from chronicle.store.options import StreamOptions
 from chronicle.store.segment import TICK_MAX, TICK_MIN
 from chronicle.store.segment_writer import BULK_LEAVES
+from chronicle.store.snapshot import Snapshot
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 

@@ -11,7 +11,7 @@ import pytest
 import chronicle
 from chronicle.errors import ChronicleError, CorruptStore, NotAStore, StorageFull, StreamNotFound
 from chronicle.schema import StreamSchema
-from chronicle.store import Store
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.test_fork import rows
 

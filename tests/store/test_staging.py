@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import InvalidArgument, SchemaMismatch, SnapshotExpired, StorageFailed
-from chronicle.store import EventStream, Store, StreamOptions, staging
+from chronicle.store import staging
 from chronicle.store.catalog import BulkCommit
+from chronicle.store.options import StreamOptions
 from chronicle.store.pins import open_pinned, pin_stream
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 

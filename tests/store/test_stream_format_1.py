@@ -10,7 +10,8 @@ from types import ModuleType
 import pyarrow as pa
 import pytest
 
-from chronicle.store import EventStream, Store
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PLACE = FIXTURES / "format_1"

@@ -24,9 +24,12 @@ from chronicle.errors import (
     StorageFailed,
     StoreClosed,
 )
-from chronicle.store import EventStream, Store, StreamOptions, recovery
+from chronicle.store import recovery
 from chronicle.store.commits import Commits
 from chronicle.store.lock import ReaderLease
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import wait_until
@@ -303,7 +306,7 @@ def test_files_of_a_leased_version_are_kept_until_it_is_released(memory: MemoryF
 def test_a_reader_in_another_process_keeps_its_snapshot(tmp_path: Path) -> None:
     path = tmp_path / "store"
     script = (
-        "import sys; from chronicle.store import Store\n"
+        "import sys; from chronicle.store.store import Store\n"
         "s = Store.open(sys.argv[1], 'r').stream('s').snapshot()\n"
         "print('open', flush=True); sys.stdin.readline()\n"
         "print(sum(b.num_rows for b in s.scan()), s.aggregate(['n'])['n'].sum, flush=True)\n"

@@ -29,16 +29,13 @@ from hypothesis.stateful import (
 )
 
 from chronicle.schema import StreamSchema
-from chronicle.store import (
-    EventStream,
-    Snapshot,
-    Store,
-    StreamOptions,
-    manifest_pages,
-    segment_views,
-)
+from chronicle.store import manifest_pages, segment_views
 from chronicle.store.deleting import Choice
+from chronicle.store.options import StreamOptions
 from chronicle.store.segment_file import open_files
+from chronicle.store.snapshot import Snapshot
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
 

@@ -11,10 +11,11 @@ import pytest
 import chronicle
 from chronicle.errors import CorruptStore
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions
 from chronicle.store.catalog import StreamManifest, read_manifest, write_manifest
 from chronicle.store.log import read_log
+from chronicle.store.options import StreamOptions
 from chronicle.store.pins import open_pinned, pin_stream
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.int64())])

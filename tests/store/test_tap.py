@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronicle.schema import StreamSchema
-from chronicle.store import Store
+from chronicle.store.store import Store
 from chronicle.store.tap import (
     ARRIVALS_MAX,
     EVENTS_MAX,

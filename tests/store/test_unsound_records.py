@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from chronicle.schema import StreamSchema
-from chronicle.store import Store
 from chronicle.store.journal import RecordKind, encode_batch
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([pa.field("t", pa.int64(), False), ("s", pa.string())]), "t")

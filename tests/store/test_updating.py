@@ -7,8 +7,9 @@ import pyarrow.compute as pc
 import pytest
 
 from chronicle.errors import InvalidData, StreamOwned
-from chronicle.store import EventStream, Snapshot
 from chronicle.store.pins import pin_stream
+from chronicle.store.snapshot import Snapshot
+from chronicle.store.stream import EventStream
 from chronicle.tests.memory_files import MemoryFiles
 
 from .test_deleting import OPTIONS, PERSON, SCHEMA, Filled, holding, of, told

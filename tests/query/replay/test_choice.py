@@ -18,7 +18,7 @@ from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import run_match
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
-from chronicle.store import Store
+from chronicle.store.store import Store
 from chronicle.tests.patience import wait_for_indexes
 
 FIELDS = [pa.field("t", pa.int64(), False), *((name, pa.float64()) for name in "xyz")]

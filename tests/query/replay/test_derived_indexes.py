@@ -18,8 +18,9 @@ from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay.symbols import cached_outlines, outlines
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions
+from chronicle.store.options import StreamOptions
 from chronicle.store.prune import Range
+from chronicle.store.store import Store
 
 from ...rounds import rounds
 from .across_cases import answers

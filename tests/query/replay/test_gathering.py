@@ -12,7 +12,8 @@ from chronicle.query.replay import reading
 from chronicle.query.replay.reading import read_ranges
 from chronicle.query.replay.timeline import Timeline, TimelinePart
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
 
 SCHEMA = StreamSchema(
     pa.schema([pa.field("t", pa.int64(), False), ("x", pa.float64()), ("s", pa.string())]), "t"

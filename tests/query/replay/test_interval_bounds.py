@@ -20,7 +20,8 @@ from chronicle.query.replay.symbols import outline
 from chronicle.query.replay.timeline import Timeline
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
 
 from .across_cases import answers
 from .test_derived_indexes import SCHEMA as DERIVED

@@ -27,7 +27,8 @@ from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import run_match
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
 
 from ...rounds import rounds
 from .across_cases import answers

@@ -16,9 +16,11 @@ from chronicle.query.replay import reading
 from chronicle.query.replay.reading import read_stretches
 from chronicle.query.replay.timeline import Timeline
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions, cold_file
+from chronicle.store import cold_file
 from chronicle.store.cold_file import ColdMapping
 from chronicle.store.object_store import ObjectStore, object_store
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
 
 SCHEMA = StreamSchema(
     pa.schema([pa.field("t", pa.int64(), False), ("x", pa.float64()), ("n", pa.int64())]), "t"

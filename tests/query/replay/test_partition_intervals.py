@@ -17,7 +17,8 @@ from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import ReplayRun, run_match
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
 
 SCHEMA = StreamSchema(
     pa.schema(

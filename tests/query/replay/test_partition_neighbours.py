@@ -18,7 +18,8 @@ from chronicle.query.replay import partitions
 from chronicle.query.replay.partitions import PartitionKeys, rows_beside
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
 
 from .across_cases import answers
 

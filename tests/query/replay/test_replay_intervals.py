@@ -30,7 +30,8 @@ from chronicle.query.replay.run_plan import run_match
 from chronicle.query.replay.symbols import Outline, cached_outlines
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
 
 from ...rounds import rounds
 

@@ -9,11 +9,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from chronicle.indexes import StreamIndexes, stream_indexes
+from chronicle.indexes import stream_indexes
+from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.replay.timeline import Timeline
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Store, StreamOptions
 from chronicle.store.leaf_map import LeafMap, _maps
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 
 SCHEMA = StreamSchema(pa.schema([pa.field("t", pa.int64(), False), ("x", pa.int64())]), "t")
 Ints = npt.NDArray[np.int64]

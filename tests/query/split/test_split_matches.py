@@ -27,9 +27,10 @@ from chronicle.query.split.parts import RangePart, SharePart, SpanPart, shares_o
 from chronicle.query.split.planning import split_match
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions
+from chronicle.store.options import StreamOptions
 from chronicle.store.pins import Pin, open_pinned, pin_stream
 from chronicle.store.segment import ScanMetrics
+from chronicle.store.store import Store
 
 from ...rounds import rounds
 

@@ -20,7 +20,8 @@ from chronicle.query.windows.expand import expand_times
 from chronicle.query.windows.fields import Aggregate
 from chronicle.query.windows.spec import CountWindows, TimeWindows
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 from . import oracles_windows as oracle

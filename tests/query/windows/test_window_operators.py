@@ -27,7 +27,8 @@ from chronicle.query.windows.keyed import SessionAggregation
 from chronicle.query.windows.slices import Slider
 from chronicle.query.windows.spec import CountWindows, SessionWindows, TimeWindows
 from chronicle.schema import StreamSchema
-from chronicle.store import Store, StreamOptions
+from chronicle.store.options import StreamOptions
+from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 
