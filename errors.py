@@ -289,17 +289,17 @@ OUTSIDE: dict[type[ChronicleError], Outside] = {
 
 def no_rollup(name: str, names: list[str]) -> StreamNotFound:
     """The error for a roll-up that is not there, with those that are."""
-    known = ", ".join(names) or "there are none yet"
-    return StreamNotFound(f"no roll-up {name!r} (there are: {known})")
+    existing = ", ".join(names) or "there are none yet"
+    return StreamNotFound(f"no roll-up {name!r} (there are: {existing})")
 
 
 def outside(error: ChronicleError | type[ChronicleError]) -> Outside:
     """Look up how an error is shown outside, by its class or its nearest listed ancestor."""
     cls = error if isinstance(error, type) else type(error)
     for ancestor in cls.__mro__:
-        found = OUTSIDE.get(ancestor)
-        if found is not None:
-            return found
+        kind = OUTSIDE.get(ancestor)
+        if kind is not None:
+            return kind
     return OUTSIDE[ChronicleError]
 
 

@@ -47,8 +47,8 @@ class Call:
 
     @property
     def target(self) -> str:
-        given = {name: str(value) for name, value in self.query.items() if value is not None}
-        return self.path + (f"?{urllib.parse.urlencode(given)}" if given else "")
+        parameters = {name: str(value) for name, value in self.query.items() if value is not None}
+        return self.path + (f"?{urllib.parse.urlencode(parameters)}" if parameters else "")
 
     @property
     def payload(self) -> bytes | None:
@@ -112,10 +112,10 @@ def live(name: str, what: str = "", method: str = "GET", **query: object | None)
     return Call(method, path, query, repeatable=True)
 
 
-def create_live(name: str, sql: str, **said: Any) -> Call:
-    options = {key: in_json(value) for key, value in dict(said.pop("options") or {}).items()}
+def create_live(name: str, sql: str, **settings: Any) -> Call:
+    options = {key: in_json(value) for key, value in dict(settings.pop("options") or {}).items()}
     body = {"name": name, "sql": sql, "options": options}
-    body |= {key: _length(value) for key, value in said.items()}
+    body |= {key: _length(value) for key, value in settings.items()}
     return Call("POST", "/v1/live", body=body)
 
 
@@ -137,10 +137,10 @@ def net(name: str, schema: StreamSchema | None, start: object, end: object) -> C
     text = f"SELECT * FROM NET({quoted_name(name)})"
     if schema is None:
         return query(text)
-    given = {k: v for k, v in bounds(schema, start, end).items() if v is not None}
+    limits = {k: v for k, v in bounds(schema, start, end).items() if v is not None}
     signs = {"start": ">=", "end": "<"}
-    text += " WHERE " + " AND ".join(f"_time {signs[name]} ${name}" for name in given)
-    ticks = {key: pa.scalar(value, pa.int64()) for key, value in given.items()}
+    text += " WHERE " + " AND ".join(f"_time {signs[name]} ${name}" for name in limits)
+    ticks = {key: pa.scalar(value, pa.int64()) for key, value in limits.items()}
     return query(text, {key: value.cast(schema.time_type) for key, value in ticks.items()})
 
 
@@ -242,10 +242,10 @@ def list_jobs() -> Call:
     return Call("GET", JOBS)
 
 
-def begin_job(kind: str, asked: dict[str, Any]) -> Call:
+def begin_job(kind: str, settings: dict[str, Any]) -> Call:
     """Start a job; None values are omitted."""
-    given = {name: value for name, value in asked.items() if value is not None}
-    return Call("POST", JOBS, body={"kind": kind, **given})
+    options = {name: value for name, value in settings.items() if value is not None}
+    return Call("POST", JOBS, body={"kind": kind, **options})
 
 
 def job(job_id: str, method: str = "GET") -> Call:
@@ -256,11 +256,11 @@ def list_backups() -> Call:
     return Call("GET", BACKUPS)
 
 
-def _expiry(given: Expiry) -> str | None:
+def _expiry(expires: Expiry) -> str | None:
     """A time or a span as the server reads it; spans in whole seconds."""
-    if isinstance(given, dt.timedelta):
-        return f"{given // dt.timedelta(seconds=1)}s"
-    return given.isoformat() if isinstance(given, dt.datetime) else given
+    if isinstance(expires, dt.timedelta):
+        return f"{expires // dt.timedelta(seconds=1)}s"
+    return expires.isoformat() if isinstance(expires, dt.datetime) else expires
 
 
 class StreamCalls:

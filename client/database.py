@@ -44,14 +44,14 @@ class RemoteDatabase:
     def url(self) -> str:
         return self._transport.where
 
-    def _stream(self, name: str, told: Any) -> RemoteStream:
-        return RemoteStream(self._transport, name, told)
+    def _stream(self, name: str, described: Any) -> RemoteStream:
+        return RemoteStream(self._transport, name, described)
 
-    def _live(self, name: str, told: Any) -> RemoteLive:
-        return RemoteLive(self._transport, name, told)
+    def _live(self, name: str, described: Any) -> RemoteLive:
+        return RemoteLive(self._transport, name, described)
 
-    def _job(self, told: Any) -> RemoteJob:
-        return RemoteJob(self._transport, told)
+    def _job(self, described: Any) -> RemoteJob:
+        return RemoteJob(self._transport, described)
 
     # ------------------------------------------------------------------ streams
 
@@ -236,13 +236,13 @@ class RemoteDatabase:
     # --------------------------------------------------------- the server itself
 
     @blocking
-    def start_job(self, /, kind: str, **asked: Any) -> Steps[RemoteJob]:
+    def start_job(self, /, kind: str, **settings: Any) -> Steps[RemoteJob]:
         """Start long work on the server, independent of this connection.
 
         ``kind`` is ``backup``, ``check``, ``compact`` or another of ``docs/server.md``, which lists
         each kind's parameters (``asked``).
         """
-        return self._job((yield calls.begin_job(kind, asked)))
+        return self._job((yield calls.begin_job(kind, settings)))
 
     @blocking
     def job(self, job_id: str) -> Steps[RemoteJob]:

@@ -42,15 +42,15 @@ from .transport import Transport
 class StreamBase:
     """Base of the blocking and the asynchronous stream."""
 
-    def __init__(self, name: str, told: Any, where: str) -> None:
+    def __init__(self, name: str, described: Any, where: str) -> None:
         self._calls = StreamCalls(name)
         self._where = where
-        self._described(told)
+        self._described(described)
 
-    def _described(self, told: Any) -> Any:
+    def _described(self, described: Any) -> Any:
         """Take the schema from a description; returns the description."""
-        self._schema = schema_of(told, self._where)
-        return told
+        self._schema = schema_of(described, self._where)
+        return described
 
     @property
     def name(self) -> str:
@@ -73,13 +73,13 @@ class StreamBase:
         return self._described((yield self._calls.describe()))
 
     def _tables(self, data: Any) -> Steps[Iterator[pa.Table]]:
-        known = self._schema
+        schema = self._schema
         try:
-            tables: Iterator[pa.Table] = yield Work(lambda: begun(data, known))
+            tables: Iterator[pa.Table] = yield Work(lambda: begun(data, schema))
         except SchemaMismatch:
             yield from self._describe()  # another client may have added a column
             present = self._schema
-            if not may_fit(data, known, present):
+            if not may_fit(data, schema, present):
                 raise
             tables = yield Work(lambda: begun(data, present))
         return tables
@@ -95,8 +95,8 @@ class StreamBase:
 class RemoteStream(StreamBase):
     """A stream of a server, made by ``RemoteDatabase.stream`` and ``create_stream``."""
 
-    def __init__(self, transport: Transport, name: str, told: Any) -> None:
-        super().__init__(name, told, transport.where)
+    def __init__(self, transport: Transport, name: str, described: Any) -> None:
+        super().__init__(name, described, transport.where)
         self._transport = transport
 
     # ------------------------------------------------------------------ what it is
@@ -266,11 +266,11 @@ class RemoteStream(StreamBase):
     ) -> Steps[dict[str, dict[str, Any]]]:
         """As ``Stream.aggregate``; attributes with equal functions share one snapshot."""
         bounds = calls.bounds(self._schema, start, end)
-        found: dict[str, dict[str, Any]] = {}
+        values: dict[str, dict[str, Any]] = {}
         for wanted, names in grouped_by_functions(functions, self._schema):
             answer = yield self._calls.aggregate(names, wanted, **bounds)
-            found |= {name: values_of(answer, name, wanted, self._schema) for name in names}
-        return {name: found.get(name, {}) for name in functions}
+            values |= {name: values_of(answer, name, wanted, self._schema) for name in names}
+        return {name: values.get(name, {}) for name in functions}
 
     # ------------------------------------------------------------------- positions
 

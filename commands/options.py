@@ -151,11 +151,11 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
     ]
 
     @wraps(command)
-    def run(*, store: Path | None, url: str | None, token: str | None, **given: Any) -> None:
-        made = {name: options_from(schema, given, _READ) for name, schema in groups.items()}
+    def run(*, store: Path | None, url: str | None, token: str | None, **arguments: Any) -> None:
+        made = {name: options_from(schema, arguments, _READ) for name, schema in groups.items()}
         for each in (each for schema in groups.values() for each in parameters_of(schema)):
-            del given[each.name]
-        command(connection=connection_of(store, url, token), **given, **made)
+            del arguments[each.name]
+        command(connection=connection_of(store, url, token), **arguments, **made)
 
     # for Typer
     vars(run)["__signature__"] = signature.replace(parameters=own)
@@ -185,21 +185,21 @@ def _names(items: Iterable[str], _: Parameter) -> list[str]:
     return [part.strip() for item in items for part in item.split(",") if part.strip()]
 
 
-def _pairs(items: Iterable[str], given: Parameter) -> dict[str, str]:
+def _pairs(items: Iterable[str], parameter: Parameter) -> dict[str, str]:
     from ..formats.kinds import parse_pairs
 
-    return parse_pairs(items, f"--{given.name}")
+    return parse_pairs(items, f"--{parameter.name}")
 
 
-def _assignments(items: Iterable[str], given: Parameter) -> dict[str, str]:
-    form = (given.option.metavar or "name=value").lower()
-    found = {}
+def _assignments(items: Iterable[str], parameter: Parameter) -> dict[str, str]:
+    form = (parameter.option.metavar or "name=value").lower()
+    values = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not equals:
-            raise InvalidArgument(f"--{given.name} takes {form}, found {item!r}")
-        found[key.strip()] = value.strip()
-    return found
+            raise InvalidArgument(f"--{parameter.name} takes {form}, found {item!r}")
+        values[key.strip()] = value.strip()
+    return values
 
 
 _READ = {"names": _names, "pairs": _pairs, "assignments": _assignments}

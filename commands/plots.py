@@ -45,7 +45,7 @@ class Series:
     axis: str
     times: bool
     lines: dict[str, Line]
-    found: int
+    total: int
 
     @property
     def x(self) -> list[float]:
@@ -58,7 +58,7 @@ class Series:
     @property
     def title(self) -> str:
         missing = (
-            f" ({len(self.lines)} of {self.found} lines)" if self.found > len(self.lines) else ""
+            f" ({len(self.lines)} of {self.total} lines)" if self.total > len(self.lines) else ""
         )
         return f"over {self.axis}{missing}"
 

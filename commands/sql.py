@@ -60,7 +60,7 @@ class Completer:
         self._connection = connection
         self._before = before
         self._columns: dict[str, list[str]] | None = None
-        self._found: list[str] = []
+        self._matching: list[str] = []
 
     def _streams(self) -> dict[str, list[str]]:
         if self._columns is None:
@@ -75,13 +75,15 @@ class Completer:
                     with self._connection.database() as database:
                         damaged = database.damaged()
                         for name in database.streams():
-                            known = () if name in damaged else database.stream(name).schema.names
-                            self._columns[name] = list(known)
+                            column_names = (
+                                () if name in damaged else database.stream(name).schema.names
+                            )
+                            self._columns[name] = list(column_names)
                         for view in database.views().values():
                             self._columns[view.name] = list(view.columns.names)
         return self._columns
 
-    def _known(self) -> Iterable[str]:
+    def _names(self) -> Iterable[str]:
         streams = self._streams()
         if _BEFORE_STREAM.search(self._before()):
             return streams
@@ -90,8 +92,8 @@ class Completer:
     def __call__(self, text: str, state: int) -> str | None:
         if state == 0:
             lower = text.lower()
-            self._found = sorted(n for n in self._known() if n.lower().startswith(lower))
-        return self._found[state] if state < len(self._found) else None
+            self._matching = sorted(n for n in self._names() if n.lower().startswith(lower))
+        return self._matching[state] if state < len(self._matching) else None
 
 
 def _history_file() -> Path:

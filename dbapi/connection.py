@@ -330,12 +330,12 @@ def share(path: str | os.PathLike[str], mode: str) -> Shared:
 
     key = (Path(path).resolve(), mode, os.getpid())
     with _guard:
-        found = _open.get(key)
-        if found is not None:
-            found.users += 1
-            return found
-        found = _open[key] = Shared(key, chronicle.open(path, mode))
-        return found
+        shared = _open.get(key)
+        if shared is not None:
+            shared.users += 1
+            return shared
+        shared = _open[key] = Shared(key, chronicle.open(path, mode))
+        return shared
 
 
 def connect(

@@ -340,8 +340,8 @@ class ServerBackend(ServerStream):
             "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' AND "
             "table_type = 'VIEW'"
         )
-        found = self.transport.batches(query(text)).read_all()
-        return name.lower() in map(str.lower, found.column(0).to_pylist())
+        views = self.transport.batches(query(text)).read_all()
+        return name.lower() in map(str.lower, views.column(0).to_pylist())
 
     def count(self) -> int:
         return int(self.transport.json(self.calls.describe())["count"])
