@@ -181,13 +181,10 @@ async def send_rows(
     if file_request is not None:
         at_once, encoding = None, encoding_of_file(file_request, encoding)
         what = request_identity(request, principal, encoding)
-        cached = (
-            server.answers.find(principal.client, what, file_request.tags)
-            if file_request.continues
-            else None
-        )
-        if cached is not None:
-            return FileResponse(cached, file_request, server)
+        if file_request.continues:
+            cached = server.answers.find(principal.client, what, file_request.tags)
+            if cached is not None:
+                return FileResponse(cached, file_request, server)
     waited = time.perf_counter()
     slot = await gate.enter(principal.client)
     note_time(request, "queue", time.perf_counter() - waited)
