@@ -5,6 +5,7 @@ A command that only reads opens the store read-only: it works beside a writer an
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 from collections.abc import Callable, Iterable
@@ -203,3 +204,28 @@ def _assignments(items: Iterable[str], parameter: Parameter) -> dict[str, str]:
 
 
 _READ = {"names": _names, "pairs": _pairs, "assignments": _assignments}
+
+
+def parameters(items: list[str]) -> dict[str, Any]:
+    """Parse ``name=value`` items: integers, numbers, true, false, null, else text; quotes force
+    text, as in ``-p code="'007'"``.
+    """
+    values: dict[str, Any] = {}
+    for item in items:
+        name, equals, text = item.partition("=")
+        if not equals or not name.strip():
+            raise InvalidArgument(f"--param takes name=value, found {item!r}")
+        values[name.strip().removeprefix("$")] = _value(text)
+    return values
+
+
+def _value(text: str) -> Any:
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    words: dict[str, Any] = {"true": True, "false": False, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text

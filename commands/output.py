@@ -19,7 +19,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from ..errors import ChronicleError, InvalidArgument, StorageFull
-from ..formats.layout import is_number
+from ..formats.kinds import is_number
 from ..formats.writers import shown_columns
 from .terminal import is_terminal, say
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ..errors import InvalidArgument, MissingDependency
-from ..formats.layout import is_number
+from ..formats.kinds import is_number
 
 LINES_MAX = 8
 _COLOURS = ("#1f6f8b", "#c8553d", "#588157", "#8e5ea2", "#b08900", "#3d405b", "#d1495b", "#2a9d8f")

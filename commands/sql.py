@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -27,7 +27,7 @@ from ..core.sql_text import quoted_name
 from ..core.suggestion import did_you_mean
 from ..errors import ChronicleError, InvalidArgument, in_words_of
 from ..query.sql.first_word import only_reads
-from .options import Connection, connected
+from .options import Connection, connected, parameters
 from .output import ANSWER_FORMATS, check_format, write_answer
 from .plots import draw, plot_format
 from .session import Session, is_complete, named_files, split
@@ -330,31 +330,6 @@ def _carried_out(what: Callable[[str], None], text: str) -> None:
             say(f"  {note}")
     except KeyboardInterrupt:
         say("interrupted")
-
-
-def parameters(items: list[str]) -> dict[str, Any]:
-    """Parse ``name=value`` items: integers, numbers, true, false, null, else text; quotes force
-    text, as in ``-p code="'007'"``.
-    """
-    values: dict[str, Any] = {}
-    for item in items:
-        name, equals, text = item.partition("=")
-        if not equals or not name.strip():
-            raise InvalidArgument(f"--param takes name=value, found {item!r}")
-        values[name.strip().removeprefix("$")] = _value(text)
-    return values
-
-
-def _value(text: str) -> Any:
-    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
-        return text[1:-1]
-    words: dict[str, Any] = {"true": True, "false": False, "null": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return text
 
 
 Statements = Annotated[

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidArgument
-from .options import Connection, FormatOption, connected
+from .options import Connection, FormatOption, connected, parameters
 from .output import check_format, write_rows
-from .sql import parameters
 from .terminal import human_bytes, is_terminal, warn
 
 _STREAMS = {
