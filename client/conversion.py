@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from itertools import chain
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,9 +20,6 @@ from ..core.sql_text import quoted_name, quoted_text
 from ..errors import ConnectionFailed, InvalidArgument
 from ..formats.tables import tables_of
 from ..schema import StreamSchema, key_names, key_text
-
-if TYPE_CHECKING:
-    from ..query.contract.explanation import Plan
 
 
 def schema_of(answer: Any, where: str) -> StreamSchema:
@@ -37,22 +34,9 @@ def schema_of(answer: Any, where: str) -> StreamSchema:
         ) from None
 
 
-def time_range_of(answer: Any, schema: StreamSchema) -> tuple[Any, Any] | None:
-    span = answer["time_range"]
-    if span is None:
-        return None
-    return schema.from_ticks(span["first_ticks"]), schema.from_ticks(span["last_ticks"])
-
-
 def append_result(answer: Any) -> AppendResult:
     names = ("appended", "late", "count", "version", "duplicates")
     return AppendResult(**{name: int(answer.get(name, 0)) for name in names})  # some may lack
-
-
-def plan_of(answer: Mapping[str, Any]) -> Plan:
-    from ..query.contract.explanation import Plan
-
-    return Plan.from_dict(answer)
 
 
 def status_of(answer: Mapping[str, Any], times: StreamSchema) -> dict[str, Any]:
@@ -65,11 +49,6 @@ def status_of(answer: Mapping[str, Any], times: StreamSchema) -> dict[str, Any]:
 
 def names_of(listed: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted(str(each["name"]) for each in listed)
-
-
-def damage_of(listed: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Damage of the streams in a list that cannot be opened."""
-    return {str(each["name"]): str(each["damage"]) for each in listed if "damage" in each}
 
 
 def grouped_by_functions(
@@ -137,11 +116,6 @@ def may_fit(data: Any, cached: StreamSchema, present: StreamSchema) -> bool:
     frame = type(data).__module__.split(".")[0] in ("pandas", "polars")
     again = frame or isinstance(data, (pa.Table, pa.RecordBatch, list, tuple))
     return again and not present.arrow.equals(cached.arrow)
-
-
-def key_of_part(key: str | None, number: int) -> str | None:
-    """The idempotency key of the ``number``-th table of an append."""
-    return key if key is None or number == 0 else f"{key}/{number}"
 
 
 def predicate_of(filter: object) -> str | None:

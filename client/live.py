@@ -46,9 +46,9 @@ class Following:
     def call(self) -> Call:
         return replace(self._call, query={**self._call.query, "after": self.place})
 
-    def take(self, described: Told) -> pa.RecordBatch | None:
+    def take(self, marked: Told) -> pa.RecordBatch | None:
         """The events of a batch, if any; advances the position."""
-        batch, marks = described
+        batch, marks = marked
         self._pause, self._since = PAUSE_S, time.monotonic()
         if b"chronicle.error" in marks:
             document = json.loads(marks[b"chronicle.error"])
@@ -137,7 +137,8 @@ def caught_up(timeout: float | None = None) -> Steps[None]:
     while True:
         left = CATCH_UP_S if ends is None else min(CATCH_UP_S, ends - time.monotonic())
         try:
-            yield calls.caught_up(max(0.001, left))
+            query = {"timeout_ms": max(1, int(left * 1000))}
+            yield Call("POST", "/v1/live/catch-up", query, repeatable=True)
             return
         except QueryTimeout:
             if ends is not None and time.monotonic() >= ends:

@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from ..client import Transport
-from ..client.calls import StreamCalls, check, query
+from ..client.calls import StreamCalls, query
 from ..client.conversion import schema_of
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
@@ -371,7 +371,7 @@ class ServerBackend(ServerStream):
 
     def query_schema(self, text: str) -> pa.Schema:
         """Schema of a query's result, from an answer without rows."""
-        return self.transport.batches(check(text)).read_all().schema
+        return self.transport.batches(query(text, limit=0)).read_all().schema
 
     def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
         """One partition: the server runs the query."""
