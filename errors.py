@@ -6,8 +6,8 @@ Purpose
 
 Guarantee
     One root class.  One table, :data:`OUTSIDE`, maps each class to the slug used as the ``type`` of
-    an RFC 9457 problem document, to an HTTP status and to a process exit code; a subclass that is
-    not listed answers as its nearest listed ancestor does.
+    an RFC 9457 problem document, to an HTTP status, a process exit code and a class of PEP 249; a
+    subclass that is not listed answers as its nearest listed ancestor does.
 
 Limits
     Errors of the operating system that say nothing about Chronicle (a broken pipe, an interrupt)
@@ -244,62 +244,65 @@ class JobFailed(ChronicleError):
 
 
 class Outside(NamedTuple):
-    """How an error looks from outside: problem slug, HTTP status and process exit code."""
+    """How an error looks from outside: problem slug, HTTP status, process exit code, and class of
+    PEP 249 (``chronicle.dbapi``).
+    """
 
     slug: str
     status: int
     exit_code: int
+    dbapi: str
 
 
 OUTSIDE: dict[type[ChronicleError], Outside] = {
-    ChronicleError: Outside("error", 500, 1),
-    InvalidArgument: Outside("invalid-argument", 400, 2),
-    UnsupportedType: Outside("unsupported-type", 400, 1),
-    StreamNotFound: Outside("stream-not-found", 404, 1),
-    StreamExists: Outside("stream-exists", 409, 1),
-    StreamOwned: Outside("stream-owned", 409, 1),
-    AttributeNotFound: Outside("attribute-not-found", 404, 1),
-    IndexNotFound: Outside("index-not-found", 404, 1),
-    IndexExists: Outside("index-exists", 409, 1),
-    SchemaMismatch: Outside("schema-mismatch", 400, 1),
-    InvalidData: Outside("invalid-data", 400, 1),
-    IngestError: Outside("ingest-failed", 500, 1),
-    NotAStore: Outside("not-a-store", 500, 1),
-    UnsupportedFormat: Outside("unsupported-format", 500, 1),
-    StoreLocked: Outside("store-locked", 503, 1),
-    StoreClosed: Outside("store-closed", 503, 1),
-    ReadOnlyStore: Outside("read-only-store", 403, 1),
-    SnapshotExpired: Outside("snapshot-expired", 410, 1),
-    StorageFull: Outside("storage-full", 507, 1),
-    StorageFailed: Outside("storage-failed", 500, 1),
-    CorruptStore: Outside("corrupt-store", 500, 1),
-    CorruptBlock: Outside("corrupt-block", 500, 1),
-    SqlError: Outside("sql-error", 400, 1),
-    QueryTimeout: Outside("query-timeout", 504, 1),
-    QueryCancelled: Outside("query-cancelled", 499, 1),
-    ResourceLimit: Outside("resource-limit", 413, 1),
-    WorkerLost: Outside("worker-lost", 503, 1),
-    MissingDependency: Outside("missing-dependency", 501, 1),
-    Unauthorized: Outside("unauthorized", 401, 1),
-    Forbidden: Outside("forbidden", 403, 1),
-    ConnectionFailed: Outside("connection-failed", 502, 1),
-    JobFailed: Outside("job-failed", 500, 1),
+    ChronicleError: Outside("error", 500, 1, "DatabaseError"),
+    InvalidArgument: Outside("invalid-argument", 400, 2, "ProgrammingError"),
+    UnsupportedType: Outside("unsupported-type", 400, 1, "NotSupportedError"),
+    StreamNotFound: Outside("stream-not-found", 404, 1, "ProgrammingError"),
+    StreamExists: Outside("stream-exists", 409, 1, "ProgrammingError"),
+    StreamOwned: Outside("stream-owned", 409, 1, "ProgrammingError"),
+    AttributeNotFound: Outside("attribute-not-found", 404, 1, "ProgrammingError"),
+    IndexNotFound: Outside("index-not-found", 404, 1, "ProgrammingError"),
+    IndexExists: Outside("index-exists", 409, 1, "ProgrammingError"),
+    SchemaMismatch: Outside("schema-mismatch", 400, 1, "DataError"),
+    InvalidData: Outside("invalid-data", 400, 1, "DataError"),
+    IngestError: Outside("ingest-failed", 500, 1, "DataError"),
+    NotAStore: Outside("not-a-store", 500, 1, "OperationalError"),
+    UnsupportedFormat: Outside("unsupported-format", 500, 1, "OperationalError"),
+    StoreLocked: Outside("store-locked", 503, 1, "OperationalError"),
+    StoreClosed: Outside("store-closed", 503, 1, "InterfaceError"),
+    ReadOnlyStore: Outside("read-only-store", 403, 1, "OperationalError"),
+    SnapshotExpired: Outside("snapshot-expired", 410, 1, "OperationalError"),
+    StorageFull: Outside("storage-full", 507, 1, "OperationalError"),
+    StorageFailed: Outside("storage-failed", 500, 1, "OperationalError"),
+    CorruptStore: Outside("corrupt-store", 500, 1, "InternalError"),
+    CorruptBlock: Outside("corrupt-block", 500, 1, "InternalError"),
+    SqlError: Outside("sql-error", 400, 1, "ProgrammingError"),
+    QueryTimeout: Outside("query-timeout", 504, 1, "OperationalError"),
+    QueryCancelled: Outside("query-cancelled", 499, 1, "OperationalError"),
+    ResourceLimit: Outside("resource-limit", 413, 1, "OperationalError"),
+    WorkerLost: Outside("worker-lost", 503, 1, "OperationalError"),
+    MissingDependency: Outside("missing-dependency", 501, 1, "InterfaceError"),
+    Unauthorized: Outside("unauthorized", 401, 1, "OperationalError"),
+    Forbidden: Outside("forbidden", 403, 1, "ProgrammingError"),
+    ConnectionFailed: Outside("connection-failed", 502, 1, "OperationalError"),
+    JobFailed: Outside("job-failed", 500, 1, "OperationalError"),
 }
 
 
 def no_rollup(name: str, names: list[str]) -> StreamNotFound:
     """The error for a roll-up that is not there, with those that are."""
-    known = ", ".join(names) or "there are none yet"
-    return StreamNotFound(f"no roll-up {name!r} (there are: {known})")
+    existing = ", ".join(names) or "there are none yet"
+    return StreamNotFound(f"no roll-up {name!r} (there are: {existing})")
 
 
 def outside(error: ChronicleError | type[ChronicleError]) -> Outside:
     """Look up how an error is shown outside, by its class or its nearest listed ancestor."""
     cls = error if isinstance(error, type) else type(error)
     for ancestor in cls.__mro__:
-        found = OUTSIDE.get(ancestor)
-        if found is not None:
-            return found
+        kind = OUTSIDE.get(ancestor)
+        if kind is not None:
+            return kind
     return OUTSIDE[ChronicleError]
 
 

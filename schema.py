@@ -155,8 +155,8 @@ class StreamSchema:
                 f"the time attribute {time!r} is not among the columns {', '.join(names)}"
             )
         attributes = []
-        given = {key: value for key, value in (defaults or {}).items() if value is not None}
-        if time in given:
+        remaining = {key: value for key, value in (defaults or {}).items() if value is not None}
+        if time in remaining:
             raise InvalidArgument(f"{time!r} is the time of the events and can have no default")
         for column in arrow:
             type_ = column.type
@@ -183,10 +183,10 @@ class StreamSchema:
                     "bool, integers, float32/64, string, binary, date, timestamp, decimal128, "
                     "arrow.json, or lists and structs of these but JSON"
                 )
-            default = _default(column.name, type_, given.pop(column.name, None))
+            default = _default(column.name, type_, remaining.pop(column.name, None))
             attributes.append(Attribute(column.name, type_, nullable, storage, default))
-        if given:
-            raise InvalidArgument(f"there is no column {next(iter(given))!r} to have a default")
+        if remaining:
+            raise InvalidArgument(f"there is no column {next(iter(remaining))!r} to have a default")
         self.attributes: tuple[Attribute, ...] = tuple(attributes)
         self.time = time
         self._by_name = {attribute.name: attribute for attribute in attributes}
@@ -243,13 +243,13 @@ class StreamSchema:
         """Find a column by name: exactly, else case-insensitively; raises AttributeNotFound."""
         if name in self._by_name:
             return name
-        found = self._folded.get(name.lower())
-        if found is None:
+        column = self._folded.get(name.lower())
+        if column is None:
             hint = did_you_mean(name, self.names)
             raise AttributeNotFound(
                 f"no attribute {name!r}{hint} (the stream has {', '.join(self.names)})"
             )
-        return found
+        return column
 
     def attribute(self, name: str) -> Attribute:
         return self._by_name[self.resolve(name)]
@@ -329,8 +329,8 @@ class StreamSchema:
     def to_json(self) -> dict[str, str]:
         """A form for manifests and messages; ``from_json`` reads it."""
         ipc = self.arrow.serialize().to_pybytes()
-        told = {"time": self.time, "arrow": base64.b64encode(ipc).decode("ascii")}
-        return told | self.defaults_json()
+        described = {"time": self.time, "arrow": base64.b64encode(ipc).decode("ascii")}
+        return described | self.defaults_json()
 
     def defaults_json(self) -> dict[str, str]:
         """The defaults as in ``to_json``; empty if there are none."""
@@ -355,10 +355,10 @@ def _default(name: str, type_: pa.DataType, value: Any) -> pa.Scalar | None:
         return None
     if is_json(type_):
         text = value.as_py() if isinstance(value, pa.Scalar) else value
-        found = json_value(text)
-        if found is None and text is not None:
+        parsed = json_value(text)
+        if parsed is None and text is not None:
             raise InvalidArgument(f"the default of {name!r} is JSON text, found {text!r}")
-        return found
+        return parsed
     if is_nested(type_):
         raise InvalidArgument(f"{name!r} is a {type_}, and such a column has no default but null")
     scalar = value
@@ -380,14 +380,14 @@ def _default(name: str, type_: pa.DataType, value: Any) -> pa.Scalar | None:
     return cast
 
 
-def _same(given: pa.Scalar, cast: pa.Scalar) -> bool:
+def _same(original: pa.Scalar, cast: pa.Scalar) -> bool:
     if pa.types.is_floating(cast.type):
-        value = float(given.as_py())
+        value = float(original.as_py())
         if pa.types.is_float64(cast.type) or value != value:
             return True  # a decimal literal stands for the nearest double
         return bool(abs(value) == float("inf") or abs(cast.as_py()) != float("inf"))
-    if pa.types.is_floating(given.type):
-        return bool(cast.as_py() == given.as_py())
+    if pa.types.is_floating(original.type):
+        return bool(cast.as_py() == original.as_py())
     return True  # other casts raise if they would lose anything
 
 
@@ -436,7 +436,7 @@ class Uniqueness:
     within: int
 
 
-def key_names(given: str | Sequence[str]) -> tuple[str, ...]:
+def key_names(setting: str | Sequence[str]) -> tuple[str, ...]:
     """The columns that a setting names: a list, or a text with commas between them.
 
     In a text, a name that holds a comma stands in double quotes.
@@ -447,15 +447,15 @@ def key_names(given: str | Sequence[str]) -> tuple[str, ...]:
         There is none, one is there twice, or it is no list of names.
     """
     names: tuple[str, ...]
-    if isinstance(given, str):
-        names = _split(given)
-    elif isinstance(given, Sequence) and all(isinstance(name, str) for name in given):
-        names = tuple(given)
+    if isinstance(setting, str):
+        names = _split(setting)
+    elif isinstance(setting, Sequence) and all(isinstance(name, str) for name in setting):
+        names = tuple(setting)
     else:
         names = ()
     if not names or not all(names):
         raise InvalidArgument(
-            f"unique names the columns of a key, such as 'device, seq'; found {given!r}"
+            f"unique names the columns of a key, such as 'device, seq'; found {setting!r}"
         )
     folded = [name.lower() for name in names]
     twice = next((name for i, name in enumerate(names) if name.lower() in folded[:i]), None)
@@ -487,13 +487,13 @@ def stream_settings(
 def _split(text: str) -> tuple[str, ...]:
     names, at = [], 0
     while True:
-        found = _NAME.match(text, at)
-        if found is None:
+        match = _NAME.match(text, at)
+        if match is None:
             return ()
-        names.append(found[2] if found[1] is None else found[1].replace('""', '"'))
-        if not found[3]:
+        names.append(match[2] if match[1] is None else match[1].replace('""', '"'))
+        if not match[3]:
             return tuple(names)
-        at = found.end()
+        at = match.end()
 
 
 def resolved(names: Sequence[str], schema: StreamSchema) -> tuple[str, ...]:
@@ -503,12 +503,12 @@ def resolved(names: Sequence[str], schema: StreamSchema) -> tuple[str, ...]:
     ------
     AttributeNotFound, InvalidArgument
     """
-    found = tuple(schema.resolve(name) for name in names)
-    for name in found:
+    columns = tuple(schema.resolve(name) for name in names)
+    for name in columns:
         attribute = schema.attribute(name)
         if not attribute.comparable:
             raise InvalidArgument(
                 f"unique names {name!r}, which is {attribute.type_name}: such values are not "
                 "compared; keep what makes an event unique in columns of its own"
             )
-    return found
+    return columns

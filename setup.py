@@ -33,8 +33,8 @@ class BuildModules(build_py):
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
         """The modules of a package."""
-        found = super().find_package_modules(package, package_dir)
-        return [each for each in found if each[1] != "setup"]
+        modules = super().find_package_modules(package, package_dir)
+        return [each for each in modules if each[1] != "setup"]
 
 
 def modules() -> list[str]:

@@ -76,37 +76,37 @@ def tools_over(database: Readable) -> Any:
 
     def tool(function: Callable[..., str]) -> Callable[..., str]:
         @wraps(function)
-        def told(*args: Any, **given: Any) -> str:
+        def with_messages(*args: Any, **arguments: Any) -> str:
             try:
-                return function(*args, **given)
+                return function(*args, **arguments)
             except ChronicleError as error:
                 raise ToolError(str(error)) from None
 
-        server.tool(annotations=reading, structured_output=False)(told)
-        return told
+        server.tool(annotations=reading, structured_output=False)(with_messages)
+        return with_messages
 
-    def asked(sql: str, params: Mapping[str, Any] | None = None) -> Result:
+    def run(sql: str, params: Mapping[str, Any] | None = None) -> Result:
         return database.sql(sql, params, SECONDS_MAX, read_only=True)
 
     @tool
     def streams() -> str:
         """List the streams: time attribute, number of events, first and last time."""
-        told = "SELECT stream, time, events, first, last, damage FROM chronicle.streams"
-        return _rows(asked(told))
+        text = "SELECT stream, time, events, first, last, damage FROM chronicle.streams"
+        return _rows(run(text))
 
     @tool
     def describe(stream: str) -> str:
         """Columns of a stream with their types, which are indexed, and its first events."""
         quoted = quoted_name(stream)
-        columns = _rows(asked(f"DESCRIBE {quoted}"))
-        return f"{columns}\n\n{_rows(asked(f'SELECT * FROM {quoted} LIMIT 5'))}"
+        columns = _rows(run(f"DESCRIBE {quoted}"))
+        return f"{columns}\n\n{_rows(run(f'SELECT * FROM {quoted} LIMIT 5'))}"
 
     @tool
     def profile(stream: str) -> str:
         """For each column of a stream: number of values, minimum and maximum."""
-        found = database.stream(stream)
-        told = found.aggregate({name: ["count", "min", "max"] for name in found.schema.names})
-        return "\n".join([DATA, *(f"{name}: {values}" for name, values in told.items())])[
+        target = database.stream(stream)
+        text = target.aggregate({name: ["count", "min", "max"] for name in target.schema.names})
+        return "\n".join([DATA, *(f"{name}: {values}" for name, values in text.items())])[
             :BYTES_MAX
         ]
 
@@ -119,7 +119,7 @@ def tools_over(database: Readable) -> Any:
     @tool
     def query(sql: str, params: dict[str, Any] | None = None) -> str:
         """Run one reading SQL statement; values for $name in params. Rows come as NDJSON."""
-        return _rows(asked(sql, params))
+        return _rows(run(sql, params))
 
     @tool
     def explain(sql: str) -> str:
@@ -131,7 +131,7 @@ def tools_over(database: Readable) -> Any:
         """Where the MATCH_RECOGNIZE of a query matches: of each match its partition, first and last
         time, and for each variable of the pattern first and last time and number of events. Without
         a match: how many events satisfy each condition of DEFINE by themselves."""
-        return _matches(database, asked, sql, params)
+        return _matches(database, run, sql, params)
 
     # registered by the decorator
     del streams, describe, profile, check, query, explain, matches
@@ -140,7 +140,7 @@ def tools_over(database: Readable) -> Any:
 
 def _matches(
     database: Readable,
-    asked: Callable[[str, Mapping[str, Any] | None], Result],
+    run: Callable[[str, Mapping[str, Any] | None], Result],
     sql: str,
     params: Mapping[str, Any] | None,
 ) -> str:
@@ -148,16 +148,18 @@ def _matches(
         there = next((s for s in database.streams() if s.lower() == name.lower()), None)
         return None if there is None else (there, database.stream(there).time)
 
-    found = outlined(asked, sql, params, ROWS_MAX, find)
-    if not found["matches"]:
-        told = [
+    outline = outlined(run, sql, params, ROWS_MAX, find)
+    if not outline["matches"]:
+        lines_of_conditions = [
             f"{each['variable']}: {each.get('reason') or each['hits']}"
-            for each in found["conditions"]
+            for each in outline["conditions"]
         ]
-        return "\n".join(["No match. Events that satisfy a condition by themselves:", *told])
-    lines = (json.dumps(match, default=_text).encode() for match in found["matches"])
-    variables, time = " ".join(found["variables"]), found["time"]
-    return _capped(lines, f"matches of ({variables}) over {time}", found["truncated"])
+        return "\n".join(
+            ["No match. Events that satisfy a condition by themselves:", *lines_of_conditions]
+        )
+    lines = (json.dumps(match, default=_text).encode() for match in outline["matches"])
+    variables, time = " ".join(outline["variables"]), outline["time"]
+    return _capped(lines, f"matches of ({variables}) over {time}", outline["truncated"])
 
 
 def _text(value: Any) -> str:
@@ -178,14 +180,14 @@ def _rows(result: Result) -> str:
 
 def _capped(lines: Iterable[bytes], what: str, more: bool = False) -> str:
     """Lines up to the limits, after a line with their number."""
-    kept: list[bytes] = []
+    shown: list[bytes] = []
     taken = 0
     for line in lines:
-        if len(kept) == ROWS_MAX or taken + len(line) > BYTES_MAX:
+        if len(shown) == ROWS_MAX or taken + len(line) > BYTES_MAX:
             more = True
             break
-        kept.append(line)
+        shown.append(line)
         taken += len(line) + 1
-    told = "; there are more, ask for less at a time or aggregate" if more else ""
-    head = f"{DATA}: {len(kept)} {what}{told}"
-    return "\n".join([head, *(line.decode() for line in kept)])
+    note = "; there are more, ask for less at a time or aggregate" if more else ""
+    head = f"{DATA}: {len(shown)} {what}{note}"
+    return "\n".join([head, *(line.decode() for line in shown)])

@@ -188,11 +188,11 @@ class Database:
                 **stream_settings(options, unique, within),
             )
         except TypeError:
-            known = [field.name for field in fields(StreamOptions)]
-            unknown = [name for name in options or () if name not in known]
+            valid = [field.name for field in fields(StreamOptions)]
+            unknown = [name for name in options or () if name not in valid]
             raise InvalidArgument(
                 f"unknown setting of a stream: {', '.join(unknown) or 'codec or retention twice'} "
-                f"(options are {', '.join(known)})"
+                f"(options are {', '.join(valid)})"
             ) from None
         self._store.create_stream(name, made, settings, if_not_exists=if_not_exists, events=events)
         return self.stream(name)
@@ -201,10 +201,10 @@ class Database:
         """The stream of that name; raises :class:`StreamNotFound` with the nearest names."""
         self._check_open()
         handle = self._store.stream(name)
-        known = self._streams.get(name)
-        if known is None or known.handle is not handle:
-            known = self._streams[name] = Stream(self, handle)
-        return known
+        cached = self._streams.get(name)
+        if cached is None or cached.handle is not handle:
+            cached = self._streams[name] = Stream(self, handle)
+        return cached
 
     def streams(self) -> list[str]:
         """Names of all streams, sorted."""
@@ -479,8 +479,8 @@ class Database:
                 "frames are for the program that opens a store, and a server is over this one; "
                 "open the store once more with mode='r' for queries of the program's own"
             )
-        known = (*self.streams(), *self.views())
-        taken = [other for other in known if other.lower() == name.lower()]
+        existing = (*self.streams(), *self.views())
+        taken = [other for other in existing if other.lower() == name.lower()]
         if taken:
             raise InvalidArgument(
                 f"there is a stream or view {taken[0]!r}; give the frame another name"
@@ -721,8 +721,8 @@ class Database:
         with LOADING:
             from ..live.definition import stored_definitions
 
-        known, _ = stored_definitions(files)
-        if any(definition.rollup is not None for definition in known.values()):
+        definitions, _ = stored_definitions(files)
+        if any(definition.rollup is not None for definition in definitions.values()):
             _ = self.live_statements
 
     def live(self, name: str) -> LiveHandle:
@@ -889,8 +889,8 @@ class Database:
                 report = self._store.check(repair=repair)
                 continue
             for problem in self._indexes.check(repair):
-                name, _, said = problem.partition(": ")
-                report.problems.append(Problem(name, "indexes", said))
+                name, _, text = problem.partition(": ")
+                report.problems.append(Problem(name, "indexes", text))
         return report
 
     def close(self) -> None:

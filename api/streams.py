@@ -109,20 +109,20 @@ def aggregates_of(
     schema = snapshot.schema
     wanted: list[tuple[str, Attribute, tuple[str, ...]]] = []
     names: list[str] = []
-    for given, asked in functions.items():
-        attribute = schema.attribute(given)
-        listed = (asked,) if isinstance(asked, str) else tuple(asked)
+    for name, chosen in functions.items():
+        attribute = schema.attribute(name)
+        listed = (chosen,) if isinstance(chosen, str) else tuple(chosen)
         for function in listed:
             if function not in FUNCTIONS:
                 raise InvalidArgument(
                     f"the aggregates are {', '.join(FUNCTIONS)}, found {function!r}"
                 )
-        wanted.append((given, attribute, listed))
+        wanted.append((name, attribute, listed))
         if attribute.name != schema.time and attribute.name not in names:
             names.append(attribute.name)
     answer = snapshot.aggregate(names, low, high)
     result: dict[str, dict[str, Any]] = {}
-    for given, attribute, listed in wanted:
+    for name, attribute, listed in wanted:
         values: dict[str, Any] = {}
         ends = None
         element = None if attribute.name == schema.time else answer[attribute.name]
@@ -134,10 +134,10 @@ def aggregates_of(
                 values[function] = None if scalar is None else _of_scalar(scalar)
             elif function in ("min", "max") and not attribute.comparable:
                 raise InvalidArgument(
-                    f"{function} needs values that have an order; {given} is {attribute.type_name}"
+                    f"{function} needs values that have an order; {name} is {attribute.type_name}"
                 )
             elif function in ("sum", "avg") and not _has_sum(attribute):
-                raise InvalidArgument(f"{function} needs numbers; {given} is {attribute.type}")
+                raise InvalidArgument(f"{function} needs numbers; {name} is {attribute.type}")
             elif element is None:
                 values[function] = _of_time(function, answer, snapshot, low, high)
             elif function == "count":
@@ -149,7 +149,7 @@ def aggregates_of(
                 if function in ("min", "max") and value is not None:
                     value = _as_declared(value, attribute, schema)
                 values[function] = value
-        result[given] = values
+        result[name] = values
     return result
 
 

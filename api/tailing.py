@@ -92,13 +92,13 @@ class Place:
     @classmethod
     def parse(cls, text: str) -> Place:
         """Parse a place; raises ``InvalidArgument``."""
-        found = _PLACE.fullmatch(text.strip())
-        if found is None:
+        match = _PLACE.fullmatch(text.strip())
+        if match is None:
             raise InvalidArgument(
                 "a place in a stream is the position of a commit, such as 80, or what a tail gave "
                 f"as one, such as 80.3; found {text!r}"
             )
-        position, until, done = (None if part is None else int(part) for part in found.groups())
+        position, until, done = (None if part is None else int(part) for part in match.groups())
         assert position is not None
         if max(position, until or 0, done or 0) > INT64_MAX or position > (until or INT64_MAX):
             raise InvalidArgument(f"there is no such place in a stream: {text!r}")
@@ -123,14 +123,14 @@ class Piece:
     def places(self) -> pa.Array:
         """The place after each event, as text."""
         until = "" if self._until is None else f"~{self._until}"
-        told = pc.binary_join_element_wise(
+        texts = pc.binary_join_element_wise(
             pc.cast(pa.array(self._commits - 1), pa.string()),
             pc.cast(pa.array(self._ranks), pa.string()),
             f"{until}.",
         )
         if not self._whole.any():
-            return told
-        return pc.if_else(self._whole, pc.cast(pa.array(self._commits), pa.string()), told)
+            return texts
+        return pc.if_else(self._whole, pc.cast(pa.array(self._commits), pa.string()), texts)
 
 
 class Tail:
@@ -298,9 +298,9 @@ class Tail:
 
     def _commits(self, after: int, upto: int) -> list[Commit | LargeCommit] | None:
         """The commits in ``(after, upto]``; None if one is no longer held."""
-        found = None if self._recent is None else self._recent.between(after, upto)
-        if found is not None:
-            return found
+        recent = None if self._recent is None else self._recent.between(after, upto)
+        if recent is not None:
+            return recent
         with suppress(FileNotFoundError):  # replaced just now
             since, logged = logged_commits(self._handle.files, self._handle.directory)
             if since <= after:
@@ -316,7 +316,7 @@ class Tail:
         with suppress(SnapshotExpired):
             return load_pin(files, directory, name)
         sweep_pins(files, directory)
-        if sum(kept.endswith(_PIN_SUFFIX) for kept in stored_pins(files, directory)) >= PLACES_MAX:
+        if sum(each.endswith(_PIN_SUFFIX) for each in stored_pins(files, directory)) >= PLACES_MAX:
             raise ResourceLimit(
                 f"tails of the stream {self._handle.name!r} are catching up, or have been within "
                 f"an hour, from {PLACES_MAX} places, which is the most; begin with after=now"
@@ -350,14 +350,14 @@ class Tail:
         group = _Group(schema)
         for commit in commits:
             rank = 0  # of the events of this commit that went by
-            told = place.done if commit.position == place.position + 1 else 0
+            done = place.done if commit.position == place.position + 1 else 0
             group.late += commit.late
             following: pa.RecordBatch | None = None
             for batch in (*sliced(commit.batches(self._check)), None):
                 if following is not None:
                     first, rank = rank, rank + following.num_rows
-                    if rank > told:
-                        skip = max(0, told - first)
+                    if rank > done:
+                        skip = max(0, done - first)
                         group.add(
                             commit.position, first + skip, following.slice(skip), batch is None
                         )
@@ -478,12 +478,12 @@ class _Group:
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Columns, and per event: its commit, its rank from 1, whether it is the commit's last."""
         sizes = np.array([batch.num_rows for batch in self._batches], np.int64)
-        told = np.array(self._commits, np.int64).reshape(-1, 3)
+        commits = np.array(self._commits, np.int64).reshape(-1, 3)
         ends = np.cumsum(sizes)
-        ranks = np.arange(1, self.rows + 1) + np.repeat(told[:, 1] - (ends - sizes), sizes)
+        ranks = np.arange(1, self.rows + 1) + np.repeat(commits[:, 1] - (ends - sizes), sizes)
         whole = np.zeros(self.rows, np.bool_)
-        whole[ends[told[:, 2] > 0] - 1] = True
-        return self.events(names), np.repeat(told[:, 0], sizes), ranks, whole
+        whole[ends[commits[:, 2] > 0] - 1] = True
+        return self.events(names), np.repeat(commits[:, 0], sizes), ranks, whole
 
 
 def sliced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -500,10 +500,10 @@ def _conformed(batch: pa.RecordBatch, schema: StreamSchema, names: Sequence[str]
     fields = pa.schema([schema.arrow.field(name) for name in names])
     if batch.schema.equals(fields):
         return batch
-    known = batch.schema.names
+    present = batch.schema.names
     columns = [
-        batch.column(known.index(field.name))
-        if field.name in known
+        batch.column(present.index(field.name))
+        if field.name in present
         else schema.attribute(field.name).missing(batch.num_rows)
         for field in fields
     ]

@@ -83,9 +83,9 @@ class AsyncTransport:
         return AsyncRows(await self.feed(call), call.may_be_cut)
 
     async def feed(self, call: Call) -> AsyncFeed:
-        told = AsyncFeed(self, await self._request(call, ARROW, lambda: call.payload))
-        await told.begin()
-        return told
+        feed = AsyncFeed(self, await self._request(call, ARROW, lambda: call.payload))
+        await feed.begin()
+        return feed
 
     async def send(self, call: Call, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Any:
 
@@ -189,9 +189,9 @@ class AsyncFeed:
 
     async def __aiter__(self) -> AsyncIterator[Told]:
         while not self._decoder.ended:
-            told = await self._step()
-            if told is not None:
-                yield told
+            batch = await self._step()
+            if batch is not None:
+                yield batch
 
     async def finish(self) -> None:
         async for _ in self._pieces:
@@ -204,23 +204,23 @@ class AsyncFeed:
 class AsyncRows:
     """Batches of a finite answer."""
 
-    def __init__(self, told: AsyncFeed, may_be_cut: bool) -> None:
-        self.schema = told.schema
-        self._told = told
+    def __init__(self, feed: AsyncFeed, may_be_cut: bool) -> None:
+        self.schema = feed.schema
+        self._feed = feed
         self._may_be_cut = may_be_cut
 
     async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
         try:
-            async for batch, marks in self._told:
+            async for batch, marks in self._feed:
                 if TRUNCATED in marks and not self._may_be_cut:
-                    raise cut_error(self._told.transport.where)
+                    raise cut_error(self._feed.transport.where)
                 yield batch
-            await self._told.finish()
+            await self._feed.finish()
         finally:
-            await self._told.close()
+            await self._feed.close()
 
     async def close(self) -> None:
-        await self._told.close()
+        await self._feed.close()
 
 
 class AsyncTail:
@@ -230,7 +230,7 @@ class AsyncTail:
         self._transport = transport
         self._following = Following(call, transport.where)
         self._feed: AsyncFeed | None = None
-        self._told: AsyncIterator[tuple[pa.RecordBatch, object]] | None = None
+        self._marked: AsyncIterator[tuple[pa.RecordBatch, object]] | None = None
         self._closed = False
 
     @property
@@ -248,7 +248,7 @@ class AsyncTail:
 
     async def _connect(self) -> None:
         self._feed = await self._transport.feed(self._following.call())
-        self._told = aiter(self._feed)
+        self._marked = aiter(self._feed)
 
     async def __anext__(self) -> pa.RecordBatch:
         following = self._following
@@ -258,9 +258,9 @@ class AsyncTail:
             try:
                 if self._feed is None:
                     await self._connect()
-                assert self._told is not None
-                async for told in self._told:
-                    batch = following.take(told)  # type: ignore[arg-type]
+                assert self._marked is not None
+                async for marked in self._marked:
+                    batch = following.take(marked)  # type: ignore[arg-type]
                     if batch is not None:
                         return batch
                 broken = ConnectionFailed(f"{self._transport.where} ended the feed")
@@ -272,7 +272,7 @@ class AsyncTail:
         raise StopAsyncIteration
 
     async def _drop(self) -> None:
-        feed, self._feed, self._told = self._feed, None, None
+        feed, self._feed, self._marked = self._feed, None, None
         if feed is not None:
             await feed.close()
 
@@ -292,8 +292,8 @@ class AsyncTail:
 class AsyncStream(StreamBase):
     """A stream of a server for asyncio; its methods are those of ``RemoteStream``, awaited."""
 
-    def __init__(self, transport: AsyncTransport, name: str, told: Any) -> None:
-        super().__init__(name, told, transport.where)
+    def __init__(self, transport: AsyncTransport, name: str, described: Any) -> None:
+        super().__init__(name, described, transport.where)
         self._transport = transport
 
     count = awaited(RemoteStream._count)
@@ -331,8 +331,8 @@ class AsyncStream(StreamBase):
 class AsyncLive(LiveQueryBase):
     """A live query for asyncio; its methods are those of ``RemoteLive``, awaited."""
 
-    def __init__(self, transport: AsyncTransport, name: str, told: Any) -> None:
-        super().__init__(name, told, transport.where)
+    def __init__(self, transport: AsyncTransport, name: str, described: Any) -> None:
+        super().__init__(name, described, transport.where)
         self._transport = transport
 
     status = awaited(RemoteLive.status)
@@ -350,8 +350,8 @@ class AsyncLive(LiveQueryBase):
 class AsyncJob(JobBase):
     """A job for asyncio; its methods are those of ``RemoteJob``, awaited."""
 
-    def __init__(self, transport: AsyncTransport, told: Any) -> None:
-        super().__init__(told, transport.where)
+    def __init__(self, transport: AsyncTransport, described: Any) -> None:
+        super().__init__(described, transport.where)
         self._transport = transport
 
     status = awaited(RemoteJob.status)
@@ -372,14 +372,14 @@ class AsyncDatabase:
     def url(self) -> str:
         return self._transport.where
 
-    def _stream(self, name: str, told: Any) -> AsyncStream:
-        return AsyncStream(self._transport, name, told)
+    def _stream(self, name: str, described: Any) -> AsyncStream:
+        return AsyncStream(self._transport, name, described)
 
-    def _live(self, name: str, told: Any) -> AsyncLive:
-        return AsyncLive(self._transport, name, told)
+    def _live(self, name: str, described: Any) -> AsyncLive:
+        return AsyncLive(self._transport, name, described)
 
-    def _job(self, told: Any) -> AsyncJob:
-        return AsyncJob(self._transport, told)
+    def _job(self, described: Any) -> AsyncJob:
+        return AsyncJob(self._transport, described)
 
     create_stream = awaited(RemoteDatabase.create_stream, AsyncStream)
     stream = awaited(RemoteDatabase.stream, AsyncStream)

@@ -47,8 +47,8 @@ class Call:
 
     @property
     def target(self) -> str:
-        given = {name: str(value) for name, value in self.query.items() if value is not None}
-        return self.path + (f"?{urllib.parse.urlencode(given)}" if given else "")
+        parameters = {name: str(value) for name, value in self.query.items() if value is not None}
+        return self.path + (f"?{urllib.parse.urlencode(parameters)}" if parameters else "")
 
     @property
     def payload(self) -> bytes | None:
@@ -67,10 +67,6 @@ def bounds(schema: StreamSchema, start: object, end: object) -> dict[str, int | 
     return {"start": low, "end": high}
 
 
-def list_streams() -> Call:
-    return Call("GET", "/v1/streams")
-
-
 def query(
     text: str,
     params: Parameters | None = None,
@@ -80,7 +76,7 @@ def query(
     limit: int | None = None,
 ) -> Call:
     """A SQL statement, answered as an Arrow stream; reads are repeatable."""
-    body = _statement(text, params, timeout)
+    body = statement(text, params, timeout)
     read_only = read_only or only_reads(text)
     if read_only:
         body["read_only"] = True
@@ -96,40 +92,13 @@ def query(
     )
 
 
-def explain(
-    text: str, analyze: bool, params: Parameters | None = None, timeout: float | None = None
-) -> Call:
-    body = {**_statement(text, params, timeout), "analyze": analyze}
-    return Call("POST", "/v1/explain", body=body, repeatable=not analyze)
-
-
-def check(sql: str) -> Call:
-    return query(sql, limit=0)
-
-
 def live(name: str, what: str = "", method: str = "GET", **query: object | None) -> Call:
     path = f"/v1/live/{quoted(name)}" + (f"/{what}" if what else "")
     return Call(method, path, query, repeatable=True)
 
 
-def create_live(name: str, sql: str, **said: Any) -> Call:
-    options = {key: in_json(value) for key, value in dict(said.pop("options") or {}).items()}
-    body = {"name": name, "sql": sql, "options": options}
-    body |= {key: _length(value) for key, value in said.items()}
-    return Call("POST", "/v1/live", body=body)
-
-
 def live_rows(name: str, after: int, follow: bool) -> Call:
     return live(name, "rows", after=after, follow=follow)
-
-
-def list_live() -> Call:
-    return Call("GET", "/v1/live")
-
-
-def caught_up(seconds: float) -> Call:
-    query = {"timeout_ms": max(1, int(seconds * 1000))}
-    return Call("POST", "/v1/live/catch-up", query, repeatable=True)
 
 
 def net(name: str, schema: StreamSchema | None, start: object, end: object) -> Call:
@@ -137,14 +106,15 @@ def net(name: str, schema: StreamSchema | None, start: object, end: object) -> C
     text = f"SELECT * FROM NET({quoted_name(name)})"
     if schema is None:
         return query(text)
-    given = {k: v for k, v in bounds(schema, start, end).items() if v is not None}
+    limits = {k: v for k, v in bounds(schema, start, end).items() if v is not None}
     signs = {"start": ">=", "end": "<"}
-    text += " WHERE " + " AND ".join(f"_time {signs[name]} ${name}" for name in given)
-    ticks = {key: pa.scalar(value, pa.int64()) for key, value in given.items()}
+    text += " WHERE " + " AND ".join(f"_time {signs[name]} ${name}" for name in limits)
+    ticks = {key: pa.scalar(value, pa.int64()) for key, value in limits.items()}
     return query(text, {key: value.cast(schema.time_type) for key, value in ticks.items()})
 
 
-def _length(value: Any) -> Any:
+def length(value: Any) -> Any:
+    """A span or time of a live query as the server reads it."""
     if isinstance(value, dt.timedelta):
         return f"{value // dt.timedelta(microseconds=1)} microseconds"
     if isinstance(value, (dt.datetime, dt.date)):
@@ -152,7 +122,7 @@ def _length(value: Any) -> Any:
     return value
 
 
-def _statement(text: str, params: Parameters | None, timeout: float | None) -> dict[str, Any]:
+def statement(text: str, params: Parameters | None, timeout: float | None) -> dict[str, Any]:
     body: dict[str, Any] = {"sql": text}
     if isinstance(params, Mapping):
         body["params"] = {str(key): in_json(value) for key, value in params.items()}
@@ -205,62 +175,18 @@ def _text(scalar: pa.Scalar) -> str:
 
 TOKENS = "/v1/tokens"
 JOBS = "/v1/jobs"
-BACKUPS = "/v1/backups"
 Expiry = str | dt.datetime | dt.timedelta | None
-
-
-def list_tokens() -> Call:
-    return Call("GET", TOKENS)
-
-
-def make_token(
-    name: str, scopes: Iterable[str], streams: Iterable[str], expires: Expiry = None
-) -> Call:
-    body = {
-        "name": name,
-        "scopes": list(scopes),
-        "streams": list(streams),
-        "expires": _expiry(expires),
-    }
-    return Call("POST", TOKENS, body=body)
-
-
-def rotate_token(token_id: str, overlap: str | dt.timedelta, expires: Expiry = None) -> Call:
-    body = {"overlap": _expiry(overlap), "expires": _expiry(expires)}
-    return Call("POST", f"{TOKENS}/{quoted(token_id)}/rotate", body=body)
-
-
-def revoke_token(token_id: str) -> Call:
-    return Call("DELETE", f"{TOKENS}/{quoted(token_id)}")
-
-
-def revoke_all_tokens() -> Call:
-    return Call("DELETE", TOKENS)
-
-
-def list_jobs() -> Call:
-    return Call("GET", JOBS)
-
-
-def begin_job(kind: str, asked: dict[str, Any]) -> Call:
-    """Start a job; None values are omitted."""
-    given = {name: value for name, value in asked.items() if value is not None}
-    return Call("POST", JOBS, body={"kind": kind, **given})
 
 
 def job(job_id: str, method: str = "GET") -> Call:
     return Call(method, f"{JOBS}/{quoted(job_id)}")
 
 
-def list_backups() -> Call:
-    return Call("GET", BACKUPS)
-
-
-def _expiry(given: Expiry) -> str | None:
+def expiry(expires: Expiry) -> str | None:
     """A time or a span as the server reads it; spans in whole seconds."""
-    if isinstance(given, dt.timedelta):
-        return f"{given // dt.timedelta(seconds=1)}s"
-    return given.isoformat() if isinstance(given, dt.datetime) else given
+    if isinstance(expires, dt.timedelta):
+        return f"{expires // dt.timedelta(seconds=1)}s"
+    return expires.isoformat() if isinstance(expires, dt.datetime) else expires
 
 
 class StreamCalls:
@@ -302,17 +228,8 @@ class StreamCalls:
     def drop(self) -> Call:
         return Call("DELETE", self.path)
 
-    def create_index(
-        self, attribute: str, *, wait: bool = True, lag_events_max: int | None = None
-    ) -> Call:
-        query = {"wait": str(wait).lower(), "lag_events_max": lag_events_max}
-        return Call("POST", f"{self.path}/indexes/{quoted(attribute)}", query)
-
-    def drop_index(self, attribute: str) -> Call:
-        return Call("DELETE", f"{self.path}/indexes/{quoted(attribute)}")
-
-    def indexes(self) -> Call:
-        return Call("GET", f"{self.path}/indexes")
+    def index(self, attribute: str, method: str, **query: object | None) -> Call:
+        return Call(method, f"{self.path}/indexes/{quoted(attribute)}", query)
 
     # ----------------------------------------------------------------------------------- events
 
@@ -323,13 +240,10 @@ class StreamCalls:
         query = {"durability": durability}
         return Call("POST", path, query, headers=headers, repeatable=key is not None)
 
-    def delete(self, where: str | None, **bounds: int | None) -> Call:
-        body = {"where": "true" if where is None else where, **bounds}
-        return Call("POST", f"{self.path}/delete", body=body)
-
-    def update(self, values: Mapping[str, str], where: str | None, **bounds: int | None) -> Call:
-        body = {"set": dict(values), "where": "true" if where is None else where, **bounds}
-        return Call("POST", f"{self.path}/update", body=body)
+    def change(self, what: str, where: str | None, **body: object | None) -> Call:
+        """``what`` is "delete" or "update"; ``body`` has ``start``, ``end`` and new values."""
+        body["where"] = "true" if where is None else where
+        return Call("POST", f"{self.path}/{what}", body=body)
 
     def events(
         self,

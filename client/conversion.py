@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from itertools import chain
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,38 +21,22 @@ from ..errors import ConnectionFailed, InvalidArgument
 from ..formats.tables import tables_of
 from ..schema import StreamSchema, key_names, key_text
 
-if TYPE_CHECKING:
-    from ..query.contract.explanation import Plan
-
 
 def schema_of(answer: Any, where: str) -> StreamSchema:
     try:
-        told = {"arrow": answer["arrow_schema"], "time": answer["time"]}
+        described = {"arrow": answer["arrow_schema"], "time": answer["time"]}
         if answer.get("defaults") is not None:
-            told["defaults"] = answer["defaults"]
-        return StreamSchema.from_json(told)
+            described["defaults"] = answer["defaults"]
+        return StreamSchema.from_json(described)
     except (AttributeError, KeyError, TypeError, ValueError, pa.ArrowInvalid):
         raise ConnectionFailed(
             f"{where} describes no stream where one is expected: is it a Chronicle server?"
         ) from None
 
 
-def time_range_of(answer: Any, schema: StreamSchema) -> tuple[Any, Any] | None:
-    span = answer["time_range"]
-    if span is None:
-        return None
-    return schema.from_ticks(span["first_ticks"]), schema.from_ticks(span["last_ticks"])
-
-
 def append_result(answer: Any) -> AppendResult:
     names = ("appended", "late", "count", "version", "duplicates")
     return AppendResult(**{name: int(answer.get(name, 0)) for name in names})  # some may lack
-
-
-def plan_of(answer: Mapping[str, Any]) -> Plan:
-    from ..query.contract.explanation import Plan
-
-    return Plan.from_dict(answer)
 
 
 def status_of(answer: Mapping[str, Any], times: StreamSchema) -> dict[str, Any]:
@@ -63,13 +47,8 @@ def status_of(answer: Mapping[str, Any], times: StreamSchema) -> dict[str, Any]:
     return status
 
 
-def names_of(told: Iterable[Mapping[str, Any]]) -> list[str]:
-    return sorted(str(each["name"]) for each in told)
-
-
-def damage_of(told: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Damage of the streams in a list that cannot be opened."""
-    return {str(each["name"]): str(each["damage"]) for each in told if "damage" in each}
+def names_of(listed: Iterable[Mapping[str, Any]]) -> list[str]:
+    return sorted(str(each["name"]) for each in listed)
 
 
 def grouped_by_functions(
@@ -77,9 +56,9 @@ def grouped_by_functions(
 ) -> list[tuple[tuple[str, ...], list[str]]]:
     """Group attributes by the functions asked for; raises ``AttributeNotFound``."""
     groups: dict[tuple[str, ...], list[str]] = {}
-    for name, asked in functions.items():
+    for name, chosen in functions.items():
         schema.attribute(name)
-        wanted = (asked,) if isinstance(asked, str) else tuple(asked)
+        wanted = (chosen,) if isinstance(chosen, str) else tuple(chosen)
         groups.setdefault(wanted, []).append(name)
     return [(wanted, names) for wanted, names in groups.items() if wanted]
 
@@ -89,8 +68,8 @@ def values_of(
 ) -> dict[str, Any]:
     """Aggregates of one attribute, in its declared type."""
     attribute = schema.attribute(name)
-    found = answer["aggregates"][attribute.name]
-    return {each: _value(found[each], each, attribute.type) for each in functions}
+    values = answer["aggregates"][attribute.name]
+    return {each: _value(values[each], each, attribute.type) for each in functions}
 
 
 def _value(value: Any, function: str, type_: pa.DataType) -> Any:
@@ -130,18 +109,13 @@ def begun(data: Any, schema: StreamSchema) -> Iterator[pa.Table]:
     return chain((next(tables),), tables)
 
 
-def may_fit(data: Any, known: StreamSchema, present: StreamSchema) -> bool:
+def may_fit(data: Any, cached: StreamSchema, present: StreamSchema) -> bool:
     """Whether data that did not fit the known schema may fit the present one.  False for readers,
     which may have been partly consumed.
     """
     frame = type(data).__module__.split(".")[0] in ("pandas", "polars")
     again = frame or isinstance(data, (pa.Table, pa.RecordBatch, list, tuple))
-    return again and not present.arrow.equals(known.arrow)
-
-
-def key_of_part(key: str | None, number: int) -> str | None:
-    """The idempotency key of the ``number``-th table of an append."""
-    return key if key is None or number == 0 else f"{key}/{number}"
+    return again and not present.arrow.equals(cached.arrow)
 
 
 def predicate_of(filter: object) -> str | None:

@@ -18,8 +18,8 @@ from ..errors import InvalidArgument, StreamNotFound, no_rollup
 from ..query.sql.first_word import only_reads
 from ..schema import StreamSchema, stream_schema, stream_settings
 from . import calls
-from .calls import Expiry, Parameters, StreamCalls
-from .conversion import altered, damage_of, dropped_with_views, names_of, plan_of
+from .calls import JOBS, TOKENS, Call, Expiry, Parameters, StreamCalls, expiry, quoted
+from .conversion import altered, dropped_with_views, names_of
 from .live import RemoteJob, RemoteLive, caught_up
 from .steps import Download, Steps, blocking
 from .stream import RemoteStream
@@ -30,8 +30,20 @@ if TYPE_CHECKING:
     from ..query.contract.result import Result
 
 
+_STREAMS = Call("GET", "/v1/streams")
+_LIVE = Call("GET", "/v1/live")
+
+
 def _rollups() -> Steps[list[str]]:
-    return names_of([each for each in (yield calls.list_live())["live"] if each["rollup"]])
+    return names_of([each for each in (yield _LIVE)["live"] if each["rollup"]])
+
+
+def _live_query(
+    name: str, sql: str, options: Mapping[str, Any] | None, settings: Mapping[str, object]
+) -> Call:
+    body: dict[str, Any] = {key: calls.length(value) for key, value in settings.items()}
+    body["options"] = {key: calls.in_json(value) for key, value in (options or {}).items()}
+    return Call("POST", "/v1/live", body={"name": name, "sql": sql, **body})
 
 
 class RemoteDatabase:
@@ -44,14 +56,14 @@ class RemoteDatabase:
     def url(self) -> str:
         return self._transport.where
 
-    def _stream(self, name: str, told: Any) -> RemoteStream:
-        return RemoteStream(self._transport, name, told)
+    def _stream(self, name: str, described: Any) -> RemoteStream:
+        return RemoteStream(self._transport, name, described)
 
-    def _live(self, name: str, told: Any) -> RemoteLive:
-        return RemoteLive(self._transport, name, told)
+    def _live(self, name: str, described: Any) -> RemoteLive:
+        return RemoteLive(self._transport, name, described)
 
-    def _job(self, told: Any) -> RemoteJob:
-        return RemoteJob(self._transport, told)
+    def _job(self, described: Any) -> RemoteJob:
+        return RemoteJob(self._transport, described)
 
     # ------------------------------------------------------------------ streams
 
@@ -84,12 +96,13 @@ class RemoteDatabase:
     @blocking
     def streams(self) -> Steps[list[str]]:
         """Names of all streams within the token's reach, sorted."""
-        return names_of((yield calls.list_streams())["streams"])
+        return names_of((yield _STREAMS)["streams"])
 
     @blocking
     def damaged(self) -> Steps[dict[str, str]]:
         """Streams that cannot be opened, and why."""
-        return damage_of((yield calls.list_streams())["streams"])
+        listed = (yield _STREAMS)["streams"]
+        return {each["name"]: each["damage"] for each in listed if "damage" in each}
 
     @blocking
     def drop_stream(
@@ -146,7 +159,11 @@ class RemoteDatabase:
         timeout: float | None = None,
     ) -> Steps[Plan]:
         """Plan a query; with ``analyze`` also run it and report what it read."""
-        return plan_of((yield calls.explain(text, analyze, params, timeout)))
+        from ..query.contract.explanation import Plan
+
+        body = {**calls.statement(text, params, timeout), "analyze": analyze}
+        call = Call("POST", "/v1/explain", body=body, repeatable=not analyze)
+        return Plan.from_dict((yield call))
 
     # ------------------------------------------------------------- live queries
 
@@ -166,19 +183,16 @@ class RemoteDatabase:
         if_not_exists: bool = False,
     ) -> Steps[RemoteLive]:
         """As ``Database.create_live``."""
-        call = calls.create_live(
-            name,
-            sql,
-            into=into,
-            start=start,
-            delay=delay,
-            idle=idle,
-            late=late,
-            emit=emit,
-            options=options,
-            if_not_exists=if_not_exists,
-        )
-        return self._live(name, (yield call))
+        settings = {
+            "into": into,
+            "start": start,
+            "delay": delay,
+            "idle": idle,
+            "late": late,
+            "emit": emit,
+            "if_not_exists": if_not_exists,
+        }
+        return self._live(name, (yield _live_query(name, sql, options, settings)))
 
     @blocking
     def live(self, name: str) -> Steps[RemoteLive]:
@@ -197,16 +211,8 @@ class RemoteDatabase:
         if_not_exists: bool = False,
     ) -> Steps[RemoteLive]:
         """As ``Database.create_rollup``."""
-        call = calls.create_live(
-            name,
-            sql,
-            delay=delay,
-            idle=idle,
-            options=options,
-            if_not_exists=if_not_exists,
-            rollup=True,
-        )
-        return self._live(name, (yield call))
+        settings = {"delay": delay, "idle": idle, "if_not_exists": if_not_exists, "rollup": True}
+        return self._live(name, (yield _live_query(name, sql, options, settings)))
 
     @blocking
     def rollup(self, name: str) -> Steps[RemoteLive]:
@@ -224,7 +230,7 @@ class RemoteDatabase:
     @blocking
     def live_queries(self) -> Steps[list[str]]:
         """Names of all live queries within the token's reach, sorted."""
-        return names_of((yield calls.list_live())["live"])
+        return names_of((yield _LIVE)["live"])
 
     @blocking
     def run_live(self, until: str = "caught up", timeout: float | None = None) -> Steps[None]:
@@ -236,13 +242,14 @@ class RemoteDatabase:
     # --------------------------------------------------------- the server itself
 
     @blocking
-    def start_job(self, /, kind: str, **asked: Any) -> Steps[RemoteJob]:
+    def start_job(self, /, kind: str, **settings: Any) -> Steps[RemoteJob]:
         """Start long work on the server, independent of this connection.
 
         ``kind`` is ``backup``, ``check``, ``compact`` or another of ``docs/server.md``, which lists
         each kind's parameters (``asked``).
         """
-        return self._job((yield calls.begin_job(kind, asked)))
+        options = {name: value for name, value in settings.items() if value is not None}
+        return self._job((yield Call("POST", JOBS, body={"kind": kind, **options})))
 
     @blocking
     def job(self, job_id: str) -> Steps[RemoteJob]:
@@ -252,12 +259,12 @@ class RemoteDatabase:
     @blocking
     def jobs(self) -> Steps[list[dict[str, Any]]]:
         """The status of all waiting, running and ended jobs, oldest first."""
-        return list((yield calls.list_jobs())["jobs"])
+        return list((yield Call("GET", JOBS))["jobs"])
 
     @blocking
     def backups(self) -> Steps[list[dict[str, Any]]]:
         """Backups by jobs: name, ``made_at`` (earlier deletes are not in it), ``state``, events."""
-        return list((yield calls.list_backups())["backups"])
+        return list((yield Call("GET", "/v1/backups"))["backups"])
 
     @blocking
     def create_token(
@@ -278,31 +285,32 @@ class RemoteDatabase:
         expires : str, datetime or timedelta, optional
             A time (UTC unless it has an offset), or a span from now such as ``"90d"``.
         """
-        call = calls.make_token(name, scopes, streams, expires)
-        return dict((yield call))
+        rights = {"scopes": list(scopes), "streams": list(streams)}
+        body = {"name": name, **rights, "expires": expiry(expires)}
+        return dict((yield Call("POST", TOKENS, body=body)))
 
     @blocking
     def tokens(self) -> Steps[list[dict[str, Any]]]:
         """The server's tokens, expired ones too: ``token_id``, name, scopes, streams, times."""
-        return list((yield calls.list_tokens())["tokens"])
+        return list((yield Call("GET", TOKENS))["tokens"])
 
     @blocking
     def rotate_token(
         self, token_id: str, overlap: str | dt.timedelta = "1h", expires: Expiry = None
     ) -> Steps[dict[str, Any]]:
         """Replace a token; the old one stays valid for ``overlap``."""
-        call = calls.rotate_token(token_id, overlap, expires)
-        return dict((yield call))
+        body = {"overlap": expiry(overlap), "expires": expiry(expires)}
+        return dict((yield Call("POST", f"{TOKENS}/{quoted(token_id)}/rotate", body=body)))
 
     @blocking
     def revoke_token(self, token_id: str) -> Steps[None]:
         """Revoke a token, from the next request on."""
-        yield calls.revoke_token(token_id)
+        yield Call("DELETE", f"{TOKENS}/{quoted(token_id)}")
 
     @blocking
     def revoke_all_tokens(self) -> Steps[list[str]]:
         """Revoke every token except this connection's; returns their ids."""
-        return list((yield calls.revoke_all_tokens())["revoked"])
+        return list((yield Call("DELETE", TOKENS))["revoked"])
 
     # --------------------------------------------------------------- life cycle
 

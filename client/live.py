@@ -46,13 +46,13 @@ class Following:
     def call(self) -> Call:
         return replace(self._call, query={**self._call.query, "after": self.place})
 
-    def take(self, told: Told) -> pa.RecordBatch | None:
+    def take(self, marked: Told) -> pa.RecordBatch | None:
         """The events of a batch, if any; advances the position."""
-        batch, marks = told
+        batch, marks = marked
         self._pause, self._since = PAUSE_S, time.monotonic()
         if b"chronicle.error" in marks:
-            said = json.loads(marks[b"chronicle.error"])
-            raise Refusal(said["status"], said["code"], said, self._where).error()
+            document = json.loads(marks[b"chronicle.error"])
+            raise Refusal(document["status"], document["code"], document, self._where).error()
         if b"chronicle.place" in marks:
             self.place = marks[b"chronicle.place"].decode()
         self._ended = self._ended or (b"chronicle.bye" in marks and not self.follow)
@@ -83,7 +83,7 @@ class RemoteFeed:
         self._closed = False
         self._feed: Feed | None = transport.feed(self._following.call())
         self.schema: pa.Schema = self._feed.schema
-        self._told = iter(self._feed)
+        self._marked = iter(self._feed)
 
     @property
     def position(self) -> str:
@@ -99,9 +99,9 @@ class RemoteFeed:
             try:
                 if self._feed is None:
                     self._feed = self._transport.feed(following.call())
-                    self._told = iter(self._feed)
-                for told in self._told:
-                    batch = following.take(told)
+                    self._marked = iter(self._feed)
+                for marked in self._marked:
+                    batch = following.take(marked)
                     if batch is not None:
                         return batch
                 broken = ConnectionFailed(f"{self._transport.where} ended the feed")
@@ -137,7 +137,8 @@ def caught_up(timeout: float | None = None) -> Steps[None]:
     while True:
         left = CATCH_UP_S if ends is None else min(CATCH_UP_S, ends - time.monotonic())
         try:
-            yield calls.caught_up(max(0.001, left))
+            query = {"timeout_ms": max(1, int(left * 1000))}
+            yield Call("POST", "/v1/live/catch-up", query, repeatable=True)
             return
         except QueryTimeout:
             if ends is not None and time.monotonic() >= ends:
@@ -147,12 +148,12 @@ def caught_up(timeout: float | None = None) -> Steps[None]:
 class LiveQueryBase:
     """Base of the blocking and the asynchronous live query."""
 
-    def __init__(self, name: str, told: Any, where: str) -> None:
+    def __init__(self, name: str, described: Any, where: str) -> None:
         self._where = where
         self._times: StreamSchema | None = None
         self.name = name
-        self.sql: str = told["sql"]
-        self.sink: str = told["sink"]
+        self.sql: str = described["sql"]
+        self.sink: str = described["sink"]
 
     def _schema(self) -> Steps[StreamSchema]:
         if self._times is None:
@@ -166,8 +167,8 @@ class LiveQueryBase:
 class RemoteLive(LiveQueryBase):
     """A live query, made by ``RemoteDatabase.live``."""
 
-    def __init__(self, transport: Transport, name: str, told: Any) -> None:
-        super().__init__(name, told, transport.where)
+    def __init__(self, transport: Transport, name: str, described: Any) -> None:
+        super().__init__(name, described, transport.where)
         self._transport = transport
 
     @blocking
@@ -224,10 +225,10 @@ Tell = Callable[[dict[str, Any]], None]
 class JobBase:
     """Base of the blocking and the asynchronous job."""
 
-    def __init__(self, told: Any, where: str) -> None:
+    def __init__(self, described: Any, where: str) -> None:
         self._where = where
-        self.id: str = told["job_id"]
-        self.kind: str = told["kind"]
+        self.id: str = described["job_id"]
+        self.kind: str = described["kind"]
 
     def __repr__(self) -> str:
         return f"<chronicle.Job {self.id!r} ({self.kind}) of {self._where}>"
@@ -236,8 +237,8 @@ class JobBase:
 class RemoteJob(JobBase):
     """A job, made by ``RemoteDatabase.start_job`` and ``job``."""
 
-    def __init__(self, transport: Transport, told: Any) -> None:
-        super().__init__(told, transport.where)
+    def __init__(self, transport: Transport, described: Any) -> None:
+        super().__init__(described, transport.where)
         self._transport = transport
 
     @blocking

@@ -16,7 +16,7 @@ from ..core.append_result import AppendResult
 from ..errors import ConnectionFailed, SchemaMismatch
 from ..schema import StreamSchema
 from . import calls
-from .calls import StreamCalls
+from .calls import Call, StreamCalls
 from .conversion import (
     PIECE_ROWS,
     SENT_ONCE,
@@ -26,12 +26,10 @@ from .conversion import (
     column_added,
     column_widened,
     grouped_by_functions,
-    key_of_part,
     may_fit,
     predicate_of,
     schema_of,
     settings_changed,
-    time_range_of,
     values_of,
 )
 from .live import RemoteFeed
@@ -42,15 +40,15 @@ from .transport import Transport
 class StreamBase:
     """Base of the blocking and the asynchronous stream."""
 
-    def __init__(self, name: str, told: Any, where: str) -> None:
+    def __init__(self, name: str, described: Any, where: str) -> None:
         self._calls = StreamCalls(name)
         self._where = where
-        self._described(told)
+        self._described(described)
 
-    def _described(self, told: Any) -> Any:
+    def _described(self, described: Any) -> Any:
         """Take the schema from a description; returns the description."""
-        self._schema = schema_of(told, self._where)
-        return told
+        self._schema = schema_of(described, self._where)
+        return described
 
     @property
     def name(self) -> str:
@@ -73,13 +71,13 @@ class StreamBase:
         return self._described((yield self._calls.describe()))
 
     def _tables(self, data: Any) -> Steps[Iterator[pa.Table]]:
-        known = self._schema
+        schema = self._schema
         try:
-            tables: Iterator[pa.Table] = yield Work(lambda: begun(data, known))
+            tables: Iterator[pa.Table] = yield Work(lambda: begun(data, schema))
         except SchemaMismatch:
             yield from self._describe()  # another client may have added a column
             present = self._schema
-            if not may_fit(data, known, present):
+            if not may_fit(data, schema, present):
                 raise
             tables = yield Work(lambda: begun(data, present))
         return tables
@@ -95,8 +93,8 @@ class StreamBase:
 class RemoteStream(StreamBase):
     """A stream of a server, made by ``RemoteDatabase.stream`` and ``create_stream``."""
 
-    def __init__(self, transport: Transport, name: str, told: Any) -> None:
-        super().__init__(name, told, transport.where)
+    def __init__(self, transport: Transport, name: str, described: Any) -> None:
+        super().__init__(name, described, transport.where)
         self._transport = transport
 
     # ------------------------------------------------------------------ what it is
@@ -107,7 +105,11 @@ class RemoteStream(StreamBase):
 
     @blocking
     def _time_range(self) -> Steps[tuple[Any, Any] | None]:
-        return time_range_of((yield from self._describe()), self._schema)
+        span = (yield from self._describe())["time_range"]
+        if span is None:
+            return None
+        from_ticks = self._schema.from_ticks
+        return from_ticks(span["first_ticks"]), from_ticks(span["last_ticks"])
 
     @property
     def count(self) -> int:
@@ -149,7 +151,10 @@ class RemoteStream(StreamBase):
         done = None
         tables = yield from self._tables(data)
         while (table := (yield Work(lambda: next(tables, None)))) is not None:
-            call = self._calls.append(durability, key_of_part(idempotency_key, number))
+            key = idempotency_key
+            if key is not None and number:
+                key = f"{key}/{number}"
+            call = self._calls.append(durability, key)
             try:
                 answer = yield Upload(call, table.schema, table.to_batches(PIECE_ROWS))
             except ConnectionFailed as error:
@@ -169,7 +174,7 @@ class RemoteStream(StreamBase):
         """As ``Stream.delete``; ``ConnectionFailed`` if the outcome is unknown: repeating is
         harmless.
         """
-        call = self._calls.delete(where, **calls.bounds(self._schema, start, end))
+        call = self._calls.change("delete", where, **calls.bounds(self._schema, start, end))
         return int((yield call)["deleted"])
 
     @blocking
@@ -181,7 +186,8 @@ class RemoteStream(StreamBase):
         end: object = None,
     ) -> Steps[int]:
         """As ``Stream.update``; ``ConnectionFailed`` if the outcome is unknown."""
-        call = self._calls.update(values, where, **calls.bounds(self._schema, start, end))
+        bounds = calls.bounds(self._schema, start, end)
+        call = self._calls.change("update", where, set=dict(values), **bounds)
         return int((yield call)["updated"])
 
     @blocking
@@ -216,18 +222,18 @@ class RemoteStream(StreamBase):
         self, attribute: str, *, wait: bool = True, lag_events_max: int | None = None
     ) -> Steps[None]:
         """Index an attribute; in the background unless ``wait``."""
-        call = self._calls.create_index(attribute, wait=wait, lag_events_max=lag_events_max)
-        yield call
+        query = {"wait": str(wait).lower(), "lag_events_max": lag_events_max}
+        yield self._calls.index(attribute, "POST", **query)
 
     @blocking
     def drop_index(self, attribute: str) -> Steps[None]:
         """Remove an attribute's index; raises ``IndexNotFound``."""
-        yield self._calls.drop_index(attribute)
+        yield self._calls.index(attribute, "DELETE")
 
     @blocking
     def indexes(self) -> Steps[list[dict[str, Any]]]:
         """The secondary indexes: attribute, state and covered fraction."""
-        return list((yield self._calls.indexes())["indexes"])
+        return list((yield Call("GET", f"{self._calls.path}/indexes"))["indexes"])
 
     # --------------------------------------------------------------------- reading
 
@@ -266,11 +272,11 @@ class RemoteStream(StreamBase):
     ) -> Steps[dict[str, dict[str, Any]]]:
         """As ``Stream.aggregate``; attributes with equal functions share one snapshot."""
         bounds = calls.bounds(self._schema, start, end)
-        found: dict[str, dict[str, Any]] = {}
+        values: dict[str, dict[str, Any]] = {}
         for wanted, names in grouped_by_functions(functions, self._schema):
             answer = yield self._calls.aggregate(names, wanted, **bounds)
-            found |= {name: values_of(answer, name, wanted, self._schema) for name in names}
-        return {name: found.get(name, {}) for name in functions}
+            values |= {name: values_of(answer, name, wanted, self._schema) for name in names}
+        return {name: values.get(name, {}) for name in functions}
 
     # ------------------------------------------------------------------- positions
 

@@ -247,26 +247,28 @@ class Refusal:
         return min(max(pause, self.pause), PAUSE_S_MAX)
 
     def error(self) -> ChronicleError:
-        told = self.document
-        detail = str(told.get("detail") or told.get("title") or f"HTTP status {self.status}")
+        document = self.document
+        detail = str(
+            document.get("detail") or document.get("title") or f"HTTP status {self.status}"
+        )
         kind = _BY_SLUG.get(self.code) or _OF_HTTP.get(self.code, ConnectionFailed)
         if not self.code:
             detail = f"{self.where} answered: {detail}"
         error: ChronicleError
         if issubclass(kind, SqlError):
-            position = told.get("position") or {}
+            position = document.get("position") or {}
             error = kind(detail, position.get("line"), position.get("column"))
         elif issubclass(kind, InvalidData):
-            error = kind(detail, told.get("row"))
+            error = kind(detail, document.get("row"))
         elif issubclass(kind, WorkerLost):
-            error = kind(detail, str(told.get("why", "crash")))
+            error = kind(detail, str(document.get("why", "crash")))
         elif issubclass(kind, CorruptBlock):  # its text is already complete
             error = kind.__new__(kind)
             error.args, error.file, error.offset = (detail,), "", -1
         else:
             error = kind(detail)
         if self.code:
-            request = told.get("request_id")
+            request = document.get("request_id")
             error.add_note(f"{self.where} says so" + (f" (request {request})" if request else ""))
         return error
 
@@ -349,8 +351,8 @@ class Transport:
 
     def rows(self, call: Call) -> Rows:
         exchange = self._request(call, ARROW, lambda: call.payload)
-        told = Feed(self, exchange, io.BufferedReader(exchange.response, 1 << 20))
-        return Rows(self, told, call.may_be_cut)
+        feed = Feed(self, exchange, io.BufferedReader(exchange.response, 1 << 20))
+        return Rows(self, feed, call.may_be_cut)
 
     def batches(self, call: Call) -> pa.RecordBatchReader:
         rows = self.rows(call)
@@ -408,9 +410,9 @@ class Transport:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _connected(self) -> http.client.HTTPConnection:
-        kept = self._kept()
-        if kept is not None:
-            return kept
+        idle = self._idle_connection()
+        if idle is not None:
+            return idle
         address = self.address
         if address.secure:
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
@@ -430,7 +432,7 @@ class Transport:
             raise address.away(error) from None
         return connection
 
-    def _kept(self) -> http.client.HTTPConnection | None:
+    def _idle_connection(self) -> http.client.HTTPConnection | None:
         with self._lock:
             if self._process != os.getpid():  # after a fork they are the parent's
                 self._idle, self._process = [], os.getpid()
@@ -542,9 +544,9 @@ class Feed:
 
     def __iter__(self) -> Iterator[Told]:
         while not self._decoder.ended:
-            told = self._step()
-            if told is not None:
-                yield told
+            batch = self._step()
+            if batch is not None:
+                yield batch
 
     def finish(self) -> None:
         if not self._over:
@@ -567,11 +569,11 @@ class Feed:
 class Rows:
     """Batches of a finite answer."""
 
-    def __init__(self, transport: Transport, told: Feed, may_be_cut: bool) -> None:
-        self.schema = told.schema
+    def __init__(self, transport: Transport, feed: Feed, may_be_cut: bool) -> None:
+        self.schema = feed.schema
         self._transport = transport
-        self._told = told
-        self._batches = iter(told)
+        self._feed = feed
+        self._batches = iter(feed)
         self._may_be_cut = may_be_cut
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -583,11 +585,11 @@ class Rows:
                 self.close()
                 raise cut_error(self._transport.where)
             return batch
-        self._told.finish()
+        self._feed.finish()
         raise StopIteration
 
     def close(self) -> None:
-        self._told.close()
+        self._feed.close()
 
 
 def arrow_chunks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:

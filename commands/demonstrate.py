@@ -292,7 +292,7 @@ def _pattern(database: Database, table: pa.Table) -> None:
     import duckdb
 
     what = "Pattern: which machine shook, and ran hot within five minutes?"
-    found = _query(database, what, PATTERN)
+    rows = _query(database, what, PATTERN)
     for row in database.sql(f"EXPLAIN ANALYZE {PATTERN}").fetchall():
         replayed = re.search(r"(?<!estimated )replay: ([\d.]+%)", row[0])
         if replayed:
@@ -305,8 +305,8 @@ def _pattern(database: Database, table: pa.Table) -> None:
         def joined() -> pa.Table:
             return peer.sql(_AS_A_JOIN).to_arrow_table()
 
-        _same("a replay of everything", lambda: database.sql(whole).arrow(), found)
-        _same("DuckDB, as a join of the events in memory", joined, found)
+        _same("a replay of everything", lambda: database.sql(whole).arrow(), rows)
+        _same("DuckDB, as a join of the events in memory", joined, rows)
 
 
 def _same(way: str, call: Callable[[], pa.Table], rows: pa.Table) -> None:

@@ -99,9 +99,9 @@ def tail(
     place = after or "now"
     with (
         connection.open() as database,
-        database.stream(stream).tail(place, follow=follow, where=where, columns=names) as told,
+        database.stream(stream).tail(place, follow=follow, where=where, columns=names) as feed,
     ):
-        write_feed(told, told.schema, format, endless=follow)
+        write_feed(feed, feed.schema, format, endless=follow)
 
 
 def check_tail_format(format: str) -> None:
@@ -237,7 +237,7 @@ def _reader_has_left() -> Callable[[], bool]:
         watched.register(sys.stdout.fileno(), 0)  # POLLHUP and POLLERR are always reported
     except (OSError, ValueError):
         return lambda: False
-    return lambda: any(found & (select.POLLERR | select.POLLHUP) for _, found in watched.poll(0))
+    return lambda: any(events & (select.POLLERR | select.POLLHUP) for _, events in watched.poll(0))
 
 
 POLL_S = 0.2
@@ -298,10 +298,10 @@ def create(
 
       chronicle live create high "SELECT * FROM flights WHERE altitude > 10000"
     """
-    said: dict[str, Any] = dict(vars(settings))
-    said |= {name: _number(said[name]) for name in ("start", "delay", "late")}
+    options: dict[str, Any] = dict(vars(settings))
+    options |= {name: _number(options[name]) for name in ("start", "delay", "late")}
     with connection.open("rw") as database:
-        database.create_live(name, sql, **said)
+        database.create_live(name, sql, **options)
         if connection.url is None:  # no server runs it
             database.run_live()
     print(f"live query {name} created")
@@ -317,8 +317,8 @@ def list_live(connection: Connection, format: FormatOption = "table") -> None:
     """List the live queries and their status."""
     chosen = check_format(format, None)
     with connection.open() as database:
-        found = [database.live(name).status() for name in database.live_queries()]
-    write_rows([_shown(status) for status in found], _LISTED, chosen)
+        statuses = [database.live(name).status() for name in database.live_queries()]
+    write_rows([_shown(status) for status in statuses], _LISTED, chosen)
 
 
 def _shown(status: dict[str, Any]) -> dict[str, Any]:
@@ -334,16 +334,16 @@ def show(connection: Connection, name: NameArgument, format: FormatOption = "tab
     """Show the definition and status of a live query."""
     chosen = check_format(format, None)
     if connection.url is not None:
-        told = connection.ask(f"/v1/live/{quote(name, safe='')}")
-        definition = told.pop("definition")
+        status = connection.ask(f"/v1/live/{quote(name, safe='')}")
+        definition = status.pop("definition")
     else:
         with connection.database() as database:
-            told = database.live(name).status()
+            status = database.live(name).status()
             definition = dict(database.live_statements.describe(name))
-    said = {**definition, **{key: value for key, value in told.items() if key not in definition}}
+    shown = {**definition, **{key: value for key, value in status.items() if key not in definition}}
     rows = [
         {"property": key, "value": ", ".join(value) if isinstance(value, list) else str(value)}
-        for key, value in said.items()
+        for key, value in shown.items()
         if value not in (None, "")
     ]
     write_rows(rows, {"property": "string", "value": "string"}, chosen)

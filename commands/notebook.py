@@ -61,9 +61,9 @@ class ChronicleMagics(Magics):
     def _open(self, place: str, write: bool, token: str | None) -> None:
         import chronicle
 
-        known = self.shell.user_ns.get(place)
-        if hasattr(known, "sql") and hasattr(known, "explain"):
-            opened, owned = known, False
+        value = self.shell.user_ns.get(place)
+        if hasattr(value, "sql") and hasattr(value, "explain"):
+            opened, owned = value, False
         elif place.startswith(("http://", "https://")):
             opened, owned = chronicle.connect(place, token), True
         else:

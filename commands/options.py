@@ -5,6 +5,7 @@ A command that only reads opens the store read-only: it works beside a writer an
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 from collections.abc import Callable, Iterable
@@ -151,11 +152,11 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
     ]
 
     @wraps(command)
-    def run(*, store: Path | None, url: str | None, token: str | None, **given: Any) -> None:
-        made = {name: options_from(schema, given, _READ) for name, schema in groups.items()}
+    def run(*, store: Path | None, url: str | None, token: str | None, **arguments: Any) -> None:
+        made = {name: options_from(schema, arguments, _READ) for name, schema in groups.items()}
         for each in (each for schema in groups.values() for each in parameters_of(schema)):
-            del given[each.name]
-        command(connection=connection_of(store, url, token), **given, **made)
+            del arguments[each.name]
+        command(connection=connection_of(store, url, token), **arguments, **made)
 
     # for Typer
     vars(run)["__signature__"] = signature.replace(parameters=own)
@@ -185,21 +186,46 @@ def _names(items: Iterable[str], _: Parameter) -> list[str]:
     return [part.strip() for item in items for part in item.split(",") if part.strip()]
 
 
-def _pairs(items: Iterable[str], given: Parameter) -> dict[str, str]:
+def _pairs(items: Iterable[str], parameter: Parameter) -> dict[str, str]:
     from ..formats.kinds import parse_pairs
 
-    return parse_pairs(items, f"--{given.name}")
+    return parse_pairs(items, f"--{parameter.name}")
 
 
-def _assignments(items: Iterable[str], given: Parameter) -> dict[str, str]:
-    form = (given.option.metavar or "name=value").lower()
-    found = {}
+def _assignments(items: Iterable[str], parameter: Parameter) -> dict[str, str]:
+    form = (parameter.option.metavar or "name=value").lower()
+    values = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not equals:
-            raise InvalidArgument(f"--{given.name} takes {form}, found {item!r}")
-        found[key.strip()] = value.strip()
-    return found
+            raise InvalidArgument(f"--{parameter.name} takes {form}, found {item!r}")
+        values[key.strip()] = value.strip()
+    return values
 
 
 _READ = {"names": _names, "pairs": _pairs, "assignments": _assignments}
+
+
+def parameters(items: list[str]) -> dict[str, Any]:
+    """Parse ``name=value`` items: integers, numbers, true, false, null, else text; quotes force
+    text, as in ``-p code="'007'"``.
+    """
+    values: dict[str, Any] = {}
+    for item in items:
+        name, equals, text = item.partition("=")
+        if not equals or not name.strip():
+            raise InvalidArgument(f"--param takes name=value, found {item!r}")
+        values[name.strip().removeprefix("$")] = _value(text)
+    return values
+
+
+def _value(text: str) -> Any:
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    words: dict[str, Any] = {"true": True, "false": False, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text

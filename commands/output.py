@@ -19,7 +19,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from ..errors import ChronicleError, InvalidArgument, StorageFull
-from ..formats.layout import is_number
+from ..formats.kinds import is_number
 from ..formats.writers import shown_columns
 from .terminal import is_terminal, say
 
@@ -272,16 +272,16 @@ def _fitting(needed: list[int], width: int) -> list[int | None]:
     """Positions of the columns to show, from both ends; None where others are hidden."""
     if sum(needed) + 3 * len(needed) + 1 <= width or len(needed) < 2:
         return list(range(len(needed)))
-    room = width - 5  # the borders, and the column named …
+    columns_left = width - 5  # the borders, and the column named …
     first, last = [0], []
-    room -= needed[0] + 3
+    columns_left -= needed[0] + 3
     left, right = 1, len(needed) - 1
     from_end = True
     while left <= right:
         at = right if from_end else left
-        if needed[at] + 3 > room:
+        if needed[at] + 3 > columns_left:
             break
-        room -= needed[at] + 3
+        columns_left -= needed[at] + 3
         if from_end:
             last.append(at)
             right -= 1

@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ..errors import InvalidArgument, MissingDependency
-from ..formats.layout import is_number
+from ..formats.kinds import is_number
 
 LINES_MAX = 8
 _COLOURS = ("#1f6f8b", "#c8553d", "#588157", "#8e5ea2", "#b08900", "#3d405b", "#d1495b", "#2a9d8f")
@@ -45,7 +45,7 @@ class Series:
     axis: str
     times: bool
     lines: dict[str, Line]
-    found: int
+    total: int
 
     @property
     def x(self) -> list[float]:
@@ -58,7 +58,7 @@ class Series:
     @property
     def title(self) -> str:
         missing = (
-            f" ({len(self.lines)} of {self.found} lines)" if self.found > len(self.lines) else ""
+            f" ({len(self.lines)} of {self.total} lines)" if self.total > len(self.lines) else ""
         )
         return f"over {self.axis}{missing}"
 

@@ -121,15 +121,15 @@ def list_tokens(connection: Connection, format: FormatOption = "table") -> None:
     with _tokens(connection) as tokens:
         rows = [
             {
-                "id": found["token_id"],
-                "name": found["name"],
-                "scopes": " ".join(found["scopes"]),
-                "streams": " ".join(found["streams"]),
-                "created": found["created_at"],
-                "expires": found["expires_at"],
-                "last_used": found["last_used_at"],
+                "id": each["token_id"],
+                "name": each["name"],
+                "scopes": " ".join(each["scopes"]),
+                "streams": " ".join(each["streams"]),
+                "created": each["created_at"],
+                "expires": each["expires_at"],
+                "last_used": each["last_used_at"],
             }
-            for found in tokens.tokens()
+            for each in tokens.tokens()
         ]
     write_rows(rows, _LISTED, chosen)
 
@@ -318,15 +318,15 @@ def start(
 
       chronicle job start backup --name monday --wait --url http://127.0.0.1:8000
     """
-    asked: dict[str, Any] = dict(vars(work))
+    options: dict[str, Any] = dict(vars(work))
     if kind in ("compact", "move"):
-        asked["streams"] = stream
+        options["streams"] = stream
     elif stream is not None:
         if len(stream) > 1:
             raise InvalidArgument(f"a job of kind {kind} has one --stream, found {len(stream)}")
-        asked["stream"] = stream[0]
+        options["stream"] = stream[0]
     with _server(connection) as database:
-        begun = database.start_job(kind, **asked)
+        begun = database.start_job(kind, **options)
         if wait:
             say(f"job {begun.id}")
             _wait(begun, None)

@@ -93,7 +93,7 @@ def named_files(items: list[str]) -> dict[str, Path]:
         name, file = (before.strip(), Path(path)) if equals else (stem_of(item), Path(item))
         if not name or not file.name:
             raise InvalidArgument(f"--with takes name=file, found {item!r}")
-        if name.lower() in (known.lower() for known in files):
+        if name.lower() in (each.lower() for each in files):
             raise InvalidArgument(f"--with names {name!r} twice")
         files[name] = file.expanduser()
     return files

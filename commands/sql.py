@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -27,7 +27,7 @@ from ..core.sql_text import quoted_name
 from ..core.suggestion import did_you_mean
 from ..errors import ChronicleError, InvalidArgument, in_words_of
 from ..query.sql.first_word import only_reads
-from .options import Connection, connected
+from .options import Connection, connected, parameters
 from .output import ANSWER_FORMATS, check_format, write_answer
 from .plots import draw, plot_format
 from .session import Session, is_complete, named_files, split
@@ -60,7 +60,7 @@ class Completer:
         self._connection = connection
         self._before = before
         self._columns: dict[str, list[str]] | None = None
-        self._found: list[str] = []
+        self._matching: list[str] = []
 
     def _streams(self) -> dict[str, list[str]]:
         if self._columns is None:
@@ -75,13 +75,15 @@ class Completer:
                     with self._connection.database() as database:
                         damaged = database.damaged()
                         for name in database.streams():
-                            known = () if name in damaged else database.stream(name).schema.names
-                            self._columns[name] = list(known)
+                            column_names = (
+                                () if name in damaged else database.stream(name).schema.names
+                            )
+                            self._columns[name] = list(column_names)
                         for view in database.views().values():
                             self._columns[view.name] = list(view.columns.names)
         return self._columns
 
-    def _known(self) -> Iterable[str]:
+    def _names(self) -> Iterable[str]:
         streams = self._streams()
         if _BEFORE_STREAM.search(self._before()):
             return streams
@@ -90,8 +92,8 @@ class Completer:
     def __call__(self, text: str, state: int) -> str | None:
         if state == 0:
             lower = text.lower()
-            self._found = sorted(n for n in self._known() if n.lower().startswith(lower))
-        return self._found[state] if state < len(self._found) else None
+            self._matching = sorted(n for n in self._names() if n.lower().startswith(lower))
+        return self._matching[state] if state < len(self._matching) else None
 
 
 def _history_file() -> Path:
@@ -328,31 +330,6 @@ def _carried_out(what: Callable[[str], None], text: str) -> None:
             say(f"  {note}")
     except KeyboardInterrupt:
         say("interrupted")
-
-
-def parameters(items: list[str]) -> dict[str, Any]:
-    """Parse ``name=value`` items: integers, numbers, true, false, null, else text; quotes force
-    text, as in ``-p code="'007'"``.
-    """
-    values: dict[str, Any] = {}
-    for item in items:
-        name, equals, text = item.partition("=")
-        if not equals or not name.strip():
-            raise InvalidArgument(f"--param takes name=value, found {item!r}")
-        values[name.strip().removeprefix("$")] = _value(text)
-    return values
-
-
-def _value(text: str) -> Any:
-    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
-        return text[1:-1]
-    words: dict[str, Any] = {"true": True, "false": False, "null": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return text
 
 
 Statements = Annotated[

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidArgument
-from .options import Connection, FormatOption, connected
+from .options import Connection, FormatOption, connected, parameters
 from .output import check_format, write_rows
-from .sql import parameters
 from .terminal import human_bytes, is_terminal, warn
 
 _STREAMS = {
@@ -100,18 +99,18 @@ def streams(connection: Connection, format: FormatOption = "table") -> None:
     """List the streams of a store: events, first and last time."""
     chosen = check_format(format, None)
     rows = []
-    for found in _described(connection, None):
-        if "damage" in found:
-            warn(found["damage"])
-        span = found.get("time_range") or {}
+    for described in _described(connection, None):
+        if "damage" in described:
+            warn(described["damage"])
+        span = described.get("time_range") or {}
         rows.append(
             {
-                "stream": found["name"],
-                "events": found.get("count"),
+                "stream": described["name"],
+                "events": described.get("count"),
                 "first": _time(span.get("first")),
                 "last": _time(span.get("last")),
-                "time": found.get("time"),
-                "columns": len(found["schema"]) if "schema" in found else None,
+                "time": described.get("time"),
+                "columns": len(described["schema"]) if "schema" in described else None,
             }
         )
     write_rows(rows, _STREAMS, chosen)
@@ -128,11 +127,11 @@ def describe(
     With a --format other than table: the columns only.
     """
     chosen = check_format(format, None)
-    found = next(iter(_described(connection, [stream])))
-    indexed = {str(item.get("attribute")) for item in found.get("indexes") or ()}
+    described = next(iter(_described(connection, [stream])))
+    indexed = {str(item.get("attribute")) for item in described.get("indexes") or ()}
     rows = []
-    for column in found["schema"]:
-        key = "time" if column["name"] == found["time"] else ""
+    for column in described["schema"]:
+        key = "time" if column["name"] == described["time"] else ""
         rows.append(
             {
                 "column": column["name"],
@@ -144,11 +143,11 @@ def describe(
     write_rows(rows, _COLUMNS, chosen)
     if chosen != "table":
         return
-    span = found["time_range"]
-    print(f"\nevents: {found['count']:,}")
+    span = described["time_range"]
+    print(f"\nevents: {described['count']:,}")
     if span is not None:
         print(f"times: {_time(span['first'])} to {_time(span['last'])}")
-    stats = found.get("stats") or {}
+    stats = described.get("stats") or {}
     if "bytes" in stats:
         cold, moved = stats.get("cold_bytes", 0), stats.get("cold_segments", 0)
         local = stats.get("segments", 0) - moved
@@ -158,10 +157,10 @@ def describe(
     for name, what in _NOTEWORTHY.items():
         if stats.get(name):
             print(f"{what}: {stats[name]:,}")
-    given = {name: (found.get("settings") or {}).get(name) for name in _SETTINGS}
-    told = [f"{name} = {value}" for name, value in given.items() if value is not None]
-    if told:
-        print(f"settings: {', '.join(told)}")
+    settings = {name: (described.get("settings") or {}).get(name) for name in _SETTINGS}
+    texts = [f"{name} = {value}" for name, value in settings.items() if value is not None]
+    if texts:
+        print(f"settings: {', '.join(texts)}")
 
 
 index = typer.Typer(help="Secondary indexes: list, create, drop.", no_args_is_help=True)
@@ -240,6 +239,6 @@ def explain(
         raise InvalidArgument(f"--format is text or json, found {format!r}")
     values = parameters(param or [])
     with connection.open() as database:
-        found = database.explain(query, analyze=analyze, params=values or None)
-        text, plan = found.text(strips=True), found.to_dict()
+        explained = database.explain(query, analyze=analyze, params=values or None)
+        text, plan = explained.text(strips=True), explained.to_dict()
     print(text if format == "text" else json.dumps(plan, indent=2 if is_terminal() else None))

@@ -54,10 +54,10 @@ def check(
         f"{report.events:,} events verified"
     )
     if report.deleted_events:
-        note = f"{report.replaced_files:,} replaced files are kept for readers, and may hold some"
+        remark = f"{report.replaced_files:,} replaced files are kept for readers, and may hold some"
         print(
             f"{report.deleted_events:,} events were deleted; "
-            f"{note if report.replaced_files else 'no segment or log holds them'}"
+            f"{remark if report.replaced_files else 'no segment or log holds them'}"
         )
     for problem in report.problems:
         print(problem)
@@ -172,17 +172,17 @@ def backups(
         return
     if place is None:
         with connection_of(None, url, token).remote() as database:
-            found = database.backups()
+            listed = database.backups()
     else:
         from ..store.backup import list_backups
 
-        found = [each.to_json() for each in list_backups(place)]
+        listed = [each.to_json() for each in list_backups(place)]
     rows = []
-    for told in found:
-        if told["problem"]:
-            warn(f"{told['name']}: {told['problem']}")
-        streams = ", ".join(f"{name} {count:,}" for name, count in told["streams"].items())
-        rows.append({**told, "made": told["made_at"], "streams": streams})
+    for backup in listed:
+        if backup["problem"]:
+            warn(f"{backup['name']}: {backup['problem']}")
+        streams = ", ".join(f"{name} {count:,}" for name, count in backup["streams"].items())
+        rows.append({**backup, "made": backup["made_at"], "streams": streams})
     write_rows(rows, _BACKUPS, chosen)
 
 
@@ -281,15 +281,15 @@ def move(
     with connection_of(store).database("rw", create=False) as database:
         total = 0
         for name in streams or [None]:  # type: ignore[list-item]
-            found = database.move(to, stream=name, older_than=older_than, due=due)
-            for moved, done in found.items():
+            reports = database.move(to, stream=name, older_than=older_than, due=due)
+            for moved, done in reports.items():
                 print(f"{moved}: {done.segments:,} segments, {done.bytes:,} bytes moved")
                 total += done.segments
         if not total:
-            asked = "is due" if due else "is old enough" if older_than else "stays here"
+            condition = "is due" if due else "is old enough" if older_than else "stays here"
             say(
-                f"note: no sealed segment {asked}, or all of them have moved before; the one that "
-                "a stream is writing stays until it is full"
+                f"note: no sealed segment {condition}, or all of them have moved before; the one "
+                "that a stream is writing stays until it is full"
             )
 
 

@@ -68,45 +68,9 @@ class NotSupportedError(DatabaseError):
     """Transactions and the like."""
 
 
-_BY_CLASS: dict[type[errors.ChronicleError], type[Error]] = {
-    errors.ChronicleError: DatabaseError,
-    errors.InvalidArgument: ProgrammingError,
-    errors.SqlError: ProgrammingError,
-    errors.StreamNotFound: ProgrammingError,
-    errors.StreamExists: ProgrammingError,
-    errors.StreamOwned: ProgrammingError,
-    errors.AttributeNotFound: ProgrammingError,
-    errors.IndexNotFound: ProgrammingError,
-    errors.IndexExists: ProgrammingError,
-    errors.Forbidden: ProgrammingError,
-    errors.SchemaMismatch: DataError,
-    errors.InvalidData: DataError,
-    errors.IngestError: DataError,
-    errors.UnsupportedType: NotSupportedError,
-    errors.NotAStore: OperationalError,
-    errors.UnsupportedFormat: OperationalError,
-    errors.StoreLocked: OperationalError,
-    errors.ReadOnlyStore: OperationalError,
-    errors.SnapshotExpired: OperationalError,
-    errors.StorageFull: OperationalError,
-    errors.StorageFailed: OperationalError,
-    errors.QueryTimeout: OperationalError,
-    errors.QueryCancelled: OperationalError,
-    errors.ResourceLimit: OperationalError,
-    errors.WorkerLost: OperationalError,
-    errors.JobFailed: OperationalError,
-    errors.Unauthorized: OperationalError,
-    errors.ConnectionFailed: OperationalError,
-    errors.StoreClosed: InterfaceError,
-    errors.MissingDependency: InterfaceError,
-    errors.CorruptStore: InternalError,
-    errors.CorruptBlock: InternalError,
-}
-
-
 def class_of(error: errors.ChronicleError) -> type[Error]:
-    """The PEP 249 class of an error, by its nearest listed ancestor."""
-    return next(_BY_CLASS[kind] for kind in type(error).__mro__ if kind in _BY_CLASS)
+    kind: type[Error] = globals()[errors.outside(error).dbapi]
+    return kind
 
 
 @contextlib.contextmanager
@@ -330,12 +294,12 @@ def share(path: str | os.PathLike[str], mode: str) -> Shared:
 
     key = (Path(path).resolve(), mode, os.getpid())
     with _guard:
-        found = _open.get(key)
-        if found is not None:
-            found.users += 1
-            return found
-        found = _open[key] = Shared(key, chronicle.open(path, mode))
-        return found
+        shared = _open.get(key)
+        if shared is not None:
+            shared.users += 1
+            return shared
+        shared = _open[key] = Shared(key, chronicle.open(path, mode))
+        return shared
 
 
 def connect(

@@ -107,9 +107,9 @@ class ChronicleDDL(compiler.DDLCompiler):
         return f"{self.preparer.format_column(column)} {kind}{rest}"
 
     @staticmethod
-    def _time(table: Any, said: str | None) -> str:
-        if said is not None:
-            return said
+    def _time(table: Any, chosen: str | None) -> str:
+        if chosen is not None:
+            return chosen
         for column in table.columns:
             if isinstance(column.type, (types.DateTime, types.TIMESTAMP)):
                 return str(column.name)
@@ -168,22 +168,22 @@ class ChronicleDialect(default.DefaultDialect):
         return pool.QueuePool
 
     def create_connect_args(self, url: URL) -> tuple[list[Any], dict[str, Any]]:
-        given = dict(url.query)
-        wrong = sorted(given.keys() - {"mode", "timeout"})
+        parameters = dict(url.query)
+        wrong = sorted(parameters.keys() - {"mode", "timeout"})
         if wrong:
             raise exc.ArgumentError(f"unknown in the url: {', '.join(wrong)} (mode, timeout)")
-        said: dict[str, Any] = {key: value for key, value in given.items() if key == "mode"}
-        if "timeout" in given:
-            said["timeout"] = float(str(given["timeout"]))
+        options: dict[str, Any] = {key: value for key, value in parameters.items() if key == "mode"}
+        if "timeout" in parameters:
+            options["timeout"] = float(str(parameters["timeout"]))
         if url.host is None:
             if not url.database:
                 raise exc.ArgumentError("chronicle:///directory of a store, or chronicle://host")
-            return [url.database], said
+            return [url.database], options
         scheme = "https" if url.drivername.endswith("+https") else "http"
         host = f"[{url.host}]" if ":" in url.host else url.host
         where = f"{scheme}://{host}:{url.port or 8000}/{url.database or ''}".rstrip("/")
         token = url.password or url.username
-        return [where], {**said, "token": None if token is None else str(token)}
+        return [where], {**options, "token": None if token is None else str(token)}
 
     # ------------------------------------------------------------------ transactions
 
@@ -219,18 +219,18 @@ class ChronicleDialect(default.DefaultDialect):
 
     # -------------------------------------------------------------------- reflection
 
-    def _asked(self, connection: Any, query: str, **values: Any) -> list[Any]:
+    def _rows(self, connection: Any, query: str, **values: Any) -> list[Any]:
         return list(connection.execute(text(query), values))
 
     @reflection.cache
     def get_schema_names(self, connection: Any, **kw: Any) -> list[str]:
-        asked = "SELECT schema_name FROM information_schema.schemata ORDER BY schema_name"
-        return [row[0] for row in self._asked(connection, asked)]
+        query = "SELECT schema_name FROM information_schema.schemata ORDER BY schema_name"
+        return [row[0] for row in self._rows(connection, query)]
 
     def _names(self, connection: Any, schema: str | None, kind: str) -> list[str]:
-        asked = "SELECT table_name FROM information_schema.tables "
-        asked += "WHERE table_schema = :schema AND table_type = :kind ORDER BY table_name"
-        return [row[0] for row in self._asked(connection, asked, schema=schema or MAIN, kind=kind)]
+        query = "SELECT table_name FROM information_schema.tables "
+        query += "WHERE table_schema = :schema AND table_type = :kind ORDER BY table_name"
+        return [row[0] for row in self._rows(connection, query, schema=schema or MAIN, kind=kind)]
 
     @reflection.cache
     def get_table_names(self, connection: Any, schema: str | None = None, **kw: Any) -> list[str]:
@@ -244,37 +244,37 @@ class ChronicleDialect(default.DefaultDialect):
     def has_table(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> bool:
-        asked = "SELECT 1 FROM information_schema.tables "
-        asked += "WHERE table_schema = :schema AND table_name = :name"
-        return bool(self._asked(connection, asked, schema=schema or MAIN, name=table_name))
+        query = "SELECT 1 FROM information_schema.tables "
+        query += "WHERE table_schema = :schema AND table_name = :name"
+        return bool(self._rows(connection, query, schema=schema or MAIN, name=table_name))
 
     @reflection.cache
     def get_columns(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[Any]:
-        asked = "SELECT column_name, data_type, is_nullable, column_default "
-        asked += "FROM information_schema.columns "
-        asked += "WHERE table_schema = :schema AND table_name = :name ORDER BY ordinal_position"
-        found = self._asked(connection, asked, schema=schema or MAIN, name=table_name)
-        if not found:
+        query = "SELECT column_name, data_type, is_nullable, column_default "
+        query += "FROM information_schema.columns "
+        query += "WHERE table_schema = :schema AND table_name = :name ORDER BY ordinal_position"
+        columns = self._rows(connection, query, schema=schema or MAIN, name=table_name)
+        if not columns:
             raise exc.NoSuchTableError(table_name)
         return [
             {"name": name, "type": type_of(kind), "nullable": null == "YES", "default": default}
-            for name, kind, null, default in found
+            for name, kind, null, default in columns
         ]
 
     @reflection.cache
     def get_indexes(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[Any]:
-        asked = "SELECT attribute FROM chronicle.indexes WHERE stream = :name ORDER BY attribute"
+        query = "SELECT attribute FROM chronicle.indexes WHERE stream = :name ORDER BY attribute"
         self._check_table(connection, table_name, schema, kw)
-        found = (
-            [] if schema not in (None, MAIN) else self._asked(connection, asked, name=table_name)
+        indexes = (
+            [] if schema not in (None, MAIN) else self._rows(connection, query, name=table_name)
         )
         return [
             {"name": f"{table_name}_{row[0]}", "column_names": [row[0]], "unique": False}
-            for row in found
+            for row in indexes
         ]
 
     def _check_table(
@@ -307,7 +307,7 @@ class ChronicleDialect(default.DefaultDialect):
         self, connection: Any, view_name: str, schema: str | None = None, **kw: Any
     ) -> str:
         self._check_table(connection, view_name, schema, kw)
-        asked = "SELECT view_definition FROM information_schema.views "
-        asked += "WHERE table_schema = :schema AND table_name = :name"
-        found = self._asked(connection, asked, schema=schema or MAIN, name=view_name)
-        return str(found[0][0]) if found else ""
+        query = "SELECT view_definition FROM information_schema.views "
+        query += "WHERE table_schema = :schema AND table_name = :name"
+        rows = self._rows(connection, query, schema=schema or MAIN, name=view_name)
+        return str(rows[0][0]) if rows else ""

@@ -278,6 +278,12 @@ def parse_type(text: str) -> pa.DataType:
     )
 
 
+def is_number(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+    )
+
+
 def name_of_type(type_: pa.DataType) -> str:
     if pa.types.is_decimal128(type_):
         return f"decimal({type_.precision},{type_.scale})"

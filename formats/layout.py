@@ -245,12 +245,6 @@ def kept_as_text(name: str, values: pa.Array) -> str | None:
     return None
 
 
-def is_number(type_: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
-    )
-
-
 def way_out(text: str) -> str:
     """A hint at the option that would read this number; "" if none does."""
     text = text.strip()

@@ -38,7 +38,7 @@ from .csvtext import CsvRecords
 from .decimals import Converted
 from .dialect import Limits, Meter, TextOptions
 from .jsontext import JsonLines, JsonRecords, Reading, form_of, looks_like_lines
-from .kinds import detect, is_archive, is_binary, stem_of
+from .kinds import detect, is_archive, is_binary, is_number, stem_of
 from .layout import (
     Field,
     Layout,
@@ -46,7 +46,6 @@ from .layout import (
     infer_nested,
     infer_text,
     infer_typed,
-    is_number,
     kept_as_text,
     members_of,
     plain_numbers,

@@ -215,10 +215,10 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
 
 
 def _refuse_calls() -> bool:
-    known = _CALLS.get(platform.machine())
-    if known is None:
+    calls = _CALLS.get(platform.machine())
+    if calls is None:
         return False
-    audit, refused, clone, tgkill = known
+    audit, refused, clone, tgkill = calls
     allow, refuse = 0x7FFF0000, 0x00050000 | _EPERM
     load, equal, least, some, done = 0x20, 0x15, 0x35, 0x45, 0x06
     number, machine, first = 0, 4, 16

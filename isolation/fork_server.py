@@ -111,15 +111,15 @@ class ForkServer:
 
     def fork(self, spec: dict[str, Any]) -> tuple[int, socket.socket, int]:
         """A new worker: pid, socket, pidfd."""
-        told, descriptors = self._ask({"fork": spec}, 2)
+        answer, descriptors = self._ask({"fork": spec}, 2)
         end = socket.socket(fileno=descriptors[0])
         end.settimeout(None)
-        return int(told["pid"]), end, descriptors[1]
+        return int(answer["pid"]), end, descriptors[1]
 
     def reap(self, pid: int) -> int:
         """Exit status of an ended worker: its code, or minus its signal."""
-        told, _ = self._ask({"reap": pid}, 0)
-        return int(told["status"])
+        answer, _ = self._ask({"reap": pid}, 0)
+        return int(answer["status"])
 
     def _ask(self, request: dict[str, Any], descriptors: int) -> tuple[dict[str, Any], list[int]]:
         with self._guard:
@@ -140,12 +140,12 @@ class ForkServer:
         data, files, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, descriptors or 1)
         if not data:
             raise OSError("it hung up")
-        told: dict[str, Any] = json.loads(data)
-        if "error" in told or len(files) != descriptors:
+        answer: dict[str, Any] = json.loads(data)
+        if "error" in answer or len(files) != descriptors:
             for file in files:
                 os.close(file)
-            raise OSError(told.get("error", "it sent no worker"))
-        return told, files
+            raise OSError(answer.get("error", "it sent no worker"))
+        return answer, files
 
     def close(self) -> None:
         """End it and its workers; returns when it is gone."""
@@ -183,8 +183,8 @@ def run_fork_server(control_fd: int, entry: str) -> None:
             request = json.loads(data)
             if "reap" in request:
                 _, status = os.waitpid(request["reap"], 0)
-                told = {"status": os.waitstatus_to_exitcode(status)}
-                control.send(json.dumps(told).encode())
+                answer = {"status": os.waitstatus_to_exitcode(status)}
+                control.send(json.dumps(answer).encode())
             else:
                 _fork(control, module, request["fork"] | {"offline": offline})
     except BaseException as error:

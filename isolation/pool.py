@@ -249,14 +249,14 @@ class Pool:
             if fork_server is None:
                 fork_server = self._fork_server = ForkServer(spec.entry)
         directory = self._directory() if spec.spill_bytes else None
-        asked = {
+        request = {
             "memory_bytes": spec.memory_bytes + HEADROOM_BYTES,
             "directory": None if directory is None else str(directory),
             "file_bytes": spec.spill_bytes,
             **dict(spec.options),
         }
         try:
-            pid, end, pidfd = fork_server.fork(asked)
+            pid, end, pidfd = fork_server.fork(request)
         except BaseException:
             if directory is not None:
                 shutil.rmtree(directory, ignore_errors=True)
@@ -265,8 +265,8 @@ class Pool:
         channel = Channel(end, trusted=False, data_max=spec.memory_bytes + HEADROOM_BYTES)
         worker = _Worker(pid, pidfd, channel, fork_server, directory)
         try:
-            told, _ = channel.receive()
-            self.confinement = dict(told["ready"])
+            answer, _ = channel.receive()
+            self.confinement = dict(answer["ready"])
         except BaseException:
             self._discard(worker, "stopped")
             raise

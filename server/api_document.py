@@ -655,9 +655,9 @@ def _document(app: FastAPI) -> dict[str, Any]:
     models = {m for route in ROUTES.values() for m in route.by_status.values() if m is not None}
     models |= {ProblemDocument, Rows}
     by_name = sorted(models, key=lambda model: model.__name__)
-    _, found = models_json_schema([(m, "serialization") for m in by_name], ref_template=REF)
+    _, generated = models_json_schema([(m, "serialization") for m in by_name], ref_template=REF)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    schemas.update(found["$defs"])
+    schemas.update(generated["$defs"])
     schemas["ProblemDocument"]["properties"]["code"]["enum"] = sorted(TITLES)
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
@@ -668,29 +668,29 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 
 def _complete(operation: dict[str, Any], path: str, method: str) -> None:
-    said = ROUTES.get(operation["operationId"], Described({200: None}))
-    operation["responses"] = _answers(said)
+    described = ROUTES.get(operation["operationId"], Described({200: None}))
+    operation["responses"] = _answers(described)
     for parameter in operation.get("parameters", ()):
         if parameter["name"] in EXAMPLES:
             parameter["example"] = EXAMPLES[parameter["name"]]
-    if said.takes == "events":
+    if described.takes == "events":
         content = _binary()
         content[media_type_of("lineprotocol")] = {"schema": TEXT}
         content[JSON] = {"schema": {"type": "array", "items": {"type": "object"}}}
         content["application/cloudevents+json"] = {"schema": {"type": "object"}}
         content["application/cloudevents-batch+json"] = dict(content[JSON])
         operation["requestBody"] = {"required": True, "content": content}
-    if said.takes == "lines":
-        lines = {"schema": TEXT, "example": said.example}
+    if described.takes == "lines":
+        lines = {"schema": TEXT, "example": described.example}
         operation["requestBody"] = {"required": True, "content": {"text/plain": lines}}
     body = operation.get("requestBody")
-    if body is not None and said.example is not None and JSON in body["content"]:
-        body["content"][JSON]["example"] = said.example
-    if said.rows and method == "get":
+    if body is not None and described.example is not None and JSON in body["content"]:
+        body["content"][JSON]["example"] = described.example
+    if described.rows and method == "get":
         whole = operation["responses"]["200"]
         operation["responses"]["206"] = {**whole, "description": "A range of the answer's bytes."}
         operation["responses"]["304"] = {"description": "The answer is the one of If-None-Match."}
-    for status in sorted(_refusals(said, path, method, body is not None)):
+    for status in sorted(_refusals(described, path, method, body is not None)):
         operation["responses"][str(status)] = {
             "description": HTTPStatus(status).phrase if status != 499 else "Cancelled",
             "content": {MEDIA_TYPE: {"schema": {"$ref": REF.format(model="ProblemDocument")}}},
@@ -701,36 +701,36 @@ def _binary() -> dict[str, Any]:
     return {media_type_of(name).partition(";")[0]: {"schema": BINARY} for name in FORMATS}
 
 
-def _answers(said: Described) -> dict[str, Any]:
-    if said.rows:
+def _answers(described: Described) -> dict[str, Any]:
+    if described.rows:
         array = {"type": "array", "items": {"type": "object"}}
-        whole = {"$ref": REF.format(model="Rows")} if said.rows == "rows" else array
+        whole = {"$ref": REF.format(model="Rows")} if described.rows == "rows" else array
         content = _binary() | {JSON: {"schema": whole}, "application/x-ndjson": {"schema": TEXT}}
         return {"200": {"description": "The rows.", "content": content}}
-    found = {}
-    for status, model in said.by_status.items():
+    answers = {}
+    for status, model in described.by_status.items():
         content = {
             kind: {"schema": SERVER_SENT_EVENT if kind == "text/event-stream" else TEXT}
-            for kind in said.media
+            for kind in described.media
         }
         if model is not None:
             content[JSON] = {"schema": {"$ref": REF.format(model=model.__name__)}}
         answer: dict[str, Any] = {"description": HTTPStatus(status).phrase}
         if content:
             answer["content"] = content
-        found[str(status)] = answer
-    return found
+        answers[str(status)] = answer
+    return answers
 
 
-def _refusals(said: Described, path: str, method: str, body: bool) -> set[int]:
-    found = {*said.refuses, *(OF_ROWS if said.rows else ())}
+def _refusals(described: Described, path: str, method: str, body: bool) -> set[int]:
+    statuses = {*described.refuses, *(OF_ROWS if described.rows else ())}
     if not path.startswith("/v1"):
-        return {401, 403, 503} | found
-    found |= {*EVERYWHERE, *(WITH_BODY if body else ())}
+        return {401, 403, 503} | statuses
+    statuses |= {*EVERYWHERE, *(WITH_BODY if body else ())}
     if "{" in path:
-        found.add(404)
+        statuses.add(404)
     if method != "get":
-        found |= {409, 413}
-    elif said.rows:
-        found |= {412, 416}
-    return found
+        statuses |= {409, 413}
+    elif described.rows:
+        statuses |= {412, 416}
+    return statuses

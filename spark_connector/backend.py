@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from ..client import Transport
-from ..client.calls import StreamCalls, check, query
+from ..client.calls import StreamCalls, query
 from ..client.conversion import schema_of
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
@@ -37,7 +37,6 @@ from .options import Options
 
 if TYPE_CHECKING:
     from ..store.prune import Prune
-    from ..store.snapshot import Snapshot
 
 PARTITION_BYTES = 64 << 20
 """Target size of a partition: a task costs about 30 ms, reading this much about 100 ms."""
@@ -284,42 +283,16 @@ def _time_ranges(store: Store, pin: Pin, scan: ScanRequest) -> list[tuple[int | 
         if (scan.start is None or entry.last >= scan.start)
         and (scan.end is None or entry.first < scan.end)
     ]
-    size = sum(entry.bytes for entry in entries)
-    parts = partition_count(scan.parts, size)
-    if parts > 1 and len(entries) >= SEGMENTS_PER_PART * parts:
-        weight = np.cumsum([entry.bytes for entry in entries])
-        goals = weight[-1] * np.arange(1, parts) / parts
-        cuts = sorted({entries[int(at)].first for at in np.searchsorted(weight, goals)})
-    else:
+    parts = partition_count(scan.parts, sum(entry.bytes for entry in entries))
+    if parts == 1 or len(entries) < SEGMENTS_PER_PART * parts:
         snapshot = open_pinned(store.files, pin, scan.start, scan.end)
-        if scan.parts is None:
-            parts = partition_count(None, _bytes_of(snapshot))
-        cuts = [low for low, _ in _fine(snapshot, parts, scan) if low is not None]
+        return snapshot.ranges(parts, scan.start, scan.end)
+    weight = np.cumsum([entry.bytes for entry in entries])
+    goals = weight[-1] * np.arange(1, parts) / parts
+    cuts = sorted({entries[int(at)].first for at in np.searchsorted(weight, goals)})
     low, high = scan.start, scan.end
     inside = [cut for cut in cuts if (low is None or cut > low) and (high is None or cut < high)]
-    bounds: list[Any] = [low, *inside, high]
-    return list(pairwise(bounds))
-
-
-def _bytes_of(snapshot: Snapshot) -> int:
-    state = snapshot.state
-    return sum(view.length for view in (*state.segments, *state.runs))
-
-
-def _fine(snapshot: Snapshot, parts: int, scan: ScanRequest) -> list[tuple[int | None, int | None]]:
-    if scan.start is None and scan.end is None:
-        return snapshot.ranges(parts)
-    span = snapshot.time_range
-    if span is None:
-        return [(None, None)]
-    finest = snapshot.ranges(4096)
-    low = span[0] if scan.start is None else scan.start
-    high = span[1] + 1 if scan.end is None else scan.end
-    inside = [cut for cut, _ in finest if cut is not None and low < cut < high]
-    step = max(1, -(-(len(inside) + 1) // parts))
-    chosen = inside[step - 1 :: step]
-    bounds: list[int | None] = [None, *chosen[: parts - 1], None]
-    return list(pairwise(bounds))
+    return list(pairwise([low, *inside, high]))
 
 
 class ServerStream:
@@ -340,8 +313,8 @@ class ServerBackend(ServerStream):
             "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' AND "
             "table_type = 'VIEW'"
         )
-        found = self.transport.batches(query(text)).read_all()
-        return name.lower() in map(str.lower, found.column(0).to_pylist())
+        views = self.transport.batches(query(text)).read_all()
+        return name.lower() in map(str.lower, views.column(0).to_pylist())
 
     def count(self) -> int:
         return int(self.transport.json(self.calls.describe())["count"])
@@ -371,7 +344,7 @@ class ServerBackend(ServerStream):
 
     def query_schema(self, text: str) -> pa.Schema:
         """Schema of a query's result, from an answer without rows."""
-        return self.transport.batches(check(text)).read_all().schema
+        return self.transport.batches(query(text, limit=0)).read_all().schema
 
     def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
         """One partition: the server runs the query."""

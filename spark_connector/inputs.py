@@ -91,8 +91,8 @@ def find_pieces(
     for item in request.inputs:
         if item == "-":
             raise InvalidArgument("--engine spark reads files; use --engine arrow for stdin")
-        found = _listed(spark, item) if _is_uri(item) else _local(item)
-        for path, size in found:
+        files = _listed(spark, item) if _is_uri(item) else _local(item)
+        for path, size in files:
             pieces += _pieces(len(pieces), path, size, request, split_bytes)
     ranks: dict[str, int] = {}
     for piece in pieces:
@@ -164,12 +164,12 @@ def readable(place: str) -> Iterator[None]:
             raise MissingDependency(f"{place} is Avro: {_packages(AVRO_PACKAGE)}") from None
         raise
     except Py4JJavaError as error:
-        said = str(error.java_exception)
-        if "No FileSystem for scheme" in said or "FileSystem not found" in said:
+        message = str(error.java_exception)
+        if "No FileSystem for scheme" in message or "FileSystem not found" in message:
             scheme = place.partition("://")[0]
             package = SCHEME_PACKAGES.get(scheme, f"the one for {scheme}://")
             raise MissingDependency(f"{place} cannot be opened: {_packages(package)}") from None
-        raise ConnectionFailed(f"Spark cannot open {place}: {said.splitlines()[0]}") from None
+        raise ConnectionFailed(f"Spark cannot open {place}: {message.splitlines()[0]}") from None
 
 
 def _packages(name: str) -> str:
@@ -211,13 +211,13 @@ def _splittable(path: str, format_: str | None, request: IngestRequest) -> str |
         if source.compression is not None:
             return None
         head = source.peek(HEAD_BYTES)
-        found = detect(path, head[:4096], format_)
-    if found == "json" and looks_like_lines(head[:4096]):
-        found = "ndjson"
+        detected = detect(path, head[:4096], format_)
+    if detected == "json" and looks_like_lines(head[:4096]):
+        detected = "ndjson"
     odd = head.startswith((b"#", b"PK", b"\xff\xfe", b"\xfe\xff")) or b"\n" not in head
-    if odd or (found == "csv" and request.quote and request.quote.encode() in head):
+    if odd or (detected == "csv" and request.quote and request.quote.encode() in head):
         return None
-    return found if found in ("ndjson", "csv") else None
+    return detected if detected in ("ndjson", "csv") else None
 
 
 def read_slice(path: str, start: int, end: int, chunk_bytes: int = 1 << 20) -> Iterator[bytes]:

@@ -39,8 +39,8 @@ _USES = {"r": "read", "s": "readStream", "w": "write", "x": "writeStream"}
 _TRUE, _FALSE = {"true", "1", "yes", "on"}, {"false", "0", "no", "off"}
 
 
-def _refuse(option: Option, found: str, expected: str) -> InvalidArgument:
-    return InvalidArgument(f"option {option.name!r} expects {expected}, found {found!r}")
+def _refuse(option: Option, text: str, expected: str) -> InvalidArgument:
+    return InvalidArgument(f"option {option.name!r} expects {expected}, found {text!r}")
 
 
 def _whole(option: Option, text: str, least: int) -> int:
@@ -197,26 +197,28 @@ class Options:
                 "filter": self.filter,
                 "limit": self.limit,
             }
-            given = [name for name, value in clashing.items() if value is not None]
+            beside = [name for name, value in clashing.items() if value is not None]
             if self.push_filters:
-                given.append("pushFilters")
+                beside.append("pushFilters")
             if self.as_of is not None:
                 raise InvalidArgument(
                     "option 'asOf' is for a stream; a query reads the newest commit of each of its "
                     "streams"
                 )
-            if given:
+            if beside:
                 raise InvalidArgument(
-                    f"option 'query' holds the whole question; put {', '.join(given)} into its SQL"
+                    f"option 'query' holds the whole question; put {', '.join(beside)} into its SQL"
                 )
         ranges = {
             "truncate": self.truncate or None,
             "replaceWhere": self.replace_where,
             "startTime and endTime": self.start_time or self.end_time,
         }
-        said = [name for name, value in ranges.items() if value is not None]
-        if use == "w" and len(said) > 1:
-            raise InvalidArgument(f"options {said[0]} and {said[1]} both say what is replaced")
+        present = [name for name, value in ranges.items() if value is not None]
+        if use == "w" and len(present) > 1:
+            raise InvalidArgument(
+                f"options {present[0]} and {present[1]} both say what is replaced"
+            )
         if use == "w" and (self.txn_app_id is None) != (self.txn_version is None):
             raise InvalidArgument(
                 "options 'txnAppId' and 'txnVersion' belong together; found one of them"
@@ -246,6 +248,6 @@ def _spell(uses: str) -> str:
 
 
 def _unknown(name: str, use: str) -> InvalidArgument:
-    known = [option.name for option in OPTIONS if use == "a" or use in option.uses]
-    hint = did_you_mean(name, known) or f"; known are {', '.join(known)}"
+    names = [option.name for option in OPTIONS if use == "a" or use in option.uses]
+    hint = did_you_mean(name, names) or f"; known are {', '.join(names)}"
     return InvalidArgument(f"unknown option {name!r}{hint}")

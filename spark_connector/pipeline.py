@@ -117,21 +117,21 @@ class PipelineReport(IngestReport):
 
     def statement(self) -> str:
         if self.unsure:
-            told = f"at least {self.stored:,} events are" if self.stored else "it is not known what"
-            told += f" stored in {self.stream!r}: the commit at hand was not answered"
+            text = f"at least {self.stored:,} events are" if self.stored else "it is not known what"
+            text += f" stored in {self.stream!r}: the commit at hand was not answered"
         elif self.stored == 0:
-            told = f"nothing was stored in {self.stream!r}"
+            text = f"nothing was stored in {self.stream!r}"
             if self.skipped:
-                told += f" besides the chunks of an earlier run ({self.skipped} of {self.chunks})"
+                text += f" besides the chunks of an earlier run ({self.skipped} of {self.chunks})"
         else:
-            told = f"{self.stored:,} events are stored in {self.stream!r}, each chunk of them whole"
+            text = f"{self.stored:,} events are stored in {self.stream!r}, each chunk of them whole"
         if self.dry_run or not (self.stored or self.skipped or self.unsure):
-            return told
+            return text
         if not self.resumes:
-            return f"{told}; the rest is not"
+            return f"{text}; the rest is not"
         again = " with --if-exists append" if self.created and self.remote else ""
         return (
-            f"{told}; the same command{again} goes on with the rest, as long as the files do not "
+            f"{text}; the same command{again} goes on with the rest, as long as the files do not "
             "change"
         )
 
@@ -198,7 +198,7 @@ class _Pipeline:
         self.target = target
         self.sink = target.sink(request.stream)
         self.missing = False
-        self.asked: str | None = None
+        self.unanswered: str | None = None
         self.bad_rows = BadRows(request.on_error, target.quarantine_path(request))
         self.report = report
 
@@ -246,8 +246,8 @@ class _Pipeline:
         """Whether an earlier run of this job created the stream, as far as the sink tells."""
         if not self.steps.resume:
             return False
-        known = (self.sink.outcome(f"{job} {number}", 0) for number in range(chunks))
-        return self.sink.count() == 0 or any(done is not None for done in known)
+        outcomes = (self.sink.outcome(f"{job} {number}", 0) for number in range(chunks))
+        return self.sink.count() == 0 or any(done is not None for done in outcomes)
 
     def _existing(self) -> StreamSchema | None:
         with contextlib.suppress(NotAStore, StreamNotFound):
@@ -267,15 +267,15 @@ class _Pipeline:
             self.missing = False
 
     def _committing(self, application: str) -> None:
-        self.asked = application
+        self.unanswered = application
 
     def _look_up(self) -> None:
         """After a failure, count the chunk of an unfinished commit if it succeeded."""
-        if self.asked is None:
+        if self.unanswered is None:
             return
         self.report.unsure = True
         with contextlib.suppress(Exception):  # keep the original error
-            done = self.sink.outcome(self.asked, 0)
+            done = self.sink.outcome(self.unanswered, 0)
             if done is not None:
                 self.report.stored += done.events
                 self.report.late += done.late
@@ -333,9 +333,15 @@ class _Pipeline:
     def _tasks(self, pieces: Sequence[FilePiece]) -> DataFrame:
         if pieces[0].remote:
             numbers = {piece.path: number for number, piece in enumerate(pieces)}
-            known = self.spark.createDataFrame(list(numbers.items()), "path string, piece int")
+            piece_numbers = self.spark.createDataFrame(
+                list(numbers.items()), "path string, piece int"
+            )
             files = self.spark.read.format("binaryFile").load(list(numbers))
-            return files.select("path", "content").join(known, "path").select("piece", "content")
+            return (
+                files.select("path", "content")
+                .join(piece_numbers, "path")
+                .select("piece", "content")
+            )
         count = max(1, min(len(pieces), 4 * self.spark.sparkContext.defaultParallelism))
         groups: list[list[int]] = [[] for _ in range(count)]
         sizes = [0] * count
@@ -361,13 +367,15 @@ class _Pipeline:
 
     def _job(self, pieces: Sequence[FilePiece]) -> str:
         files = sorted({(piece.path, piece.size, _changed(piece)) for piece in pieces})
-        asked = {
+        request = {
             name: value for name, value in vars(self.request).items() if name not in UNIMPORTANT
         }
         steps = vars(self.steps)
         steps = {name: value for name, value in steps.items() if name not in UNIMPORTANT}
-        said = json.dumps([files, asked, steps, self.sink.epoch()], default=str, sort_keys=True)
-        return f"ingest {hashlib.sha256(said.encode()).hexdigest()[:24]}"
+        identity = json.dumps(
+            [files, request, steps, self.sink.epoch()], default=str, sort_keys=True
+        )
+        return f"ingest {hashlib.sha256(identity.encode()).hexdigest()[:24]}"
 
     def _chunk(
         self,
@@ -396,11 +404,11 @@ class _Pipeline:
             time_column = F.col(f"`{schema.time}`")
             ticks = F.expr(time_ticks(schema.time, rows.schema[schema.time].dataType))
             faulty = F.col("_reason").isNotNull() | time_column.isNull()
-            kept = F.lit(True) if self.steps.where is None else F.expr(self.steps.where)
+            condition = F.lit(True) if self.steps.where is None else F.expr(self.steps.where)
             figures = rows.select(
                 F.count(F.lit(1)).alias("rows"),
                 F.count(F.when(faulty, 1)).alias("bad"),
-                F.count(F.when(~faulty & F.coalesce(kept, F.lit(False)), 1)).alias("kept"),
+                F.count(F.when(~faulty & F.coalesce(condition, F.lit(False)), 1)).alias("kept"),
                 F.min(F.when(~faulty, ticks)).alias("first"),
                 F.max(F.when(~faulty, ticks)).alias("last"),
             ).first()
@@ -411,7 +419,7 @@ class _Pipeline:
             if figures["bad"]:
                 self._judge(rows.where(faulty))
                 report.bad += figures["bad"]
-            good = rows.where(~faulty & kept)
+            good = rows.where(~faulty & condition)
             report.filtered += figures["rows"] - figures["bad"] - figures["kept"]
             wanted = figures["kept"]
             if self.steps.unique:
@@ -434,7 +442,7 @@ class _Pipeline:
                 order=NAMES[-3:],
                 committing=self._committing,
             )
-            self.asked = None
+            self.unanswered = None
             if outcome.repeated:  # a server reports a stored chunk only now
                 report.skipped += 1
                 report.duplicates += wanted
@@ -516,13 +524,13 @@ def _with_derived(
 ) -> StreamSchema:
     if not derived:
         return existing or read
-    given = arrow_schema(rows.schema)
+    row_schema = arrow_schema(rows.schema)
     if existing is not None:
         for name in derived:
             existing.attribute(name)
         return existing
     fields: Iterator[pa.Field] = (f for f in read.arrow if f.name not in derived)
-    added = [given.field(name).with_nullable(name != read.time) for name in derived]
+    added = [row_schema.field(name).with_nullable(name != read.time) for name in derived]
     schema = pa.schema([*fields, *added])
     if read.time not in schema.names:
         raise SchemaMismatch(f"the derived columns take the place of the time {read.time!r}")

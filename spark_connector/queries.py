@@ -86,10 +86,10 @@ class PinnedCatalog:
 
     def snapshot(self, name: str) -> Snapshot:
         """A stream as of its pin; the same object each time."""
-        found = self._snapshots.get(name)
-        if found is None:
-            found = self._snapshots[name] = self._opened(name)
-        return found
+        snapshot = self._snapshots.get(name)
+        if snapshot is None:
+            snapshot = self._snapshots[name] = self._opened(name)
+        return snapshot
 
     def _opened(self, name: str) -> Snapshot:
         if self._empty:
@@ -116,10 +116,10 @@ class PinnedCatalog:
         place = self._store.files.local_path(f"{self._store.directory_of(name)}/indexes")
         if place is None or not has_indexes(Path(place)):
             return None
-        found = StreamIndexes(Path(place), False)
-        if found.attributes:
-            return found
-        found.close()
+        indexes = StreamIndexes(Path(place), False)
+        if indexes.attributes:
+            return indexes
+        indexes.close()
         return None
 
     def close(self) -> None:

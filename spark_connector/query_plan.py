@@ -37,15 +37,15 @@ def plan_query(**options: object) -> CutPlan:
     from ..store.store import Store
     from .backend import local_path, partition_count
 
-    asked = Options.parse({name: str(value) for name, value in options.items()}, "r")
-    if asked.path is None or asked.query is None:
+    parsed = Options.parse({name: str(value) for name, value in options.items()}, "r")
+    if parsed.path is None or parsed.query is None:
         raise InvalidArgument(
             "plan_query expects 'path' and 'query'; behind a url a query is run in one piece"
         )
-    with Store.open(local_path(asked.path), mode="r") as store:
+    with Store.open(local_path(parsed.path), mode="r") as store:
         catalog = PinnedCatalog(store, growing=True)
         with query_engine(catalog) as engine:
-            parts = partial(partition_count, asked.num_partitions)
-            plan, cut = divided(asked.query, engine, catalog, parts)
+            parts = partial(partition_count, parsed.num_partitions)
+            plan, cut = divided(parsed.query, engine, catalog, parts)
             shown = engine.explain_plan(plan)
     return CutPlan(cut.kind, cut.reason, tuple(map(str, cut.parts)), shown)

@@ -145,11 +145,11 @@ def of_view(options: Options) -> Options:
         "asOf": options.as_of,
         "pushFilters": options.push_filters or None,
     }
-    said = [name for name, value in refused.items() if value is not None]
-    if said:
+    present = [name for name, value in refused.items() if value is not None]
+    if present:
         raise InvalidArgument(
             f"{options.stream!r} is a view, which has no time and no commits of its own: leave out "
-            f"{', '.join(said)}; a range of time goes into the option 'filter'"
+            f"{', '.join(present)}; a range of time goes into the option 'filter'"
         )
     columns = "*" if options.columns is None else ", ".join(map(quoted_name, options.columns))
     text = f"SELECT {columns} FROM {quoted_name(options.stream)}"

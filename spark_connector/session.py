@@ -155,21 +155,21 @@ def _explained(log: Path) -> Iterator[None]:
 
 
 def _ours(text: str, log: Path) -> ChronicleError:
-    found = _OURS.search(text)
-    if found is not None:
-        kind = getattr(errors, found[1], None)
+    match = _OURS.search(text)
+    if match is not None:
+        kind = getattr(errors, match[1], None)
         if isinstance(kind, type) and issubclass(kind, ChronicleError):
             with contextlib.suppress(TypeError):
-                ours: ChronicleError = kind(found[2])
+                ours: ChronicleError = kind(match[2])
                 return ours
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = next((line for line in lines if "Exception" in line or "Error" in line), "")
+    message = next((line for line in lines if "Exception" in line or "Error" in line), "")
     if "stopped SparkContext" in text or "masters are unresponsive" in text:
-        said = (
+        message = (
             "its application was stopped; if --master names a cluster, see that a master runs at "
             "that address and has workers"
         )
     return IngestError(
-        f"Spark gave up: {(said or (lines or ['no reason given'])[0])[:500]}; nothing of the chunk "
-        f"at hand is stored, its log is {log}"
+        f"Spark gave up: {(message or (lines or ['no reason given'])[0])[:500]}; nothing of the "
+        f"chunk at hand is stored, its log is {log}"
     )

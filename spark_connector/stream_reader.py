@@ -133,10 +133,10 @@ class ServerFollower(ServerStream):
                 "position"
             ]
             return later
-        kept = self.keep()
-        if commit_of(kept):
-            return kept
-        self.drop(kept)  # nothing was ever committed
+        position = self.keep()
+        if commit_of(position):
+            return position
+        self.drop(position)  # nothing was ever committed
         return None
 
     def drop(self, name: str) -> None:
@@ -145,9 +145,9 @@ class ServerFollower(ServerStream):
     def ranges(self, before: str, after: str) -> list[NewRange]:
         if not after:
             raise _leads_nowhere()
-        found = self.transport.json(self.calls.changes(before or None, after))["ranges"]
+        parts = self.transport.json(self.calls.changes(before or None, after))["ranges"]
         return [
-            NewRange(part["start"], part["end"], part["events"], part["stored"]) for part in found
+            NewRange(part["start"], part["end"], part["events"], part["stored"]) for part in parts
         ]
 
     def events(self, piece: CommitSpan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -235,7 +235,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.conversion = ReadConversion(schema.arrow, wanted)
         self._initial: Offset | None = None
         self._target: str | None = None
-        self._found: dict[tuple[str, str], list[NewRange]] = {}
+        self._cached_ranges: dict[tuple[str, str], list[NewRange]] = {}
         self._made: list[str] = []
 
     def _keep(self, position: int | None = None) -> str:
@@ -305,11 +305,11 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return name
 
     def _ranges(self, before: str, after: str) -> list[NewRange]:
-        found = self._found.get((before, after))
-        if found is None:
-            found = self._follower.ranges(before, after)
-            self._found = {(before, after): found}
-        return found
+        ranges = self._cached_ranges.get((before, after))
+        if ranges is None:
+            ranges = self._follower.ranges(before, after)
+            self._cached_ranges = {(before, after): ranges}
+        return ranges
 
     # --------------------------------------------------------------- partitions
 

@@ -76,13 +76,13 @@ def spark_type(type_: pa.DataType, column: str = "") -> T.DataType:
     if pa.types.is_struct(type_):
         fields = [type_.field(i) for i in range(type_.num_fields)]
         return T.StructType([T.StructField(f.name, spark_type(f.type, column)) for f in fields])
-    found = _SIMPLE.get(type_)
-    if found is None:
+    simple = _SIMPLE.get(type_)
+    if simple is None:
         raise UnsupportedType(
             f"Spark has no type for {type_}{f' of column {column!r}' if column else ''}; leave it "
             "out with the option 'columns'"
         )
-    return found
+    return simple
 
 
 def spark_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> T.StructType:
@@ -99,25 +99,25 @@ def arrow_schema(schema: T.StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _widens(found: T.DataType, wanted: T.DataType) -> bool:
-    if found == wanted or (isinstance(found, T.StringType) and isinstance(wanted, T.StringType)):
+def _widens(type_: T.DataType, wanted: T.DataType) -> bool:
+    if type_ == wanted or (isinstance(type_, T.StringType) and isinstance(wanted, T.StringType)):
         return True
-    if isinstance(found, _INTEGERS) and isinstance(wanted, _INTEGERS):
+    if isinstance(type_, _INTEGERS) and isinstance(wanted, _INTEGERS):
         kinds = list(_INTEGERS)
-        return kinds.index(type(found)) <= kinds.index(type(wanted))
-    if isinstance(found, T.DecimalType) and isinstance(wanted, T.DecimalType):
-        whole = wanted.precision - wanted.scale >= found.precision - found.scale
-        return bool(whole and wanted.scale >= found.scale)
-    if isinstance(found, T.FloatType) and isinstance(wanted, T.DoubleType):
+        return kinds.index(type(type_)) <= kinds.index(type(wanted))
+    if isinstance(type_, T.DecimalType) and isinstance(wanted, T.DecimalType):
+        whole = wanted.precision - wanted.scale >= type_.precision - type_.scale
+        return bool(whole and wanted.scale >= type_.scale)
+    if isinstance(type_, T.FloatType) and isinstance(wanted, T.DoubleType):
         return True
-    if isinstance(found, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        return wanted.containsNull and _widens(found.elementType, wanted.elementType)
-    if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
-        return found.names == wanted.names and all(
+    if isinstance(type_, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        return wanted.containsNull and _widens(type_.elementType, wanted.elementType)
+    if isinstance(type_, T.StructType) and isinstance(wanted, T.StructType):
+        return type_.names == wanted.names and all(
             other.nullable and _widens(one.dataType, other.dataType)
-            for one, other in zip(found.fields, wanted.fields, strict=True)
+            for one, other in zip(type_.fields, wanted.fields, strict=True)
         )
-    return isinstance(found, _TIMES) and isinstance(wanted, _TIMES)
+    return isinstance(type_, _TIMES) and isinstance(wanted, _TIMES)
 
 
 class ReadConversion:
@@ -136,10 +136,10 @@ class ReadConversion:
                     f"the schema given asks for a column {field.name!r}; the stream has "
                     f"{', '.join(source.names)}"
                 )
-            found = spark_type(source.field(name).type, name)
-            if not _widens(found, field.dataType):
+            type_ = spark_type(source.field(name).type, name)
+            if not _widens(type_, field.dataType):
                 raise SchemaMismatch(
-                    f"column {name!r} is {found.simpleString()} in Spark, the schema given says "
+                    f"column {name!r} is {type_.simpleString()} in Spark, the schema given says "
                     f"{field.dataType.simpleString()}; read it as it is and cast it in Spark"
                 )
             self.columns.append(name)
@@ -204,9 +204,9 @@ class WriteConversion:
     Names match case-insensitively.  SchemaMismatch for unknown or missing columns and other types.
     """
 
-    def __init__(self, given: T.StructType, stream: StreamSchema) -> None:
+    def __init__(self, schema: T.StructType, stream: StreamSchema) -> None:
         unused: dict[str, int] = {}
-        for index, field in enumerate(given.fields):
+        for index, field in enumerate(schema.fields):
             if field.name.lower() in unused:
                 raise SchemaMismatch(f"the DataFrame has two columns named {field.name!r}")
             unused[field.name.lower()] = index
@@ -218,19 +218,19 @@ class WriteConversion:
             if position is None and not attribute.nullable and attribute.default is None:
                 raise SchemaMismatch(
                     f"the stream requires a column {attribute.name!r}; the DataFrame has "
-                    f"{', '.join(given.fieldNames())}"
+                    f"{', '.join(schema.fieldNames())}"
                 )
             self.positions.append(position)
             if position is not None:
-                found = given.fields[position].dataType
-                if not _storable(found, attribute.type):
+                type_ = schema.fields[position].dataType
+                if not _storable(type_, attribute.type):
                     how = "make it text with to_json" if is_json(attribute.type) else "cast it"
                     raise SchemaMismatch(
                         f"column {attribute.name!r} is {attribute.type_name} in the stream and "
-                        f"{found.simpleString()} in the DataFrame; {how} in Spark"
+                        f"{type_.simpleString()} in the DataFrame; {how} in Spark"
                     )
         if unused:
-            extra = ", ".join(given.fields[index].name for index in unused.values())
+            extra = ", ".join(schema.fields[index].name for index in unused.values())
             raise SchemaMismatch(
                 f"the stream has no column {extra} (it has {', '.join(stream.names)}); drop it"
             )
@@ -255,33 +255,35 @@ class WriteConversion:
         return pa.RecordBatch.from_arrays(arrays, schema=self.target)
 
 
-def _storable(found: T.DataType, type_: pa.DataType) -> bool:
-    if is_list(type_) and isinstance(found, T.ArrayType):
-        return _storable(found.elementType, type_.value_type)
-    if pa.types.is_struct(type_) and isinstance(found, T.StructType):
-        known = {type_.field(i).name.lower(): type_.field(i).type for i in range(type_.num_fields)}
-        return len(set(map(str.lower, found.names))) == len(found.names) and all(
-            field.name.lower() in known and _storable(field.dataType, known[field.name.lower()])
-            for field in found.fields
+def _storable(spark: T.DataType, type_: pa.DataType) -> bool:
+    if is_list(type_) and isinstance(spark, T.ArrayType):
+        return _storable(spark.elementType, type_.value_type)
+    if pa.types.is_struct(type_) and isinstance(spark, T.StructType):
+        members = {
+            type_.field(i).name.lower(): type_.field(i).type for i in range(type_.num_fields)
+        }
+        return len(set(map(str.lower, spark.names))) == len(spark.names) and all(
+            field.name.lower() in members and _storable(field.dataType, members[field.name.lower()])
+            for field in spark.fields
         )
     wanted = spark_type(type_)
-    if _widens(found, wanted):
+    if _widens(spark, wanted):
         return True
-    if isinstance(found, _INTEGERS) and pa.types.is_integer(type_):
+    if isinstance(spark, _INTEGERS) and pa.types.is_integer(type_):
         return True  # narrower or unsigned: checked value by value
-    whole = isinstance(found, T.DecimalType) and found.scale == 0
+    whole = isinstance(spark, T.DecimalType) and spark.scale == 0
     return bool(whole and pa.types.is_integer(type_))
 
 
 def _stored(array: pa.Array, field: pa.Field) -> pa.Array:
     type_ = array.type
     if is_json(field.type):
-        found = read_json(array)
-        if found.faults is not None:
-            at = int(found.faults.argmax())
-            reason = REASONS[found.faults[at] - 1].format(value=repr(array[at].as_py()[:60]))
+        parsed = read_json(array)
+        if parsed.faults is not None:
+            at = int(parsed.faults.argmax())
+            reason = REASONS[parsed.faults[at] - 1].format(value=repr(array[at].as_py()[:60]))
             raise InvalidData(f"column {field.name!r}: {reason}")
-        return found.values
+        return parsed.values
     if type_ == field.type:
         return array
     if is_nested(type_) and is_nested(field.type):

@@ -52,12 +52,12 @@ if TYPE_CHECKING:
 
 def replaces_range(options: Options) -> str | None:
     """Name of the option that gives a range; None without one."""
-    given = {
+    bounds = {
         "replaceWhere": options.replace_where,
         "startTime": options.start_time,
         "endTime": options.end_time,
     }
-    return next((name for name, text in given.items() if text is not None), None)
+    return next((name for name, text in bounds.items() if text is not None), None)
 
 
 def replaced_range(options: Options, schema: StreamSchema) -> Over:
@@ -115,7 +115,7 @@ class StagedMessage(WriterCommitMessage):
     version: int | None = None
 
 
-def open_sink(options: Options, given: StructType | None = None) -> Sink:
+def open_sink(options: Options, frame_schema: StructType | None = None) -> Sink:
     """The sink of the stream that the options name.
 
     With ``given`` (a DataFrame's schema) and the option ``time`` a missing stream is created.
@@ -123,7 +123,7 @@ def open_sink(options: Options, given: StructType | None = None) -> Sink:
     path = None if options.path is None else local_path(options.path)
     target = Target(path, None, options.url, options.token, options.timeout, options.retries)
     sink = target.sink(options.stream or "")
-    if given is not None:
+    if frame_schema is not None:
         try:
             time = sink.describe().time
         except (NotAStore, StreamNotFound) as error:
@@ -131,7 +131,7 @@ def open_sink(options: Options, given: StructType | None = None) -> Sink:
                 raise type(error)(
                     f"{error}; give the option 'time' (the name of the time column) to create it"
                 ) from None
-            wanted = _schema_of(given, options.time)
+            wanted = _schema_of(frame_schema, options.time)
             sink.create(
                 wanted, codec=options.codec or "lz4", retention=options.retention,
                 unique=options.unique, within=options.within, if_not_exists=True,
@@ -144,8 +144,8 @@ def open_sink(options: Options, given: StructType | None = None) -> Sink:
     return sink
 
 
-def _schema_of(given: StructType, time: str) -> StreamSchema:
-    arrow = arrow_schema(given)
+def _schema_of(frame_schema: StructType, time: str) -> StreamSchema:
+    arrow = arrow_schema(frame_schema)
     name = {field.name.lower(): field.name for field in arrow}.get(time.lower())
     if name is None:
         raise SchemaMismatch(
@@ -159,14 +159,14 @@ def _schema_of(given: StructType, time: str) -> StreamSchema:
 def stage_task(
     sink: Sink,
     job: Job,
-    given: StructType,
+    frame_schema: StructType,
     batches: Iterator[pa.RecordBatch],
     over: Over | None = None,
 ) -> tuple[int, list[Any]]:
     """Stage the events of the current task; returns its partition and what it staged."""
     context = TaskContext.get()
     part = 0 if context is None else context.partitionId()
-    conversion = WriteConversion(given, job.schema)
+    conversion = WriteConversion(frame_schema, job.schema)
     converted = (conversion(batch) for batch in batches if batch.num_rows)
     if over is not None:
         converted = (inside(batch, job.schema, over) for batch in converted)
@@ -176,7 +176,7 @@ def stage_task(
 class EventWriter(DataSourceArrowWriter):
     """Writes a DataFrame into a stream; pickled to executors."""
 
-    def __init__(self, options: Options, given: StructType, overwrite: bool) -> None:
+    def __init__(self, options: Options, frame_schema: StructType, overwrite: bool) -> None:
         ranged = replaces_range(options)
         if overwrite and not (options.truncate or ranged):
             raise InvalidArgument(
@@ -188,16 +188,16 @@ class EventWriter(DataSourceArrowWriter):
             name = "truncate" if options.truncate else ranged
             raise InvalidArgument(f"option {name!r} needs mode('overwrite')")
         self.options = options
-        self.given = given
-        sink = open_sink(options, given)
+        self.frame_schema = frame_schema
+        sink = open_sink(options, frame_schema)
         self.job = sink.new_job()
         self.over = replaced_range(options, self.job.schema) if ranged else None
-        WriteConversion(given, self.job.schema)  # fail now instead of in every task
+        WriteConversion(frame_schema, self.job.schema)  # fail now instead of in every task
         sink.prepare(self.job)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         part, staged = stage_task(
-            open_sink(self.options), self.job, self.given, iterator, self.over
+            open_sink(self.options), self.job, self.frame_schema, iterator, self.over
         )
         return StagedMessage(part, staged)
 
@@ -224,15 +224,15 @@ class EventWriter(DataSourceArrowWriter):
 class EventStreamWriter(DataSourceStreamArrowWriter):
     """Writes micro-batches into a stream; output mode ``complete`` is refused."""
 
-    def __init__(self, options: Options, given: StructType, overwrite: bool) -> None:
+    def __init__(self, options: Options, frame_schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise InvalidArgument(
                 "a stream of events is append-only: use outputMode('append'), not 'complete'"
             )
         self.options = options
-        self.given = given
-        self.job = open_sink(options, given).new_job()
-        WriteConversion(given, self.job.schema)
+        self.frame_schema = frame_schema
+        self.job = open_sink(options, frame_schema).new_job()
+        WriteConversion(frame_schema, self.job.schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
@@ -242,7 +242,7 @@ class EventStreamWriter(DataSourceStreamArrowWriter):
             batch = context.getLocalProperty("streaming.sql.batchId")
         sink = open_sink(self.options)
         sink.prepare(self.job)
-        part, staged = stage_task(sink, self.job, self.given, iterator)
+        part, staged = stage_task(sink, self.job, self.frame_schema, iterator)
         application = self.options.txn_app_id or (f"query {query}" if query else None)
         version = None if batch is None else int(batch)
         return StagedMessage(part, staged, self.job.name, application, version)
@@ -270,10 +270,10 @@ class EventStreamWriter(DataSourceStreamArrowWriter):
 class _Stage:
     sink: Sink
     job: Job
-    given: T.StructType
+    frame_schema: T.StructType
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        part, staged = stage_task(self.sink, self.job, self.given, batches)
+        part, staged = stage_task(self.sink, self.job, self.frame_schema, batches)
         yield pa.record_batch([pa.array([pickle.dumps((part, staged))])], names=["staged"])
 
 
@@ -303,8 +303,10 @@ def load_sorted(
     sink.prepare(job)
     try:
         stage = _Stage(sink, job, ordered.schema)
-        found = ordered.mapInArrow(stage, "staged binary").collect()
-        results = sorted((pickle.loads(row["staged"]) for row in found), key=lambda one: one[0])
+        staged_rows = ordered.mapInArrow(stage, "staged binary").collect()
+        results = sorted(
+            (pickle.loads(row["staged"]) for row in staged_rows), key=lambda one: one[0]
+        )
         staged = [item for _, items in results for item in items]
         committing(application)
         return sink.commit(job.name, staged, application=application, version=0)

@@ -337,7 +337,7 @@ class ColumnView:
             squeezed = _CODECS[codec].compress(data, asbytes=True)
             if len(squeezed) < WORTHWHILE * len(data):
                 data, used = squeezed, codec
-        packed = scaled_integers(_frozen((offsets - offsets[0]).astype(np.int64)))
+        packed = scaled_integers((offsets - offsets[0]).astype(np.int64))
         head = np.array([stop - start, packed.nbytes // 8])
         return Encoding.TEXT, used, [head, *packed.parts(), data], packed.prefix_words
 

@@ -333,9 +333,3 @@ def _tables(chunk: memoryview, count: int) -> tuple[npt.NDArray[Any], ...]:
 
 def table_words(zones: int, encoding: Encoding) -> int:
     return zones * (2 if encoding is Encoding.DELTA else 1) + -(-zones // 8)
-
-
-def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Read-only from now on: kernels are compiled for read-only arrays."""
-    array.flags.writeable = False
-    return array

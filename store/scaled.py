@@ -34,11 +34,11 @@ import numpy.typing as npt
 
 from ..core.native import kernel, leading_zeros
 from .layout import ZONE_EVENTS, Encoding
-from .packing import Packing, frozen, pooled, unpack_zone
+from .packing import Packing, pooled, unpack_zone
 
 INTEGERS, FLOAT64, FLOAT32 = 0, 1, 2
 HEAD_WORDS = 3
-NO_ROWS: npt.NDArray[np.int64] = frozen(np.empty(0, np.int64))
+NO_ROWS: npt.NDArray[np.int64] = np.empty(0, np.int64)
 DIGITS = 16
 SAMPLE = 256
 SAMPLED_ZONES = 16
@@ -287,10 +287,7 @@ class Scaled:
         self._head = np.array([head, divisor, origin], np.int64)
         self._exceptions: list[Packing] = []
         if len(places):
-            self._exceptions = [
-                Packing(frozen(places), Encoding.DELTA),
-                Packing(frozen(amounts), Encoding.PACKED),
-            ]
+            self._exceptions = [Packing(places, Encoding.DELTA), Packing(amounts, Encoding.PACKED)]
         self._integers = integers
         self.prefix_words = HEAD_WORDS + integers.table_words
         self.prefix_words += sum(each.compact_words for each in self._exceptions)
@@ -308,10 +305,9 @@ def scaled_floats(values: npt.NDArray[Any]) -> Scaled | None:
         return None
     integers, places = np.empty(values.size, np.int64), np.empty(values.size, np.int64)
     kind = FLOAT32 if values.itemsize == 4 else FLOAT64
-    bits = frozen(values.view(np.int32 if kind == FLOAT32 else np.int64))
+    bits = values.view(np.int32 if kind == FLOAT32 else np.int64)
     count = _to_integers(values, bits, _SCALES[digits], integers, places)
     places = places[:count]
-    integers = frozen(integers)
     steps = Packing(integers, Encoding.DELTA)
     candidates = [Scaled(steps, places, bits[places].astype(np.int64), 10**digits, 0, kind)]
     if not steps.ascends:
@@ -326,7 +322,7 @@ def scaled_integers(values: Ints) -> Scaled:
     divisor, origin = int(_common_divisor(values)), 0
     if divisor > 1:
         origin = int(values[0])
-        values = frozen((values - origin) // divisor)
+        values = (values - origin) // divisor
     steps, places, amounts = _flattened(values, Encoding.DELTA)
     candidates = [Scaled(steps, places, amounts, divisor, origin, INTEGERS)]
     if not steps.ascends:
@@ -337,7 +333,7 @@ def scaled_integers(values: Ints) -> Scaled:
 
 
 def _digits_of(values: npt.NDArray[Any]) -> int | None:
-    sample = frozen(np.ascontiguousarray(values[:: max(1, values.size // SAMPLE)]))
+    sample = np.ascontiguousarray(values[:: max(1, values.size // SAMPLE)])
     counts = np.empty(DIGITS, np.int64)
     _exact_counts(sample, _SCALES, counts)
     finite = sample[np.isfinite(sample)].astype(np.float64)
@@ -355,7 +351,7 @@ def _flattened(values: Ints, encoding: Encoding) -> tuple[Packing, Ints, Ints]:
     whole = values.size // ZONE_EVENTS // SAMPLED_ZONES
     if whole > 1:
         zones = values[: whole * SAMPLED_ZONES * ZONE_EVENTS].reshape(whole, -1)
-        some = frozen(zones[:, :ZONE_EVENTS].ravel())
+        some = zones[:, :ZONE_EVENTS].ravel()
         flat, places, _ = _without_far(some, encoding)
         bits = 64 * Packing(flat, encoding).compact_words + EXCEPTION_BITS * places.size
         if bits > WORTHWHILE * 64 * Packing(some, encoding).compact_words:
@@ -368,7 +364,7 @@ def _without_far(values: Ints, encoding: Encoding) -> tuple[Ints, Ints, Ints]:
     out, places, amounts = (np.empty(values.size, np.int64) for _ in range(3))
     delta = encoding is Encoding.DELTA
     count = _flatten(values, delta, ZONE_EVENTS, EXCEPTION_BITS, out, places, amounts)
-    return frozen(out), places[:count], amounts[:count]
+    return out, places[:count], amounts[:count]
 
 
 def decode_scaled(

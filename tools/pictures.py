@@ -42,9 +42,9 @@ def picture(events: int = EVENTS) -> str:
         text(line, 14, 26 + _LINE * at, more=mono) for at, line in enumerate(PATTERN.split("\n"))
     ]
     top = 26 + _LINE * PATTERN.count("\n") + 14
-    said = f"What of the {events:,} events was read for that"
+    caption = f"What of the {events:,} events was read for that"
     lanes, below = matches_parts(matches, WIDTH, top)
-    parts += [*lanes, text(said, 12, below + 14, colour=QUIET)]
+    parts += [*lanes, text(caption, 12, below + 14, colour=QUIET)]
     strip, summary = history_parts(regions, 12, WIDTH - 12, below + 24)
     title = f"{len(matches.spans)} matches of a pattern over time; history map: {summary}"
     return sheet(WIDTH, round(below + 24 + HEIGHT), title, [*parts, *strip])

@@ -224,15 +224,15 @@ def identify(request: Request, secret: str | None) -> Principal:
     return principal
 
 
-def authenticate(request: Request, given: HTTPAuthorizationCredentials | None) -> Principal:
-    return identify(request, given.credentials if given else None)
+def authenticate(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Principal:
+    return identify(request, credentials.credentials if credentials else None)
 
 
 async def _requester(
     request: Request,
-    given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
 ) -> Principal:
-    return authenticate(request, given)  # at most two stat calls: not worth a thread
+    return authenticate(request, credentials)  # at most two stat calls: not worth a thread
 
 
 Requester = Annotated[Principal, Depends(_requester)]
@@ -241,9 +241,9 @@ Requester = Annotated[Principal, Depends(_requester)]
 def ask_again(request: Request) -> Principal:
     """The principal of a long request, by its token's present state; reads a file."""
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    given = secret.strip() if scheme.lower() == "bearer" else None
+    token = secret.strip() if scheme.lower() == "bearer" else None
     authenticator: Authenticator = request.app.state.server.authenticator
-    return authenticator.principal(request.scope, given)
+    return authenticator.principal(request.scope, token)
 
 
 def _foreign_page(headers: Headers, host: str) -> str | None:

@@ -81,10 +81,10 @@ class IdentityProvider:
         self._remote = keys.startswith(("http://", "https://"))
         self._guard = threading.Lock()
         self._fetching = False
-        self._asked = self._had = float("-inf")
+        self._fetched_at = self._had = float("-inf")
         self._stamp: Stamp | None = (0, 0, 0)  # of no file
         self._keys: KeySet | None = None
-        self._known: Lru[bytes, _CachedToken] = Lru(TOKENS_KEPT)
+        self._cached: Lru[bytes, _CachedToken] = Lru(TOKENS_KEPT)
         if self._remote:
             parts = urllib.parse.urlsplit(keys)
             if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
@@ -105,14 +105,14 @@ class IdentityProvider:
         if not self._remote:
             self._look()
         digest = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
-        verified = self._known  # the cache of these keys: others may arrive meanwhile
-        known = verified.get(digest)
-        if known is None:
-            known = self._verified(secret)
-            verified.put(digest, known)
-        if known.until <= time.time():
-            raise Unauthorized(f"the token of {known.token.name!r} has expired; ask for a new one")
-        return known.token
+        verified = self._cached  # the cache of these keys: others may arrive meanwhile
+        cached = verified.get(digest)
+        if cached is None:
+            cached = self._verified(secret)
+            verified.put(digest, cached)
+        if cached.until <= time.time():
+            raise Unauthorized(f"the token of {cached.token.name!r} has expired; ask for a new one")
+        return cached.token
 
     def refresh(self) -> None:
         if self._remote and time.monotonic() - self._had > REFRESH_S:
@@ -129,15 +129,15 @@ class IdentityProvider:
             self._have_fetched()
             raise _no_keys()
         try:
-            found = jwt.decode(secret, keys, algorithms=self._algorithms)
-            self._claims.validate(found.claims)
+            verified = jwt.decode(secret, keys, algorithms=self._algorithms)
+            self._claims.validate(verified.claims)
         except InvalidKeyIdError:
             if self._have_fetched():
                 raise _no_keys() from None
             raise Unauthorized("the JWT is signed by a key that its issuer does not have") from None
         except (JoseError, ValueError, RecursionError) as error:  # RecursionError: deep nesting
             raise Unauthorized(f"the JWT is not valid here: {_reason(error)}") from None
-        return _CachedToken(self._token(found.claims), float(found.claims["exp"]) + LEEWAY_S)
+        return _CachedToken(self._token(verified.claims), float(verified.claims["exp"]) + LEEWAY_S)
 
     def _token(self, claims: dict[str, Any]) -> Token:
         subject = claims["sub"]
@@ -173,7 +173,7 @@ class IdentityProvider:
         with self._guard:
             if not self._remote or self._fetching:
                 return self._fetching
-            if time.monotonic() - self._asked < COOL_S:
+            if time.monotonic() - self._fetched_at < COOL_S:
                 return False
             self._fetching = True
         threading.Thread(target=self._fetch, name="chronicle-keys", daemon=True).start()
@@ -188,7 +188,7 @@ class IdentityProvider:
             logger.error("the keys of JWTs cannot be had from %s: %s", self._where, error)
         finally:
             with self._guard:
-                self._fetching, self._asked = False, time.monotonic()
+                self._fetching, self._fetched_at = False, time.monotonic()
 
     def _take(self, content: bytes) -> None:
         from joserfc.errors import JoseError
@@ -206,15 +206,15 @@ class IdentityProvider:
             ) from None
         self._had = time.monotonic()  # before the keys, so that no reader takes new keys for old
         self._keys = keys
-        self._known = Lru(TOKENS_KEPT)
+        self._cached = Lru(TOKENS_KEPT)
 
 
 def provider_of(settings: Settings) -> IdentityProvider | None:
     """The configured identity provider; raises ``InvalidArgument``, ``MissingDependency``."""
-    said = (settings.jwt_issuer, settings.jwt_audience, settings.jwt_keys)
-    if not any(said):
+    values = (settings.jwt_issuer, settings.jwt_audience, settings.jwt_keys)
+    if not any(values):
         return None
-    issuer, audience, keys = said
+    issuer, audience, keys = values
     if not issuer or not audience or not keys:
         raise InvalidArgument(
             "JWTs need all of CHRONICLE_JWT_ISSUER, CHRONICLE_JWT_AUDIENCE and CHRONICLE_JWT_KEYS: "

@@ -234,11 +234,11 @@ class Settings(BaseSettings):
         return self.query_timeout_ms / 1000
 
 
-def load_settings(**given: Any) -> Settings:
-    """Settings from the environment and ``given`` values that are not None; raises
+def load_settings(**overrides: Any) -> Settings:
+    """Settings from the environment and ``overrides`` values that are not None; raises
     ``InvalidArgument``.
     """
-    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen = {name: value for name, value in overrides.items() if value is not None}
     try:
         return Settings(**chosen)
     except ValidationError as error:
@@ -258,10 +258,10 @@ def is_loopback(host: str) -> bool:
     except ValueError:
         pass
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
         return False
-    return bool(found) and all(ipaddress.ip_address(a[4][0]).is_loopback for a in found)
+    return bool(addresses) and all(ipaddress.ip_address(a[4][0]).is_loopback for a in addresses)
 
 
 logger = logging.getLogger("chronicle.server")

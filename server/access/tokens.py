@@ -89,37 +89,37 @@ def time_text(moment: dt.datetime) -> str:
 
 def span_of(text: str) -> dt.timedelta | None:
     """A span such as ``30d``; None for another text."""
-    found = _DURATION.fullmatch(text.strip().lower())
-    return dt.timedelta(seconds=int(found[1]) * _SECONDS[found[2]]) if found else None
+    match = _DURATION.fullmatch(text.strip().lower())
+    return dt.timedelta(seconds=int(match[1]) * _SECONDS[match[2]]) if match else None
 
 
 def expiry(
-    given: str | dt.datetime | dt.timedelta | None, at_most: dt.timedelta | None = None
+    expires: str | dt.datetime | dt.timedelta | None, at_most: dt.timedelta | None = None
 ) -> str | None:
     """The expiry as text, by default ``at_most`` from now; raises ``InvalidArgument``."""
-    given = at_most if given is None else given
-    if given is None:
+    expires = at_most if expires is None else expires
+    if expires is None:
         return None
-    if isinstance(given, str):
-        span = span_of(given)
+    if isinstance(expires, str):
+        span = span_of(expires)
         if span is not None:
-            given = span
+            expires = span
         else:
             try:
-                given = dt.datetime.fromisoformat(given.strip())
+                expires = dt.datetime.fromisoformat(expires.strip())
             except ValueError:
                 raise InvalidArgument(
-                    f"expected a time such as 2027-01-01 or a span such as 30d, found {given!r}"
+                    f"expected a time such as 2027-01-01 or a span such as 30d, found {expires!r}"
                 ) from None
     try:
-        if isinstance(given, dt.timedelta):
-            given = now_utc() + given
-        if given.tzinfo is None:
-            given = given.replace(tzinfo=dt.timezone.utc)
-        text = time_text(given)
+        if isinstance(expires, dt.timedelta):
+            expires = now_utc() + expires
+        if expires.tzinfo is None:
+            expires = expires.replace(tzinfo=dt.timezone.utc)
+        text = time_text(expires)
     except OverflowError:
         raise InvalidArgument("a token expires before the year 10000, or never") from None
-    if given <= now_utc():
+    if expires <= now_utc():
         raise InvalidArgument(f"the token would have expired already, at {text}")
     if at_most is not None and text > time_text(now_utc() + at_most):
         raise InvalidArgument(
@@ -181,10 +181,10 @@ def server_directory(store: str | os.PathLike[str], *, create: bool = False) -> 
 def file_stamp(path: str | os.PathLike[str]) -> Stamp | None:
     """Changes when the file is replaced; None where there is none to look at."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -289,10 +289,10 @@ def list_tokens(store: str | os.PathLike[str]) -> list[Token]:
 
 def last_uses(store: str | os.PathLike[str]) -> dict[str, str]:
     try:
-        found = orjson.loads((server_directory(store) / USES).read_bytes())
+        uses = orjson.loads((server_directory(store) / USES).read_bytes())
     except (OSError, ValueError):
         return {}  # only informative
-    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+    return {str(k): str(v) for k, v in uses.items()} if isinstance(uses, dict) else {}
 
 
 def rotate_token(
@@ -349,21 +349,21 @@ def revoke_all_tokens(store: str | os.PathLike[str], keep: str | None = None) ->
 def revoke_token(store: str | os.PathLike[str], which: str) -> Token:
     """Remove a token by id or unique name; raises ``InvalidArgument`` for no or several matches."""
     with _rewriting(store) as tokens:
-        found = _one_of(tokens, which)
-        tokens.remove(found)
-    note(store, did="revoked a token", token=found.name, id=found.id)
-    return found
+        token = _one_of(tokens, which)
+        tokens.remove(token)
+    note(store, did="revoked a token", token=token.name, id=token.id)
+    return token
 
 
 def _one_of(tokens: Sequence[Token], which: str) -> Token:
-    found = [token for token in tokens if token.id == which]
-    found = found or [token for token in tokens if token.name == which]
-    if len(found) != 1:
-        what = "no token has" if not found else "several tokens have"
+    matching = [token for token in tokens if token.id == which]
+    matching = matching or [token for token in tokens if token.name == which]
+    if len(matching) != 1:
+        what = "no token has" if not matching else "several tokens have"
         raise InvalidArgument(
             f"{what} the id or name {which!r}; `chronicle token list` shows their ids"
         )
-    return found[0]
+    return matching[0]
 
 
 def _fresh() -> tuple[dict[str, str], str]:
@@ -443,8 +443,8 @@ class TokenFile:
     def save_uses(self) -> None:
         if not self._uses:
             return
-        known = {token.id for token in self.current().values()}
-        uses = {token: at for token, at in self.uses().items() if token in known}
+        current = {token.id for token in self.current().values()}
+        uses = {token: at for token, at in self.uses().items() if token in current}
         try:
             replace_file(self._path.with_name(USES), orjson.dumps(uses))
         except (OSError, ChronicleError) as error:

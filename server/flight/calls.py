@@ -113,8 +113,8 @@ _URL = f"type.googleapis.com/{_SQL_PACKAGE}."
 _Field = descriptor_pb2.FieldDescriptorProto
 
 
-def _add_field(message: Any, package: str, said: str) -> None:
-    name, _, rest = said.partition(":")
+def _add_field(message: Any, package: str, text: str) -> None:
+    name, _, rest = text.partition(":")
     kind, _, number = rest.partition("=")
     field = message.field.add(name=name, number=int(number), label=_Field.LABEL_OPTIONAL)
     if kind.endswith("*") or kind == "map":
@@ -140,20 +140,20 @@ def _add_field(message: Any, package: str, said: str) -> None:
 
 def _classes() -> dict[str, Any]:
     pool = descriptor_pool.DescriptorPool()
-    found = {}
-    for package, said in ((_PACKAGE, _FLIGHT), (_SQL_PACKAGE, _SQL)):
+    classes = {}
+    for package, messages in ((_PACKAGE, _FLIGHT), (_SQL_PACKAGE, _SQL)):
         file = descriptor_pb2.FileDescriptorProto(
             name=f"{package}.proto", package=package, syntax="proto3"
         )
-        for name, fields in said.items():
+        for name, fields in messages.items():
             message = file.message_type.add(name=name)
             for field in fields.split():
                 _add_field(message, package, field)
         pool.Add(file)
-        for name in said:
+        for name in messages:
             described = pool.FindMessageTypeByName(f"{package}.{name}")
-            found[name] = message_factory.GetMessageClass(described)
-    return found
+            classes[name] = message_factory.GetMessageClass(described)
+    return classes
 
 
 _CLASSES = _classes()
@@ -315,10 +315,10 @@ class Call:
         return secret
 
     def _header(self, wanted: bytes) -> str:
-        found = [value for name, value in self.scope["headers"] if name == wanted]
-        if len(found) > 1:
+        values = [value for name, value in self.scope["headers"] if name == wanted]
+        if len(values) > 1:
             raise Problem("bad-request", 400, f"the header {wanted.decode()} is there twice")
-        return found[0].decode("latin-1") if found else ""
+        return values[0].decode("latin-1") if values else ""
 
     async def next_message(self) -> bytes | None:
         began = time.perf_counter()
@@ -431,7 +431,7 @@ def _secret(header: str, wanted: str) -> str | None:
         raise Unauthorized("expected the header authorization: Bearer <token>")
     try:
         padded = value.strip() + "=" * (-len(value.strip()) % 4)  # some drivers omit the padding
-        given = base64.b64decode(padded, validate=True).decode()
+        credentials = base64.b64decode(padded, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         raise Unauthorized("the header authorization: Basic has no user and password") from None
-    return given.partition(":")[2] or None
+    return credentials.partition(":")[2] or None

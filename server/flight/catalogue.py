@@ -55,11 +55,11 @@ def _like(pattern: str) -> Callable[[str], bool]:
         signs.get(part) or re.escape(part[1:] if part[:1] == "\\" and part[1:] else part)
         for part in parts
     )
-    found = re.compile(text, re.DOTALL)
-    return lambda name: found.fullmatch(name) is not None
+    pattern_of_name = re.compile(text, re.DOTALL)
+    return lambda name: pattern_of_name.fullmatch(name) is not None
 
 
-def _given(command: Any, field: str, fits: Callable[[str], Callable[[str], bool]]) -> Any:
+def _filter(command: Any, field: str, fits: Callable[[str], Callable[[str], bool]]) -> Any:
     return fits(getattr(command, field)) if command.HasField(field) else lambda name: True
 
 
@@ -79,8 +79,8 @@ def _catalogs(server: Server, principal: Principal, command: Any) -> pa.Table:
 
 
 def _schemas(server: Server, principal: Principal, command: Any) -> pa.Table:
-    in_catalog = _given(command, "catalog", _same)
-    named = _given(command, "db_schema_filter_pattern", _like)
+    in_catalog = _filter(command, "catalog", _same)
+    named = _filter(command, "db_schema_filter_pattern", _like)
     names = sorted((SCHEMA, *SYSTEM_TABLES))
     return _table(
         _SCHEMAS, [(CATALOG, name) for name in names if in_catalog(CATALOG) and named(name)]
@@ -92,20 +92,20 @@ def _table_types(server: Server, principal: Principal, command: Any) -> pa.Table
 
 
 def _tables(server: Server, principal: Principal, command: Any) -> pa.Table:
-    in_catalog = _given(command, "catalog", _same)
-    in_schema = _given(command, "db_schema_filter_pattern", _like)
-    named = _given(command, "table_name_filter_pattern", _like)
+    in_catalog = _filter(command, "catalog", _same)
+    in_schema = _filter(command, "db_schema_filter_pattern", _like)
+    named = _filter(command, "table_name_filter_pattern", _like)
     kinds = set(command.table_types) or {STREAM, VIEW, SYSTEM}
     visible = visible_to(principal) or (lambda name: True)
     database = server.database
     damaged = database.damaged()
     streams = [name for name in database.streams() if visible(name) and name not in damaged]
     views = {name: view for name, view in database.views().items() if visible(name)}
-    found = [(SCHEMA, name, STREAM) for name in streams]
-    found += [(SCHEMA, name, VIEW) for name in views]
-    found += [(space, name, SYSTEM) for space, names in SYSTEM_TABLES.items() for name in names]
+    tables = [(SCHEMA, name, STREAM) for name in streams]
+    tables += [(SCHEMA, name, VIEW) for name in views]
+    tables += [(space, name, SYSTEM) for space, names in SYSTEM_TABLES.items() for name in names]
     rows: list[tuple[Any, ...]] = []
-    for space, name, kind in sorted(found):
+    for space, name, kind in sorted(tables):
         if not (kind in kinds and in_catalog(CATALOG) and in_schema(space) and named(name)):
             continue
         row: tuple[Any, ...] = (CATALOG, space, name, kind)

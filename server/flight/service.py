@@ -129,12 +129,12 @@ _SAID: dict[int, tuple[int, Any]] = {
 
 
 def _info(read_only: bool, command: Any) -> pa.Table:
-    said = {**_SAID, 3: (_BOOL, read_only)}
-    wanted = sorted(set(command.info) & said.keys()) if command.info else sorted(said)
+    facts = {**_SAID, 3: (_BOOL, read_only)}
+    wanted = sorted(set(command.info) & facts.keys()) if command.info else sorted(facts)
     children: list[list[Any]] = [[] for _ in _KINDS]
     kinds, offsets = [], []
     for name in wanted:
-        kind, value = said[name]
+        kind, value = facts[name]
         kinds.append(kind)
         offsets.append(len(children[kind]))
         children[kind].append(value)
@@ -195,8 +195,8 @@ def _type(
 
 
 def _moment(name: str, size: int, number: int = 93, subcode: int = 3) -> dict[str, Any]:
-    found = _type(name, number, size, quoted=True)
-    return found | {"sql_data_type": _DATETIME, "datetime_subcode": subcode}
+    described = _type(name, number, size, quoted=True)
+    return described | {"sql_data_type": _DATETIME, "datetime_subcode": subcode}
 
 
 _TYPES = [
@@ -272,7 +272,7 @@ class FlightService:
         await call.send(made("PollInfo", info=await self._info(call), progress=1.0))
 
     async def _info(self, call: Call) -> Any:
-        descriptor, name, command = await self._asked(call)
+        descriptor, name, command = await self._command(call)
         query = self._query(call, name, command)
         if query is not None:
             handle, schema = await self.statements.begin(call, *query)
@@ -287,7 +287,7 @@ class FlightService:
         )  # fmt: skip
 
     async def _get_schema(self, call: Call) -> None:
-        _, name, command = await self._asked(call)
+        _, name, command = await self._command(call)
         query = self._query(call, name, command)
         if query is not None:
             schema = await self.statements.schema(call, *query)
@@ -305,7 +305,7 @@ class FlightService:
         for message in written(table.schema, iter(table.to_batches())):
             await call.send_bytes(message)
 
-    async def _asked(self, call: Call) -> tuple[Any, str, Any]:
+    async def _command(self, call: Call) -> tuple[Any, str, Any]:
         descriptor = await call.message("FlightDescriptor")
         if descriptor.type != _COMMAND:
             raise Problem("bad-request", 400, "expected a descriptor with a command of Flight SQL")
@@ -345,32 +345,32 @@ class FlightService:
     async def _do_action(self, call: Call) -> None:
         action = await call.message("Action")
         if action.type == "CreatePreparedStatement":
-            asked = _request(action, "ActionCreatePreparedStatementRequest")
-            no_transaction(asked)
-            handle, schema, params = await self.prepared.make(call, asked.query)
-            told = packed(
+            message = _request(action, "ActionCreatePreparedStatementRequest")
+            no_transaction(message)
+            handle, schema, params = await self.prepared.make(call, message.query)
+            answer = packed(
                 "ActionCreatePreparedStatementResult",
                 prepared_statement_handle=handle,
                 dataset_schema=b"" if schema is None else schema_bytes(schema),
                 parameter_schema=schema_bytes(params) if len(params) else b"",
             )
         elif action.type == "ClosePreparedStatement":
-            asked = _request(action, "ActionClosePreparedStatementRequest")
-            self.prepared.close(call, asked.prepared_statement_handle)
+            message = _request(action, "ActionClosePreparedStatementRequest")
+            self.prepared.close(call, message.prepared_statement_handle)
             return
         elif action.type == "CancelFlightInfo":
             self._cancel(call, parse("CancelFlightInfoRequest", action.body).info)
-            told = made("CancelFlightInfoResult", status=_CANCELLED).SerializeToString()
+            answer = made("CancelFlightInfoResult", status=_CANCELLED).SerializeToString()
         elif action.type == "CancelQuery":
-            asked = _request(action, "ActionCancelQueryRequest")
-            self._cancel(call, parse("FlightInfo", asked.info))
-            told = packed("ActionCancelQueryResult", result=_CANCELLED)
+            message = _request(action, "ActionCancelQueryRequest")
+            self._cancel(call, parse("FlightInfo", message.info))
+            answer = packed("ActionCancelQueryResult", result=_CANCELLED)
         else:
-            known = ", ".join(_ACTIONS)
+            names = ", ".join(_ACTIONS)
             raise Problem(
-                "not-supported", 501, f"there is no action {action.type[:200]!r} here, but {known}"
+                "not-supported", 501, f"there is no action {action.type[:200]!r} here, but {names}"
             )
-        await call.send(made("Result", body=told))
+        await call.send(made("Result", body=answer))
 
     def _cancel(self, call: Call, info: Any) -> None:
         tickets = [endpoint.ticket.ticket for endpoint in info.endpoint] or [b""]
@@ -496,14 +496,14 @@ class _Certificates:
 
     def renewed(self) -> Any:
         try:
-            found = self._files()
-            if found == self._served:
+            files = self._files()
+            if files == self._served:
                 return None
             certificates_of(self._settings)  # raises if they do not match
         except (OSError, InvalidArgument) as error:
             logger.error("the TLS certificate of Flight SQL stays as it was: %s", error)
             return None
-        self._served = found
+        self._served = files
         return self.read()
 
     def _files(self) -> tuple[bytes, bytes, bytes | None]:

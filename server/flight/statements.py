@@ -274,7 +274,7 @@ class PreparedStatements:
     def __init__(self, server: Server, statements: Statements) -> None:
         self._server = server
         self._statements = statements
-        self._kept: dict[bytes, Prepared] = {}
+        self._by_handle: dict[bytes, Prepared] = {}
 
     async def make(self, call: Call, text: str) -> tuple[bytes, pa.Schema | None, pa.Schema]:
         """Prepare a statement: handle, schema of its rows if any, schema of its parameters."""
@@ -299,7 +299,7 @@ class PreparedStatements:
             release.close()
             raise
         handle = secrets.token_bytes(16)
-        self._kept[handle] = prepared
+        self._by_handle[handle] = prepared
         return handle, schema, pa.schema([pa.field(name, pa.null()) for name in names])
 
     async def _rows_of(self, call: Call, prepared: Prepared) -> pa.Schema | None:
@@ -311,27 +311,27 @@ class PreparedStatements:
             return None  # a NULL may be the cause, as in LIMIT ?
 
     def find(self, call: Call, handle: bytes) -> Prepared:
-        prepared = self._kept.get(handle)
+        prepared = self._by_handle.get(handle)
         if prepared is None or prepared.owner != call.principal.token:
             raise Problem("not-found", 404, "there is no such prepared statement; prepare it again")
         prepared.used = time.monotonic()
         return prepared
 
     def close(self, call: Call, handle: bytes) -> None:
-        prepared = self._kept.get(handle)
+        prepared = self._by_handle.get(handle)
         if prepared is not None and prepared.owner == call.principal.token:
             self._forget(handle)
 
     def close_all(self) -> None:
-        for handle in list(self._kept):
+        for handle in list(self._by_handle):
             self._forget(handle)
 
     def _forget(self, handle: bytes) -> None:
-        self._kept.pop(handle).release.close()
+        self._by_handle.pop(handle).release.close()
 
     def _forget_idle(self) -> None:
         oldest = time.monotonic() - IDLE_S
-        for handle, prepared in list(self._kept.items()):
+        for handle, prepared in list(self._by_handle.items()):
             if prepared.used < oldest:
                 self._forget(handle)
 
@@ -386,8 +386,8 @@ class Loading:
             count = await self._ingest(call, first, command)
         else:
             raise Problem("bad-request", 400, f"{name} is not for DoPut")
-        told = made("DoPutUpdateResult", record_count=count).SerializeToString()
-        await call.send(made("PutResult", app_metadata=told))
+        result = made("DoPutUpdateResult", record_count=count).SerializeToString()
+        await call.send(made("PutResult", app_metadata=result))
 
     async def _update(self, call: Call, first: Any, handle: bytes) -> int:
         prepared = self._prepared.find(call, handle)
@@ -491,20 +491,20 @@ def _mode(command: Any) -> tuple[bool, str]:
             raise InvalidArgument(
                 f"streams are in the {name} {only!r}, found {getattr(command, name)!r}"
             )
-    said = command.table_definition_options
-    found = (said.if_not_exist, said.if_exists)
-    if said.if_exists == _REPLACE:
+    options = command.table_definition_options
+    asked_for = (options.if_not_exist, options.if_exists)
+    if options.if_exists == _REPLACE:
         raise Problem(
             "not-supported", 501, "a stream is not replaced by a load: drop it, then make it anew"
         )
-    known = {
+    modes = {
         (_CREATE, _FAIL_WITH): (True, "fail"),
         (_CREATE, _APPEND): (True, "append"),
         (_FAIL_WITHOUT, _APPEND): (False, "fail"),
     }
-    if found not in known:
+    if asked_for not in modes:
         raise InvalidArgument(
             "expected to create the stream, to append to it, or both, where it is not and where it "
-            f"is; found if_not_exist={found[0]}, if_exists={found[1]}"
+            f"is; found if_not_exist={asked_for[0]}, if_exists={asked_for[1]}"
         )
-    return known[found]
+    return modes[asked_for]

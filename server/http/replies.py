@@ -188,7 +188,7 @@ def as_problem(error: BaseException) -> Problem:
         return Problem(shown.slug, shown.status, error.reason, more=more)
     if isinstance(error, ChronicleError):
         shown = outside(error)
-        found = {name: getattr(error, name, None) for name in ("row", "errors", "why")}
+        details = {name: getattr(error, name, None) for name in ("row", "errors", "why")}
         headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}
         if shown.status == 503:
             headers["Retry-After"] = "1"
@@ -197,7 +197,7 @@ def as_problem(error: BaseException) -> Problem:
             shown.status,
             in_words_of("rest", str(error)),
             headers,
-            {key: value for key, value in found.items() if value is not None},
+            {key: value for key, value in details.items() if value is not None},
         )
     if isinstance(error, RequestValidationError):
         return _invalid_request(error)
@@ -216,15 +216,15 @@ def as_problem(error: BaseException) -> Problem:
 
 def _invalid_request(error: RequestValidationError) -> Problem:
     """List invalid fields; a body that is not JSON is 400 rather than 422."""
-    found = []
+    faults = []
     for item in error.errors():
         where = [str(part) for part in item["loc"]]
         if item["type"] == "json_invalid":
             reason = item.get("ctx", {}).get("error", item["msg"])
             return Problem("bad-request", 400, f"the body is not valid JSON: {reason}")
-        found.append({"where": ".".join(where), "message": item["msg"]})
-    detail = "; ".join(f"{item['where']}: {item['message']}" for item in found[:5])
-    return Problem("invalid-request", 422, detail, more={"errors": found})
+        faults.append({"where": ".".join(where), "message": item["msg"]})
+    detail = "; ".join(f"{item['where']}: {item['message']}" for item in faults[:5])
+    return Problem("invalid-request", 422, detail, more={"errors": faults})
 
 
 def problem_document(error: BaseException, request_id: str) -> dict[str, Any]:

@@ -74,8 +74,8 @@ def check_headers(scope: Scope) -> None:
         )
     names = [name.lower() for name, _ in scope["headers"]]
     if len(set(names)) < len(names):
-        found = Counter(names)
-        twice = sorted(name.decode() for name in ONCE if found[name] > 1)
+        counts = Counter(names)
+        twice = sorted(name.decode() for name in ONCE if counts[name] > 1)
     else:
         twice = []
     if twice:
@@ -88,8 +88,8 @@ def check_headers(scope: Scope) -> None:
 
 
 def raw_path(scope: Scope) -> bytes:
-    given: bytes | None = scope.get("raw_path")
-    return quote(scope["path"]).encode() if given is None else given
+    path: bytes | None = scope.get("raw_path")
+    return quote(scope["path"]).encode() if path is None else path
 
 
 def routed_path(raw: bytes) -> str:
@@ -135,10 +135,10 @@ def plain_head(scope: Scope) -> PlainHead | None:
         elif name == b"content-type":
             content_type = value.decode("latin-1")
         elif name == b"authorization":
-            scheme, _, given = value.decode("latin-1").partition(" ")
-            if scheme.lower() != "bearer" or not given or given != given.strip():
+            scheme, _, token = value.decode("latin-1").partition(" ")
+            if scheme.lower() != "bearer" or not token or token != token.strip():
                 return None
-            secret = given
+            secret = token
     return PlainHead(secret, content_type, length)
 
 
@@ -196,10 +196,10 @@ class FileRequest:
         if self.if_none_match is not None and _names(self.if_none_match, tag):
             return Judgement(304, 0, -1)
         whole = Judgement(200, 0, size - 1)
-        found = None if self.wanted is None else _RANGE.fullmatch(self.wanted.strip())
-        if found is None or (self.if_range is not None and self.if_range.strip() != tag):
+        match = None if self.wanted is None else _RANGE.fullmatch(self.wanted.strip())
+        if match is None or (self.if_range is not None and self.if_range.strip() != tag):
             return whole
-        first, last = found.groups()
+        first, last = match.groups()
         if not first and not last:
             return whole
         if not first:
@@ -218,12 +218,12 @@ class FileRequest:
         return Judgement(206, start, end)
 
 
-def _tags(given: str | None) -> frozenset[str]:
-    return frozenset() if given is None else frozenset(_TAG.findall(given))
+def _tags(header: str | None) -> frozenset[str]:
+    return frozenset() if header is None else frozenset(_TAG.findall(header))
 
 
-def _names(given: str, tag: str) -> bool:
-    return given.strip() == "*" or tag in _tags(given)
+def _names(header: str, tag: str) -> bool:
+    return header.strip() == "*" or tag in _tags(header)
 
 
 FEEDS = ("sse", "ndjson", "arrow")
@@ -238,32 +238,34 @@ def body_format(request: Request) -> str:
         if wished.lower() in READ_FORMATS:
             return wished.lower()
         raise _unsupported(f"unknown format {wished!r}")
-    given = request.headers.get("content-type", "")
-    found = format_of_media_type(given) if given else None
-    if found is not None:
-        return found
-    if not given or given.startswith(_FORM):
+    media_type = request.headers.get("content-type", "")
+    format = format_of_media_type(media_type) if media_type else None
+    if format is not None:
+        return format
+    if not media_type or media_type.startswith(_FORM):
         raise _unsupported(
             "the body's format is not said; send a Content-Type (curl: -H 'Content-Type: "
             "application/x-ndjson') or ?format=ndjson"
         )
-    raise _unsupported(f"unknown Content-Type {given!r}")
+    raise _unsupported(f"unknown Content-Type {media_type!r}")
 
 
 def file_format(request: Request) -> str | None:
     """Format of a file sent as the body; None: infer it.  Raises ``Problem`` (415)."""
-    given = request.headers.get("content-type", "")
-    if given.lower().startswith("multipart/"):
+    media_type = request.headers.get("content-type", "")
+    if media_type.lower().startswith("multipart/"):
         detail = "send the file itself as the body, without a form around it"
         raise Problem("unsupported-media-type", 415, detail)
-    if request.query_params.get("format") is None and format_of_media_type(given) is None:
+    if request.query_params.get("format") is None and format_of_media_type(media_type) is None:
         return None
     return body_format(request)
 
 
 def _unsupported(detail: str) -> Problem:
-    known = ", ".join(f"{name} ({media_type_of(name).partition(';')[0]})" for name in READ_FORMATS)
-    return Problem("unsupported-media-type", 415, f"{detail}; known are {known}")
+    formats = ", ".join(
+        f"{name} ({media_type_of(name).partition(';')[0]})" for name in READ_FORMATS
+    )
+    return Problem("unsupported-media-type", 415, f"{detail}; known are {formats}")
 
 
 _ANSWERS = {"*/*": "json", "application/*": "json", "text/*": "csv"}
@@ -293,32 +295,32 @@ def _negotiated(
     if wished is not None:
         if wished.lower() in formats:
             return wished.lower()
-        known = ", ".join(formats)
-        raise Problem("not-acceptable", 406, f"unknown format {wished!r}; known are {known}")
+        names = ", ".join(formats)
+        raise Problem("not-acceptable", 406, f"unknown format {wished!r}; known are {names}")
     if not accept.strip():
         return by_type["*/*"]
     for media_type, _ in _by_preference(accept):
-        found = by_type.get(media_type) or format_of_media_type(media_type)
-        if found is not None and found in formats:
-            return found
+        format = by_type.get(media_type) or format_of_media_type(media_type)
+        if format is not None and format in formats:
+            return format
     types = ("text/event-stream" if name == "sse" else media_type_of(name) for name in formats)
-    known = ", ".join(each.partition(";")[0] for each in types)
+    names = ", ".join(each.partition(";")[0] for each in types)
     raise Problem(
         "not-acceptable",
         406,
-        f"none of the formats in Accept {accept!r} is known; known are {known}",
+        f"none of the formats in Accept {accept!r} is known; known are {names}",
     )
 
 
 @lru_cache(maxsize=256)
 def wants_gzip(accept_encoding: str) -> bool:
-    given = dict(_by_preference(accept_encoding))
-    return given.get("gzip", given.get("*", 0.0)) > 0
+    qualities = dict(_by_preference(accept_encoding))
+    return qualities.get("gzip", qualities.get("*", 0.0)) > 0
 
 
 def _by_preference(header: str) -> list[tuple[str, float]]:
     """Entries of an ``Accept`` header by descending ``q``, without those of ``q=0``."""
-    found = []
+    preferences = []
     for entry in header.split(","):
         name, *parameters = (part.strip().lower() for part in entry.split(";"))
         quality = 1.0
@@ -329,8 +331,8 @@ def _by_preference(header: str) -> list[tuple[str, float]]:
                 except ValueError:
                     quality = 0.0
         if name and quality > 0:
-            found.append((name, quality))
-    return sorted(found, key=lambda item: -item[1])
+            preferences.append((name, quality))
+    return sorted(preferences, key=lambda item: -item[1])
 
 
 PREFIX = "ce-"
@@ -363,7 +365,7 @@ def binary_event(request: Request) -> BinaryEvent | None:
     version = headers.get("ce-specversion")
     if version is None or request.query_params.get("format") is not None:
         return None
-    found = {}
+    attributes = {}
     for header, value in headers.items():
         name = header.removeprefix(PREFIX)
         if name == header:
@@ -371,17 +373,17 @@ def binary_event(request: Request) -> BinaryEvent | None:
         if not _NAME.fullmatch(name) or name in ("data", "data_base64"):
             raise _wrong(f"the header {header!r} names no attribute: letters and digits make one")
         try:
-            found[name] = unquote(value.encode("latin-1").decode(), errors="strict")
+            attributes[name] = unquote(value.encode("latin-1").decode(), errors="strict")
         except UnicodeDecodeError:
             raise _wrong(f"the header {header!r} is not UTF-8, percent-encoded") from None
-    missing = [PREFIX + name for name in _REQUIRED if not found.get(name)]
+    missing = [PREFIX + name for name in _REQUIRED if not attributes.get(name)]
     if version.strip() != "1.0" or missing:
         what = f"no {', '.join(missing)}" if missing else f"ce-specversion {version!r}"
         raise _wrong(f"expected a CloudEvent 1.0 with ce-id, ce-source and ce-type, found {what}")
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type:
-        found["datacontenttype"] = media_type
-    return BinaryEvent(tuple(found.items()), media_type)
+        attributes["datacontenttype"] = media_type
+    return BinaryEvent(tuple(attributes.items()), media_type)
 
 
 def _wrong(detail: str) -> Problem:

@@ -72,12 +72,12 @@ class _Requested:
         read_only: bool = False,
     ) -> Result:
         server, asking = self._server, _asking.get()
-        given, seconds = dict(params or {}) or None, self._seconds(timeout)
+        values, seconds = dict(params or {}) or None, self._seconds(timeout)
         with _noted(text):
-            found = open_statement(
-                server, asking.principal, asking.query, text, given, seconds, read_only=read_only
+            source = open_statement(
+                server, asking.principal, asking.query, text, values, seconds, read_only=read_only
             )
-        return Result(found.schema, _watched(found.batches()), None, found.close)
+        return Result(source.schema, _watched(source.batches()), None, source.close)
 
     def explain(self, text: str, *, timeout: float | None = None) -> Plan:
         principal = _asking.get().principal

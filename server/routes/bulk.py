@@ -57,8 +57,8 @@ _Given = Annotated[
 ]
 
 
-async def file_options(request: Request, given: _Given) -> FileOptions:
-    return replace(given, format=file_format(request), time=given.time or None)
+async def file_options(request: Request, options: _Given) -> FileOptions:
+    return replace(options, format=file_format(request), time=options.time or None)
 
 
 Options = Annotated[FileOptions, Depends(file_options)]
@@ -82,26 +82,26 @@ async def preview_file(
         server.receiving(request, principal.client, server.settings.max_body_bytes) as body,
         server.appends.held(principal.client),
     ):
-        found = await server.call(look_at, server, body, options, stream, limit)
-        return reply(_description(found, body.encoding))
+        preview = await server.call(look_at, server, body, options, stream, limit)
+        return reply(_description(preview, body.encoding))
 
 
-def _description(found: Look, compression: str | None) -> dict[str, Any]:
-    schema = found.rows.schema
-    rows = b"".join(encode(iter([found.rows]), schema, "json"))
+def _description(preview: Look, compression: str | None) -> dict[str, Any]:
+    schema = preview.rows.schema
+    rows = b"".join(encode(iter([preview.rows]), schema, "json"))
     return {
-        "format": found.format,
+        "format": preview.format,
         "compression": compression,
-        "time": found.time,
-        "time_format": found.time_format,
-        "time_formats": found.time_formats,
-        "time_of_day": found.time_of_day,
+        "time": preview.time,
+        "time_format": preview.time_format,
+        "time_formats": preview.time_formats,
+        "time_of_day": preview.time_of_day,
         "columns": columns_of(schema),
         "rows": orjson.Fragment(rows),
-        "looked_at": found.looked_at,
-        "rejected": found.bad,
-        "errors": [bad_row_json(row) for row in found.examples],
-        "notes": [in_words_of_ingest(note) for note in found.notes],
+        "looked_at": preview.looked_at,
+        "rejected": preview.bad,
+        "errors": [bad_row_json(row) for row in preview.examples],
+        "notes": [in_words_of_ingest(note) for note in preview.notes],
     }
 
 
@@ -152,8 +152,8 @@ class _Ingest:
     def run(self, key: str | None) -> tuple[dict[str, Any], bool]:
         if key is None:
             return self._store(), False
-        said = (self.options, self.storing, self.on_error, self.body.encoding, self.body.digest)
-        fingerprint = hashlib.sha256(repr(said).encode()).hexdigest()
+        request = (self.options, self.storing, self.on_error, self.body.encoding, self.body.digest)
+        fingerprint = hashlib.sha256(repr(request).encode()).hexdigest()
         with self.server.keys.request(self.stream, key, fingerprint) as work:
             if work.answer is None:
                 answer = self._store()
@@ -186,8 +186,8 @@ class _Ingest:
             "notes": [in_words_of_ingest(note) for note in report.notes],
         }
         database = self.server.database
-        known = self.stream in database.streams()
-        if known and database.stream_options(self.stream)["unique"] is not None:
+        exists = self.stream in database.streams()
+        if exists and database.stream_options(self.stream)["unique"] is not None:
             answer["duplicates"] = report.duplicates
         return answer
 
@@ -332,13 +332,13 @@ Partial = Annotated[bool, Query(description="Leave out lines that cannot be stor
 
 async def _writer(
     request: Request,
-    given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
 ) -> Principal:
     """The principal; a token may also be sent as ``Authorization: Token ...``."""
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    if given is None and scheme.lower() == "token" and secret.strip():
+    if credentials is None and scheme.lower() == "token" and secret.strip():
         return identify(request, secret.strip())
-    return identify(request, given.credentials if given else None)
+    return identify(request, credentials.credentials if credentials else None)
 
 
 Writer = Annotated[Principal, Depends(_writer)]

@@ -82,9 +82,9 @@ class ScanRange:
 
 def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuery) -> RowSource:
     """Begin to read; blocks until the snapshot is taken."""
-    found = server.database.stream(stream)
+    target = server.database.stream(stream)
     with contextlib.ExitStack() as stack:
-        snapshot = stack.enter_context(server.snapshots.use(found.name, wanted.version))
+        snapshot = stack.enter_context(server.snapshots.use(target.name, wanted.version))
         schema: StreamSchema = snapshot.schema
         start, end = wanted.bounds(schema)
         columns = distinct_columns(schema, wanted.columns)
@@ -94,7 +94,7 @@ def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuer
         else:
             check_predicate(wanted.where)
             batches = server.database.engine.scan(
-                found.name, snapshot, wanted.where, start, end, columns, wanted.limit, patience
+                target.name, snapshot, wanted.where, start, end, columns, wanted.limit, patience
             )
         arrow = pa.schema([schema.arrow.field(name) for name in columns])
         return RowSource(arrow, patience.watch(batches), stack.pop_all().close)
@@ -107,10 +107,10 @@ def scan_at_once(
     """Begin a cheap read; None for any other."""
     if wanted.where is not None:
         return None
-    found = server.database.stream(stream)
+    target = server.database.stream(stream)
     if wanted.version is None and wanted.limit is not None and wanted.limit <= EVENTS_MAX:
-        columns = len(wanted.columns or found.event_schema.names)
-        if is_small_read(found.snapshot(), columns, None, None, wanted.limit):
+        columns = len(wanted.columns or target.event_schema.names)
+        if is_small_read(target.snapshot(), columns, None, None, wanted.limit):
             return open_scan(server, stream, wanted, query)
     return None
 
@@ -173,8 +173,8 @@ def check_continuous(
         "an Idempotency-Key; an answer that goes on cannot be replayed": idempotency_key
         is not None,
     }
-    for what, found in wrong.items():
-        if found:
+    for what, applies in wrong.items():
+        if applies:
             raise InvalidArgument(f"ack=each does not go with {what}")
 
 
@@ -212,7 +212,7 @@ class Acknowledged(Streamed):
         self._come = bytearray()
         self._ended = False
         self._news = asyncio.Event()
-        self._room = asyncio.Event()
+        self._drained = asyncio.Event()
         self._lines = 0
         self._appended = 0
         headers = {
@@ -249,8 +249,8 @@ class Acknowledged(Streamed):
                 pieces = self._pieces()
                 if not pieces:
                     if self._ended:
-                        told = {"lines": self._lines, "appended": self._appended}
-                        return orjson.dumps({"$end": told}) + b"\n"
+                        summary = {"lines": self._lines, "appended": self._appended}
+                        return orjson.dumps({"$end": summary}) + b"\n"
                     if taking.done():
                         taking.result()  # raises if the client is silent or gone
                     self._refuse_to_wait()
@@ -276,8 +276,8 @@ class Acknowledged(Streamed):
             more = True
             while more:
                 while len(self._come) >= PENDING_MAX:
-                    self._room.clear()
-                    await self._room.wait()
+                    self._drained.clear()
+                    await self._drained.wait()
                 try:
                     async with asyncio.timeout(self._pace.silence_s):
                         message = await receive()
@@ -319,7 +319,7 @@ class Acknowledged(Streamed):
         if len(cuts) < TOGETHER_MAX and (not cuts or cuts[-1] < end):
             cuts.append(end)
         del come[: cuts[-1]]
-        self._room.set()
+        self._drained.set()
         return [data[start:stop] for start, stop in zip([0, *cuts], cuts, strict=False)]
 
     # --- their commits, in a thread
@@ -351,10 +351,10 @@ class Acknowledged(Streamed):
         return done
 
     def _events(self, piece: bytes) -> pa.RecordBatch | pa.Table:
-        found = self._reader.columns(piece, lines=True)
-        if found is not None:
+        columns = self._reader.columns(piece, lines=True)
+        if columns is not None:
             with contextlib.suppress(ValueError, OverflowError):
-                batch, bad = self._reader.batch([found])
+                batch, bad = self._reader.batch([columns])
                 if not bad.any():
                     return batch
         settings, server = self._server.settings, self._server
@@ -380,7 +380,7 @@ class Acknowledged(Streamed):
         for (lines, _), result in zip(waiting, results, strict=False):
             done.lines = lines
             self._appended += result.appended
-            told = {
+            answer = {
                 "lines": self._lines + lines,
                 "appended": result.appended,
                 "late": result.late,
@@ -388,8 +388,8 @@ class Acknowledged(Streamed):
                 "version": result.version,
             }
             if self._stream.handle.options.unique is not None:
-                told["duplicates"] = result.duplicates
-            done.answers.append(orjson.dumps(told) + b"\n")
+                answer["duplicates"] = result.duplicates
+            done.answers.append(orjson.dumps(answer) + b"\n")
             metrics.appended_events.labels("ndjson").inc(result.appended)
             metrics.late_events.inc(result.late)
 
@@ -464,8 +464,10 @@ async def append_events(
     name = body_format(request) if head is None else "cloudevents"
     if commit_events is not None:
         check_continuous(request, name, on_error, idempotency_key, text)
-        found = await server.call(server.database.stream, stream)
-        return Acknowledged(request, server, principal, found, precision, durability, commit_events)
+        target = await server.call(server.database.stream, stream)
+        return Acknowledged(
+            request, server, principal, target, precision, durability, commit_events
+        )
     async with server.receiving(
         request,
         principal.client,
@@ -507,13 +509,13 @@ class _Append:
     def run(self, keys: IdempotencyKeys, key: str | None) -> tuple[dict[str, Any], bool]:
         if key is None:
             return self._store()[0], False
-        said: tuple[Any, ...] = (self.stream, self.format, self.precision, self.on_error)
-        said = (*said, self.body.encoding, self.body.digest)
+        request: tuple[Any, ...] = (self.stream, self.format, self.precision, self.on_error)
+        request = (*request, self.body.encoding, self.body.digest)
         if self.text.flatten is not None or self.head is not None:
-            said = (*said, self.text.flatten, self.head)
+            request = (*request, self.text.flatten, self.head)
         if self.text != TextOptions():
-            said = (*said, self.text)
-        fingerprint = hashlib.sha256(repr(said).encode()).hexdigest()
+            request = (*request, self.text)
+        fingerprint = hashlib.sha256(repr(request).encode()).hexdigest()
         with keys.request(self.stream, key, fingerprint) as work:
             if work.answer is None:
                 work.answer, work.version = self._store()
@@ -521,13 +523,13 @@ class _Append:
 
     def _store(self) -> tuple[dict[str, Any], int]:
         server = self.server
-        found = server.database.stream(self.stream)
+        target = server.database.stream(self.stream)
         started = time.perf_counter()
         with timed(self.request, "parse"), self._whole() as body:
             events, bad, rejected = read_events(
                 body,
                 self.format,
-                found.event_schema,
+                target.event_schema,
                 self.precision,
                 server.settings.max_decoded_bytes,
                 server.reader,
@@ -536,7 +538,7 @@ class _Append:
                 text=self.text,
             )
         with timed(self.request, "append"):
-            done = found.append(events, durability=self.durability)
+            done = target.append(events, durability=self.durability)
         metrics = server.metrics
         metrics.append_seconds.observe(time.perf_counter() - started)
         metrics.appended_events.labels(self.format).inc(done.appended)

@@ -169,7 +169,7 @@ class _Following(Streamed):
             self._query.cancellation.listen(woken)
             try:
                 await self._send(send, feed.format.head())
-                spoke = asked = time.monotonic()
+                spoke = checked = time.monotonic()
                 marked = spoke - MARK_S
                 while True:
                     if self._gone:
@@ -179,9 +179,9 @@ class _Following(Streamed):
                     follower.clear()
                     block = await server.follow(feed.take)
                     now = time.monotonic()
-                    if now - asked >= HEARTBEAT_S:
+                    if now - checked >= HEARTBEAT_S:
                         await server.call(self._ask_again)
-                        asked = now
+                        checked = now
                     if block:
                         await self._send(send, block)
                         spoke = now
@@ -197,7 +197,7 @@ class _Following(Streamed):
                         await self._send(send, feed.beat())
                         spoke = now
                     if block is None:
-                        until = min(spoke, asked) + HEARTBEAT_S
+                        until = min(spoke, checked) + HEARTBEAT_S
                         if feed.unmarked:
                             until = min(until, marked + MARK_S)
                         await follower.wait(max(0.0, until - now))
@@ -206,12 +206,12 @@ class _Following(Streamed):
                     return "gone" if self._gone else await self._bye(send)
                 problem = as_problem(error)
                 if not self._gone:
-                    told = {
+                    document = {
                         "code": problem.code,
                         "status": problem.status,
                         "detail": problem.detail,
                     }
-                    await self._send(send, feed.format.end("error", told))
+                    await self._send(send, feed.format.end("error", document))
                 return "refused"
             finally:
                 self._query.cancellation.forget(woken)
@@ -278,8 +278,8 @@ async def tail(
         asking.require("read", stream)
 
     def open_feed(query: RunningQuery) -> tuple[Feed, EventStream]:
-        found = server.database.stream(stream)
-        handle = found.handle
+        followed = server.database.stream(stream)
+        handle = followed.handle
         if not isinstance(handle, EventStream):
             raise ReadOnlyStore(
                 "the store is open for reading here, and commits are told where they are made; "
@@ -287,7 +287,7 @@ async def tail(
             )
         if where is not None:
             check_predicate(where)
-        told = Tail(
+        changes = Tail(
             server.database,
             handle,
             (last_event_id or "").strip() or after.strip() or "now",
@@ -296,9 +296,9 @@ async def tail(
             control=QueryControl(cancellation=query.cancellation),
         )
         form = format_of(
-            name, told.schema, marks=style.marks, int64_as_string=style.int64_as_string
+            name, changes.schema, marks=style.marks, int64_as_string=style.int64_as_string
         )
-        return TailFeed(told, form), handle
+        return TailFeed(changes, form), handle
 
     text = f"tail of {stream}" + (f" where {where}" if where else "")
     return await send_feed(

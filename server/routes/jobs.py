@@ -441,10 +441,10 @@ class MoveSpec(CompactSpec):
             del job
             done: dict[str, Any] = {}
             for name in [None] if self.streams is None else self.streams:
-                found = server.database.move(
+                reports = server.database.move(
                     objects, stream=name, older_than=self.older_than, due=self.due
                 )
-                done |= {of: dataclasses.asdict(each) for of, each in found.items()}
+                done |= {of: dataclasses.asdict(each) for of, each in reports.items()}
             return {"streams": done}
 
         return moved
@@ -481,19 +481,19 @@ class IndexSpec(OfStream):
                     self.stream, name, wait=False, lag_events_max=self.lag_events_max
                 )
             try:
-                while (found := figures()) is not None and found["state"] == "building":
-                    job.tell(found["covered"])
+                while (state := figures()) is not None and state["state"] == "building":
+                    job.tell(state["covered"])
                     job.cancelled.wait(LOOK_S)
             except QueryCancelled:
                 if job.cancelled.is_set():  # a stopping server keeps the index
                     with contextlib.suppress(ChronicleError):
                         server.database.drop_index(self.stream, name)
                 raise
-            if found is None:
+            if state is None:
                 raise IndexNotFound(f"the index on {self.stream} ({name}) was dropped meanwhile")
-            if found["problem"]:
-                raise StorageFailed(f"the index on {self.stream} ({name}): {found['problem']}")
-            return {"attribute": name, "entries": found["entries"], "bytes": found["bytes"]}
+            if state["problem"]:
+                raise StorageFailed(f"the index on {self.stream} ({name}): {state['problem']}")
+            return {"attribute": name, "entries": state["entries"], "bytes": state["bytes"]}
 
         return built
 
@@ -575,8 +575,8 @@ async def begin_job(request: Request, principal: Requester) -> Response:
 
     def begun() -> Job:
         spec.check_new(server)
-        asked = spec.model_dump(mode="json", exclude_none=True)
-        return server.jobs.start(asked, principal.owner, spec.work(server))
+        described = spec.model_dump(mode="json", exclude_none=True)
+        return server.jobs.start(described, principal.owner, spec.work(server))
 
     job = await server.call(begun)
     return reply(job.to_json(), 202, {"Location": f"/v1/jobs/{job.id}"})
@@ -625,6 +625,6 @@ async def backups(request: Request, principal: Requester) -> Response:
     server = server_of(request)
     place = server.settings.backup_directory
     there = place is not None and (is_address(place) or Path(place).is_dir())
-    found = await server.call(list_backups, place) if there else []
-    told = [each.to_json() for each in found]
-    return reply({"configured": place is not None, "backups": told})
+    listed = await server.call(list_backups, place) if there else []
+    answers = [each.to_json() for each in listed]
+    return reply({"configured": place is not None, "backups": answers})

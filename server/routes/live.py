@@ -77,13 +77,13 @@ class PreviewSpec(BaseModel):
 def _definition(server: Server, principal: Principal, name: str, scope: str) -> LiveDefinition:
     principal.require(scope, name)
     try:
-        found = server.database.live_statements.definition(name)
+        definition = server.database.live_statements.definition(name)
     except StreamNotFound:
         if principal.everywhere:
             raise
         raise StreamNotFound(f"no live query {name!r} within the token's reach") from None
-    principal.require(scope, found.sink)
-    return found
+    principal.require(scope, definition.sink)
+    return definition
 
 
 def _status(server: Server, name: str) -> dict[str, Any]:
@@ -106,9 +106,9 @@ async def create_live(request: Request, principal: Requester) -> Response:
             _by_fields(server, principal, spec, spec.name)
         return _status(server, name), name not in before
 
-    told, made = await server.build(create)
-    location = f"/v1/live/{quote(told['name'], safe='')}"
-    return reply(told, 201 if made else 200, {"Location": location})
+    status, made = await server.build(create)
+    location = f"/v1/live/{quote(status['name'], safe='')}"
+    return reply(status, 201 if made else 200, {"Location": location})
 
 
 def _by_statement(server: Server, principal: Principal, spec: LiveSpec) -> str:
@@ -168,14 +168,14 @@ async def list_live(request: Request, principal: Requester) -> Response:
 
 def _listed(server: Server, principal: Principal) -> list[dict[str, Any]]:
     live = server.database.live_statements
-    found = []
+    statuses = []
     for name in live.names():
         try:
             if principal.may("read", name) and principal.may("read", live.sink_of(name)):
-                found.append(_status(server, name))
+                statuses.append(_status(server, name))
         except StreamNotFound:
             continue  # dropped meanwhile
-    return found
+    return statuses
 
 
 @router.post(
@@ -337,11 +337,11 @@ async def live_rows(
     """Its results and retractions, in the order of `_seq`: SSE, NDJSON or an Arrow stream."""
     server = server_of(request)
     form = feed_format(request)
-    known = (last_event_id or "").strip()
-    if known:
-        if not known.isdecimal() or int(known) > INT64_MAX:
-            raise InvalidArgument(f"Last-Event-ID is the _seq of a row, found {known!r}")
-        after = int(known)
+    last = (last_event_id or "").strip()
+    if last:
+        if not last.isdecimal() or int(last) > INT64_MAX:
+            raise InvalidArgument(f"Last-Event-ID is the _seq of a row, found {last!r}")
+        after = int(last)
 
     def allowed(asking: Principal) -> None:
         asking.require("read", name)

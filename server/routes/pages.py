@@ -81,11 +81,11 @@ class Asset:
         return gzip.compress(self.content, 9, mtime=0)
 
     def answer(self, headers: Headers) -> Response:
-        known = {
+        tags = {
             tag.strip().removeprefix("W/") for tag in headers.get("if-none-match", "").split(",")
         }
         more = {**HEADERS, "ETag": self.etag}
-        if self.etag in known:
+        if self.etag in tags:
             return Response(status_code=304, headers=more)
         content = self.content
         if "gzip" in headers.get("accept-encoding", "") and len(self.packed) < len(content):
@@ -96,16 +96,16 @@ class Asset:
 
 def load_assets(package: Path = _PACKAGE) -> dict[str, Asset]:
     console, docs = package / "server" / "console", package / "docs"
-    found = {
+    assets = {
         path.name: Asset.of(path.read_bytes(), path.suffix)
         for path in sorted(console.iterdir())
         if path.suffix in TYPES
     }
     pages = sorted(docs.glob("*.md"))
     for path in pages:
-        found[f"docs/{path.name}"] = Asset.of(path.read_bytes(), path.suffix)
-    found["docs/"] = Asset.of("\n".join(path.stem for path in pages).encode(), ".txt")
-    return found
+        assets[f"docs/{path.name}"] = Asset.of(path.read_bytes(), path.suffix)
+    assets["docs/"] = Asset.of("\n".join(path.stem for path in pages).encode(), ".txt")
+    return assets
 
 
 def wants_page(headers: Headers) -> bool:
@@ -189,12 +189,12 @@ def page(document: Mapping[str, Any]) -> str:
 
 def _routes(document: Mapping[str, Any]) -> Iterator[str]:
     groups: dict[str, list[tuple[str, str, Any]]] = {}
-    for path, ways in document["paths"].items():
-        for method, operation in ways.items():
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
             groups.setdefault(operation["tags"][0], []).append((path, method.upper(), operation))
-    for tag, found in groups.items():
+    for tag, routes in groups.items():
         yield f"<h2>{escape(tag.capitalize())}</h2>"
-        for path, method, operation in found:
+        for path, method, operation in routes:
             yield f'<details id="{escape(operation["operationId"])}"><summary>'
             yield f'<b class="method">{method}</b> <code>{escape(path)}</code> '
             yield f"{escape(operation.get('summary', ''))}</summary>"
@@ -205,11 +205,11 @@ def _routes(document: Mapping[str, Any]) -> Iterator[str]:
 def _route(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[str]:
     yield f"<p>{escape(operation.get('description', ''))}</p>"
     yield f"<pre>{escape(_command(path, method, operation))}</pre>"
-    if given := operation.get("parameters"):
+    if parameters := operation.get("parameters"):
         rows = (
             (f"<code>{escape(p['name'])}</code>", p["in"], _type(p["schema"]),
              escape(p.get("description", "")) or ("required" if p["required"] else ""))
-            for p in given
+            for p in parameters
         )  # fmt: skip
         yield _table(("parameter", "in", "type", ""), rows)
     if body := operation.get("requestBody"):
@@ -225,8 +225,8 @@ def _route(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[str
     for status, answer in good.items():
         content = answer.get("content", {})
         kinds = ", ".join(
-            f"<code>{escape(kind)}</code> {_type(told['schema']) if kind == JSON else ''}"
-            for kind, told in content.items()
+            f"<code>{escape(kind)}</code> {_type(described['schema']) if kind == JSON else ''}"
+            for kind, described in content.items()
         )
         yield f"<p>Answers <b>{status}</b> {kinds}</p>"
     refused = ", ".join(s for s in operation["responses"] if s not in good)
@@ -234,10 +234,10 @@ def _route(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[str
 
 
 def _command(path: str, method: str, operation: Mapping[str, Any]) -> str:
-    given = operation.get("parameters", ())
-    named = {p["name"]: quote(str(p.get("example", "...")), safe="") for p in given}
-    asked = {p["name"]: p["example"] for p in given if p["in"] == "query" and p["required"]}
-    query = f"?{urlencode(asked, doseq=True)}" if asked else ""
+    parameters = operation.get("parameters", ())
+    named = {p["name"]: quote(str(p.get("example", "...")), safe="") for p in parameters}
+    examples = {p["name"]: p["example"] for p in parameters if p["in"] == "query" and p["required"]}
+    query = f"?{urlencode(examples, doseq=True)}" if examples else ""
     words = ["curl -sN", "-X " + method] if method != "GET" else ["curl -sN"]
     words += ['"$CHRONICLE"' + shlex.quote(path.format(**named) + query)]
     if "security" in operation:
@@ -282,5 +282,5 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 def _table(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
     first = "".join(f"<th>{head}</th>" for head in heads)
-    told = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><tr>{first}</tr>{told}</table>"
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><tr>{first}</tr>{body}</table>"

@@ -92,9 +92,9 @@ def from_query(
     """
     parameters = [each for each in parameters_of(schema) if each.field not in without]
 
-    async def read(**given: Any) -> T:
-        more = {name: given[name] for name in hidden}
-        return options_from(schema, given, {"names": _names, "pairs": _pairs}, more)
+    async def read(**values: Any) -> T:
+        more = {name: values[name] for name in hidden}
+        return options_from(schema, values, {"names": _names, "pairs": _pairs}, more)
 
     shown = [(each.name, each.default, _as_query(each)) for each in parameters]
     hide = Annotated[str | None, Query(include_in_schema=False)]
@@ -121,8 +121,8 @@ def _names(texts: Iterable[str], _: Parameter) -> list[str] | None:
     return column_names(list(texts))
 
 
-def _pairs(texts: Iterable[str], given: Parameter) -> dict[str, str]:
-    return parse_pairs(texts, given.name)
+def _pairs(texts: Iterable[str], parameter: Parameter) -> dict[str, str]:
+    return parse_pairs(texts, parameter.name)
 
 
 Text = Annotated[TextOptions, Depends(from_query(TextOptions, hidden=("separator",)))]
@@ -205,15 +205,15 @@ def to_ticks(schema: StreamSchema, text: str | None, precision: str | None = Non
     return schema.to_ticks(value)
 
 
-def column_names(given: list[str] | None) -> list[str] | None:
+def column_names(values: list[str] | None) -> list[str] | None:
     """Names of ``?columns=a,b`` or ``?columns=a&columns=b``; quote a name that has a comma."""
-    if given is None:
+    if values is None:
         return None
     try:
-        rows = list(csv.reader(given, skipinitialspace=True, strict=True))
+        rows = list(csv.reader(values, skipinitialspace=True, strict=True))
     except csv.Error as error:
         raise InvalidArgument(
-            f"columns={','.join(given)!r} cannot be read ({error}); separate names by commas, and "
+            f"columns={','.join(values)!r} cannot be read ({error}); separate names by commas, and "
             "quote one that has a comma or a line break"
         ) from None
     names = [name.strip() for row in rows for name in row if name.strip()]
@@ -265,12 +265,12 @@ async def refuse_unknown(request: Request, principal: Requester) -> None:
     dependant = getattr(request.scope.get("route"), "dependant", None)
     if dependant is None:
         return
-    known = sorted(set(_declared(dependant)))
+    declared = sorted(set(_declared(dependant)))
     errors = []
     for name in request.query_params:
-        if name not in known:
-            hint = did_you_mean(name, known, quoted=False)
-            hint = hint or f"; known are {', '.join(known) or 'none'}"
+        if name not in declared:
+            hint = did_you_mean(name, declared, quoted=False)
+            hint = hint or f"; known are {', '.join(declared) or 'none'}"
             errors.append(
                 {"type": "unknown", "loc": ("query", name), "msg": f"no such parameter{hint}"}
             )
@@ -316,8 +316,10 @@ def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
     if isinstance(node, dict):
         if "$ref" in node:
             return _inlined(definitions[node["$ref"].rpartition("/")[2]], definitions)
-        kept = (item for item in node.items() if item[0] != "discriminator")  # it holds references
-        return {key: _inlined(value, definitions) for key, value in kept}
+        members = (
+            item for item in node.items() if item[0] != "discriminator"
+        )  # it holds references
+        return {key: _inlined(value, definitions) for key, value in members}
     if isinstance(node, list):
         return [_inlined(item, definitions) for item in node]
     return node
@@ -342,8 +344,8 @@ def _parsed(request: Request, body: bytes, model: type[Model]) -> Model:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        found = [{**item, "loc": ("body", *item["loc"])} for item in error.errors()]
-        raise RequestValidationError(found) from None
+        faults = [{**item, "loc": ("body", *item["loc"])} for item in error.errors()]
+        raise RequestValidationError(faults) from None
 
 
 def _content(content_type: str, body: bytes, *, sql: bool) -> Any:
@@ -366,9 +368,9 @@ def _content(content_type: str, body: bytes, *, sql: bool) -> Any:
     if media_type in ("", _FORM, "application/json", "text/json") or media_type.endswith("+json"):
         _check_depth(text)
         try:
-            found = orjson.loads(text)
+            content = orjson.loads(text)
             # orjson turns integers beyond 64 bits into floats
-            return json.loads(text) if _LONG_DIGITS.search(text) else found
+            return json.loads(text) if _LONG_DIGITS.search(text) else content
         except ValueError as error:
             raise Problem("bad-request", 400, f"the body is not valid JSON: {error}") from None
     raise Problem(
@@ -381,8 +383,8 @@ def _content(content_type: str, body: bytes, *, sql: bool) -> Any:
 
 def _check_depth(text: bytes) -> None:
     depth = 0
-    for found in _MARKS.finditer(text):
-        mark = found[0]
+    for match in _MARKS.finditer(text):
+        mark = match[0]
         if mark in (b"[", b"{"):
             depth += 1
             if depth > DEPTH_MAX:

@@ -87,21 +87,21 @@ def values_of(params: dict[str, Any] | list[Any] | None) -> dict[str, Any] | lis
     return None
 
 
-def _value(name: str, given: Any) -> Any:
-    if isinstance(given, list):
-        return [_value(name, item) for item in given]
-    if not isinstance(given, Mapping):
-        return given
-    if set(given) != {"type", "value"} or given["type"] not in TYPES:
+def _value(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_value(name, item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    if set(value) != {"type", "value"} or value["type"] not in TYPES:
         raise InvalidArgument(
             f"the parameter ${name} is an object; one has the members type (one of "
             f"{', '.join(TYPES)}) and value"
         )
     try:
-        return TYPES[given["type"]](str(given["value"]))
+        return TYPES[value["type"]](str(value["value"]))
     except (ValueError, ArithmeticError, InvalidArgument) as error:
         raise InvalidArgument(
-            f"the parameter ${name} is no {given['type']}: {given['value']!r} ({error})"
+            f"the parameter ${name} is no {value['type']}: {value['value']!r} ({error})"
         ) from None
 
 
@@ -341,14 +341,14 @@ async def matches(request: Request, principal: Requester) -> Response:
 
         if spec.mode == "outline":
             find = partial(_find, server, principal)
-            found = outlined(ask, spec.sql, spec.params, spec.limit, find)
+            answer = outlined(ask, spec.sql, spec.params, spec.limit, find)
         elif spec.mode == "pairs":
-            found = pairs_of(ask, spec.sql, spec.params, spec.limit)
+            answer = pairs_of(ask, spec.sql, spec.params, spec.limit)
         else:
             if (match := spec.match) is None:
                 raise SqlError("mode events asks for one match: give its number", 1, 1)
-            found = events_of(ask, spec.sql, spec.params, match.number, match.partition)
-        return cast("dict[str, Any]", jsonable(found))
+            answer = events_of(ask, spec.sql, spec.params, match.number, match.partition)
+        return cast("dict[str, Any]", jsonable(answer))
 
     return reply(await _listed(request, principal, spec.sql, run))
 

@@ -81,8 +81,8 @@ async def send_paced(
 PIECE_BYTES = 1 << 18
 
 
-def encoding_of_file(asked: FileRequest, encoding: RowEncoding) -> RowEncoding:
-    whole = asked.wanted is None and not asked.head
+def encoding_of_file(file_request: FileRequest, encoding: RowEncoding) -> RowEncoding:
+    whole = file_request.wanted is None and not file_request.head
     return encoding if whole else dataclasses.replace(encoding, gzip=False)
 
 
@@ -104,27 +104,27 @@ class FileResponse(Response):
     416).
     """
 
-    def __init__(self, kept: OpenAnswer, asked: FileRequest, server: Server) -> None:
+    def __init__(self, cached: OpenAnswer, file_request: FileRequest, server: Server) -> None:
         try:
-            told = asked.judge(kept.tag, kept.size)
+            part = file_request.judge(cached.tag, cached.size)
         except BaseException:
-            kept.file.close()
+            cached.file.close()
             raise
-        self._kept = kept
-        self._first, self._last = told.first, told.last
-        self._silent = asked.head or told.status == 304
+        self._cached = cached
+        self._first, self._last = part.first, part.last
+        self._silent = file_request.head or part.status == 304
         self._pace = Pace.of(server.settings)
-        headers = {**kept.headers, "ETag": kept.tag, "Accept-Ranges": "bytes"}
-        if told.status == 206:
-            headers["Content-Range"] = f"bytes {told.first}-{told.last}/{kept.size}"
-        if told.status == 304:
+        headers = {**cached.headers, "ETag": cached.tag, "Accept-Ranges": "bytes"}
+        if part.status == 206:
+            headers["Content-Range"] = f"bytes {part.first}-{part.last}/{cached.size}"
+        if part.status == 304:
             headers.pop("Content-Type", None)
         else:
-            headers["Content-Length"] = str(told.last - told.first + 1)
-        super().__init__(b"", told.status, headers)
+            headers["Content-Length"] = str(part.last - part.first + 1)
+        super().__init__(b"", part.status, headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._kept.file:
+        with self._cached.file:
             start = {"type": "http.response.start", "status": self.status_code}
             await send({**start, "headers": self.raw_headers})
             if self._silent:
@@ -136,7 +136,7 @@ class FileResponse(Response):
         size = min(PIECE_BYTES, self._last + 1 - self._first)
         if size <= 0:
             return None
-        block = await asyncio.to_thread(self._kept.piece, self._first, size)
+        block = await asyncio.to_thread(self._cached.piece, self._first, size)
         self._first += len(block)
         return block
 
@@ -177,13 +177,14 @@ async def send_rows(
     ``looks_ahead`` says that rows go on beyond ``limit``, so that ``truncated`` is known.
     """
     server = server_of(request)
-    asked = FileRequest.of(request)
-    if asked is not None:
-        at_once, encoding = None, encoding_of_file(asked, encoding)
+    file_request = FileRequest.of(request)
+    if file_request is not None:
+        at_once, encoding = None, encoding_of_file(file_request, encoding)
         what = request_identity(request, principal, encoding)
-        kept = server.kept.find(principal.client, what, asked.tags) if asked.continues else None
-        if kept is not None:
-            return FileResponse(kept, asked, server)
+        if file_request.continues:
+            cached = server.answers.find(principal.client, what, file_request.tags)
+            if cached is not None:
+                return FileResponse(cached, file_request, server)
     waited = time.perf_counter()
     slot = await gate.enter(principal.client)
     note_time(request, "queue", time.perf_counter() - waited)
@@ -218,7 +219,7 @@ async def send_rows(
 
     compute(server, slot, query, pipe, tally, encoding.format, write)
     watch = asyncio.create_task(_watch(request, query, pipe))
-    file = None if asked is None else server.kept.begin(principal.client)
+    file = None if file_request is None else server.answers.begin(principal.client)
     try:
         first = await pipe.next_block()
         if file is not None:
@@ -233,11 +234,11 @@ async def send_rows(
             _explain_cancellation(server, watch)
         raise
     note_time(request, "first", time.perf_counter() - started)
-    if asked is not None and file is not None:
+    if file_request is not None and file is not None:
         watch.cancel()
         media = {"Content-Type": media_type_of(encoding.format)}
         headers = _headers(query, encoding) | _counted(tally) | media
-        return FileResponse(file.keep(what, headers), asked, server)
+        return FileResponse(file.keep(what, headers), file_request, server)
     if pipe.complete:
         watch.cancel()
         return _whole(request, query, encoding, tally, first or b"")

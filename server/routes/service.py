@@ -57,7 +57,7 @@ async def healthz() -> Response:
 @router.get("/readyz", summary="Can it serve?")
 async def readyz(
     request: Request,
-    given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
 ) -> Response:
     """200 when the store is open and SQL is answered at its usual speed; otherwise 503.
 
@@ -68,7 +68,7 @@ async def readyz(
     if state != "ready":
         raise _not_ready(f"the server is {state}", state)
     try:
-        principal = authenticate(request, given)
+        principal = authenticate(request, credentials)
     except Unauthorized:
         principal = None
     trouble = await server.probe.trouble()
@@ -89,23 +89,23 @@ def _not_ready(detail: str, state: str) -> Problem:
 
 def _readiness(server: Server, principal: Principal) -> dict[str, Any]:
     names = server.database.streams()
-    found: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "status": "ready",
         "mode": server.database.mode,
         "streams": sum(principal.token is None or principal.token.reaches(n) for n in names),
     }
     if principal.everywhere:
-        found["disk_free_bytes"] = shutil.disk_usage(server.database.path).free
+        answer["disk_free_bytes"] = shutil.disk_usage(server.database.path).free
         moving = server.database.moving()
         if moving is not None:
-            found["moving"] = {key: moving[key] for key in ("state", "error", "failures")}
-    return found
+            answer["moving"] = {key: moving[key] for key in ("state", "error", "failures")}
+    return answer
 
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
 async def metrics(
     request: Request,
-    given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
 ) -> Response:
     """Counters, gauges and histograms in the Prometheus text format; needs the scope `metrics`.
 
@@ -113,7 +113,7 @@ async def metrics(
     """
     server = server_of(request)
     try:
-        principal = authenticate(request, given)
+        principal = authenticate(request, credentials)
         principal.require("metrics")
     except (Forbidden, Unauthorized):
         if not server.settings.public_metrics:
@@ -137,7 +137,7 @@ about_router = APIRouter(prefix="/v1", tags=["service"])
 async def session(request: Request, principal: Requester) -> Response:
     """Name, scopes and streams of the token; `open` where there are no tokens."""
     token = principal.token
-    found: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "version": __version__,
         "console": server_of(request).settings.console,
         "open": token is None,
@@ -146,7 +146,7 @@ async def session(request: Request, principal: Requester) -> Response:
         "may": [scope for scope in SCOPES if principal.may(scope)],
         "streams": ["*"] if token is None else list(token.streams),
     }
-    return reply(found)
+    return reply(answer)
 
 
 @about_router.get("/status", summary="How the server does")
@@ -162,7 +162,7 @@ async def status(request: Request, principal: Requester) -> Response:
         "uploads": server.bodies,
         "followers": server.followers_gate,
     }
-    found: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "version": __version__,
         "state": server.condition,
         "mode": server.database.mode,
@@ -181,7 +181,7 @@ async def status(request: Request, principal: Requester) -> Response:
         "history": server.load.columns(),
     }
     if principal.everywhere:
-        found["store"] = await server.call(server.store_gauges)
-        found["moving"] = server.database.moving()
-        found["disk_free_bytes"] = shutil.disk_usage(server.database.path).free
-    return reply(found)
+        answer["store"] = await server.call(server.store_gauges)
+        answer["moving"] = server.database.moving()
+        answer["disk_free_bytes"] = shutil.disk_usage(server.database.path).free
+    return reply(answer)

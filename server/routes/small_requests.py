@@ -85,22 +85,24 @@ class FastPaths:
         self._answer_error = answer_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = _route_of(scope) if scope["type"] == "http" else None
-        head = None if found is None else plain_head(scope)
-        if found is None or head is None:
+        matched = _route_of(scope) if scope["type"] == "http" else None
+        head = None if matched is None else plain_head(scope)
+        if matched is None or head is None:
             await self.app(scope, receive, send)
             return
-        route, stream, given = found
+        route, stream, parameters = matched
         taken: list[Message] = []
         request = Request(scope, receive, send)
         response: Response | None
         try:
             if route == "append_events":
-                response = await self._appends.answer(scope, head, stream, given, receive, taken)
+                response = await self._appends.answer(
+                    scope, head, stream, parameters, receive, taken
+                )
             else:
                 scope["route"] = self._routes[route]
                 scope["path_params"] = {"stream": stream} if stream else {}
-                response = await _answer(request, identify(request, head.secret), route, given)
+                response = await _answer(request, identify(request, head.secret), route, parameters)
         except (ChronicleError, Problem, RequestValidationError) as error:
             scope["route"] = self._routes[route]
             response = await self._answer_error(request, error)
@@ -126,12 +128,12 @@ def _route_of(scope: Scope) -> tuple[str, str, Given] | None:
     else:
         return None
     query = scope["query_string"]
-    given = _given(route, query) if len(query) <= TEXT_BYTES_MAX else None
-    return None if given is None else (route, stream, given)
+    parameters = _parameters(route, query) if len(query) <= TEXT_BYTES_MAX else None
+    return None if parameters is None else (route, stream, parameters)
 
 
 @lru_cache(maxsize=1024)
-def _given(route: str, query: bytes) -> Given | None:
+def _parameters(route: str, query: bytes) -> Given | None:
     """The arguments of a route's function; do not modify."""
     try:
         pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query))
@@ -142,21 +144,26 @@ def _given(route: str, query: bytes) -> Given | None:
         return None
     if route == "get_query" and "q" not in texts:
         return None
-    given: Given = {}
+    parameters: Given = {}
     for name, text in texts.items():
         if name in _NUMBERS:
             if not _NUMBER.fullmatch(text) or (name == "timeout_ms" and text == "0"):
                 return None
-            given[name] = int(text)
+            parameters[name] = int(text)
         elif name in _CHOICES and text not in _CHOICES[name]:
             return None
         else:
-            given[name] = [text] if name == "columns" else text
-    return given
+            parameters[name] = [text] if name == "columns" else text
+    return parameters
 
 
-async def _answer(request: Request, principal: Principal, route: str, given: Given) -> Response:
-    format, values = given.get("format"), {n: given[n] for n in given if n != "format"}
+async def _answer(
+    request: Request, principal: Principal, route: str, parameters: Given
+) -> Response:
+    format, values = (
+        parameters.get("format"),
+        {n: parameters[n] for n in parameters if n != "format"},
+    )
     if route == "read_stream":
         stream = request.path_params["stream"].replace(SLASH, "/")
         encoding = await event_encoding(request, format)
@@ -183,20 +190,20 @@ class SmallAppends:
         scope: Scope,
         head: PlainHead,
         name: str,
-        given: Given,
+        parameters: Given,
         receive: Receive,
         taken: list[Message],
     ) -> Response | None:
         """Store a body; None where the slow path takes it, with the messages that were taken."""
-        format = given.get("format") or format_of_media_type(head.content_type)
+        format = parameters.get("format") or format_of_media_type(head.content_type)
         if format not in ("json", "ndjson") or not 0 < head.length <= self._bytes_max:
             return None
         name = name.replace(SLASH, "/")
-        admitted = self._admitted(scope, head, name, given.get("precision"))
+        admitted = self._admitted(scope, head, name, parameters.get("precision"))
         if admitted is None:
             return None
         principal, stream, reader = admitted
-        server, client, durability = self._server, principal.client, given.get("durability")
+        server, client, durability = self._server, principal.client, parameters.get("durability")
         async with server.bodies.held(client):
             with server.uploads.account(client) as account:
                 account.hold(head.length)
@@ -215,9 +222,9 @@ class SmallAppends:
         self._note(scope, format, body, stored, parsed_s)
         durable = (durability or stream.handle.options.durability) == "commit"
         version = stored.version
-        told = (body.rows, stored.late, stored.count, version, version)
+        figures = (body.rows, stored.late, stored.count, version, version)
         return Response(
-            ANSWER % (*told, b"true" if durable else b"false"), media_type="application/json"
+            ANSWER % (*figures, b"true" if durable else b"false"), media_type="application/json"
         )
 
     def _admitted(

@@ -201,26 +201,26 @@ class StreamSpec(BaseModel):
         arrow = self.arrow()
         if not isinstance(self.columns, list):
             return arrow
-        told = [c for c in self.columns if c.default is not None]
-        if not told:
+        columns = [c for c in self.columns if c.default is not None]
+        if not columns:
             return arrow
-        given = {c.name: c.default_as(parse_type(c.type)) for c in told}
-        return StreamSchema(arrow, self.time, given)
+        defaults = {c.name: c.default_as(parse_type(c.type)) for c in columns}
+        return StreamSchema(arrow, self.time, defaults)
 
 
 def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
     stream = server.database.stream(name)
     schema: StreamSchema = stream.event_schema
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "name": stream.name,
         "time": schema.time,
         "schema": columns_of(schema.arrow),
     }
     with server.database.snapshot(name) as snapshot:
-        found["count"] = snapshot.count
-        found["version"] = snapshot.version
+        described["count"] = snapshot.count
+        described["version"] = snapshot.version
         span = snapshot.time_range
-    found["time_range"] = (
+    described["time_range"] = (
         None
         if span is None
         else {
@@ -231,12 +231,12 @@ def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
         }
     )
     if full:
-        found["arrow_schema"] = base64.b64encode(schema.arrow.serialize()).decode()
-        found |= schema.defaults_json()
-        found["settings"] = jsonable(server.database.stream_options(name))
-        found["indexes"] = jsonable(stream.indexes())
-        found["stats"] = jsonable(stream.stats())
-    return found
+        described["arrow_schema"] = base64.b64encode(schema.arrow.serialize()).decode()
+        described |= schema.defaults_json()
+        described["settings"] = jsonable(server.database.stream_options(name))
+        described["indexes"] = jsonable(stream.indexes())
+        described["stats"] = jsonable(stream.stats())
+    return described
 
 
 @router.get("/streams", summary="List the streams")
@@ -245,20 +245,20 @@ async def list_streams(request: Request, principal: Requester) -> Response:
     server = server_of(request)
 
     def listed() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        described: list[dict[str, Any]] = []
         damaged = server.database.damaged()
         for name in server.database.streams():
             if principal.token is not None and not principal.token.reaches(name):
                 continue
             if name in damaged:
-                found.append({"name": name, "damage": damaged[name]})
+                described.append({"name": name, "damage": damaged[name]})
                 continue
             try:
-                found.append(describe(server, name, full=False))
+                described.append(describe(server, name, full=False))
             except ChronicleError:
                 if name in server.database.streams():  # else it was dropped meanwhile
                     raise
-        return found
+        return described
 
     return reply({"streams": await server.read(principal.client, listed)})
 
@@ -287,9 +287,9 @@ async def create_stream(request: Request, principal: Requester) -> Response:
         )
         return existed, describe(server, spec.name, full=True)
 
-    existed, found = await server.call(create)
+    existed, described = await server.call(create)
     where = str(request.scope.get("root_path", "")) + address("v1", "streams", spec.name)
-    return reply(found, 200 if existed else 201, {"Location": where})
+    return reply(described, 200 if existed else 201, {"Location": where})
 
 
 @router.get("/streams/{stream}", summary="Describe a stream")
@@ -297,8 +297,8 @@ async def get_stream(request: Request, principal: Requester, stream: PathName) -
     """Schema, count, time range, version, settings, indexes and statistics."""
     _require_any(principal, stream)
     server = server_of(request)
-    found = await server.read(principal.client, lambda: describe(server, stream, full=True))
-    return reply(found)
+    described = await server.read(principal.client, lambda: describe(server, stream, full=True))
+    return reply(described)
 
 
 @router.delete("/streams/{stream}", status_code=204, summary="Drop a stream")
@@ -366,15 +366,15 @@ async def aggregate(
         )
 
     def compute() -> dict[str, Any]:
-        found = server.database.stream(stream)
-        schema: StreamSchema = found.event_schema
+        target = server.database.stream(stream)
+        schema: StreamSchema = target.event_schema
         wanted = {}
         for name in names:
             attribute_ = schema.attribute(name)
             default = [f for f in FUNCTIONS if attribute_.summable or f not in ("sum", "avg")]
             wanted[attribute_.name] = chosen or default
         first, last = times.bounds(schema)
-        values = found.aggregate(wanted, start=first, end=last)
+        values = target.aggregate(wanted, start=first, end=last)
         return {
             "stream": stream,
             "start": times.start,
@@ -390,8 +390,8 @@ async def list_indexes(request: Request, principal: Requester, stream: PathName)
     """Indexed attributes and how far their indexes reach."""
     _require_any(principal, stream)
     server = server_of(request)
-    found = await server.call(lambda: server.database.stream(stream).indexes())
-    return reply({"indexes": jsonable(found)})
+    indexes = await server.call(lambda: server.database.stream(stream).indexes())
+    return reply({"indexes": jsonable(indexes)})
 
 
 @router.post("/streams/{stream}/indexes/{attribute}", status_code=201, summary="Create an index")
@@ -415,12 +415,12 @@ async def create_index(
     server = server_of(request)
 
     def create() -> Any:
-        found = server.database.stream(stream)
-        found.create_index(attribute, wait=wait, lag_events_max=lag_events_max)
-        return found.indexes()
+        indexes = server.database.stream(stream)
+        indexes.create_index(attribute, wait=wait, lag_events_max=lag_events_max)
+        return indexes.indexes()
 
-    found = await server.build(create)
-    return reply({"indexes": jsonable(found)}, 201 if wait else 202)
+    indexes = await server.build(create)
+    return reply({"indexes": jsonable(indexes)}, 201 if wait else 202)
 
 
 @router.delete("/streams/{stream}/indexes/{attribute}", status_code=204, summary="Drop an index")

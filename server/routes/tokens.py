@@ -59,11 +59,11 @@ async def tokens(request: Request, principal: Requester) -> Response:
     """All of the store's tokens, expired ones too, and their last use; no secrets."""
     server = _managed(request, principal)
 
-    def found() -> list[dict[str, Any]]:
+    def listed() -> list[dict[str, Any]]:
         uses = server.tokens.uses()
         return [token.to_json(uses.get(token.id)) for token in list_tokens(server.database.path)]
 
-    return reply({"tokens": await server.call(found)})
+    return reply({"tokens": await server.call(listed)})
 
 
 @router.post("", status_code=201, summary="Make a token", openapi_extra=spec_body(TokenSpec))

@@ -75,11 +75,11 @@ class AnswerCache:
         self._clock = clock
         self._guard = threading.Lock()
         self.numbers = itertools.count()
-        self._kept: list[_CachedAnswer] = []  # least recently used first
+        self._stored: list[_CachedAnswer] = []  # least recently used first
         self._writing: dict[AnswerFile, int] = {}
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._stored)
 
     @property
     def used(self) -> int:
@@ -96,35 +96,35 @@ class AnswerCache:
         """
         self.sweep()
         with self._guard:
-            found = [kept for kept in self._kept if (kept.client, kept.what) == (client, what)]
-            if not found:
+            answers = [each for each in self._stored if (each.client, each.what) == (client, what)]
+            if not answers:
                 return None
-            named = [kept for kept in found if kept.tag in tags]
-            return self._opened(max(named or found, key=lambda kept: kept.made))
+            named = [each for each in answers if each.tag in tags]
+            return self._opened(max(named or answers, key=lambda each: each.made))
 
     def sweep(self) -> None:
         oldest = self._clock() - self._keep_s
         with self._guard:
-            while self._kept and self._kept[0].used < oldest:
-                self._kept.pop(0).file.close()
+            while self._stored and self._stored[0].used < oldest:
+                self._stored.pop(0).file.close()
 
     def clear(self) -> None:
         with self._guard:
-            for kept in self._kept:
-                kept.file.close()
-            self._kept.clear()
+            for each in self._stored:
+                each.file.close()
+            self._stored.clear()
 
-    def _opened(self, kept: _CachedAnswer) -> OpenAnswer:
-        kept.used = self._clock()
-        self._kept.remove(kept)
-        self._kept.append(kept)
-        copy = os.fdopen(os.dup(kept.file.fileno()), "rb", buffering=0)
-        return OpenAnswer(copy, kept.size, kept.tag, kept.headers)
+    def _opened(self, answer: _CachedAnswer) -> OpenAnswer:
+        answer.used = self._clock()
+        self._stored.remove(answer)
+        self._stored.append(answer)
+        copy = os.fdopen(os.dup(answer.file.fileno()), "rb", buffering=0)
+        return OpenAnswer(copy, answer.size, answer.tag, answer.headers)
 
     def _held(self, client: str | None) -> int:
-        kept = sum(each.size for each in self._kept if client in (None, each.client))
+        stored = sum(each.size for each in self._stored if client in (None, each.client))
         begun = (size for file, size in self._writing.items() if client in (None, file.client))
-        return kept + sum(begun)
+        return stored + sum(begun)
 
     def _grow(self, file: AnswerFile, size: int) -> None:
         with self._guard:
@@ -132,33 +132,33 @@ class AnswerCache:
             share = self._bytes_max - self._bytes_max // 2
             for client, most in ((file.client, share), (None, self._bytes_max)):
                 while self._held(client) > most:
-                    idle = [kept for kept in self._kept if client in (None, kept.client)]
+                    idle = [each for each in self._stored if client in (None, each.client)]
                     if not idle:
                         raise ResourceLimit(
                             f"the answer, written to a file, takes more than the {share:,} bytes "
                             "that a client may have kept (half of CHRONICLE_MAX_RESULT_BYTES), or "
                             "than others leave; ask for less, or with a plain GET, which streams"
                         )
-                    self._kept.remove(idle[0])
+                    self._stored.remove(idle[0])
                     idle[0].file.close()
 
     def _end(self, file: AnswerFile) -> None:
         with self._guard:
             self._writing.pop(file, None)
 
-    def _keep(self, file: AnswerFile, kept: _CachedAnswer) -> OpenAnswer:
+    def _keep(self, file: AnswerFile, answer: _CachedAnswer) -> OpenAnswer:
         with self._guard:
             self._writing.pop(file, None)
-            same = (kept.client, kept.what, kept.tag)
-            for other in self._kept:
+            same = (answer.client, answer.what, answer.tag)
+            for other in self._stored:
                 if (other.client, other.what, other.tag) == same:
-                    kept.file.close()
-                    other.made = kept.made
+                    answer.file.close()
+                    other.made = answer.made
                     return self._opened(other)
-            self._kept.append(kept)
-            if len(self._kept) > FILES_MAX:
-                self._kept.pop(0).file.close()
-            return self._opened(kept)
+            self._stored.append(answer)
+            if len(self._stored) > FILES_MAX:
+                self._stored.pop(0).file.close()
+            return self._opened(answer)
 
 
 class AnswerFile:
@@ -179,8 +179,8 @@ class AnswerFile:
         self._file.flush()
         tag = tag_of(self._digest)
         made = next(self._answers.numbers)
-        kept = _CachedAnswer(self.client, what, self._file, self._size, tag, dict(headers), made)
-        return self._answers._keep(self, kept)
+        answer = _CachedAnswer(self.client, what, self._file, self._size, tag, dict(headers), made)
+        return self._answers._keep(self, answer)
 
     def abandon(self) -> None:
         self._answers._end(self)

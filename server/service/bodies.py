@@ -165,24 +165,24 @@ class StoredFile(Body):
         self._file.close()
         self._file = path.open("rb")
         self.size = os.fstat(self._file.fileno()).st_size
-        self._given: int | None = None
+        self._reader: int | None = None
 
     @property
     def position(self) -> int:
         """The read position of the worker process, or of this one."""
-        if self._given is None:
+        if self._reader is None:
             return self.size if self._file.closed else self._file.tell()
-        return os.lseek(self._given, 0, os.SEEK_CUR)
+        return os.lseek(self._reader, 0, os.SEEK_CUR)
 
     @contextmanager
     def handed_over(self) -> Iterator[int | bytes]:
         """The file, opened once more, since a reader moves the position of its descriptor."""
         file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            self._given = file
+            self._reader = file
             yield file
         finally:
-            self._given = None
+            self._reader = None
             os.close(file)
 
 
@@ -315,14 +315,14 @@ class RefusedRows(InvalidData):
 
 
 def bad_row_json(row: BadRow) -> dict[str, Any]:
-    found = {
+    answer = {
         "row": row.row,
         "line": row.line,
         "column": row.column,
         "value": row.value,
         "reason": in_words_of("rest", row.reason),
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in answer.items() if value is not None}
 
 
 class _EnoughListed(Exception):

@@ -111,13 +111,13 @@ class Format(ABC):
         """At least one row; ``ids`` has the id after each row, ``place`` that after all."""
 
     @abstractmethod
-    def mark(self, place: str, told: dict[str, Any]) -> bytes:
+    def mark(self, place: str, details: dict[str, Any]) -> bytes:
         """The feed's position."""
 
-    def beat(self, place: str, told: dict[str, Any]) -> bytes:
-        return self.mark(place, told)
+    def beat(self, place: str, details: dict[str, Any]) -> bytes:
+        return self.mark(place, details)
 
-    def end(self, kind: str, told: dict[str, Any]) -> bytes:
+    def end(self, kind: str, details: dict[str, Any]) -> bytes:
         """The last bytes; ``kind`` is ``bye`` or ``error``."""
         return b""
 
@@ -134,14 +134,14 @@ class _ServerSentEvents(Format):
     def rows(self, ids: Callable[[], pa.Array], place: str, rows: pa.RecordBatch) -> bytes:
         return row_events(ids(), as_text(rows) if self._int64_as_string else rows)
 
-    def mark(self, place: str, told: dict[str, Any]) -> bytes:
-        return event("mark", orjson.dumps(told).decode(), place)
+    def mark(self, place: str, details: dict[str, Any]) -> bytes:
+        return event("mark", orjson.dumps(details).decode(), place)
 
-    def beat(self, place: str, told: dict[str, Any]) -> bytes:
+    def beat(self, place: str, details: dict[str, Any]) -> bytes:
         return comment()
 
-    def end(self, kind: str, told: dict[str, Any]) -> bytes:
-        return event(kind, orjson.dumps(told).decode())
+    def end(self, kind: str, details: dict[str, Any]) -> bytes:
+        return event(kind, orjson.dumps(details).decode())
 
 
 class _Lines(Format):
@@ -154,11 +154,13 @@ class _Lines(Format):
     def rows(self, ids: Callable[[], pa.Array], place: str, rows: pa.RecordBatch) -> bytes:
         return json_bytes(as_text(rows) if self._int64_as_string else rows)
 
-    def mark(self, place: str, told: dict[str, Any]) -> bytes:
-        return orjson.dumps({"$mark": told}) + b"\n" if self._marks else b""
+    def mark(self, place: str, details: dict[str, Any]) -> bytes:
+        return orjson.dumps({"$mark": details}) + b"\n" if self._marks else b""
 
-    def end(self, kind: str, told: dict[str, Any]) -> bytes:
-        return orjson.dumps({f"${kind}": told}) + b"\n" if self._marks or kind == "error" else b""
+    def end(self, kind: str, details: dict[str, Any]) -> bytes:
+        return (
+            orjson.dumps({f"${kind}": details}) + b"\n" if self._marks or kind == "error" else b""
+        )
 
 
 class _Arrow(Format):
@@ -178,14 +180,14 @@ class _Arrow(Format):
         self._writer.write_batch(rows, custom_metadata={"chronicle.place": place})
         return self._taken()
 
-    def mark(self, place: str, told: dict[str, Any]) -> bytes:
-        marks = {"chronicle.place": place, "chronicle.mark": orjson.dumps(told).decode()}
+    def mark(self, place: str, details: dict[str, Any]) -> bytes:
+        marks = {"chronicle.place": place, "chronicle.mark": orjson.dumps(details).decode()}
         self._writer.write_batch(self._empty, custom_metadata=marks)
         return self._taken()
 
-    def end(self, kind: str, told: dict[str, Any]) -> bytes:
-        said = {f"chronicle.{kind}": orjson.dumps(told).decode()}
-        self._writer.write_batch(self._empty, custom_metadata=said)
+    def end(self, kind: str, details: dict[str, Any]) -> bytes:
+        metadata = {f"chronicle.{kind}": orjson.dumps(details).decode()}
+        self._writer.write_batch(self._empty, custom_metadata=metadata)
         if kind == "bye":  # only now: an answer that broke off has no end-of-stream marker
             self._writer.close()
         return self._taken()
@@ -239,7 +241,7 @@ class TailFeed(Feed):
         self.format = format
         self.rows = 0
         self._late = 0
-        self._said: str | None = None
+        self._sent_state: str | None = None
 
     def take(self) -> bytes | None:
         piece: Piece | None = self._tail.take()
@@ -250,21 +252,21 @@ class TailFeed(Feed):
             return b""
         self.rows += piece.events.num_rows
         place = str(piece.place)
-        self._said = piece.places()[-1].as_py()
+        self._sent_state = piece.places()[-1].as_py()
         return self.format.rows(piece.places, place, piece.events)
 
     @property
     def unmarked(self) -> bool:
-        return self._said != self._tail.position
+        return self._sent_state != self._tail.position
 
     def mark(self) -> bytes:
-        self._said = self._tail.position
-        return self.format.mark(self._said, self._told())
+        self._sent_state = self._tail.position
+        return self.format.mark(self._sent_state, self._details())
 
     def beat(self) -> bytes:
-        return self.format.beat(self._tail.position, self._told())
+        return self.format.beat(self._tail.position, self._details())
 
-    def _told(self) -> dict[str, Any]:
+    def _details(self) -> dict[str, Any]:
         return {"position": self._tail.position, "rows": self.rows, "late": self._late}
 
     def close(self) -> None:
@@ -282,7 +284,7 @@ class LiveFeed(Feed):
         self._after = after
         self._position: int | None = None
         self._pieces: Iterator[pa.RecordBatch] | None = None
-        self._said: object = None
+        self._sent_state: object = None
         self._recent = self.stream.follow()
 
     def take(self) -> bytes | None:
@@ -319,8 +321,8 @@ class LiveFeed(Feed):
         wanted = pc.field("_seq") > self._after
         if self._sink.shared:
             wanted &= pc.field(QUERY) == self._sink.query
-        found = pa.Table.from_batches(batches).filter(wanted).sort_by("_seq")
-        yield from found.combine_chunks().to_batches()
+        rows = pa.Table.from_batches(batches).filter(wanted).sort_by("_seq")
+        yield from rows.combine_chunks().to_batches()
 
     @property
     def _place(self) -> str:
@@ -328,20 +330,20 @@ class LiveFeed(Feed):
 
     @property
     def unmarked(self) -> bool:
-        return self._said != self._state()
+        return self._sent_state != self._state()
 
     def mark(self) -> bytes:
-        self._said = self._state()
-        return self.format.mark(self._place, self._told())
+        self._sent_state = self._state()
+        return self.format.mark(self._place, self._details())
 
     def beat(self) -> bytes:
-        return self.format.beat(self._place, self._told())
+        return self.format.beat(self._place, self._details())
 
     def _state(self) -> object:
         query = self._query
         return query.mark.watermark, query.error, query.definition.paused
 
-    def _told(self) -> dict[str, Any]:
+    def _details(self) -> dict[str, Any]:
         status = self._query.status()
         names = ("state", "watermark", "lag_events", "lag_ms", "error")
         return {"seq": self._after, **{name: jsonable(status[name]) for name in names}}
@@ -352,14 +354,14 @@ class LiveFeed(Feed):
 
 def _check_available(sink: Sink, name: str, after: int) -> None:
     snapshot = sink.stream.snapshot()
-    kept = snapshot.aggregate(["_seq"])["_seq"]
-    newest = max(int(sink.stream.marks().get(SEQUENCE, 1)) - 1, int(kept.max or 0))
+    stored = snapshot.aggregate(["_seq"])["_seq"]
+    newest = max(int(sink.stream.marks().get(SEQUENCE, 1)) - 1, int(stored.max or 0))
     if after > newest:
         raise SnapshotExpired(
             f"the live query {name!r} has put out {newest} rows, and _seq {after} lies behind "
             "them: it was made anew, or this is another store; begin with after=0"
         )
-    if after and snapshot.state.dropped and after + 1 < int(kept.min or newest + 1):
+    if after and snapshot.state.dropped and after + 1 < int(stored.min or newest + 1):
         raise SnapshotExpired(
             f"rows of the live query {name!r} behind _seq {after} were dropped by the retention of "
             "its sink; begin with after=0 for those that are kept"
@@ -413,10 +415,10 @@ class Followers:
                 listener.leave(follower)
 
     def _listener(self, stream: EventStream) -> _Listener:
-        found = self._streams.get(stream)
-        if found is None:
-            found = self._streams[stream] = _Listener(stream, self._drop)
-        return found
+        listener = self._streams.get(stream)
+        if listener is None:
+            listener = self._streams[stream] = _Listener(stream, self._drop)
+        return listener
 
     def _drop(self, listener: _Listener) -> None:
         if self._streams.get(listener.stream) is listener:

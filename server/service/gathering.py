@@ -67,7 +67,7 @@ class SmallBody(NamedTuple):
 class _Column(NamedTuple):
     name: str
     target: pa.DataType
-    found: pa.DataType  # type of the JSON values
+    json_type: pa.DataType  # type of the JSON values
     kinds: frozenset[type]  # Python types of the values
     required: bool
     rule: TimeRule | None
@@ -138,10 +138,10 @@ class SmallReader:
                 values = bodies[0].columns[position]
             else:
                 values = list(chain.from_iterable(body.columns[position] for body in bodies))
-            found = pa.array(values, column.found)
-            if pa.types.is_float64(column.found):
-                bad |= _inexact(found, column.target)
-            done = convert(found, column.target, rule=column.rule, required=column.required)
+            array = pa.array(values, column.json_type)
+            if pa.types.is_float64(column.json_type):
+                bad |= _inexact(array, column.target)
+            done = convert(array, column.target, rule=column.rule, required=column.required)
             if done.codes is not None:
                 bad |= done.codes != 0
             arrays.append(done.values)
@@ -156,24 +156,24 @@ def _column_of(schema: StreamSchema, position: int, rule: TimeRule) -> _Column |
     target, is_time = attribute.type, attribute.name == schema.time
     kinds: set[type] = {int}
     own: TimeRule | None = rule if is_time else None
-    found = pa.int64()
+    type_ = pa.int64()
     if pa.types.is_timestamp(target):
         own = rule if rule.kind == "epoch" else TimeRule("iso")
         if own.kind == "iso":
-            kinds, found = {str}, pa.string()
+            kinds, type_ = {str}, pa.string()
     elif pa.types.is_uint64(target):
-        found = pa.uint64()
+        type_ = pa.uint64()
     elif pa.types.is_float32(target) or pa.types.is_float64(target):
-        kinds, found = {int, float}, pa.float64()
+        kinds, type_ = {int, float}, pa.float64()
     elif pa.types.is_boolean(target):
-        kinds, found = {bool}, pa.bool_()
+        kinds, type_ = {bool}, pa.bool_()
     elif pa.types.is_string(target) or pa.types.is_large_string(target):
-        kinds, found = {str}, target
+        kinds, type_ = {str}, target
     elif not pa.types.is_integer(target):
         return None
     if attribute.nullable:
         kinds.add(_NULL)
-    return _Column(attribute.name, target, found, frozenset(kinds), not attribute.nullable, own)
+    return _Column(attribute.name, target, type_, frozenset(kinds), not attribute.nullable, own)
 
 
 def _mixes_offsets(texts: list[str | None]) -> bool:
@@ -281,11 +281,11 @@ class Gathering:
                     async with server.appends.held(self._waiting[key][0].client):
                         group = self._next(key)
                         begun = time.perf_counter()
-                        found = await server.call(_store, stream, reader, group, durability)
+                        outcomes = await server.call(_store, stream, reader, group, durability)
                 except Exception as error:  # no slot, or the threads have ended
-                    found = [error] * len(group or (group := self._next(key)))
+                    outcomes = [error] * len(group or (group := self._next(key)))
                 took = time.perf_counter() - begun
-                for each, outcome in zip(group, found, strict=True):
+                for each, outcome in zip(group, outcomes, strict=True):
                     each.settle(outcome, begun, took)
         finally:
             for each in self._waiting.pop(key):  # only on a hard stop
@@ -294,11 +294,11 @@ class Gathering:
     def _next(self, key: _Key) -> list[_Waiting]:
         waiting = self._waiting[key]
         width = len(waiting[0].body.columns)
-        room = VALUES_TOGETHER_MAX // width
+        values_left = VALUES_TOGETHER_MAX // width
         end = 0
         for end, each in enumerate(waiting):
-            room -= each.body.rows
-            if room < 0 and end:
+            values_left -= each.body.rows
+            if values_left < 0 and end:
                 break
         else:
             end += 1
@@ -316,12 +316,12 @@ def _store(
     rows = np.array([each.body.rows for each in group])
     starts = np.cumsum(rows) - rows
     if bad.any():
-        kept = ~np.logical_or.reduceat(bad, starts)
-        if not kept.any():
+        accepted = ~np.logical_or.reduceat(bad, starts)
+        if not accepted.any():
             return [None] * len(group)
-        good = [each for each, keep in zip(group, kept, strict=True) if keep]
+        good = [each for each, keep in zip(group, accepted, strict=True) if keep]
         done = iter(_store(stream, reader, good, durability))
-        return [next(done) if keep else None for keep in kept]
+        return [next(done) if keep else None for keep in accepted]
     try:
         result = stream.append(batch, durability=durability)
     except (SchemaMismatch, InvalidData):

@@ -85,11 +85,11 @@ class KeyLog:
             return [orjson.loads(record.payload) for record in contents.records]
         if not self._files.exists(LINES_NAME):
             return []
-        found = []
+        records = []
         for line in self._files.read(LINES_NAME).splitlines():
             with suppress(orjson.JSONDecodeError):
-                found.append(orjson.loads(line))
-        return found
+                records.append(orjson.loads(line))
+        return records
 
     def append(self, record: Record) -> None:
         """Make a record durable that ``remembered`` has; on an error it may be on disk or not."""
@@ -223,9 +223,9 @@ class IdempotencyKeys:
                 "store to forget all keys; requests without a key are taken as ever"
             )
         name = f"{stream}\n{key}"
-        found = self._claim(name, stream, fingerprint)
-        if found is not None:
-            yield KeyedRequest(found)
+        earlier = self._claim(name, stream, fingerprint)
+        if earlier is not None:
+            yield KeyedRequest(earlier)
             return
         work = KeyedRequest(None)
         try:
@@ -279,9 +279,9 @@ class IdempotencyKeys:
         version = self._version_of(stream)
         with self._guard:
             now = self._now()
-            known = self._entries.get(name)
-            if known is not None and (known.running or known.at + self._keep_s > now):
-                return self._known(known, name, fingerprint)
+            earlier = self._entries.get(name)
+            if earlier is not None and (earlier.running or earlier.at + self._keep_s > now):
+                return self._answer_of(earlier, name, fingerprint)
             if len(self._entries) >= KEYS_MAX:
                 self._forget_old()
             if len(self._entries) >= KEYS_MAX:
@@ -309,7 +309,7 @@ class IdempotencyKeys:
             self._log.tidy(len(self._entries))
         return None
 
-    def _known(self, entry: _Entry, name: str, fingerprint: str) -> Answer:
+    def _answer_of(self, entry: _Entry, name: str, fingerprint: str) -> Answer:
         key = name.partition("\n")[2]
         if entry.fingerprint != fingerprint:
             raise Problem(

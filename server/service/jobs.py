@@ -47,7 +47,7 @@ class JobFiles:
 
     def read(self) -> list[dict[str, Any]]:
         directory = server_directory(self._store) / DIRECTORY
-        found = []
+        records = []
         for path in sorted(directory.iterdir()) if directory.is_dir() else ():
             if not _NAME.fullmatch(path.name):
                 path.unlink(missing_ok=True)  # a temporary file that a crash left
@@ -59,8 +59,8 @@ class JobFiles:
             except (OSError, ValueError) as error:
                 logger.warning("the record of a job, %s, cannot be read: %s", path, error)
             else:
-                found.append(record)
-        return found
+                records.append(record)
+        return records
 
     def write(self, job_id: str, record: Callable[[], dict[str, Any]]) -> None:
         path = self._path(job_id)
@@ -123,9 +123,9 @@ class Job:
         }
 
     def record(self) -> dict[str, Any]:
-        kept = ("id", "asked", "owner", "state", "begun", "killed", "result", "error")
+        names = ("id", "asked", "owner", "state", "begun", "killed", "result", "error")
         times = {name: _text(getattr(self, name)) for name in _TIMES}
-        return {name: getattr(self, name) for name in kept} | times
+        return {name: getattr(self, name) for name in names} | times
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Job:
@@ -145,12 +145,12 @@ Work = Callable[[Job], dict[str, Any]]
 
 
 class Jobs:
-    """The jobs of a server; ``kept`` says whether they survive a restart."""
+    """The jobs of a server; ``durable`` says whether they survive a restart."""
 
-    def __init__(self, store: str | os.PathLike[str], kept: bool = True) -> None:
+    def __init__(self, store: str | os.PathLike[str], durable: bool = True) -> None:
         self._store = store
         self._guard = threading.Lock()
-        self._files = JobFiles(store) if kept else None
+        self._files = JobFiles(store) if durable else None
         self._jobs: dict[str, Job] = {}
         self._stopping = False
         self._thread = ThreadPoolExecutor(1, "chronicle-job")
@@ -195,8 +195,8 @@ class Jobs:
             self._jobs[job.id] = job
             ended = [each for each in self._jobs.values() if each.state in _ENDED]
             forgotten = ended[: max(0, len(ended) - KEPT_MAX)]
-            for known in forgotten:
-                del self._jobs[known.id]
+            for old in forgotten:
+                del self._jobs[old.id]
         try:
             self._keep(job)
             self._thread.submit(self._run, job, work)
@@ -207,8 +207,8 @@ class Jobs:
                 self._forget(job)
                 raise _later("the server is stopping") from None
             raise
-        for known in forgotten:
-            self._forget(known)
+        for old in forgotten:
+            self._forget(old)
         return job
 
     def list(self) -> list[Job]:

@@ -162,7 +162,7 @@ class _LiveCollector(Collector):
         hits = GaugeMetricFamily(
             "chronicle_live_hits", "Events of which a condition held.", labels=["query"]
         )
-        spent = {
+        seconds = {
             name: SummaryMetricFamily(f"chronicle_live_{name}", description, labels=["query"])
             for name, (_, description) in LIVE_SUMMARIES.items()
         }
@@ -171,8 +171,8 @@ class _LiveCollector(Collector):
                 hits.add_metric([query], figures["hits"])
             for name, (times, _) in LIVE_SUMMARIES.items():
                 if times in figures:
-                    spent[name].add_metric([query], int(figures[times]), figures[name])
-        yield from (hits, *spent.values())
+                    seconds[name].add_metric([query], int(figures[times]), figures[name])
+        yield from (hits, *seconds.values())
 
 
 logger = logging.getLogger("chronicle.server")
@@ -183,18 +183,18 @@ LIMIT_S = 10.0
 class Probe:
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._asked = float("-inf")
-        self._found: str | None = None
+        self._checked_at = float("-inf")
+        self._problem: str | None = None
         self._lock = asyncio.Lock()
 
     async def trouble(self) -> str | None:
         """What is wrong, for people; None when everything answers."""
         async with self._lock:
-            if time.monotonic() - self._asked > KEEP_S:
+            if time.monotonic() - self._checked_at > KEEP_S:
                 # in its own thread: the server's may all be waiting for a disk
-                self._found = await asyncio.to_thread(self._ask)
-                self._asked = time.monotonic()
-            return self._found
+                self._problem = await asyncio.to_thread(self._ask)
+                self._checked_at = time.monotonic()
+            return self._problem
 
     def _ask(self) -> str | None:
         what = "the store cannot be read"

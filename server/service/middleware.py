@@ -48,8 +48,8 @@ class Audit:
     def look(self, scope: Scope, status: int) -> None:
         principal = scope["state"].get("principal")
         if principal is None or principal.used.isdisjoint(_WRITTEN_DOWN):
-            asked = any(name == b"authorization" for name, _ in scope["headers"])
-            if status not in _REFUSED or not asked:
+            authorized = any(name == b"authorization" for name, _ in scope["headers"])
+            if status not in _REFUSED or not authorized:
                 return
         token = getattr(principal, "token", None)
         line: dict[str, Any] = {
@@ -95,8 +95,8 @@ class Drops:
         if as_problem(error).status != 500:
             return error
         begun: float = scope[BEGUN]
-        given = scope.get("path_params", {}).get("stream")
-        name = None if given is None else given.replace(SLASH, "/")
+        path_name = scope.get("path_params", {}).get("stream")
+        name = None if path_name is None else path_name.replace(SLASH, "/")
         with self._guard:
             gone = any(at >= begun for stream, at in self._ended.items() if name in (None, stream))
         if not gone:
@@ -173,8 +173,8 @@ class RequestMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 total = time.perf_counter() - started
-                given = _finished(scope, message, self._protecting)
-                message["headers"] = [*given, *_own(request_id, timings, total)]
+                headers = _finished(scope, message, self._protecting)
+                message["headers"] = [*headers, *_own(request_id, timings, total)]
             elif message["type"] == "http.response.body":
                 sent += len(message.get("body", b""))
                 complete = not message.get("more_body", False)

@@ -75,10 +75,10 @@ class Positions:
         handle = self._writer(stream)
         files, directory = handle.commits.files, handle.commits.directory
         if after is not None:
-            known = _commit_of(after)
+            position = _commit_of(after)
             _check_owner(after, owner)
             renew_pin(files, directory, after, seconds=self._keep_s, clock=self._clock)
-            if load(files, directory).journal.position <= known:
+            if load(files, directory).journal.position <= position:
                 return None
         with self._guard:  # so that concurrent requests do not exceed the maximum
             if self._full(stored_pins(files, directory), owner):
@@ -168,12 +168,12 @@ class Positions:
 
 def _commit_of(name: str) -> int:
     """The commit in a position's name; validates it, as names from clients become file names."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         raise InvalidArgument(
             f"expected the name of a position, such as 57-03ab5c7d9e1f2a4b6c8d0e2f, found {name!r}"
         )
-    return int(found[1])
+    return int(match[1])
 
 
 def _suffix(unique: str, owner: str) -> str:
@@ -183,10 +183,10 @@ def _suffix(unique: str, owner: str) -> str:
 
 def _belongs(name: str, owner: str) -> bool:
     """Whether a position is the owner's, or nobody's (no tokens, old release, path follower)."""
-    found = _NAME.fullmatch(name)
-    if found is None or found[3] is None:
+    match = _NAME.fullmatch(name)
+    if match is None or match[3] is None:
         return True
-    return found[2] + found[3] in (_suffix(found[2], owner), _suffix(found[2], ""))
+    return match[2] + match[3] in (_suffix(match[2], owner), _suffix(match[2], ""))
 
 
 def _check_owner(name: str, owner: str) -> None:

@@ -97,9 +97,9 @@ class QueryLog:
         rows: int | None,
         error: BaseException | None,
     ) -> None:
-        said = str(error) if isinstance(error, ChronicleError) else None
+        message = str(error) if isinstance(error, ChronicleError) else None
         ended = EndedQuery(
-            query_id, kind, text, principal, time.time(), seconds, rows, outcome_of(error), said
+            query_id, kind, text, principal, time.time(), seconds, rows, outcome_of(error), message
         )
         self._entries.append(ended)
         if self._slow_s is not None and seconds >= self._slow_s:
@@ -265,8 +265,8 @@ class Haste:
         self._away: Lru[str, tuple[float, float]] = Lru(TEXTS_MAX)
 
     def may(self, text: str) -> bool:
-        found = self._away.get(text)
-        return found is None or time.monotonic() >= found[0]
+        away = self._away.get(text)
+        return away is None or time.monotonic() >= away[0]
 
     @contextmanager
     def watching(self, text: str) -> Iterator[None]:
@@ -276,6 +276,6 @@ class Haste:
         finally:
             ended = time.monotonic()
             if ended - begun > HELD_S:
-                found = self._away.get(text)
-                away_s = AWAY_MIN_S if found is None else min(AWAY_MAX_S, 2 * found[1])
+                away = self._away.get(text)
+                away_s = AWAY_MIN_S if away is None else min(AWAY_MAX_S, 2 * away[1])
                 self._away.put(text, (ended + away_s, away_s))

@@ -166,8 +166,8 @@ _UNITS = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanose
 def with_times(rows: pa.RecordBatch, form: str) -> pa.RecordBatch:
     for position, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type):
-            told = _formatted(rows.column(position), field, form)
-            rows = rows.set_column(position, field.with_type(told.type), told)
+            texts = _formatted(rows.column(position), field, form)
+            rows = rows.set_column(position, field.with_type(texts.type), texts)
     return rows
 
 
@@ -238,8 +238,8 @@ class Tally:
         for batch in batches:
             if query.cancellation.cancelled:
                 raise QueryCancelled("the query was cancelled")
-            room = self._limit - self.rows
-            if batch.num_rows > room:
+            rows_left = self._limit - self.rows
+            if batch.num_rows > rows_left:
                 self.cut_off = True
                 if self._by_server and not may_truncate:
                     raise ResourceLimit(
@@ -247,9 +247,9 @@ class Tally:
                         "format "
                         "cannot say so; narrow the query, give a limit, or ask for json or arrow"
                     )
-                if room:
-                    self.rows += room
-                    yield batch.slice(0, room)
+                if rows_left:
+                    self.rows += rows_left
+                    yield batch.slice(0, rows_left)
                 return
             self.rows += batch.num_rows
             if batch.num_rows:

@@ -135,12 +135,12 @@ class Server:
                 self.sound,
             )
         )
-        self.kept = AnswerCache(
+        self.answers = AnswerCache(
             self.directory,
             settings.max_result_bytes,
             settings.result_ttl_ms / 1000,
         )
-        self.jobs = Jobs(database.path, kept=database.mode != "r")
+        self.jobs = Jobs(database.path, durable=database.mode != "r")
         self.transactions = Transactions(database)
         self.positions = Positions(
             database, settings.position_ttl_hours * 3600.0, settings.max_positions
@@ -166,7 +166,7 @@ class Server:
         watch("appends_running", "Appends.", lambda: self.appends.running)
         watch("upload_bytes", "Bytes held by uploads.", lambda: self.uploads.used)
         watch("snapshots_pinned", "Pinned versions of streams.", lambda: len(self.snapshots))
-        watch("results_kept_bytes", "Answers kept as files.", lambda: self.kept.used)
+        watch("results_kept_bytes", "Answers kept as files.", lambda: self.answers.used)
         watch("idempotency_keys", "Remembered Idempotency-Keys.", lambda: len(self._keys or ()))
         self.metrics.watch_store(self.store_gauges)
 
@@ -210,26 +210,26 @@ class Server:
         return sums
 
     def index_figures(self, may_read: Callable[[str], bool]) -> StreamFigures:
-        found = {}
+        figures = {}
         for name in self.database.streams():
             if may_read(name):
                 with contextlib.suppress(ChronicleError):  # dropped meanwhile
-                    found[name] = self.database.stream(name).indexes()
-        return found
+                    figures[name] = self.database.stream(name).indexes()
+        return figures
 
     def live_figures(self, may_read: Callable[[str], bool]) -> dict[str, Figures]:
-        found = {}
+        figures = {}
         for name in self.database.live_queries():
             if may_read(name):
                 with contextlib.suppress(ChronicleError):  # dropped meanwhile
-                    told = self.database.live(name).status()
-                    found[name] = {
-                        **{each: float(told.get(each) or 0) for each in LIVE_GAUGES},
+                    status = self.database.live(name).status()
+                    figures[name] = {
+                        **{each: float(status.get(each) or 0) for each in LIVE_GAUGES},
                         **self.database.live_statements.figures(name),
-                        "lag_seconds": float(told["lag_ms"] or 0) / 1000,
-                        "running": float(told["state"] in ("running", "catching up")),
+                        "lag_seconds": float(status["lag_ms"] or 0) / 1000,
+                        "running": float(status["state"] in ("running", "catching up")),
                     }
-        return found
+        return figures
 
     def version_of(self, stream: str) -> int | None:
         try:
@@ -282,7 +282,7 @@ class Server:
 
     def forget_stream(self, stream: str) -> None:
         self.snapshots.forget(stream)
-        self.kept.clear()
+        self.answers.clear()
         if self._keys is not None:
             self._keys.forget_stream(stream)
 
@@ -380,7 +380,7 @@ class Server:
 
     def tidy(self) -> None:
         self.snapshots.sweep()
-        self.kept.sweep()
+        self.answers.sweep()
         if self.provider is not None:
             self.provider.refresh()
         if self._keys is not None:
@@ -409,7 +409,7 @@ class Server:
         self._builders.shutdown(wait=True, cancel_futures=True)
         self.close_workers()
         self.snapshots.close()
-        self.kept.clear()
+        self.answers.clear()
         if self._keys is not None:
             self.tokens.save_uses()
             self._keys.close()

@@ -138,8 +138,8 @@ class Transactions:
 
     def _job(self, sink: StoreSink, transaction: str) -> str:
         _check_name(transaction, "transaction")
-        said = f"{sink.stream}\n{transaction}".encode()
-        suffix = "-" + hashlib.sha256(said).hexdigest()[:24]
+        identity = f"{sink.stream}\n{transaction}".encode()
+        suffix = "-" + hashlib.sha256(identity).hexdigest()[:24]
         for job in (*self._ended, *sink.jobs(), *sink.staged_jobs()):
             if job.endswith(suffix):
                 return job.removeprefix("job:")

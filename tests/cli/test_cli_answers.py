@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from chronicle.commands.options import parameters
 from chronicle.commands.session import is_complete, split
-from chronicle.commands.sql import parameters
 from chronicle.errors import InvalidArgument
 from chronicle.query.sql.first_word import only_reads
 

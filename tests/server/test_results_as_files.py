@@ -153,15 +153,15 @@ def test_nobody_is_given_the_file_of_another(database: Any, serve_app: Callable[
     api = serve_app(database)
     tag = ask(api, "HEAD", headers=mine).headers["etag"]
     server = api.app.state.server
-    assert len(server.kept) == 1
+    assert len(server.answers) == 1
     ranged = {"range": "bytes=0-3", "if-match": tag}
     assert ask(api, "GET", headers=ranged | none).status_code == 403
     assert ask(api, "GET", headers=ranged).status_code == 401
     assert ask(api, "GET", headers=ranged | theirs).status_code == 206  # equal, but made anew
-    assert len(server.kept) == 2
+    assert len(server.answers) == 2
     database.stream("flights")
     server.forget_stream("flights")
-    assert len(server.kept) == 0
+    assert len(server.answers) == 0
 
 
 def test_a_file_is_only_so_large(database: Any, serve_app: Callable[..., Any]) -> None:
@@ -170,11 +170,11 @@ def test_a_file_is_only_so_large(database: Any, serve_app: Callable[..., Any]) -
     append(api, 200)
     refused = ask(api, "GET", headers={"range": "bytes=0-3"})
     assert (refused.status_code, refused.json()["code"]) == (413, "resource-limit")
-    assert api.app.state.server.kept.used == 0
+    assert api.app.state.server.answers.used == 0
     assert ask(api, "GET").status_code == 200  # streams
     for limit in (1, 2, 3, 20, 10):  # small ones make room for each other
         assert ask(api, "HEAD", params={"limit": limit}).status_code == 200
-        assert api.app.state.server.kept.used <= 2000
+        assert api.app.state.server.answers.used <= 2000
 
 
 def test_what_is_not_read_is_removed(tmp_path: Path) -> None:

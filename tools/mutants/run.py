@@ -133,8 +133,10 @@ class Bench:
             return [f"no end after {SECONDS} s"]
         if done.returncode in (0, NOTHING_RAN):
             return []
-        found = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.M)
-        return found or [f"exit code {done.returncode}: {done.stdout[-400:]}{done.stderr[-400:]}"]
+        failures = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.M)
+        return failures or [
+            f"exit code {done.returncode}: {done.stdout[-400:]}{done.stderr[-400:]}"
+        ]
 
 
 def shares(mutants: list[Mutant], jobs: int) -> list[list[Mutant]]:
@@ -148,10 +150,10 @@ def shares(mutants: list[Mutant], jobs: int) -> list[list[Mutant]]:
 def choose(words: list[str], part: str) -> list[Mutant]:
     """Mutants whose names contain one of the words; of these, part ``number/count``."""
     number, _, count = part.partition("/")
-    found = [one for one in load_mutants() if not words or any(word in one.name for word in words)]
-    found.sort(key=lambda one: one.tests)
-    low, high = (len(found) * at // int(count) for at in (int(number) - 1, int(number)))
-    return found[low:high]
+    chosen = [one for one in load_mutants() if not words or any(word in one.name for word in words)]
+    chosen.sort(key=lambda one: one.tests)
+    low, high = (len(chosen) * at // int(count) for at in (int(number) - 1, int(number)))
+    return chosen[low:high]
 
 
 def run(mutants: list[Mutant], jobs: int, expression: str) -> int:
