@@ -342,9 +342,9 @@ def load_encodings() -> None:
 def _known_encoding(name: str) -> str:
     plain = name.strip().lower().replace("_", "-").replace(" ", "-")
     plain = plain.replace("cp125", "windows-125").replace("iso8859", "iso-8859")
-    for known in ENCODINGS:
-        if plain in (known, known.replace("_", "-"), known.replace("-", "")):
-            return known
+    for encoding in ENCODINGS:
+        if plain in (encoding, encoding.replace("_", "-"), encoding.replace("-", "")):
+            return encoding
     raise InvalidArgument(
         f"unknown encoding {name!r}{did_you_mean(name, ENCODINGS) or ';'} known are "
         f"{', '.join(ENCODINGS)}"

@@ -138,8 +138,8 @@ class Members(NamedTuple):
 
 def members_of(text: npt.NDArray[np.uint8], starts: Int32s, ends: Int32s, most: int) -> Members:
     """The members of the objects at these spans of compact JSON; there are ``most`` at most."""
-    found = np.empty((5, most), np.int32)
-    return Members(*found[:, : list_members(text, starts, ends, found)])
+    parts = np.empty((5, most), np.int32)
+    return Members(*parts[:, : list_members(text, starts, ends, parts)])
 
 
 @kernel
