@@ -345,14 +345,17 @@ def _nested(
         parsed_as = _parsed_as(target)
         text, faults = read_json(values)
         converted, good = _by_halves(text.storage, target, read)
-        if faults is not None:
-            good &= faults == 0
+        if faults is None:
+            result = _outcome(converted, ~good, target)
+        else:
+            codes = np.where(faults != 0, faults + 1, ~good)
+            result = Converted(converted, codes, (_found_instead(target), *REASONS))
     else:
         try:
             converted, good = _by_halves(values, target, lambda part: rebuilt(part, target, leaf))
         except TypeError as error:
             raise UnsupportedType(f"expected {name_of_type(target)}, found {error}") from None
-    result = _outcome(converted, ~good, target)
+        result = _outcome(converted, ~good, target)
     return _required(values, result) if required else result
 
 

@@ -247,6 +247,17 @@ def text_number_note(name: str, values: pa.Array) -> str | None:
     return None
 
 
+def leading_zeros_note(name: str, values: pa.Array) -> str | None:
+    """A note for whole numbers such as 01067, of which only text keeps the zeros."""
+    sample = values.drop_null().slice(0, 1000)
+    padded = sample.filter(pc.match_substring_regex(sample, r"^\s*0\d+\s*$"))
+    first = padded[0].as_py() if len(padded) else None
+    return (
+        first
+        and f"{name}: the leading zeros of {first} are not kept; --types {name}=string keeps them"
+    )
+
+
 def is_number(type_: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)

@@ -47,6 +47,7 @@ from .layout import (
     infer_text,
     infer_typed,
     is_number,
+    leading_zeros_note,
     members_of,
     plain_numbers,
     text_number_note,
@@ -97,6 +98,9 @@ def _text(values: pa.Array, column: str, what: str) -> pa.Array:
     raise InvalidData(f"column {column!r} is a {type_}, which holds no {what}")
 
 
+_MISSING = re.compile(r"(?i:n/?a|nil|none|missing|unknown)|[-?.*]{1,3}")
+"""Text that stands for a missing number."""
+_NOT_FINITE = re.compile(r"\b(NaN|Infinity)\b")
 _OF_JSON = ("json", "ndjson", "lineprotocol", "cloudevents")
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
@@ -163,6 +167,8 @@ class EventReader:
         if self.format == "csv":
             reader = CsvRecords(self._source, self._text, layout.notes)
             self._meter.columns(len(reader.names))
+            if layout.timeless:
+                layout.note("header", reader.way_out().removeprefix("; "))
             self._bound = layout.bind(reader.names_for(layout.target), self.name, reader.way_out)
             layout.check_names(reader.names, self.name)
             self._clock = next(filter(layout.is_time_of_day, reader.names), None)
@@ -275,14 +281,29 @@ class EventReader:
             elif field.type is None:
                 field.type = self._infer(raw, self._plain(field, values), part)
                 layout.check(field, self.name)
-                if self.format == "csv" and field.type == pa.string() and not self._text.decimal:
-                    layout.note(f"comma:{field.name}", text_number_note(field.name, values))
+                self._note_options(field, values, columns)
             elif field.fixed:
                 self._plain(field, values)
             elif self._reader.typed:
                 new = infer_typed(values)
                 field.type = (wider(field.type, new) if new is not None else None) or field.type
         self._count_keys()
+
+    def _note_options(self, field: Field, values: pa.Array, columns: Arrays) -> None:
+        """Note the option that reads more in a column than its type shows."""
+        layout, name = self.layout, field.name
+        if field.type != pa.string():
+            if self.format == "csv" and field.type is not None and is_number(field.type):
+                layout.note(f"zeros:{name}", leading_zeros_note(name, values))
+            return
+        if self.format == "csv" and not self._text.decimal:
+            layout.note(f"comma:{name}", text_number_note(name, values))
+        time = next((raw for raw, out in self._bound.items() if out == layout.time), "")
+        if self._clock is None and _are_clocks(values) and _are_dates(columns.get(time, values)):
+            layout.note(
+                f"clock:{name}",
+                f"{layout.time} has dates and {name} times of day: --time-of-day {name} reads both",
+            )
 
     def _count_keys(self) -> None:
         if self.format in _OF_JSON:
@@ -396,7 +417,8 @@ class EventReader:
             self._count_keys()
             return self._convert_to(values, decided(wide), self.layout.rule.as_iso(), field)
         way = f"; the type json keeps any value ({field.name}=json in the types)"
-        return replace(result, reasons=tuple(reason + way for reason in result.reasons))
+        misfit, *no_json = result.reasons
+        return replace(result, reasons=(misfit + way, *no_json))
 
     def _convert_to(
         self, values: pa.Array, type_: pa.DataType, rule: TimeRule | None, field: Field
@@ -431,10 +453,23 @@ class EventReader:
             for at in np.flatnonzero(fresh).tolist():
                 value = None if values is None else shown_value(values, at)
                 reason = result.reasons[result.codes[at] - 1].format(value=shown(value))
-                if self.format == "csv" and value and is_number(result.values.type):
-                    reason += "" if self._text.decimal else way_out(value)
+                if value:
+                    reason += self._option_for(value, result.values.type)
                 bad_values.append((int(records[at]), name, value, reason))
         return good, bad_values
+
+    def _option_for(self, value: str, type_: pa.DataType) -> str:
+        """A hint at the option that reads a bad value."""
+        if self.format == "csv" and is_number(type_):
+            if _MISSING.fullmatch(value):
+                return f"; --null {value} reads it as null"
+            return "" if self._text.decimal else way_out(value)
+        inside = is_nested(type_) or is_json(type_)
+        if self.format in _OF_JSON and inside and _NOT_FINITE.search(value):
+            return (
+                "; JSON has no NaN or Infinity, but columns of numbers have: --flatten _ makes them"
+            )
+        return ""
 
     def _report(
         self,
@@ -471,6 +506,7 @@ _TELLING = re.compile(
     r"(^|[\W_])(time|ts|t|date|at|when|epoch|datum|zeit)([\W_]|$)|timestamp|datetime|[a-z]Time"
 )
 _CLOCK = r"^\s*\d{1,2}:\d\d(:\d\d([.,]\d+)?)?(\s?[AaPp][Mm])?\s*$"
+_DATE = r"^\s*\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\s*$"
 _DATED = 3
 _AUTO = TimeRule("auto")
 
@@ -525,7 +561,9 @@ def look(
             guess = Guess(guess.time)
         elif chosen.rule.kind != "auto":
             guess = replace(guess, formats=[])
+        notes = chosen.notes
         chosen = _layout_of(guess, chosen.rule, layout)
+        chosen.note("header", notes.get("header"))
     reader, first, count, bad = _first(open_source(), format, name, chosen, options)
     return Look(
         reader.format,
@@ -598,12 +636,22 @@ def guess_times(rows: pa.RecordBatch) -> Guess:
     if 0 < merit <= _DATED and guess.time is not None:
         dates = rows.column(guess.time)
         for name, clocks in columns:
-            if not is_text(clocks.type) or 2 * _count(clocks, _CLOCK) <= len(clocks):
+            if not is_text(clocks.type) or not _are_clocks(clocks):
                 continue
             score, formats = _merit(name, joined(dates, clocks, guess.time, name))
             if score > merit:
                 return Guess(guess.time, formats, name)
     return guess
+
+
+def _are_clocks(values: pa.Array) -> bool:
+    return 2 * _count(values, _CLOCK) > len(values)
+
+
+def _are_dates(values: pa.Array) -> bool:
+    if is_text(values.type):
+        return 2 * _count(values, _DATE) > len(values)
+    return bool(pa.types.is_date(values.type))
 
 
 def _count(values: pa.Array, pattern: str) -> int:

@@ -20,7 +20,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -217,19 +217,26 @@ class IngestRequest(IngestOptions):
         Files, directories, globs, or ``-`` for standard input.
     stream : str
         The stream to append to.
+    bad_rows : str
+        Another name of ``on_error``.
     """
 
     inputs: Sequence[str]
     stream: str
+    bad_rows: InitVar[str | None] = field(default=None, kw_only=True)
 
-    def __post_init__(self, separator: str | None) -> None:
-        super().__post_init__(separator)
+    def __post_init__(
+        self, separator: str | None, null: Sequence[str] | None, bad_rows: str | None
+    ) -> None:
+        super().__post_init__(separator, null)
+        if bad_rows is not None:
+            object.__setattr__(self, "on_error", bad_rows)
         if not self.inputs:
             raise InvalidArgument("name at least one file, directory or glob, or - for stdin")
         choices = {each.field: each.option.choices for each in parameters_of(IngestOptions)}
         for what, value, allowed in (
             ("--engine", self.engine, choices["engine"]),
-            ("--on-error", self.on_error, choices["on_error"]),
+            ("--bad-rows", self.on_error, choices["on_error"]),
             ("--commit", self.commit, choices["commit"]),
             ("--if-exists", self.if_exists, choices["if_exists"]),
             ("--format", self.format, (None, *READ_FORMATS)),
@@ -240,7 +247,7 @@ class IngestRequest(IngestOptions):
         if self.batch_rows < 1:
             raise InvalidArgument(f"--batch-size is at least 1, found {self.batch_rows}")
         if self.quarantine is not None and self.on_error != "quarantine":
-            raise InvalidArgument("a quarantine file needs --on-error quarantine")
+            raise InvalidArgument("a quarantine file needs --bad-rows quarantine")
         if self.flatten is not None and (self.engine == "spark" or self.master is not None):
             raise InvalidArgument("--flatten is for --engine arrow")
         if self.master is not None and self.engine == "arrow":
