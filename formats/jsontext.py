@@ -106,14 +106,15 @@ class JsonText:
         """The members of objects by name."""
         most = 0 if not len(of.rows) else int(np.count_nonzero(self.bytes == ord(":")))
         listed = members_of(self.bytes, of.starts, of.ends, most)
-        keys = self.between(listed.keys, listed.key_ends).dictionary_encode()
+        keys = self.between(listed.key_starts, listed.key_ends).dictionary_encode()
         self.meter.columns(len(keys.dictionary), "different keys")
         names = [
             json.loads(f'"{key}"') if "\\" in key else key for key in keys.dictionary.to_pylist()
         ]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         kind = np.uint16 if len(names) < 1 << 16 else np.int32  # 16 bits are sorted faster
-        codes = np.array([numbers[name] for name in names], kind)[keys.indices.to_numpy()]
+        spellings = np.array([numbers[name] for name in names], kind)[keys.indices.to_numpy()]
+        codes = spellings[listed.keys]
         order = np.argsort(codes, kind="stable")
         values = Values(of.rows[listed.objects], listed.starts, listed.ends).at(order)
         ends = np.cumsum(np.bincount(codes, minlength=len(numbers)))
