@@ -57,7 +57,7 @@ def ingest(
         except InvalidData as error:
             if options.on_error == "fail" and error.row is not None:
                 error.add_note(
-                    "--on-error skip or quarantine goes on without rows that cannot be read"
+                    "--bad-rows skip or quarantine goes on without rows that cannot be read"
                 )
             raise
         except StoreLocked as error:

@@ -287,8 +287,8 @@ class ParquetRecords:
                 self._bytes, pre_buffer=False, buffer_size=_BUFFER_BYTES,
                 coerce_int96_timestamp_unit=unit,
             )  # fmt: skip
-            found: Iterator[pa.RecordBatch] = file.iter_batches(batch_size=rows, columns=names)
-            return found
+            read: Iterator[pa.RecordBatch] = file.iter_batches(batch_size=rows, columns=names)
+            return read
 
         return Int96Columns(self._name, names, batches) if names else None
 

@@ -109,17 +109,17 @@ def convert(
     *,
     rule: TimeRule | None = None,
     required: bool = False,
-    told: bool = False,
+    inferred: bool = False,
     offsets: Offsets | None = None,
 ) -> Converted:
     """Convert a flat column; ``rule`` is for timestamps, ISO by default.
 
-    ``required``: a null is bad.  ``told``: the type is inferred from text, so integers it cannot
+    ``required``: a null is bad.  ``inferred``: the type is, from text, so integers that it cannot
     hold are bad.  UnsupportedType if no value could fit.
     """
     type_ = values.type
     if is_nested(target):
-        return _nested(values, target, (rule or TimeRule("iso")).as_iso(), required, told)
+        return _nested(values, target, (rule or TimeRule("iso")).as_iso(), required, inferred)
     if pa.types.is_nested(type_):
         raise UnsupportedType(f"expected {name_of_type(target)}, found a column of {type_}")
     if is_json(target) and not (is_text(type_) or pa.types.is_null(type_)):
@@ -137,7 +137,7 @@ def convert(
     elif type_ == target:
         result = Converted(values)
     elif is_text(type_):
-        result = _from_text(values, target, told)
+        result = _from_text(values, target, inferred)
     else:
         result = _cast(values, target)
     return _required(values, result) if required else result
@@ -177,12 +177,12 @@ def _found_instead(target: pa.DataType) -> str:
     return f"expected {_expected(target)}, found {{value}}"
 
 
-def _from_text(values: pa.Array, target: pa.DataType, told: bool) -> Converted:
+def _from_text(values: pa.Array, target: pa.DataType, inferred: bool) -> Converted:
     if is_text(target):
         return Converted(values.cast(target))
     if is_json(target):
-        found = read_json(values)
-        return Converted(found.values, found.faults, () if found.faults is None else REASONS)
+        checked = read_json(values)
+        return Converted(checked.values, checked.faults, () if checked.faults is None else REASONS)
     if pa.types.is_binary(target) or pa.types.is_large_binary(target):
         return _from_base64(values, target)
     if pa.types.is_date(target):
@@ -193,13 +193,13 @@ def _from_text(values: pa.Array, target: pa.DataType, told: bool) -> Converted:
         dates = pa.array(days.astype(np.int32), pa.int32(), mask=~good).cast(pa.date32())
         return _outcome(dates.cast(target), ~good & ~nulls, target)
     number = read_numbers(values, target)
-    if number is not None and not (told and may_be_rounded(number)):
+    if number is not None and not (inferred and may_be_rounded(number)):
         return Converted(number)
     trimmed = pc.utf8_trim_whitespace(values)
     if pa.types.is_decimal(target):
         return _decimals_from_text(trimmed, target)
     if pa.types.is_floating(target):
-        return _floats_from_text(trimmed, target, told)
+        return _floats_from_text(trimmed, target, inferred)
     if not pa.types.is_integer(target):
         return _cast(trimmed, target)
     plain = pc.replace_substring_regex(trimmed, r"^\+", "")
@@ -240,20 +240,20 @@ def may_be_rounded(values: pa.Array) -> bool:
 
 def inexact_wholes(texts: pa.Array, values: pa.Array) -> npt.NDArray[np.bool_]:
     """Which numbers in text are whole numbers whose float value differs."""
-    found = np.zeros(len(texts), np.bool_)
+    inexact = np.zeros(len(texts), np.bool_)
     long = pc.fill_null(pc.match_substring_regex(texts, _LONG_INTEGER), False)
     if not pc.any(long).as_py():
-        return found
+        return inexact
     at = np.flatnonzero(long.to_numpy(zero_copy_only=False))
     pairs = zip(texts.take(at).to_pylist(), values.take(at).to_pylist(), strict=True)
-    found[at] = [
+    inexact[at] = [
         value is not None and (not value.is_integer() or int(text) != int(value))
         for text, value in pairs
     ]
-    return found
+    return inexact
 
 
-def _floats_from_text(trimmed: pa.Array, target: pa.DataType, told: bool) -> Converted:
+def _floats_from_text(trimmed: pa.Array, target: pa.DataType, inferred: bool) -> Converted:
     fits = pc.fill_null(pc.match_substring_regex(trimmed, FLOAT_TEXT), True)
     digits = pc.replace_substring_regex(trimmed, r"^\+", "")
     if not pc.all(fits).as_py():
@@ -266,7 +266,7 @@ def _floats_from_text(trimmed: pa.Array, target: pa.DataType, told: bool) -> Con
         beyond = pc.and_(infinite, pc.invert(pc.fill_null(written, True)))
         values = pc.if_else(beyond, pa.scalar(None, target), values)
         bad |= beyond.to_numpy(zero_copy_only=False)
-    if told:
+    if inferred:
         lost = inexact_wholes(digits, values)
         if lost.any():
             codes = np.where(bad, 1, np.where(lost, 2, 0)).astype(np.uint8)
@@ -276,9 +276,9 @@ def _floats_from_text(trimmed: pa.Array, target: pa.DataType, told: bool) -> Con
 
 
 def _decimals_from_text(texts: pa.Array, target: pa.DataType) -> Converted:
-    found = parse_decimals(texts, target.scale, target.precision)
+    parsed_decimals = parse_decimals(texts, target.scale, target.precision)
     nulls = texts.is_null().to_numpy(zero_copy_only=False)
-    return _outcome(found.values, (found.status != GOOD) & ~nulls, target)
+    return _outcome(parsed_decimals.values, (parsed_decimals.status != GOOD) & ~nulls, target)
 
 
 def _cast(values: pa.Array, target: pa.DataType) -> Converted:
@@ -286,11 +286,11 @@ def _cast(values: pa.Array, target: pa.DataType) -> Converted:
     if pa.types.is_decimal(target) and pa.types.is_integer(values.type):
         return _decimals_from_text(values.cast(pa.string()), target)
     try:
-        found = values.cast(target)
+        cast = values.cast(target)
         if pa.types.is_float32(target) and pa.types.is_float64(values.type):
-            beyond = pc.fill_null(pc.and_(pc.is_inf(found), pc.is_finite(values)), False)
-            return _outcome(found, beyond.to_numpy(zero_copy_only=False), target)
-        return Converted(found)
+            beyond = pc.fill_null(pc.and_(pc.is_inf(cast), pc.is_finite(values)), False)
+            return _outcome(cast, beyond.to_numpy(zero_copy_only=False), target)
+        return Converted(cast)
     except pa.ArrowNotImplementedError:
         raise UnsupportedType(
             f"expected {name_of_type(target)}, found a column of {values.type}"
@@ -298,11 +298,11 @@ def _cast(values: pa.Array, target: pa.DataType) -> Converted:
     except pa.ArrowInvalid:
         pass
     encoded = values.dictionary_encode()
-    kept, good = _by_halves(encoded.dictionary, target, lambda part: part.cast(target))
+    converted, good = _by_halves(encoded.dictionary, target, lambda part: part.cast(target))
     indices = encoded.indices
     at = indices.fill_null(0).to_numpy(zero_copy_only=False)
     present = indices.is_valid().to_numpy(zero_copy_only=False)
-    return _outcome(kept.take(indices), ~good[at] & present, target)
+    return _outcome(converted.take(indices), ~good[at] & present, target)
 
 
 def _from_base64(values: pa.Array, target: pa.DataType) -> Converted:
@@ -327,16 +327,16 @@ class _Bad(Exception):
 
 
 def _nested(
-    values: pa.Array, target: pa.DataType, times: TimeRule, required: bool, told: bool
+    values: pa.Array, target: pa.DataType, times: TimeRule, required: bool, inferred: bool
 ) -> Converted:
     """Lists and structs, or their JSON text, in a type of the same shape."""
 
     def leaf(part: pa.Array, wanted: pa.DataType) -> pa.Array:
         rule = times if pa.types.is_timestamp(wanted) else None
-        found = convert(flatten(part), wanted, rule=rule)
-        if found.bad or (told and may_be_rounded(part)):
+        converted = convert(flatten(part), wanted, rule=rule)
+        if converted.bad or (inferred and may_be_rounded(part)):
             raise _Bad
-        return found.values
+        return converted.values
 
     def read(text: pa.Array) -> pa.Array:
         return rebuilt(parsed(text, parsed_as), target, leaf) if len(text) else pa.nulls(0, target)
@@ -344,15 +344,18 @@ def _nested(
     if is_text(values.type):
         parsed_as = _parsed_as(target)
         text, faults = read_json(values)
-        found, good = _by_halves(text.storage, target, read)
-        if faults is not None:
-            good &= faults == 0
+        converted, good = _by_halves(text.storage, target, read)
+        if faults is None:
+            result = _outcome(converted, ~good, target)
+        else:
+            codes = np.where(faults != 0, faults + 1, ~good)
+            result = Converted(converted, codes, (_found_instead(target), *REASONS))
     else:
         try:
-            found, good = _by_halves(values, target, lambda part: rebuilt(part, target, leaf))
+            converted, good = _by_halves(values, target, lambda part: rebuilt(part, target, leaf))
         except TypeError as error:
             raise UnsupportedType(f"expected {name_of_type(target)}, found {error}") from None
-    result = _outcome(found, ~good, target)
+        result = _outcome(converted, ~good, target)
     return _required(values, result) if required else result
 
 
@@ -390,8 +393,8 @@ def parsed(text: pa.Array, type_: pa.DataType | None = None) -> pa.Array:
     large = pa.large_string()
     ends = (pa.scalar(end, large) for end in ('{"v":', "}\n", ""))
     before, after, nothing = ends
-    given = pc.fill_null(text, "null").cast(large)
-    body = pa.py_buffer(content(pc.binary_join_element_wise(before, given, after, nothing)))
+    values = pc.fill_null(text, "null").cast(large)
+    body = pa.py_buffer(content(pc.binary_join_element_wise(before, values, after, nothing)))
     table = pa_json.read_json(
         pa.BufferReader(body),
         read_options=pa_json.ReadOptions(block_size=body.size + 1, use_threads=False),

@@ -69,16 +69,16 @@ class Quoting:
         return bool(self._quote) and self._quote in data
 
     def outside(self, data: bytes, wanted: int) -> Positions:
-        found = np.flatnonzero(np.frombuffer(data, np.uint8) == wanted)
+        positions = np.flatnonzero(np.frombuffer(data, np.uint8) == wanted)
         if not self.may_quote(data):
-            return found
+            return positions
         quotes = self._regular(data)
         if quotes is None:
             matches = self._odd.finditer(data)
             at = [m.start() for m in matches if data[m.start()] == wanted]
             return np.array(at, np.intp)
-        inside: npt.NDArray[np.bool_] = np.searchsorted(quotes, found) % 2 == 1
-        return np.delete(found, inside)
+        inside: npt.NDArray[np.bool_] = np.searchsorted(quotes, positions) % 2 == 1
+        return np.delete(positions, inside)
 
     def last_end(self, data: bytes) -> int:
         """Position after the last complete record, 0 if there is none."""
@@ -160,23 +160,23 @@ class CsvChunk:
         data = self.data
         unread = self._unreadable()
         broken = list(unread.items())
-        kept = np.delete(np.arange(len(starts)), list(unread))
+        readable = np.delete(np.arange(len(starts)), list(unread))
         if unread:
-            data = b"".join(data[starts[record] : ends[record]] for record in kept.tolist())
+            data = b"".join(data[starts[record] : ends[record]] for record in readable.tolist())
         careful = Careful()
         empty = {position: pa.array([], pa.string()) for position in owner.included}
-        table = self._read(data, careful) if len(kept) else pa.table(empty)
-        good = np.ones(len(kept), np.bool_)
-        for number, reason in careful.found:
-            if number < len(kept):
+        table = self._read(data, careful) if len(readable) else pa.table(empty)
+        good = np.ones(len(readable), np.bool_)
+        for number, reason in careful.rejected:
+            if number < len(readable):
                 good[number] = False
-                broken.append((int(kept[number]), reason))
+                broken.append((int(readable[number]), reason))
         if np.count_nonzero(good) != table.num_rows:
             raise InvalidData(
                 f"{owner.source.name}, line {self.first_line}: cannot tell the records apart; "
                 "check the quotes there"
             )
-        return table, kept[good], sorted(broken)
+        return table, readable[good], sorted(broken)
 
     def _returns(self) -> Positions:
         """Positions of lone CRs outside quotes, at which Arrow's parser would end a record."""
@@ -187,14 +187,14 @@ class CsvChunk:
         alone[:-1] &= text[1:] != LF
         if not alone.any():
             return np.empty(0, np.intp)
-        found = self._owner.quoting.outside(self.data, CR)
-        return np.delete(found, ~alone[found])
+        returns = self._owner.quoting.outside(self.data, CR)
+        return np.delete(returns, ~alone[returns])
 
     def _unreadable(self) -> dict[int, str]:
-        found: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         starts, ends = self._spans
         for record in (np.searchsorted(starts, self._returns(), "right") - 1).tolist():
-            found[record] = "expected lines that end in LF or CR LF, found a CR alone; quote it"
+            reasons[record] = "expected lines that end in LF or CR LF, found a CR alone; quote it"
         try:
             self.data.decode()
         except UnicodeDecodeError:
@@ -202,8 +202,8 @@ class CsvChunk:
                 try:
                     self.data[start:end].decode()
                 except UnicodeDecodeError as error:
-                    found[record] = f"expected UTF-8 text, found {error.reason}; {OTHER_ENCODING}"
-        return found
+                    reasons[record] = f"expected UTF-8 text, found {error.reason}; {OTHER_ENCODING}"
+        return reasons
 
     @lazy
     def _lines(self) -> LineNumbers:
@@ -238,10 +238,10 @@ class Careful:
     """Collects the rows that Arrow's parser rejects for their number of values."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[int, str]] = []
+        self.rejected: list[tuple[int, str]] = []
 
     def __call__(self, row: pa_csv.InvalidRow) -> str:
-        self.found.append(
+        self.rejected.append(
             (row.number - 1, f"expected {row.expected_columns} values, found {row.actual_columns}")
         )
         return "skip"
@@ -297,10 +297,10 @@ class CsvRecords:
             if any(re.match(r"[+-]?\d", name) for name in self.names):
                 return "; if the file has no header: --no-header, and --columns names the columns"
             return ""
-        found = "; if lines stand before the header: --skip N"
+        hint = "; if lines stand before the header: --skip N"
         if len(self.names) == 1:
-            found += "; if something else than , ; tab | is between the values: --delimiter"
-        return found
+            hint += "; if something else than , ; tab | is between the values: --delimiter"
+        return hint
 
     @property
     def quoted(self) -> frozenset[str]:
@@ -393,38 +393,38 @@ class CsvRecords:
 
     def names_for(self, target: StreamSchema | None) -> list[str]:
         """The names; an error if a duplicate was renamed to one that the stream lacks."""
-        known = set() if target is None else {name.lower() for name in target.names}
-        for given, name in self._doubled.items():
-            if known and given.lower() not in known:
+        target_names = set() if target is None else {name.lower() for name in target.names}
+        for renamed, name in self._doubled.items():
+            if target_names and renamed.lower() not in target_names:
                 raise InvalidData(
                     f"{self.source.name}: the column name {name!r} occurs more than once, and the "
-                    f"stream has no {given!r}; --columns gives other names"
+                    f"stream has no {renamed!r}; --columns gives other names"
                 )
         return self.names
 
     def _unique(self, names: list[str]) -> list[str]:
-        found: dict[str, str] = {}
+        unique: dict[str, str] = {}
         taken = {name.lower() for name in names}
         numbers: dict[str, int] = {}
         for at, name in enumerate(names):
             wanted = name or f"column{at}"
-            given, number = wanted, numbers.get(wanted.lower(), 0)
-            while given.lower() in found or (number and given.lower() in taken):
+            candidate, number = wanted, numbers.get(wanted.lower(), 0)
+            while candidate.lower() in unique or (number and candidate.lower() in taken):
                 number += 1
-                given = f"{wanted}_{number}"
+                candidate = f"{wanted}_{number}"
             numbers[wanted.lower()] = number
-            found[given.lower()] = given
+            unique[candidate.lower()] = candidate
             if not name:
                 self._notes[f"name:{at}"] = (
-                    f"column {at + 1} has no name in the header, and is called {given}"
+                    f"column {at + 1} has no name in the header, and is called {candidate}"
                 )
-            elif given != name:
-                self._doubled[given] = name
+            elif candidate != name:
+                self._doubled[candidate] = name
                 self._notes[f"name:{at}"] = (
                     f"the name {name!r} occurs more than once, and column {at + 1} is called "
-                    f"{given}; --columns gives other names"
+                    f"{candidate}; --columns gives other names"
                 )
-        return list(found.values())
+        return list(unique.values())
 
     def chunks(self) -> Iterator[CsvChunk]:
         carry = b""
@@ -478,8 +478,8 @@ class CsvRecords:
         steps = np.zeros(len(text) + 1, np.int8)
         steps[starts[marked]] = 1
         steps[ends[marked]] = -1
-        kept: npt.NDArray[np.uint8] = text[np.cumsum(steps[:-1], dtype=np.int8) == 0]
-        return kept.tobytes()
+        rest: npt.NDArray[np.uint8] = text[np.cumsum(steps[:-1], dtype=np.int8) == 0]
+        return rest.tobytes()
 
 
 def _delimiter_of(header: str, quote: str) -> str:

@@ -64,7 +64,7 @@ def parse_decimals(texts: pa.Array, power: int, digits_max: int = DIGITS_MAX) ->
     fitting = pc.if_else(plain, texts, pa.scalar(None, texts.type))
     if pc.any(odd).as_py():
         read = [_read(text, power, digits_max) for text in texts.filter(odd).to_pylist()]
-        status[odd.to_numpy(zero_copy_only=False)] = [found for found, _ in read]
+        status[odd.to_numpy(zero_copy_only=False)] = [outcome for outcome, _ in read]
         fitting = pc.replace_with_mask(
             fitting, odd, pa.array([text for _, text in read], texts.type)
         )

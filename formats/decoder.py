@@ -87,7 +87,7 @@ def serve(channel: Channel, spec: Mapping[str, Any], confined: Confinement) -> N
         except ChannelClosed:
             raise
         except BaseException as error:
-            channel.send({"error": _told(error, job)})
+            channel.send({"error": _error_fields(error, job)})
 
 
 def _opened(file: int | None, data: pa.Buffer | None, job: dict[str, Any]) -> Any:
@@ -117,7 +117,7 @@ def _read(
             bad.clear()
 
     layout: Layout = job["layout"]
-    told: list[Any] | None = None
+    columns_sent: list[Any] | None = None
     for batch in EventReader(
         _decoded(source, job),
         job["format"],
@@ -130,8 +130,10 @@ def _read(
         flush()
         node, pieces = pack(batch)
         message: dict[str, Any] = {"batch": node}
-        if layout.target is None and told != (columns := [describe(batch.schema), layout.time]):
-            message["columns"] = told = columns
+        if layout.target is None and columns_sent != (
+            columns := [describe(batch.schema), layout.time]
+        ):
+            message["columns"] = columns_sent = columns
         if batch.num_rows < SMALL_ROWS and not bad:  # probably the last one
             held.append((message, pieces))
         else:
@@ -155,9 +157,13 @@ def _look(
         opened.append(_decoded(source, job))
         return opened[-1]
 
-    found = look(open_source, job["format"], name=job["name"], **job["options"])
-    node, pieces = pack(found.rows)
-    return {"look": found.told(), "columns": describe(found.rows.schema), "batch": node}, pieces
+    preview = look(open_source, job["format"], name=job["name"], **job["options"])
+    node, pieces = pack(preview.rows)
+    return {
+        "look": preview.to_dict(),
+        "columns": describe(preview.rows.schema),
+        "batch": node,
+    }, pieces
 
 
 def _decoded(source: Any, job: dict[str, Any]) -> Any:
@@ -167,7 +173,7 @@ def _decoded(source: Any, job: dict[str, Any]) -> Any:
     return decoded
 
 
-def _told(error: BaseException, job: dict[str, Any]) -> list[Any]:
+def _error_fields(error: BaseException, job: dict[str, Any]) -> list[Any]:
     cause = error.__context__ or error  # a reader may have wrapped the error
     if isinstance(cause, (MemoryError, pa.ArrowMemoryError)) or "bad_alloc" in str(cause):
         return ["Memory", "", None]

@@ -99,8 +99,8 @@ class TextOptions:
 
     ``encoding`` is one of ``ENCODINGS``; UTF-8 unless a byte order mark says otherwise.
     ``delimiter``, also named ``separator``, may be ``tab``.  Without ``columns`` and a header the
-    names are column0, column1, ...  ``nulls`` are spellings of null besides the empty value,
-    ``NULL``, ``null`` and ``\N``.
+    names are column0, column1, ...  ``nulls``, also named ``null``, are spellings of null besides
+    the empty value, ``NULL``, ``null`` and ``\N``.
     """
 
     encoding: str | None = option(
@@ -155,8 +155,11 @@ class TextOptions:
         panel=READING,
     )
     separator: InitVar[str | None] = None
+    null: InitVar[Sequence[str] | None] = None
 
-    def __post_init__(self, separator: str | None) -> None:
+    def __post_init__(self, separator: str | None, null: Sequence[str] | None) -> None:
+        if null is not None:
+            object.__setattr__(self, "nulls", [null] if isinstance(null, str) else list(null))
         delimiter = self.delimiter or separator
         if delimiter is not None:
             delimiter = _TABS.get(delimiter, delimiter)
@@ -342,9 +345,9 @@ def load_encodings() -> None:
 def _known_encoding(name: str) -> str:
     plain = name.strip().lower().replace("_", "-").replace(" ", "-")
     plain = plain.replace("cp125", "windows-125").replace("iso8859", "iso-8859")
-    for known in ENCODINGS:
-        if plain in (known, known.replace("_", "-"), known.replace("-", "")):
-            return known
+    for encoding in ENCODINGS:
+        if plain in (encoding, encoding.replace("_", "-"), encoding.replace("-", "")):
+            return encoding
     raise InvalidArgument(
         f"unknown encoding {name!r}{did_you_mean(name, ENCODINGS) or ';'} known are "
         f"{', '.join(ENCODINGS)}"

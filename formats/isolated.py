@@ -127,22 +127,24 @@ class IsolatedReader:
 
         def take(message: dict[str, Any], data: pa.Buffer | None) -> Look:
             try:
-                told = message["look"]
+                fields = message["look"]
                 rows = unpack(schema_of(message["columns"]), message["batch"], data)
-                found = Look(**{**told, "examples": _bad_rows(told["examples"])}, rows=rows)
+                preview = Look(**{**fields, "examples": _bad_rows(fields["examples"])}, rows=rows)
             except (TypeError, KeyError) as error:
                 raise Garbage(f"the worker's look is none ({error})") from None
-            odd = [part for part, kinds in _LOOK.items() if type(getattr(found, part)) not in kinds]
+            odd = [
+                part for part, kinds in _LOOK.items() if type(getattr(preview, part)) not in kinds
+            ]
             if odd or "end" not in message:
                 raise Garbage(f"the worker's look is none ({', '.join(odd) or 'it goes on'})")
-            _texts(dict(enumerate(found.notes)))
-            _texts(dict(enumerate(found.time_formats)))
-            if isinstance(found.time_format, list):
-                _texts(dict(enumerate(found.time_format)))
-            return found
+            _texts(dict(enumerate(preview.notes)))
+            _texts(dict(enumerate(preview.time_formats)))
+            if isinstance(preview.time_format, list):
+                _texts(dict(enumerate(preview.time_format)))
+            return preview
 
-        (found,) = self._answers(job, source, take)
-        return found
+        (preview,) = self._answers(job, source, take)
+        return preview
 
     def _answers(
         self,
@@ -184,10 +186,10 @@ class IsolatedReader:
         """The error that ended the reading; the worker is reused only if the data was at fault."""
         try:
             kind, text, row = message["error"]
-            known = kind in _MAY_RAISE or kind == "Memory"
+            expected = kind in _MAY_RAISE or kind == "Memory"
         except (TypeError, ValueError, KeyError) as error:
             raise Garbage(f"the worker's error is none ({error})") from None
-        if not known:
+        if not expected:
             raise Garbage("the worker raises what it cannot")
         if kind == "Memory":
             return ResourceLimit(
@@ -197,13 +199,13 @@ class IsolatedReader:
         lease.give_back()
         if kind == "InvalidData":
             return errors.InvalidData(str(text), row if type(row) is int else None)
-        found: ChronicleError = getattr(errors, kind)(str(text))
-        return found
+        raised: ChronicleError = getattr(errors, kind)(str(text))
+        return raised
 
 
-def _bad_rows(told: Any) -> list[BadRow]:
+def _bad_rows(sent: Any) -> list[BadRow]:
     try:
-        rows = [BadRow(**row) for row in told]
+        rows = [BadRow(**row) for row in sent]
         for row in rows:
             if any(type(getattr(row, name)) not in kinds for name, kinds in _BAD_ROW.items()):
                 raise TypeError("a part of another type")
@@ -212,9 +214,9 @@ def _bad_rows(told: Any) -> list[BadRow]:
     return rows
 
 
-def _adopt(layout: Layout, told: Any) -> pa.Schema:
+def _adopt(layout: Layout, sent: Any) -> pa.Schema:
     try:
-        described, time = told
+        described, time = sent
     except (TypeError, ValueError):
         raise Garbage("the worker's columns are none") from None
     if type(time) is not str:
@@ -224,7 +226,7 @@ def _adopt(layout: Layout, told: Any) -> pa.Schema:
     return schema
 
 
-def _texts(told: Any) -> dict[Any, str]:
-    if type(told) is not dict or any(type(text) is not str for text in told.values()):
+def _texts(sent: Any) -> dict[Any, str]:
+    if type(sent) is not dict or any(type(text) is not str for text in sent.values()):
         raise Garbage("the worker's notes are none")
-    return told
+    return sent

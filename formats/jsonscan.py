@@ -127,30 +127,60 @@ def cut_records(data, state, spans):  # type: ignore[no-untyped-def]
 
 
 class Members(NamedTuple):
-    """Members of objects in the order of the text: which object, and where key and value stand."""
+    """Members of objects in the order of the text: which object, which key, where the value stands.
+
+    ``keys`` are numbers of spellings, which stand at ``key_starts``; equal ones may have several.
+    """
 
     objects: Int32s
     keys: Int32s
-    key_ends: Int32s
     starts: Int32s
     ends: Int32s
+    key_starts: Int32s
+    key_ends: Int32s
+
+
+_PLACES = 256
+"""Members of an object whose keys are compared with those of the object before."""
 
 
 def members_of(text: npt.NDArray[np.uint8], starts: Int32s, ends: Int32s, most: int) -> Members:
     """The members of the objects at these spans of compact JSON; there are ``most`` at most."""
-    found = np.empty((5, most), np.int32)
-    return Members(*found[:, : list_members(text, starts, ends, found)])
+    parts = np.empty((6, most), np.int32)
+    before = np.full(_PLACES, -1, np.int32)
+    count, spellings = list_members(text, starts, ends, before, parts)
+    return Members(*parts[:4, :count], *parts[4:, :spellings])
 
 
 @kernel
-def list_members(data, starts, ends, found):  # type: ignore[no-untyped-def]
-    """Fill the parts of ``Members``; returns their number."""
-    count = 0
+def list_members(data, starts, ends, before, found):  # type: ignore[no-untyped-def]
+    """Fill the parts of ``Members``; returns the numbers of members and of spellings.
+
+    ``before`` has the keys of the object before, by place.
+    """
+    count = spellings = 0
     for row in range(len(starts)):
         i, stop = np.int64(starts[row]) + 1, np.int64(ends[row])
+        place = 0
         while i < stop and data[i] == QUOTE:
             key = i + 1
-            end = after_string(data, key, stop)
+            end = key
+            number = before[place] if place < len(before) else -1
+            if number >= 0:
+                other, other_end = found[4, number], found[5, number]
+                while end < stop and other < other_end and data[end] == data[other]:
+                    end += 1
+                    other += 1
+                if other < other_end or end >= stop or data[end] != QUOTE:
+                    number = -1
+            if number < 0:
+                end = after_string(data, key, stop)
+                number = spellings
+                found[4, number], found[5, number] = key, end
+                spellings += 1
+                if place < len(before):
+                    before[place] = number
+            place += 1
             i = begin = end + 2
             depth = 0
             while i < stop and (depth > 0 or (data[i] != COMMA and data[i] != CLOSE)):
@@ -162,9 +192,8 @@ def list_members(data, starts, ends, found):  # type: ignore[no-untyped-def]
                 elif c in (CLOSE, CLOSE_LIST):
                     depth -= 1
                 i += 1
-            found[0, count] = row
-            found[1, count], found[2, count] = key, end
-            found[3, count], found[4, count] = begin, i
+            found[0, count], found[1, count] = row, number
+            found[2, count], found[3, count] = begin, i
             count += 1
             i += 1
-    return count
+    return count, spellings

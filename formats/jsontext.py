@@ -105,17 +105,18 @@ class JsonText:
     def members(self, of: Values) -> dict[str, Values]:
         """The members of objects by name."""
         most = 0 if not len(of.rows) else int(np.count_nonzero(self.bytes == ord(":")))
-        found = members_of(self.bytes, of.starts, of.ends, most)
-        keys = self.between(found.keys, found.key_ends).dictionary_encode()
+        listed = members_of(self.bytes, of.starts, of.ends, most)
+        keys = self.between(listed.key_starts, listed.key_ends).dictionary_encode()
         self.meter.columns(len(keys.dictionary), "different keys")
         names = [
             json.loads(f'"{key}"') if "\\" in key else key for key in keys.dictionary.to_pylist()
         ]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         kind = np.uint16 if len(names) < 1 << 16 else np.int32  # 16 bits are sorted faster
-        codes = np.array([numbers[name] for name in names], kind)[keys.indices.to_numpy()]
+        spellings = np.array([numbers[name] for name in names], kind)[keys.indices.to_numpy()]
+        codes = spellings[listed.keys]
         order = np.argsort(codes, kind="stable")
-        values = Values(of.rows[found.objects], found.starts, found.ends).at(order)
+        values = Values(of.rows[listed.objects], listed.starts, listed.ends).at(order)
         ends = np.cumsum(np.bincount(codes, minlength=len(numbers)))
         return {
             name: values.at(slice(ends[number - 1] if number else 0, ends[number]))
@@ -564,11 +565,11 @@ class JsonRecords:
             raise InvalidData(f"{source.name} is empty; expected a JSON array of records")
 
     def _raise(self, kind: int, row: int, text: bytes) -> None:
-        found = shown(text.decode(errors="replace"))
+        excerpt = shown(text.decode(errors="replace"))
         what = {
-            NO_RECORD: f"expected a record (an object) as number {row}, found {found}",
-            AFTER_END: f"expected nothing after the end of the array, found {found}",
-            NO_COMMA: f"expected a comma after record {row - 1}, found {found}",
+            NO_RECORD: f"expected a record (an object) as number {row}, found {excerpt}",
+            AFTER_END: f"expected nothing after the end of the array, found {excerpt}",
+            NO_COMMA: f"expected a comma after record {row - 1}, found {excerpt}",
         }[kind]
         raise InvalidData(f"{self._source.name}: {what}", row=row)
 

@@ -152,13 +152,13 @@ def detect(name: str, head: bytes, format: str | None = None) -> str:
     """Format by decompressed first bytes and name; InvalidData if they contradict ``format``."""
     if format is not None and format not in READ_FORMATS:
         raise InvalidArgument(f"unknown format {format!r}; known are {', '.join(READ_FORMATS)}")
-    found: str | None = None
+    format_of_bytes: str | None = None
     if is_binary(head):
-        found = "parquet" if head.startswith(b"PAR1") else "arrow"
-    if found is not None:
-        if format is not None and format != found:
-            raise InvalidData(f"{name}: expected {format}, but the bytes are {found}")
-        return found
+        format_of_bytes = "parquet" if head.startswith(b"PAR1") else "arrow"
+    if format_of_bytes is not None:
+        if format is not None and format != format_of_bytes:
+            raise InvalidData(f"{name}: expected {format}, but the bytes are {format_of_bytes}")
+        return format_of_bytes
     if format is not None:
         return format
     by_name = suffixes_of(name)
@@ -238,13 +238,13 @@ def _outside(text: str, separator: str) -> list[str]:
 def _parse_struct(inside: str, text: str) -> pa.DataType:
     fields = []
     for member in _outside(inside, ","):
-        found = _MEMBER.fullmatch(member.strip())
-        if found is None:
+        match = _MEMBER.fullmatch(member.strip())
+        if match is None:
             raise InvalidArgument(
                 f"a struct has names and types, such as struct(a bigint, b varchar); found {text!r}"
             )
-        name = found[2] if found[1] is None else found[1].replace('""', '"')
-        fields.append(pa.field(name, parse_type(found[3])))
+        name = match[2] if match[1] is None else match[1].replace('""', '"')
+        fields.append(pa.field(name, parse_type(match[3])))
     return pa.struct(fields)
 
 
@@ -252,9 +252,9 @@ def parse_type(text: str) -> pa.DataType:
     """Arrow type by name; ``double[]`` is a list, ``struct(a bigint, b varchar)`` a struct."""
     word = re.sub(r"\s+", " ", text.strip())
     lower = word.lower()
-    known = _NAMES.get(lower)
-    if known is not None:
-        return known
+    type_ = _NAMES.get(lower)
+    if type_ is not None:
+        return type_
     if lower.endswith("[]"):
         return pa.list_(parse_type(word[:-2]))
     if lower.startswith("struct(") and lower.endswith(")"):
@@ -294,8 +294,8 @@ def name_of_type(type_: pa.DataType) -> str:
     if pa.types.is_struct(type_):
         fields = (type_.field(i) for i in range(type_.num_fields))
         return f"struct({', '.join(f'{_quoted(f.name)} {name_of_type(f.type)}' for f in fields)})"
-    for name, known in _NAMES.items():
-        if known == type_:
+    for name, named in _NAMES.items():
+        if named == type_:
             return {"tinyint": "int8", "bool": "bool", "blob": "binary"}.get(name, name)
     return str(type_)
 

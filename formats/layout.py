@@ -63,8 +63,8 @@ def infer_text(values: pa.Array, *, numbers: bool = True) -> pa.DataType | None:
     if not len(values):
         return None
     for type_ in (pa.int64(), pa.uint64(), pa.float64()) if numbers else ():
-        found = read_numbers(values, type_)
-        if found is not None and not may_be_rounded(found):
+        numeric = read_numbers(values, type_)
+        if numeric is not None and not may_be_rounded(numeric):
             return type_
     trimmed = pc.utf8_trim_whitespace(values)
     if numbers:
@@ -234,15 +234,28 @@ def decimal_of(values: pa.Array) -> str | None:
     return "," if pc.any(pc.match_substring_regex(trimmed, _PROOF)).as_py() else None
 
 
-def kept_as_text(name: str, values: pa.Array) -> str | None:
+def text_number_note(name: str, values: pa.Array) -> str | None:
     """A note for a text column that ``--decimal`` would make numeric; None for others."""
     sample = values.drop_null().slice(0, 1000)
     for decimal in _GROUPED:
-        found = pc.match_substring_regex(plain_numbers(sample, decimal), FLOAT_TEXT)
-        if len(sample) and pc.sum(found).as_py() >= NUMERIC_SHARE * len(sample):
-            first = next((text for text in sample.filter(found).to_pylist() if way_out(text)), None)
+        is_numeric = pc.match_substring_regex(plain_numbers(sample, decimal), FLOAT_TEXT)
+        if len(sample) and pc.sum(is_numeric).as_py() >= NUMERIC_SHARE * len(sample):
+            first = next(
+                (text for text in sample.filter(is_numeric).to_pylist() if way_out(text)), None
+            )
             return first and f"{name}: numbers such as {first} are kept as text{way_out(first)}"
     return None
+
+
+def leading_zeros_note(name: str, values: pa.Array) -> str | None:
+    """A note for whole numbers such as 01067, of which only text keeps the zeros."""
+    sample = values.drop_null().slice(0, 1000)
+    padded = sample.filter(pc.match_substring_regex(sample, r"^\s*0\d+\s*$"))
+    first = padded[0].as_py() if len(padded) else None
+    return (
+        first
+        and f"{name}: the leading zeros of {first} are not kept; --types {name}=string keeps them"
+    )
 
 
 def way_out(text: str) -> str:
@@ -317,10 +330,10 @@ def _wider_nested(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
         return None
     fields: dict[str, pa.DataType] = {each.name: each.type for each in old}
     for each in new:
-        found = wider(fields.get(each.name, pa.null()), each.type)
-        if found is None:
+        wide = wider(fields.get(each.name, pa.null()), each.type)
+        if wide is None:
             return None
-        fields[each.name] = found
+        fields[each.name] = wide
     both = pa.struct(list(fields.items()))
     return None if storage_of(decided(both)) is None else both
 
@@ -385,12 +398,12 @@ class Layout:
                     attribute.name, attribute.type, True, required, attribute.default
                 )
             for name, type_ in self.types.items():
-                known = self.fields.get(self._key(name))
-                if known is None:
+                field = self.fields.get(self._key(name))
+                if field is None:
                     raise self._unknown_name(name, "types")
-                if known.type != type_:
+                if field.type != type_:
                     raise SchemaMismatch(
-                        f"column {name!r} is a {name_of_type(known.type)} in the stream, not a "
+                        f"column {name!r} is a {name_of_type(field.type)} in the stream, not a "
                         f"{name_of_type(type_)}"
                     )
         else:
@@ -420,10 +433,14 @@ class Layout:
                 f"time and time of day are two columns, found {name!r} for both; one that holds "
                 "both is the time alone"
             )
-        known = [*(self.select or ()), *self.types, *(() if self.target is None else self.fields)]
+        other_columns = [
+            *(self.select or ()),
+            *self.types,
+            *(() if self.target is None else self.fields),
+        ]
         if self.file_column is not None:
-            known.append(self.file_column)
-        if folded in (other.lower() for other in known):
+            other_columns.append(self.file_column)
+        if folded in (other.lower() for other in other_columns):
             raise InvalidArgument(
                 f"the time of day ({name}) becomes part of the time, and is no column of its own: "
                 "it can have no type, be selected, or be one of the stream's; rename it where the "
@@ -440,14 +457,14 @@ class Layout:
         if name in self.fields:
             return name
         if len(self._folded) != len(self.fields):
-            self._folded = {known.lower(): known for known in reversed(self.fields)}
+            self._folded = {each.lower(): each for each in reversed(self.fields)}
         return self._folded.get(name.lower(), name)
 
     def _unknown_name(self, name: str, what: str, names: Iterable[str] = ()) -> InvalidArgument:
-        known = list(names) or list(self.fields)
-        hint = did_you_mean(name, known)
+        candidates = list(names) or list(self.fields)
+        hint = did_you_mean(name, candidates)
         return InvalidArgument(
-            f"{what}: there is no column {name!r}{hint} (columns are {', '.join(known)})"
+            f"{what}: there is no column {name!r}{hint} (columns are {', '.join(candidates)})"
         )
 
     def output(self, raw: str, source: str) -> str | None:

@@ -48,8 +48,8 @@ def json_lines(
 ) -> Iterator[bytes]:
     """The lines of a source as NDJSON with these keys; ``now`` is the default time."""
     named = "" if measurement is None else f"{json.dumps(measurement)}:"
-    said = (f"{json.dumps(time)}:", "null" if now is None else str(now), named)
-    keys = [np.frombuffer(text.encode(), np.uint8) for text in said]
+    key_texts = (f"{json.dumps(time)}:", "null" if now is None else str(now), named)
+    keys = [np.frombuffer(text.encode(), np.uint8) for text in key_texts]
     per_line = 32 + sum(map(len, keys))
     rest = b""
     while True:
@@ -81,11 +81,11 @@ def lines_by_measurement(body: bytes) -> dict[str, bytes]:
             raise InvalidData(
                 f"more than {MEASUREMENTS_MAX:,} measurements in one body; send several"
             )
-    found: dict[str, bytes] = {}
+    by_measurement: dict[str, bytes] = {}
     for name, those in lines.items():
         key = _unescaped(name)
-        found[key] = found.get(key, b"") + b"".join(those)
-    return found
+        by_measurement[key] = by_measurement.get(key, b"") + b"".join(those)
+    return by_measurement
 
 
 def _unescaped(name: bytes) -> str:

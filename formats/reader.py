@@ -46,9 +46,10 @@ from .layout import (
     infer_nested,
     infer_text,
     infer_typed,
-    kept_as_text,
+    leading_zeros_note,
     members_of,
     plain_numbers,
+    text_number_note,
     way_out,
     widenings,
     wider,
@@ -96,6 +97,9 @@ def _text(values: pa.Array, column: str, what: str) -> pa.Array:
     raise InvalidData(f"column {column!r} is a {type_}, which holds no {what}")
 
 
+_MISSING = re.compile(r"(?i:n/?a|nil|none|missing|unknown)|[-?.*]{1,3}")
+"""Text that stands for a missing number."""
+_NOT_FINITE = re.compile(r"\b(NaN|Infinity)\b")
 _OF_JSON = ("json", "ndjson", "lineprotocol", "cloudevents")
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
@@ -162,6 +166,8 @@ class EventReader:
         if self.format == "csv":
             reader = CsvRecords(self._source, self._text, layout.notes)
             self._meter.columns(len(reader.names))
+            if layout.timeless:
+                layout.note("header", reader.way_out().removeprefix("; "))
             self._bound = layout.bind(reader.names_for(layout.target), self.name, reader.way_out)
             layout.check_names(reader.names, self.name)
             self._clock = next(filter(layout.is_time_of_day, reader.names), None)
@@ -237,22 +243,22 @@ class EventReader:
 
     # ------------------------------------------------------------------------------- one chunk
 
-    def _read(self, chunk: RecordChunk, found: Columns) -> pa.RecordBatch | None:
-        if not len(found.records):
-            self._report(chunk, found.broken, [])
+    def _read(self, chunk: RecordChunk, part: Columns) -> pa.RecordBatch | None:
+        if not len(part.records):
+            self._report(chunk, part.broken, [])
             return None
-        self._observe(found)
-        columns = self._joined(found.values)
-        results = self._convert(columns, len(found.records))
-        good, bad = self._judge(columns, results, found.records)
-        if found.broken or bad:
-            self._report(chunk, found.broken, bad)
+        self._observe(part)
+        columns = self._joined(part.values)
+        results = self._convert(columns, len(part.records))
+        good, bad = self._judge(columns, results, part.records)
+        if part.broken or bad:
+            self._report(chunk, part.broken, bad)
         batch = self._assemble(results)
         return batch if good is None else batch.filter(pa.array(good))
 
-    def _observe(self, found: Columns) -> None:
+    def _observe(self, part: Columns) -> None:
         """Bind new columns and infer undecided types; digits of quoted columns are text."""
-        layout, columns = self.layout, found.values
+        layout, columns = self.layout, part.values
         if self.format in _OF_JSON:
             if not self._bound:
                 self._bound = layout.bind(list(columns), self.name)
@@ -272,16 +278,31 @@ class EventReader:
             if out == layout.time:
                 self._observe_time(field, columns, raw)
             elif field.type is None:
-                field.type = self._infer(raw, self._plain(field, values), found)
+                field.type = self._infer(raw, self._plain(field, values), part)
                 layout.check(field, self.name)
-                if self.format == "csv" and field.type == pa.string() and not self._text.decimal:
-                    layout.note(f"comma:{field.name}", kept_as_text(field.name, values))
+                self._note_options(field, values, columns)
             elif field.fixed:
                 self._plain(field, values)
             elif self._reader.typed:
                 new = infer_typed(values)
                 field.type = (wider(field.type, new) if new is not None else None) or field.type
         self._count_keys()
+
+    def _note_options(self, field: Field, values: pa.Array, columns: Arrays) -> None:
+        """Note the option that reads more in a column than its type shows."""
+        layout, name = self.layout, field.name
+        if field.type != pa.string():
+            if self.format == "csv" and field.type is not None and is_number(field.type):
+                layout.note(f"zeros:{name}", leading_zeros_note(name, values))
+            return
+        if self.format == "csv" and not self._text.decimal:
+            layout.note(f"comma:{name}", text_number_note(name, values))
+        time = next((raw for raw, out in self._bound.items() if out == layout.time), "")
+        if self._clock is None and _are_clocks(values) and _are_dates(columns.get(time, values)):
+            layout.note(
+                f"clock:{name}",
+                f"{layout.time} has dates and {name} times of day: --time-of-day {name} reads both",
+            )
 
     def _count_keys(self) -> None:
         if self.format in _OF_JSON:
@@ -299,12 +320,12 @@ class EventReader:
         field.type = decision.type
         self.layout.note(f"time:{self._rule}", decision.note)
 
-    def _infer(self, raw: str, values: pa.Array, found: Columns) -> pa.DataType | None:
-        if raw in found.nested:
+    def _infer(self, raw: str, values: pa.Array, part: Columns) -> pa.DataType | None:
+        if raw in part.nested:
             return infer_nested(values, self.limits.columns)
         if isinstance(self._reader, ParquetRecords | ArrowRecords):
             return JSON if is_json(self._reader.schema.field(raw).type) else infer_typed(values)
-        return infer_text(values, numbers=raw not in found.quoted)
+        return infer_text(values, numbers=raw not in part.quoted)
 
     def _plain(self, field: Field, values: pa.Array) -> pa.Array:
         numeric = field.type is None or is_number(field.type)
@@ -355,15 +376,15 @@ class EventReader:
         if values is None:
             return Converted(pa.repeat(field.default, count))
         values = flatten(values)
-        found = self._convert_column(replace(field, required=False), values)
-        filled = pc.if_else(values.is_null(), field.default, found.values)
-        return replace(found, values=filled)
+        converted = self._convert_column(replace(field, required=False), values)
+        filled = pc.if_else(values.is_null(), field.default, converted.values)
+        return replace(converted, values=filled)
 
     def _convert_column(self, field: Field, values: pa.Array) -> Converted:
         layout = self.layout
         rule = self._rule if field.name == layout.time else None
         if rule is None and field.type is not None and pa.types.is_timestamp(field.type):
-            rule = layout.rule.of_others(given=field.fixed)
+            rule = layout.rule.of_others(declared=field.fixed)
         elif rule is None and field.type is not None and is_nested(field.type):
             rule = layout.rule.as_iso()
         type_ = field.type or (pa.string() if rule is None else pa.timestamp("us"))
@@ -395,15 +416,20 @@ class EventReader:
             self._count_keys()
             return self._convert_to(values, decided(wide), self.layout.rule.as_iso(), field)
         way = f"; the type json keeps any value ({field.name}=json in the types)"
-        return replace(result, reasons=tuple(reason + way for reason in result.reasons))
+        misfit, *no_json = result.reasons
+        return replace(result, reasons=(misfit + way, *no_json))
 
     def _convert_to(
         self, values: pa.Array, type_: pa.DataType, rule: TimeRule | None, field: Field
     ) -> Converted:
         return convert(
-            values, type_, rule=rule, required=field.required,
-            told=not (field.fixed or self._reader.typed), offsets=self.layout.offsets[field.name],
-        )  # fmt: skip
+            values,
+            type_,
+            rule=rule,
+            required=field.required,
+            inferred=not (field.fixed or self._reader.typed),
+            offsets=self.layout.offsets[field.name],
+        )
 
     def _judge(
         self, columns: Arrays, results: Mapping[str, Converted], records: Any
@@ -414,7 +440,7 @@ class EventReader:
             return None, []
         raw_of = {out: raw for raw, out in self._bound.items()}
         good = np.ones(len(records), np.bool_)
-        found: list[BadValue] = []
+        bad_values: list[BadValue] = []
         order = sorted(faulty, key=lambda name: name != self.layout.time)
         for name in order:
             result = faulty[name]
@@ -426,20 +452,33 @@ class EventReader:
             for at in np.flatnonzero(fresh).tolist():
                 value = None if values is None else shown_value(values, at)
                 reason = result.reasons[result.codes[at] - 1].format(value=shown(value))
-                if self.format == "csv" and value and is_number(result.values.type):
-                    reason += "" if self._text.decimal else way_out(value)
-                found.append((int(records[at]), name, value, reason))
-        return good, found
+                if value:
+                    reason += self._option_for(value, result.values.type)
+                bad_values.append((int(records[at]), name, value, reason))
+        return good, bad_values
+
+    def _option_for(self, value: str, type_: pa.DataType) -> str:
+        """A hint at the option that reads a bad value."""
+        if self.format == "csv" and is_number(type_):
+            if _MISSING.fullmatch(value):
+                return f"; --null {value} reads it as null"
+            return "" if self._text.decimal else way_out(value)
+        inside = is_nested(type_) or is_json(type_)
+        if self.format in _OF_JSON and inside and _NOT_FINITE.search(value):
+            return (
+                "; JSON has no NaN or Infinity, but columns of numbers have: --flatten _ makes them"
+            )
+        return ""
 
     def _report(
         self,
         chunk: RecordChunk,
         broken: Sequence[tuple[int, str]],
-        found: Sequence[BadValue],
+        bad_values: Sequence[BadValue],
     ) -> None:
         rows: list[tuple[int, str | None, str | None, str]] = [
             *((record, None, None, reason) for record, reason in broken),
-            *found,
+            *bad_values,
         ]
         for record, column, value, reason in sorted(rows, key=lambda row: row[0]):
             place = chunk.describe(record)
@@ -466,6 +505,7 @@ _TELLING = re.compile(
     r"(^|[\W_])(time|ts|t|date|at|when|epoch|datum|zeit)([\W_]|$)|timestamp|datetime|[a-z]Time"
 )
 _CLOCK = r"^\s*\d{1,2}:\d\d(:\d\d([.,]\d+)?)?(\s?[AaPp][Mm])?\s*$"
+_DATE = r"^\s*\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\s*$"
 _DATED = 3
 _AUTO = TimeRule("auto")
 
@@ -490,9 +530,9 @@ class Look:
     time_formats: list[str] = dataclasses.field(default_factory=list)
     time_of_day: str | None = None
 
-    def told(self) -> dict[str, Any]:
-        found = {name: value for name, value in vars(self).items() if name != "rows"}
-        return {**found, "examples": [asdict(row) for row in self.examples]}
+    def to_dict(self) -> dict[str, Any]:
+        attributes = {name: value for name, value in vars(self).items() if name != "rows"}
+        return {**attributes, "examples": [asdict(row) for row in self.examples]}
 
 
 def look(
@@ -520,7 +560,9 @@ def look(
             guess = Guess(guess.time)
         elif chosen.rule.kind != "auto":
             guess = replace(guess, formats=[])
+        notes = chosen.notes
         chosen = _layout_of(guess, chosen.rule, layout)
+        chosen.note("header", notes.get("header"))
     reader, first, count, bad = _first(open_source(), format, name, chosen, options)
     return Look(
         reader.format,
@@ -540,8 +582,8 @@ def _layout_of(guess: Guess, rule: TimeRule, layout: dict[str, Any]) -> Layout:
     if guess.time is None or len(guess.formats) > 1:
         return Layout(**layout, timeless=True)
     if guess.formats:
-        found = parse_time_format(guess.formats[0])
-        rule = replace(found, zone=rule.zone, ambiguous=rule.ambiguous)
+        parsed_rule = parse_time_format(guess.formats[0])
+        rule = replace(parsed_rule, zone=rule.zone, ambiguous=rule.ambiguous)
     clock = guess.time_of_day or layout.get("time_of_day")
     return Layout(**{**layout, "time": guess.time, "time_format": rule, "time_of_day": clock})
 
@@ -587,18 +629,28 @@ def guess_times(rows: pa.RecordBatch) -> Guess:
     merit, guess = 0, Guess()
     columns = list(zip(rows.schema.names, rows.columns, strict=True))
     for name, values in columns:
-        found, formats = _merit(name, values)
-        if found > merit:
-            merit, guess = found, Guess(name, formats)
+        score, formats = _merit(name, values)
+        if score > merit:
+            merit, guess = score, Guess(name, formats)
     if 0 < merit <= _DATED and guess.time is not None:
         dates = rows.column(guess.time)
         for name, clocks in columns:
-            if not is_text(clocks.type) or 2 * _count(clocks, _CLOCK) <= len(clocks):
+            if not is_text(clocks.type) or not _are_clocks(clocks):
                 continue
-            found, formats = _merit(name, joined(dates, clocks, guess.time, name))
-            if found > merit:
+            score, formats = _merit(name, joined(dates, clocks, guess.time, name))
+            if score > merit:
                 return Guess(guess.time, formats, name)
     return guess
+
+
+def _are_clocks(values: pa.Array) -> bool:
+    return 2 * _count(values, _CLOCK) > len(values)
+
+
+def _are_dates(values: pa.Array) -> bool:
+    if is_text(values.type):
+        return 2 * _count(values, _DATE) > len(values)
+    return bool(pa.types.is_date(values.type))
 
 
 def _count(values: pa.Array, pattern: str) -> int:

@@ -111,8 +111,8 @@ class ByteSource:
                 f"expected a path, bytes or a binary file to read, found {type(source).__name__}"
             )
         # a file at its beginning is the whole source
-        known = self._path is not None or isinstance(file, io.BufferedReader | io.BytesIO)
-        at_begin = known and file is not None and file.seekable() and file.tell() == 0
+        is_file = self._path is not None or isinstance(file, io.BufferedReader | io.BytesIO)
+        at_begin = is_file and file is not None and file.seekable() and file.tell() == 0
         self._whole = file if at_begin else None
         self._raw = _Counting(file, chunks, b"")
         self._buffered = io.BufferedReader(self._raw, buffer_size=1 << 18)
@@ -411,9 +411,11 @@ def open_archive(
         inner = _Entry(source.name, archive.open(entries[0]))
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError, ValueError, OSError) as error:
         raise _damaged(source.name, error) from None
-    found = ByteSource(io.BufferedReader(inner, 1 << 20), name=source.name, compression=None)
-    found.keep(source)
-    return found, format or (kind and kind.format), text
+    unpacked_source = ByteSource(
+        io.BufferedReader(inner, 1 << 20), name=source.name, compression=None
+    )
+    unpacked_source.keep(source)
+    return unpacked_source, format or (kind and kind.format), text
 
 
 def _damaged(name: str, error: Exception) -> InvalidData:

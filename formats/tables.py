@@ -131,14 +131,14 @@ def _tables_of_reader(reader: pa.RecordBatchReader, schema: StreamSchema) -> Ite
 
 def _table_of_rows(rows: Sequence[Any], schema: StreamSchema) -> pa.Table:
     names = schema.names
-    known = set(names)
+    attribute_names = set(names)
     for position, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise SchemaMismatch(
                 f"expected every event to be a dict, found {type(row).__name__} in row "
                 f"{position + 1}"
             )
-        if not row.keys() <= known:
+        if not row.keys() <= attribute_names:
             _check_names([str(name) for name in row], schema, position + 1)
     arrays = []
     for attribute in schema.attributes:
@@ -281,9 +281,10 @@ def _check_names(names: Iterable[str], schema: StreamSchema, row: int | None = N
         if not a.nullable and a.default is None and a.name not in listed
     ]
     if missing:
-        found = ", ".join(listed) if listed else "no columns"
+        present = ", ".join(listed) if listed else "no columns"
         raise SchemaMismatch(
-            f"the data lacks {', '.join(map(repr, missing))}, which may not be null; found {found}"
+            f"the data lacks {', '.join(map(repr, missing))}, which may not be null; "
+            f"found {present}"
         )
 
 
@@ -313,17 +314,17 @@ def _converted(array: Any, attribute: Attribute, rows_before: int) -> Any:
     pieces = []
     for piece in array.chunks if isinstance(array, pa.ChunkedArray) else [array]:
         try:
-            found = convert(flatten(piece), target, rule=rule)
+            result = convert(flatten(piece), target, rule=rule)
         except UnsupportedType as error:
             raise SchemaMismatch(f"{attribute.name}: {error}") from None
-        if found.codes is not None and found.bad:
-            at = int(found.codes.argmax())
+        if result.codes is not None and result.bad:
+            at = int(result.codes.argmax())
             row = at + rows_before + 1
             scalar = piece[at]
             value = str(scalar) if pa.types.is_timestamp(source) else scalar.as_py()
-            reason = found.reasons[found.codes[at] - 1].format(value=_shown(value))
+            reason = result.reasons[result.codes[at] - 1].format(value=_shown(value))
             raise InvalidData(f"{attribute.name}: {reason} in row {row}", row)
-        pieces.append(found.values)
+        pieces.append(result.values)
         rows_before += len(piece)
     return pa.chunked_array(pieces, target) if isinstance(array, pa.ChunkedArray) else pieces[0]
 

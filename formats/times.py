@@ -120,11 +120,11 @@ def _by_length(
         at = np.flatnonzero(lengths == length)
         if not at.size:
             continue
-        found = read(texts.take(pa.array(at)))
-        if found is None:
+        read_part = read(texts.take(pa.array(at)))
+        if read_part is None:
             left.append(rows[at])
             continue
-        for whole, part in zip(times, found, strict=True):
+        for whole, part in zip(times, read_part, strict=True):
             whole[rows[at]] = part
     return np.concatenate(left)
 
@@ -137,8 +137,8 @@ def _lengths(texts: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _cast(texts: pa.Array) -> IsoTimes | None:
-    given = texts.drop_null() if texts.null_count else texts
-    form = _TIME.fullmatch(given[0].as_buffer()) if len(given) else None
+    present = texts.drop_null() if texts.null_count else texts
+    form = _TIME.fullmatch(present[0].as_buffer()) if len(present) else None
     if form is None:
         return None
     unit = "ns" if form["fine"] else "us"
@@ -189,8 +189,8 @@ def _taken_apart(texts: pa.Array) -> IsoTimes:
     away = shift // 100 * 3600 + shift % 100 * 60
     seconds = (first + day - 1) * 86_400 + hour * 3600 + minute * 60 + second
     seconds += np.where(signed, away, -away)
-    found = (seconds, nanos, ok, has_offset, has_clock)
-    return IsoTimes(*(np.where(ok, part, part.dtype.type(0)) for part in found))
+    parts_read = (seconds, nanos, ok, has_offset, has_clock)
+    return IsoTimes(*(np.where(ok, part, part.dtype.type(0)) for part in parts_read))
 
 
 def _number(texts: pa.Array, digits: int) -> npt.NDArray[np.int64]:
@@ -369,10 +369,10 @@ class TimeRule:
     def as_iso(self) -> TimeRule:
         return TimeRule("iso", zone=self.zone, ambiguous=self.ambiguous)
 
-    def of_others(self, *, given: bool) -> TimeRule:
-        """The rule for other time columns; ``given``: not inferred from ISO text."""
+    def of_others(self, *, declared: bool) -> TimeRule:
+        """The rule for other time columns; ``declared``: not inferred from ISO text."""
         rules = self.rules if self.kind == "several" else (self,)
-        kinds = ("epoch", "pattern") if given else ("epoch",)
+        kinds = ("epoch", "pattern") if declared else ("epoch",)
         mine = [rule for rule in rules if rule.kind in kinds]
         if len(mine) == 1 and mine[0].kind == "epoch":
             return mine[0]
@@ -549,11 +549,15 @@ def decide(
 
 
 def _advised(values: pa.Array) -> str:
-    found = likely(values)
-    if not found:
+    patterns = likely(values)
+    if not patterns:
         return "a pattern such as '%d.%m.%Y %H:%M'"
-    one = len(found) == 1
-    return f"{found[0]!r} reads them" if one else f"{' or '.join(map(repr, found))}: which is it?"
+    one = len(patterns) == 1
+    return (
+        f"{patterns[0]!r} reads them"
+        if one
+        else f"{' or '.join(map(repr, patterns))}: which is it?"
+    )
 
 
 def _decide_numbers(values: pa.Array, column: str, wanted: pa.DataType | None) -> Decision:
@@ -645,8 +649,8 @@ def convert(
         mask = nulls if values.null_count else None
         return Converted(pa.array(ticks, pa.int64(), mask=mask).cast(target))
     ticks[codes != 0] = 0
-    found = pa.array(ticks, pa.int64(), mask=nulls | (codes != 0)).cast(target)
-    return Converted(found, codes, _reasons(rule, target))
+    converted = pa.array(ticks, pa.int64(), mask=nulls | (codes != 0)).cast(target)
+    return Converted(converted, codes, _reasons(rule, target))
 
 
 def _reasons(rule: TimeRule, target: pa.DataType) -> tuple[str, ...]:
@@ -753,24 +757,26 @@ def _from_numbers(
 
 
 def _text_ticks(values: pa.Array, power: int, codes: Codes, fine: int) -> npt.NDArray[np.int64]:
-    found = parse_decimals(values, power)
-    ticks = found.as_int64()
-    flag(codes, found.status == UNREAD, UNREADABLE)
-    flag(codes, found.status == DIGITS_TOO_FINE, fine)
-    flag(codes, found.status == TOO_LARGE, TOO_FAR)
+    parsed = parse_decimals(values, power)
+    ticks = parsed.as_int64()
+    flag(codes, parsed.status == UNREAD, UNREADABLE)
+    flag(codes, parsed.status == DIGITS_TOO_FINE, fine)
+    flag(codes, parsed.status == TOO_LARGE, TOO_FAR)
     return ticks
 
 
 def _epoch_text(values: pa.Array, rule: TimeRule, unit: str, codes: Codes) -> npt.NDArray[np.int64]:
     per_in, per_out = TICKS_PER_SECOND[rule.unit or "s"], TICKS_PER_SECOND[unit]
     power = len(str(per_out)) - len(str(per_in))
-    found: Codes = np.zeros(len(values), np.uint8)
-    ticks = _text_ticks(values, power, found, TOO_FINE)
+    number_codes: Codes = np.zeros(len(values), np.uint8)
+    ticks = _text_ticks(values, power, number_codes, TOO_FINE)
     if rule.assumed:
         first, end = PLAUSIBLE_FIRST_S * per_out, PLAUSIBLE_END_S * per_out
-        absurd = (found == TOO_FAR) | ((found == 0) & ((ticks < first) | (ticks >= end)))
+        absurd = (number_codes == TOO_FAR) | (
+            (number_codes == 0) & ((ticks < first) | (ticks >= end))
+        )
         flag(codes, absurd, IMPLAUSIBLE)
-    np.copyto(codes, found, where=codes == 0)
+    np.copyto(codes, number_codes, where=codes == 0)
     return ticks
 
 
@@ -838,11 +844,11 @@ def _by_several(
         if not left.size:
             break
         some = values if left.size == len(values) else values.take(pa.array(left))
-        found: Codes = np.zeros(left.size, np.uint8)
-        read = _from_text(some, one, unit, found, offsets)
-        unread = (found == UNREADABLE) | (found == NO_UNIT)
+        rule_codes: Codes = np.zeros(left.size, np.uint8)
+        read = _from_text(some, one, unit, rule_codes, offsets)
+        unread = (rule_codes == UNREADABLE) | (rule_codes == NO_UNIT)
         ticks[left[~unread]] = read[~unread]
-        codes[left[~unread]] = found[~unread]
+        codes[left[~unread]] = rule_codes[~unread]
         left = left[unread]
     codes[left] = UNREADABLE
     return ticks
@@ -861,20 +867,20 @@ def _from_clocks(
     flag(codes, far, TOO_FAR)
     walls = np.where(far, 0, walls)
     seconds = walls // per_second
-    found = instants_of(seconds, rule.zone or "UTC", rule.ambiguous, dates)
-    flag(codes, found.skipped, SKIPPED)
-    flag(codes, found.twice, TWICE)
-    return walls + (found.seconds - seconds) * per_second
+    instants = instants_of(seconds, rule.zone or "UTC", rule.ambiguous, dates)
+    flag(codes, instants.skipped, SKIPPED)
+    flag(codes, instants.twice, TWICE)
+    return walls + (instants.seconds - seconds) * per_second
 
 
 def _iso_from_clocks(times: IsoTimes, rule: TimeRule, codes: Codes) -> npt.NDArray[np.int64]:
     local = np.flatnonzero(times.ok & ~times.has_offset)
-    found = instants_of(
+    instants = instants_of(
         times.seconds[local], rule.zone or "UTC", rule.ambiguous, ~times.has_clock[local]
     )
-    for which, code in ((found.skipped, SKIPPED), (found.twice, TWICE)):
+    for which, code in ((instants.skipped, SKIPPED), (instants.twice, TWICE)):
         at = local[which]
         codes[at] = np.where(codes[at] == 0, code, codes[at])
     seconds = times.seconds.copy()
-    seconds[local] = found.seconds
+    seconds[local] = instants.seconds
     return seconds

@@ -95,8 +95,8 @@ def _with_far_years(text: pa.Array, times: pa.Array, separator: str) -> pa.Array
     )
     if not far.any():
         return text
-    found = [time_text(int(tick), times.type, separator) for tick in ticks[far]]
-    return pc.replace_with_mask(text, pa.array(far), pa.array(found, _TEXT))
+    texts = [time_text(int(tick), times.type, separator) for tick in ticks[far]]
+    return pc.replace_with_mask(text, pa.array(far), pa.array(texts, _TEXT))
 
 
 def _floats(values: pa.Array) -> pa.Array:
@@ -182,8 +182,8 @@ def _nested_text(array: pa.Array) -> pa.Array:
 
 
 def _concatenated(*parts: pa.Array | str) -> pa.Array:
-    given = [_text(part) if isinstance(part, str) else part for part in parts]
-    return pc.binary_join_element_wise(*given, _text(""))
+    scalars = [_text(part) if isinstance(part, str) else part for part in parts]
+    return pc.binary_join_element_wise(*scalars, _text(""))
 
 
 def _member(array: pa.Array) -> pa.Array:
@@ -198,11 +198,11 @@ def _few_values(column: pa.Array) -> list[str]:
         return ["null" if v is None else v for v in values.to_pylist()]
     type_, types = values.type, pa.types
     if is_text(type_):
-        found = values.to_pylist()
-        return ["null" if v is None else json.dumps(v, ensure_ascii=False) for v in found]
+        plain_values = values.to_pylist()
+        return ["null" if v is None else json.dumps(v, ensure_ascii=False) for v in plain_values]
     if types.is_timestamp(type_):
-        found = values.cast(pa.int64()).to_pylist()
-        return ["null" if v is None else f'"{time_text(v, type_, "T")}"' for v in found]
+        plain_values = values.cast(pa.int64()).to_pylist()
+        return ["null" if v is None else f'"{time_text(v, type_, "T")}"' for v in plain_values]
     if types.is_floating(type_):
         return [_few_float(text) for text in values.cast(_TEXT).to_pylist()]
     if types.is_integer(type_):

@@ -120,7 +120,7 @@ class Ingest:
             report.bad = self._bad_rows.count
             report.examples = self._bad_rows.examples
             report.bad_columns = self._bad_rows.columns
-            report.quarantine = self._bad_rows.kept
+            report.quarantine = self._bad_rows.quarantine_file
             report.notes += self._layout.notes.values()
         return report
 
@@ -221,8 +221,8 @@ class Ingest:
         self._before, self._in_flight = done.count, 0
 
     def _final_schema(self, rows: int) -> pa.Schema:
-        given_up = self._bad_rows.count or self.report.broken_files
-        if rows == 0 and (self._layout.target is None or given_up):
+        rows_left_out = self._bad_rows.count or self.report.broken_files
+        if rows == 0 and (self._layout.target is None or rows_left_out):
             if self.report.broken_files:
                 raise InvalidData(f"nothing could be read: {self.report.broken_files[0]}")
             reason = "no row could be read as an event" if self.report.rows else "there are no rows"

@@ -20,7 +20,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -159,9 +159,9 @@ class BadRows:
         if len(self.examples) < EXAMPLES:
             self.examples.append(str(bad))
         if self.path is not None:
-            self._keep(self.path, bad)
+            self._write(self.path, bad)
 
-    def _keep(self, path: Path, bad: BadRow) -> None:
+    def _write(self, path: Path, bad: BadRow) -> None:
         try:
             if self._file is None:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -177,7 +177,7 @@ class BadRows:
             ) from None
 
     @property
-    def kept(self) -> Path | None:
+    def quarantine_file(self) -> Path | None:
         """The quarantine file, if one was written."""
         return self.path if self._file is not None else None
 
@@ -217,30 +217,37 @@ class IngestRequest(IngestOptions):
         Files, directories, globs, or ``-`` for standard input.
     stream : str
         The stream to append to.
+    bad_rows : str
+        Another name of ``on_error``.
     """
 
     inputs: Sequence[str]
     stream: str
+    bad_rows: InitVar[str | None] = field(default=None, kw_only=True)
 
-    def __post_init__(self, separator: str | None) -> None:
-        super().__post_init__(separator)
+    def __post_init__(
+        self, separator: str | None, null: Sequence[str] | None, bad_rows: str | None
+    ) -> None:
+        super().__post_init__(separator, null)
+        if bad_rows is not None:
+            object.__setattr__(self, "on_error", bad_rows)
         if not self.inputs:
             raise InvalidArgument("name at least one file, directory or glob, or - for stdin")
         choices = {each.field: each.option.choices for each in parameters_of(IngestOptions)}
-        for what, value, known in (
+        for what, value, allowed in (
             ("--engine", self.engine, choices["engine"]),
-            ("--on-error", self.on_error, choices["on_error"]),
+            ("--bad-rows", self.on_error, choices["on_error"]),
             ("--commit", self.commit, choices["commit"]),
             ("--if-exists", self.if_exists, choices["if_exists"]),
             ("--format", self.format, (None, *READ_FORMATS)),
         ):
-            if value not in known:
-                names = ", ".join(name for name in known if name is not None)
+            if value not in allowed:
+                names = ", ".join(name for name in allowed if name is not None)
                 raise InvalidArgument(f"{what} is one of {names}; found {value!r}")
         if self.batch_rows < 1:
             raise InvalidArgument(f"--batch-size is at least 1, found {self.batch_rows}")
         if self.quarantine is not None and self.on_error != "quarantine":
-            raise InvalidArgument("a quarantine file needs --on-error quarantine")
+            raise InvalidArgument("a quarantine file needs --bad-rows quarantine")
         if self.flatten is not None and (self.engine == "spark" or self.master is not None):
             raise InvalidArgument("--flatten is for --engine arrow")
         if self.master is not None and self.engine == "arrow":
@@ -254,8 +261,8 @@ class IngestRequest(IngestOptions):
 
     @property
     def _of_new_stream(self) -> bool:
-        given = (self.retention, self.unique, self.within)
-        return self.codec != "lz4" or any(setting is not None for setting in given)
+        settings = (self.retention, self.unique, self.within)
+        return self.codec != "lz4" or any(setting is not None for setting in settings)
 
     def found_existing(self, events: int | None, report: IngestReport) -> None:
         """Apply ``if_exists``; may raise StreamExists."""
@@ -279,10 +286,10 @@ def expand(inputs: Sequence[str], *, any_suffix: bool = False) -> list[InputSour
 
     Of a directory only files with a format's suffix are read, unless ``any_suffix``.
     """
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for item in inputs:
         if item == "-":
-            found[item] = None
+            paths[item] = None
         elif os.path.isdir(item):
             files = _files_below(item, any_suffix)
             if not files:
@@ -290,19 +297,19 @@ def expand(inputs: Sequence[str], *, any_suffix: bool = False) -> list[InputSour
                     f"the directory {item!r} has no file with a known suffix (.csv, .json, "
                     ".ndjson, .parquet, .arrow, each also with .gz, .zst or .bz2)"
                 )
-            found.update(dict.fromkeys(files))
+            paths.update(dict.fromkeys(files))
         elif os.path.exists(item) or not glob.has_magic(item):
-            found[item] = None
+            paths[item] = None
         else:
             matches = sorted(glob.glob(item, recursive=True))
             if not matches:
                 raise InvalidArgument(f"no file matches {item!r}")
             for match in matches:
                 if os.path.isdir(match):
-                    found.update(dict.fromkeys(_files_below(match, any_suffix)))
+                    paths.update(dict.fromkeys(_files_below(match, any_suffix)))
                 else:
-                    found[match] = None
-    return [_source(path) for path in found]
+                    paths[match] = None
+    return [_source(path) for path in paths]
 
 
 def _files_below(directory: str, any_suffix: bool) -> list[str]:

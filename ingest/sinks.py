@@ -282,8 +282,8 @@ class StoreSink:
     def outcome(
         self, application: str | None, version: int | None, job: str = ""
     ) -> Outcome | None:
-        found = committed(self.jobs(), job, application, version)
-        return None if found is None else _outcome_of_commit(found, None)
+        commit = committed(self.jobs(), job, application, version)
+        return None if commit is None else _outcome_of_commit(commit, None)
 
     def epoch(self) -> int:
         return truncated_at(self.jobs())

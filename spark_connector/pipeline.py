@@ -237,7 +237,7 @@ class _Pipeline:
         finally:
             self.bad_rows.close()
             report.seconds = time.perf_counter() - started
-        report.quarantine = self.bad_rows.kept
+        report.quarantine = self.bad_rows.quarantine_file
         report.examples = self.bad_rows.examples
         report.bad_columns = self.bad_rows.columns
         return report

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, RootModel
 
 from ...core.options import options_from
 from ...core.sql_text import quoted_name
@@ -229,7 +229,9 @@ class ImportSpec(OfStore):
     ambiguous: Literal["refuse", "earlier", "later"] = "refuse"
     time_of_day: str | None = Field(None, description="The column that goes with one of dates.")
     types: list[str] = Field(default_factory=list, description="Types: speed=double.")
-    on_error: Literal["fail", "skip"] = "fail"
+    on_error: Literal["fail", "skip"] = Field(
+        "fail", validation_alias=AliasChoices("bad_rows", "on_error")
+    )
     encoding: str | None = Field(None, description="Of text, where it is not UTF-8.")
     delimiter: str | None = Field(None, description="Of CSV; else inferred from the header.")
     quote: str = '"'

@@ -456,7 +456,7 @@ DECODED_FACTOR = 8
 
 _OPTION = re.compile(
     r"--([a-z][a-z-]*)(?: ((?:COLUMN|append|skip|s|ms|us|ns|N|latin-1|utf-16-[bl]e|windows-1252)\b"
-    r"|[,.](?= )))?"
+    r"|[,.](?= )|[^ ;]+(?= (?:reads|keeps|makes) )))?"
 )
 _WORDS = (
     ("pass time_format= ", "give time_format="),

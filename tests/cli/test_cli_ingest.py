@@ -104,7 +104,7 @@ def test_ingest_keeps_bad_rows_when_asked(run: Run, tmp_path: Path) -> None:
     assert strict.code == 1
     assert "f.csv, line 3 (row 2), column 't': expected a time" in strict.err
     assert "nothing was stored in 's'" in strict.err
-    assert "--on-error" in strict.err
+    assert "--bad-rows" in strict.err
     kept = run(*arguments, "--on-error", "quarantine", "--quarantine-file", "bad.ndjson")
     assert kept.code == 0
     assert "2 of 5 rows could not be read" in kept.err

@@ -2,9 +2,11 @@
 
 import bz2
 import contextlib
+import dataclasses
 import datetime as dt
 import gzip
 import io
+import math
 import random
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import openpyxl
+import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import chronicle
@@ -22,7 +26,7 @@ from chronicle.errors import ChronicleError, InvalidArgument, InvalidData, Resou
 from chronicle.formats import csvtext as csv_module
 from chronicle.formats.chunks import BadRow
 from chronicle.formats.csvtext import Quoting
-from chronicle.formats.dialect import ENCODINGS, Limits, TextOptions
+from chronicle.formats.dialect import ENCODINGS, ColumnOptions, Limits, TextOptions
 from chronicle.formats.isolated import IsolatedReader
 from chronicle.formats.layout import Layout, conform
 from chronicle.formats.reader import EventReader
@@ -45,6 +49,15 @@ class Messy(NamedTuple):
 
 PLAIN = b"t,v\n2024-01-01,1.5\n2024-01-02,2\n"
 ROWS = [(DAY, 1.5), (NEXT, 2.0)]
+
+
+def parquet(type_: pa.DataType, *, int96: bool = False) -> bytes:
+    times, values = zip(*ROWS, strict=True)
+    out = io.BytesIO()
+    table = pa.table({"t": pa.array(times, type_), "v": pa.array(values)})
+    pq.write_table(table, out, use_deprecated_int96_timestamps=int96)
+    return out.getvalue()
+
 
 FILES = {
     "byte order mark": Messy(b"\xef\xbb\xbf" + PLAIN, ROWS),
@@ -147,7 +160,65 @@ FILES = {
     "zstd": Messy(pa.compress(PLAIN, "zstd", asbytes=True), ROWS, suffix=".csv.zst"),
     "bz2": Messy(bz2.compress(PLAIN), ROWS, suffix=".csv.bz2"),
     "gzip of UTF-16": Messy(gzip.compress(PLAIN.decode().encode("utf-16")), ROWS, suffix=".csv.gz"),
+    "epoch in s": Messy(b"t,v\n1704067200,1\n", [(DAY, 1)], note="time:"),
     "epoch in ms": Messy(b"t,v\n1704067200000,1\n", [(DAY, 1)], note="time:"),
+    "epoch in us": Messy(b"t,v\n1704067200000000,1\n", [(DAY, 1)], note="time:"),
+    "epoch in ns": Messy(
+        b"t,v\n1704067200000000000,1\n", [(pd.Timestamp(DAY), 1)], {"time_format": "ns"}
+    ),
+    "offsets": Messy(
+        b"t,v\n2024-01-01T01:00:00+01:00,1\n2024-01-02T00:00:00Z,2\n", [(DAY, 1), (NEXT, 2)]
+    ),
+    "an offset at some times": Messy(
+        b"t,v\n2024-01-01T00:00:00Z,1\n2024-01-02T01:00:00,2\n",
+        [(DAY, 1), (NEXT, 2)],
+        {"time_zone": "Europe/Berlin"},
+    ),
+    "time in two columns": Messy(
+        b"t,clock,v\n2024-01-01,00:00,1\n2024-01-02,00:00:00,2\n",
+        [(DAY, 1), (NEXT, 2)],
+        {"time_of_day": "clock"},
+    ),
+    "dates of Germany": Messy(
+        b"t;v\n01.01.2024 00:00;1,5\n02.01.2024 00:00;2\n", ROWS, {"time_format": "%d.%m.%Y %H:%M"}
+    ),
+    "leading zeros": Messy(b"t,v\n2024-01-01,01067\n", [(DAY, 1067)], note="zeros:v"),
+    "dates beside times of day": Messy(
+        b"t,v\n2024-01-01,13:00\n", [(DAY, "13:00")], note="clock:v"
+    ),
+    "nested NDJSON": Messy(
+        b'{"t": "2024-01-01", "v": {"a": 1, "b": [1, 2.5]}}\n{"t": "2024-01-02", "v": null}\n',
+        [(DAY, {"a": 1, "b": [1.0, 2.5]}), (NEXT, None)],
+        suffix=".ndjson",
+    ),
+    "heterogeneous NDJSON": Messy(
+        b'{"t": "2024-01-01", "v": 1}\n{"t": "2024-01-02", "v": {"a": "x"}}\n',
+        [(DAY, "1"), (NEXT, '{"a":"x"}')],
+        suffix=".ndjson",
+    ),
+    "NDJSON with CR CR LF": Messy(
+        b'{"t": "2024-01-01", "v": 1}\r\r\n\r\r\n{"t": "2024-01-02", "v": 2}\r\r\n',
+        [(DAY, 1), (NEXT, 2)],
+        suffix=".ndjson",
+    ),
+    "NaN in nested JSON": Messy(
+        b'{"t": "2024-01-01", "v": {"a": 1.5}}\n{"t": "2024-01-02", "v": {"a": NaN}}\n',
+        [(DAY, 1.5), (NEXT, math.nan)],
+        {"flatten": "_"},
+        "t v_a",
+        suffix=".ndjson",
+    ),
+    "JSON array": Messy(
+        b'[\n{"t": "2024-01-01", "v": [{"x": 1}]},\n{"t": "2024-01-02", "v": []}]',
+        [(DAY, [{"x": 1}]), (NEXT, [])],
+        suffix=".json",
+    ),
+    "INT96": Messy(parquet(pa.timestamp("ns"), int96=True), ROWS, suffix=".parquet"),
+    "nanoseconds with a zone": Messy(
+        parquet(pa.timestamp("ns", "UTC")),
+        [(pd.Timestamp(t, tz="UTC"), v) for t, v in ROWS],
+        suffix=".parquet",
+    ),
     "UTF-16 NDJSON": Messy(
         '{"t": "2024-01-01", "v": "ä"}\n'.encode("utf-16"), [(DAY, "ä")], suffix=".ndjson"
     ),
@@ -224,7 +295,10 @@ FILES |= {
 
 
 def load(path: Path, **options: Any) -> tuple[pa.Table, dict[str, str]]:
-    layout = Layout(time=options.pop("time", "t"), types=options.pop("types", ()))
+    chosen = {"time": "t", **options}
+    names = [each.name for each in dataclasses.fields(ColumnOptions) if each.name in chosen]
+    layout = Layout(**{name: chosen.pop(name) for name in names})
+    options = chosen
     batches = list(EventReader(path, layout=layout, **options))
     schema = layout.schema()
     return pa.Table.from_batches([conform(b, schema) for b in batches], schema), layout.notes
@@ -248,7 +322,7 @@ def test_a_messy_file_loads(
         tuple(str(v) if pa.types.is_decimal(table.schema.types[i]) else v for i, v in enumerate(r))
         for r in rows
     ]
-    assert wanted == file.rows
+    assert str(wanted) == str(file.rows)
     assert [type(v) for row in wanted for v in row] == [type(v) for row in file.rows for v in row]
     if file.note is not None:
         assert any(about.startswith(file.note) for about in notes), notes
@@ -273,6 +347,9 @@ def test_a_messy_file_loads(
         (b't,v\n2024-01-01,"a\n', {}, "ends inside a quoted value"),
         (b"t,v\n2024-01-01,1\r2024-01-02,2\n", {}, "found a CR alone"),
         (b"t,v\n2024-01-01,1,5\n", {}, "expected 2 values, found 3"),
+        (b"t,v\n2024-01-01,1\n2024-01-02,n/a\n", {"types": ["v=int"]}, "--null n/a reads it"),
+        (b"t,v\n01.02.2024,1\n", {}, "time_format= .'%d.%m.%Y' reads them"),
+        (b"t,v\n2024-01-01T00:00Z,1\n2024-01-01T00:00,2\n", {}, "pass time_zone="),
     ],
 )
 def test_what_does_not_load_says_which_option(
@@ -414,6 +491,14 @@ def test_archives_are_read_in_a_worker_too() -> None:
             assert batch["v"].to_pylist() == ["x"]
 
 
+def test_nan_inside_of_json_names_the_option_that_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "f.ndjson"
+    path.write_bytes(b'{"t": "2024-01-01", "v": {"a": 1.5, "b": Infinity}}\n')
+    for types in ([], ["v=struct(a double, b double)"], ["v=json"]):
+        with pytest.raises(InvalidData, match=r"no NaN or Infinity.*--flatten _"):
+            load(path, types=types)
+
+
 def naive(data: bytes, delimiter: int, quote: int, wanted: int) -> list[int]:
     """Positions outside of quotes, byte by byte."""
     found, quoted, at_start, i = [], False, True, 0
@@ -471,8 +556,9 @@ def test_the_options_of_an_ingest_are_those_of_the_reader(tmp_path: Path) -> Non
     path.write_bytes("x\nt^Größe\n2024-01-01^'1,5'\n2024-01-02^-\n".encode("latin-1"))
     request = IngestRequest(
         [str(path)], "s", time="t", create=True, encoding="latin1", skip=1, separator="^",
-        quote="'", decimal=",", nulls=["-"],
+        quote="'", decimal=",", null=["-"], bad_rows="skip",
     )  # fmt: skip
+    assert (request.on_error, request.nulls) == ("skip", ["-"])
     ingest(request, Target(path=tmp_path / "store"))
     with chronicle.open(tmp_path / "store", mode="r") as database:
         rows = database.sql('SELECT "Größe" FROM s ORDER BY t').arrow()

@@ -57,11 +57,11 @@ def test_nothing_to_read(tmp_path: Path) -> None:
     [
         ({"inputs": []}, "at least one file"),
         ({"engine": "flink"}, "--engine is one of auto, arrow, spark"),
-        ({"on_error": "ignore"}, "--on-error is one of fail, skip, quarantine"),
+        ({"on_error": "ignore"}, "--bad-rows is one of fail, skip, quarantine"),
         ({"commit": "never"}, "--commit is one of end, batch"),
         ({"format": "xml"}, "--format is one of json, ndjson"),
         ({"batch_rows": 0}, "--batch-size is at least 1"),
-        ({"quarantine": Path("q")}, "needs --on-error quarantine"),
+        ({"quarantine": Path("q")}, "needs --bad-rows quarantine"),
         ({"engine": "arrow", "master": "local[2]"}, "--master is for --engine spark"),
         ({"retention": "30 days"}, "add --create"),
     ],

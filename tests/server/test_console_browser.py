@@ -268,6 +268,30 @@ def test_a_file_with_local_times_in_two_columns_is_imported(
     assert [str(time)[:19] for (time,) in times] == ["2024-10-26 23:30:00", "2024-10-27 01:30:00"]
 
 
+def test_a_file_that_the_server_cannot_read_at_first_is_imported(
+    tmp_path: Path, steps: Any, open_console: Callable[..., Console]
+) -> None:
+    path = tmp_path / "station.csv"
+    path.write_bytes(
+        "Größen\nt;v\n2024-01-01 00:00;1.234,5\n2024-01-02 00:00;n/a\n".encode("latin-1")
+    )
+    console = open_console()
+    console.expected = ["400"]
+    console.open("#/import")
+    page = console.page
+    page.get_by_label("File", exact=True).set_input_files(path)
+    page.get_by_role("alert").get_by_text("encoding=latin-1").wait_for()
+    page.get_by_label("Encoding").fill("latin-1")
+    page.get_by_text("skip=N").wait_for()
+    page.get_by_label("Lines to skip").fill("1")
+    page.get_by_label("Decimal").select_option(",")
+    page.get_by_label("NULL is").fill("n/a")
+    page.get_by_text("1234.5").wait_for()
+    page.get_by_role("button", name="Import").click()
+    page.get_by_text("2 events stored").wait_for()
+    assert steps.sql("SELECT v FROM station ORDER BY t").fetchall() == [(1234.5,), (None,)]
+
+
 def test_how_times_are_read_is_proposed(
     tmp_path: Path, steps: Any, open_console: Callable[..., Console]
 ) -> None:

@@ -63,7 +63,7 @@ def test_what_was_exported_is_imported(
     (files / "bad.csv").write_bytes(CSV + b"soon,1\n")
     job = run(api, kind="import", file="bad.csv", stream="pumps")
     assert (job["state"], "found 'soon'" in job["error"]) == ("failed", True)
-    job = run(api, kind="import", file="bad.csv", stream="pumps", on_error="skip")
+    job = run(api, kind="import", file="bad.csv", stream="pumps", bad_rows="skip")
     assert (job["result"]["appended"], job["result"]["rejected"]) == (60, 1)
     assert database.stream("pumps").count == 120
     (files / "local.csv").write_bytes(b"day,clock,x\n05.07.2026,12:00,1\n2026-01-06,13:00,2\n")

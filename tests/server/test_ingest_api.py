@@ -140,6 +140,7 @@ def test_options_are_those_of_the_command(api: Any, database: Any, tmp_path: Any
         (b"by hand\nt,v\n2026-01-01,1\n", {"skip": 1}, "skip=N"),
         (b"2026-01-01,1\n", {"header": False, "columns": "t,v"}, "header=false"),
         (b"t^v\n2026-01-01^1\n", {"delimiter": "^"}, "values: delimiter"),
+        (b"t,v\n2026-01-01,n/a\n", {"null": "n/a", "types": "v=double"}, "null=n/a reads"),
     ],
 )
 def test_an_error_names_the_parameter_that_helps(

@@ -6,7 +6,7 @@ import { runsOf, withGaps } from "../src/chart/buckets";
 import { lanesOf, situationsOf } from "../src/matches/lanes";
 import { isRecent, rowsOfPairs } from "../src/matches/pairs";
 import { NOTHING, specOf } from "../src/pages/jobspec";
-import { columnsOf, type Look, lookedAt, nameOf, paramsOf, timeFormatOf } from "../src/pages/looking";
+import { columnsOf, type Look, lookedAt, nameOf, paramsOf, timeFormatOf, WRITTEN } from "../src/pages/looking";
 import { globbed } from "../src/ui/glob";
 import { cellText } from "../src/ui/values";
 import { quoted } from "../src/query/names";
@@ -129,15 +129,15 @@ describe("names in SQL", () => {
 
 describe("files to import", () => {
   const column = (from: string, more = {}) => ({ from, as: from, type: "", inferred: "bigint", keep: true, ...more });
-  const chosen = { file: "a.csv", columns: [column("t"), column("x")], time: "t", timeFormat: "auto", timeZone: "", ambiguous: "refuse", timeOfDay: "", separator: "", nulls: "", known: null };
+  const chosen = { file: "a.csv", columns: [column("t"), column("x")], time: "t", timeFormat: "auto", timeZone: "", ambiguous: "refuse", timeOfDay: "", written: WRITTEN, known: null };
   it("are asked for with what was corrected, and no more", () => {
     expect(String(paramsOf(chosen))).toBe("name=a.csv&time=t");
     const columns = [column("t", { as: "at" }), column("x", { type: "double" }), column("y", { keep: false }), column("z", { as: "w", type: "bigint" })];
-    const asked = paramsOf({ ...chosen, columns, time: "at", timeFormat: "ms", separator: ";", nulls: "N/A" });
+    const asked = paramsOf({ ...chosen, columns, time: "at", timeFormat: "ms", written: { ...WRITTEN, delimiter: ";", null: "N/A", header: "false" } });
     expect(asked.getAll("rename")).toEqual(["t=at", "z=w"]);
     expect(asked.getAll("types")).toEqual(["x=double"]);
     expect(asked.getAll("select")).toEqual(["x", "w"]);
-    expect([asked.get("time"), asked.get("time_format"), asked.get("separator"), asked.get("null")]).toEqual(["at", "ms", ";", "N/A"]);
+    expect([asked.get("time"), asked.get("time_format"), asked.get("delimiter"), asked.get("null"), asked.get("header")]).toEqual(["at", "ms", ";", "N/A", "false"]);
     expect(String(paramsOf({ ...chosen, columns, known: "s" }))).toBe("name=a.csv&rename=t%3Dat&rename=z%3Dw&stream=s");
   });
   it("have times by the clocks of a zone, in two columns, in several formats", () => {

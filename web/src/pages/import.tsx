@@ -9,7 +9,7 @@ import { ask, headers, may, messageOf, Problem, type ProblemDocument, refreshStr
 import { quoted } from "../query/names";
 import { newTab } from "../query/shelf";
 import { bytes, count, share } from "../ui/numbers";
-import { AMBIGUOUS, type BadRow, columnsOf, type Ingested, type Look, lookedAt, nameOf, paramsOf, type Planned, TIME_FORMATS, timeFormatOf, TYPES } from "./looking";
+import { AMBIGUOUS, type BadRow, columnsOf, ENCODINGS, type Ingested, type Look, lookedAt, nameOf, paramsOf, paramsOfFile, type Planned, TIME_FORMATS, timeFormatOf, TYPES, type Written, WRITTEN } from "./looking";
 
 const LOOK_AGAIN_MS = 400;
 const LOOK_AGAIN_MOST = 8 << 20;
@@ -17,31 +17,47 @@ const SAMPLES = 3;
 
 interface Chosen {
   file: File;
+  written: Written;
   body: Blob;
   first: Look;
 }
 
 export function ImportPage() {
+  const [file, setFile] = useState<File | null>(null);
+  const [written, setWritten] = useState(WRITTEN);
   const [chosen, setChosen] = useState<Chosen | null>(null);
   const [looking, setLooking] = useState("");
   const [problem, setProblem] = useState("");
   const [over, setOver] = useState(false);
-  const choose = async (file: File | undefined) => {
+  const choose = (file: File | undefined) => {
     if (!file) return;
-    setProblem("");
+    setWritten(WRITTEN);
     setChosen(null);
-    setLooking(file.name);
-    try {
-      const body = lookedAt(file);
-      const first = await look(body, new URLSearchParams({ name: file.name }));
-      await refreshStreams();
-      setChosen({ file, body, first });
-    } catch (error) {
-      setProblem(messageOf(error));
-    } finally {
-      setLooking("");
-    }
+    setFile(file);
   };
+  useEffect(() => {
+    if (!file) return undefined;
+    const stop = new AbortController();
+    const first = async () => {
+      setLooking(file.name);
+      setProblem("");
+      try {
+        const body = lookedAt(file);
+        const first = await look(body, paramsOfFile(file.name, written), stop.signal);
+        await refreshStreams();
+        if (!stop.signal.aborted) setChosen({ file, written, body, first });
+      } catch (error) {
+        if (!stop.signal.aborted) setProblem(messageOf(error));
+      } finally {
+        if (!stop.signal.aborted) setLooking("");
+      }
+    };
+    const later = setTimeout(() => void first(), written === WRITTEN ? 0 : LOOK_AGAIN_MS);
+    return () => {
+      clearTimeout(later);
+      stop.abort();
+    };
+  }, [file, written]);
   return (
     <main class="page">
       <div class="pagehead"><h1>Import</h1><span class="quiet">a file becomes events of a stream: all of them, or none</span></div>
@@ -52,16 +68,38 @@ export function ImportPage() {
         onDrop={(event) => {
           event.preventDefault();
           setOver(false);
-          void choose(event.dataTransfer?.files[0]);
+          choose(event.dataTransfer?.files[0]);
         }}
       >
         <strong>{chosen ? chosen.file.name : looking || "Drop a file here, or choose one"}</strong>
-        <span class="quiet" role="status">{looking ? "The server looks at it…" : chosen ? factsOf(chosen) : "CSV, JSON, NDJSON, Parquet, Arrow or line protocol; packed by gzip, zstd or bzip2 as well"}</span>
-        <input type="file" aria-label="File" onChange={(event) => void choose(event.currentTarget.files?.[0])} />
+        <span class="quiet" role="status">{looking ? "The server looks at it…" : chosen ? factsOf(chosen) : "CSV, JSON, NDJSON, Parquet, Arrow, Excel or line protocol; packed by gzip, zstd, bzip2 or zip as well"}</span>
+        <input type="file" aria-label="File" onChange={(event) => choose(event.currentTarget.files?.[0])} />
       </label>
       {problem && <p class="banner bad" role="alert">{problem}</p>}
-      {chosen && <Settings key={`${chosen.file.name}\n${chosen.file.size}\n${chosen.file.lastModified}`} chosen={chosen} />}
+      {(problem || chosen?.first.format === "csv" || written !== WRITTEN) && <HowWritten written={written} change={(by) => setWritten({ ...written, ...by })} />}
+      {chosen && !problem && <Settings key={JSON.stringify([chosen.file.name, chosen.file.size, chosen.file.lastModified, chosen.written])} chosen={chosen} />}
     </main>
+  );
+}
+
+/** What the server infers of a text file, to be corrected also where it could not read it. */
+function HowWritten({ written, change }: { written: Written; change: (by: Partial<Written>) => void }) {
+  const field = (name: keyof Written, text: string, size: number, placeholder = "inferred", list?: string) => (
+    <label><span class="quiet">{text}</span> <input size={size} list={list} aria-label={text} placeholder={placeholder} value={written[name]} onInput={(e) => change({ [name]: e.currentTarget.value })} /></label>
+  );
+  return (
+    <section class="options" aria-label="How the file is written">
+      {field("encoding", "Encoding", 12, "UTF-8", "encodings")}
+      <datalist id="encodings">{ENCODINGS.map((name) => <option key={name} value={name} />)}</datalist>
+      {field("delimiter", "Delimiter", 6)}
+      {field("quote", "Quote", 3, '"')}
+      <label><span class="quiet">Decimal</span> <select aria-label="Decimal" value={written.decimal} onChange={(e) => change({ decimal: e.currentTarget.value })}><option value="">inferred</option><option>,</option><option>.</option></select></label>
+      {field("skip", "Lines to skip", 4, "0")}
+      <label><span class="quiet">Header</span> <select aria-label="Header" value={written.header} onChange={(e) => change({ header: e.currentTarget.value })}><option value="">inferred</option><option value="true">yes</option><option value="false">no</option></select></label>
+      {field("columns", "Names of columns", 16, "of the header")}
+      {field("null", "NULL is", 6, "empty")}
+      {field("sheet", "Sheet", 10, "the first")}
+    </section>
   );
 }
 
@@ -69,7 +107,7 @@ function factsOf({ file, first }: Chosen): string {
   return [first.format, first.compression, bytes(file.size)].filter(Boolean).join(" · ");
 }
 
-function Settings({ chosen: { file, body, first } }: { chosen: Chosen }) {
+function Settings({ chosen: { file, written, body, first } }: { chosen: Chosen }) {
   const [name, setName] = useState(nameOf(file.name));
   const [columns, setColumns] = useState<Planned[]>(() => columnsOf(first));
   const [time, setTime] = useState(first.time ?? "");
@@ -77,12 +115,10 @@ function Settings({ chosen: { file, body, first } }: { chosen: Chosen }) {
   const [timeZone, setTimeZone] = useState("");
   const [ambiguous, setAmbiguous] = useState("refuse");
   const [timeOfDay, setTimeOfDay] = useState(first.time_of_day ?? "");
-  const [separator, setSeparator] = useState("");
-  const [nulls, setNulls] = useState("");
   const [retention, setRetention] = useState("");
   const [skip, setSkip] = useState(false);
   const known = (streams.value ?? []).find((stream) => stream.name === name);
-  const asked = useMemo(() => paramsOf({ file: file.name, columns, time, timeFormat, timeZone, ambiguous, timeOfDay, separator, nulls, known: known?.name ?? null }), [columns, time, timeFormat, timeZone, ambiguous, timeOfDay, separator, nulls, known?.name]);
+  const asked = useMemo(() => paramsOf({ file: file.name, columns, time, timeFormat, timeZone, ambiguous, timeOfDay, written, known: known?.name ?? null }), [columns, time, timeFormat, timeZone, ambiguous, timeOfDay, written, known?.name]);
   const { seen, problem, busy } = useLook(body, first, asked);
   const { sent, refused, done, send } = useIngest(file);
   const change = (i: number, by: Partial<Planned>) => {
@@ -102,7 +138,7 @@ function Settings({ chosen: { file, body, first } }: { chosen: Chosen }) {
     all.set("stream", name);
     if (!known) all.set("create", "true");
     if (!known && retention.trim()) all.set("retention", retention.trim());
-    if (skip) all.set("on_error", "skip");
+    if (skip) all.set("bad_rows", "skip");
     if (dryRun) all.set("dry_run", "true");
     void send(all);
   };
@@ -119,11 +155,9 @@ function Settings({ chosen: { file, body, first } }: { chosen: Chosen }) {
         <label><span class="quiet">read as</span> <input list="time-formats" size={20} aria-label="How times are read" title="several behind each other, a | b: each value has the first that reads it" value={timeFormat} onInput={(e) => setTimeFormat(e.currentTarget.value)} /></label>
         <datalist id="time-formats">{first.time_formats.map((value) => <option key={value} value={value}>as in the file</option>)}{TIME_FORMATS.map(([value, text]) => <option key={value} value={value}>{text}</option>)}</datalist>
         <label><span class="quiet">with the time of day in</span> <select aria-label="Time of day" value={timeOfDay} onChange={(e) => setTimeOfDay(e.currentTarget.value)}><option value="">no other column</option>{columns.filter((one) => one.keep && one.as !== time).map((one) => <option key={one.from}>{one.as}</option>)}</select></label>
-        <label><span class="quiet">by the clocks of</span> <input list="time-zones" size={12} aria-label="Time zone" placeholder="UTC" value={timeZone} onInput={(e) => setTimeZone(e.currentTarget.value)} /></label>
+        <label><span class="quiet">time zone</span> <input list="time-zones" size={12} aria-label="Time zone" placeholder="UTC" value={timeZone} onInput={(e) => setTimeZone(e.currentTarget.value)} /></label>
         <datalist id="time-zones">{Intl.supportedValuesOf("timeZone").map((zone) => <option key={zone} value={zone} />)}</datalist>
-        {timeZone.trim() && <label><span class="quiet">a time shown twice</span> <select aria-label="A time shown twice" value={ambiguous} onChange={(e) => setAmbiguous(e.currentTarget.value)}>{AMBIGUOUS.map(([value, text]) => <option key={value} value={value}>{text}</option>)}</select></label>}
-        {first.format === "csv" && <label><span class="quiet">Separator</span> <input size={4} aria-label="Separator" placeholder="told" value={separator} onInput={(e) => setSeparator(e.currentTarget.value)} /></label>}
-        {first.format === "csv" && <label><span class="quiet">NULL is</span> <input size={6} aria-label="Spelling of NULL" placeholder="empty" value={nulls} onInput={(e) => setNulls(e.currentTarget.value)} /></label>}
+        {timeZone.trim() && <label><span class="quiet">a time that occurs twice</span> <select aria-label="A time shown twice" value={ambiguous} onChange={(e) => setAmbiguous(e.currentTarget.value)}>{AMBIGUOUS.map(([value, text]) => <option key={value} value={value}>{text}</option>)}</select></label>}
         {!known && <label><span class="quiet">Keeps</span> <input size={10} aria-label="Retention" placeholder="everything" title="30 days, 10 GB" value={retention} onInput={(e) => setRetention(e.currentTarget.value)} /></label>}
         <label><input type="checkbox" checked={skip} onChange={() => setSkip(!skip)} /> leave bad rows out</label>
         <span class="space" />

@@ -62,7 +62,28 @@ export const AMBIGUOUS = [
 ] as const;
 
 const TEXT_LOOKED_AT = 1 << 20;
-const WHOLE = /\.(gz|zst|bz2|parquet|pq|arrow|arrows|ipc|feather)$/i;
+const WHOLE = /\.(gz|zst|bz2|zip|xlsx|parquet|pq|arrow|arrows|ipc|feather)$/i;
+
+/** How a text file is written, by the server's names; what is "" is inferred. */
+export const WRITTEN = {
+  encoding: "",
+  delimiter: "",
+  quote: "",
+  decimal: "",
+  skip: "",
+  header: "",
+  columns: "",
+  null: "",
+  sheet: "",
+};
+export type Written = typeof WRITTEN;
+export const ENCODINGS = ["latin-1", "windows-1252", "utf-16", "utf-16-le", "utf-16-be", "iso-8859-15", "windows-1250", "windows-1251", "cp437", "cp850", "shift_jis", "gb18030", "big5"];
+
+/** The first question about a file. */
+export function paramsOfFile(file: string, written: Written): URLSearchParams {
+  const chosen = Object.entries(written).filter(([, value]) => value !== "");
+  return new URLSearchParams([["name", file], ...chosen]);
+}
 
 /** What is sent to be looked at: of text the beginning is enough, the rest is read from its end. */
 export function lookedAt(file: File): Blob {
@@ -95,21 +116,20 @@ interface Settings {
   time: string;
   /** One, or several behind each other: each value has the first that reads it. */
   timeFormat: string;
-  /** Whose clocks times without an offset are of; "" for UTC. */
+  /** The time zone of times without an offset; "" for UTC. */
   timeZone: string;
-  /** Which of both a time is that these clocks showed twice. */
+  /** How a time is read that the zone had twice. */
   ambiguous: string;
   /** The column with the time of day, beside one of dates; "" for none. */
   timeOfDay: string;
-  separator: string;
-  nulls: string;
+  written: Written;
   /** The stream that it is appended to; its columns and types are what they are. */
   known: string | null;
 }
 
 /** The parameters that preview and ingest share. */
 export function paramsOf(chosen: Settings): URLSearchParams {
-  const asked = new URLSearchParams({ name: chosen.file });
+  const asked = paramsOfFile(chosen.file, chosen.written);
   const { columns, known } = chosen;
   for (const one of columns) if (one.as && one.as !== one.from) asked.append("rename", `${one.from}=${one.as}`);
   if (known) asked.set("stream", known);
@@ -125,7 +145,5 @@ export function paramsOf(chosen: Settings): URLSearchParams {
   if (zone) asked.set("time_zone", zone);
   if (zone && chosen.ambiguous !== "refuse") asked.set("ambiguous", chosen.ambiguous);
   if (chosen.timeOfDay) asked.set("time_of_day", chosen.timeOfDay);
-  if (chosen.separator) asked.set("separator", chosen.separator);
-  if (chosen.nulls) asked.set("null", chosen.nulls);
   return asked;
 }
