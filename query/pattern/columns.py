@@ -97,8 +97,8 @@ def string_codes(
         column if _sorts_fast(column) else pc.dictionary_encode(column.cast(pa.string()))
         for column in columns
     ]
-    known = pa.concat_arrays([e.dictionary for e in encoded] + [pa.array(literals, pa.string())])
-    ordered = pc.unique(known)
+    strings = pa.concat_arrays([e.dictionary for e in encoded] + [pa.array(literals, pa.string())])
+    ordered = pc.unique(strings)
     ordered = ordered.take(pc.sort_indices(ordered))
     result = []
     for array in encoded:
@@ -156,9 +156,9 @@ def shifted(
         else:
             moved[-shift:] = values[:shift]
     source = valid if valid is not None else np.ones(n, np.bool_)
-    kept = np.empty(n, np.bool_)
-    _shift_valid(offsets, shift, np.array(source), kept)
-    return moved, kept
+    present = np.empty(n, np.bool_)
+    _shift_valid(offsets, shift, np.array(source), present)
+    return moved, present
 
 
 @kernel
@@ -202,9 +202,9 @@ class _Codes:
         if self.values is None:
             self.values = fresh
             return np.arange(len(fresh), dtype=np.int64)
-        found = pc.index_in(fresh, value_set=self.values)
-        missing = found.is_null()
-        codes: IntArray = found.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        indices = pc.index_in(fresh, value_set=self.values)
+        missing = indices.is_null()
+        codes: IntArray = indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         absent = np.flatnonzero(missing.to_numpy(zero_copy_only=False))
         if len(absent):
             codes[absent] = len(self.values) + np.arange(len(absent))
@@ -230,13 +230,13 @@ class KeyCodes:
     def encode(self, keys: list[pa.ChunkedArray]) -> IntArray:
         """Dense codes of the rows of a batch; ``count`` is the number of codes so far."""
         codes = self.columns[0].encode(whole(keys[0]))
-        known = self.columns[0]
+        dictionary = self.columns[0]
         for i, key in enumerate(keys[1:]):
             other = self.columns[i + 1].encode(whole(key))
             pair = (codes << 31) | other
-            known = self.pairs[i]
-            codes = known.encode(pa.array(pair))
-        self.count = 0 if known.values is None else len(known.values)
+            dictionary = self.pairs[i]
+            codes = dictionary.encode(pa.array(pair))
+        self.count = 0 if dictionary.values is None else len(dictionary.values)
         return codes
 
     @property

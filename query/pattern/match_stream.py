@@ -134,9 +134,9 @@ class MatchStream(Search):
         wanted = ROWS_PER_GROUP * len(self.behind)
         return min(ROWS_MAX, wanted) if wanted > self.rows_max else 0
 
-    def conclude(self, known: int) -> Iterator[pa.RecordBatch]:
+    def conclude(self, before: int) -> Iterator[pa.RecordBatch]:
         """All events before tick ``known`` have arrived; yields what has become final."""
-        self.known = known
+        self.known = before
         yield from self._search(final=False)
         yield from self._put_out(ENDLESS)
 
@@ -202,9 +202,9 @@ class MatchStream(Search):
                     self._cover(matches)
                 return self._results(matches, groups)
 
-            for found in self.matcher.run(prepared, groups, made, self.check):
-                self._add_results(*found)
-                begins = found[0]  # if ordered, nothing comes before the last
+            for batch in self.matcher.run(prepared, groups, made, self.check):
+                self._add_results(*batch)
+                begins = batch[0]  # if ordered, nothing comes before the last
                 if self.mode != "all with unmatched" and self.matcher.ordered and len(begins):
                     last = int(begins[-1])
                     yield from self._put_out(min(self._undecided(groups, final), last + 1))
@@ -239,8 +239,8 @@ class MatchStream(Search):
             self.behind = np.concatenate([self.behind, np.zeros(grown, np.int64)])
             self.seen = np.concatenate([self.seen, np.zeros(grown, np.bool_)])
             self.number = np.concatenate([self.number, np.zeros(grown, np.int64)])
-        kept = [self.rows] if self.rows.num_rows else []
-        self.rows = _joined_tables([*kept, fresh], schema)
+        buffered = [self.rows] if self.rows.num_rows else []
+        self.rows = _joined_tables([*buffered, fresh], schema)
         self.flattened = {}
         size = self.rows.num_rows
         self.codes = np.zeros(size, np.int64) if codes is None else _joined(self.codes, codes)
@@ -414,17 +414,17 @@ class MatchStream(Search):
             return watermark
         marks = np.zeros(len(self.codes), np.bool_)
         marks[self.order[take_ranges(begin, groups.offsets[1:])]] = True
-        kept = np.flatnonzero(marks)
-        if len(kept) < len(self.codes):
-            places = pa.array(kept)
+        places_ = np.flatnonzero(marks)
+        if len(places_) < len(self.codes):
+            places = pa.array(places_)
             names = self.rows.schema.names
             self.rows = pa.table({name: self._column(name).take(places) for name in names})
-            self.codes = self.codes[kept]
-            self._sequence = self.sequence[kept]
+            self.codes = self.codes[places_]
+            self._sequence = self.sequence[places_]
             if self.mode == "all with unmatched":
-                self.covered = self.covered[kept]
+                self.covered = self.covered[places_]
             if self.incremental:
-                self.taken = self.taken[kept]
+                self.taken = self.taken[places_]
         self.flattened = {}
         return watermark
 
@@ -490,8 +490,8 @@ def condition_columns(compiled: CompiledMatch) -> list[str]:
             columns = row.columns if row is not None else getattr(leaf, "columns", ())
             names.update(dict.fromkeys(columns))
     inputs = compiled.input_columns
-    found = [name for name in names if name in inputs]
-    return found or inputs[:1]
+    present = [name for name in names if name in inputs]
+    return present or inputs[:1]
 
 
 def _joined_tables(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:

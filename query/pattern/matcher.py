@@ -191,11 +191,11 @@ class Matcher:
             if self.selection == "next":
                 starts = words.copy()
             self.prune(prepared, starts, rows, groups.position, groups.now, groups.final)
-        found = self.search(
+        batches = self.search(
             prepared, rows, groups.now, groups.final, starts=starts, taken=groups.taken,
             check=check, bounded=True,
         )  # fmt: skip
-        yield from map(finish, found)
+        yield from map(finish, batches)
 
     def prunes(self, prepared: PreparedRows) -> bool:
         return bool(self.plan.by_position and self.automaton.positions and not prepared.careful)

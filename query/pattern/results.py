@@ -54,9 +54,9 @@ def naming_of(
     time: str,
     selection: str | None,
 ) -> Naming | None:
-    asked = {leaf.function for leaf, _ in _identities(measures)}
-    every = "match_id" in asked and selection is not None
-    return Naming(seed, partition_by, time, every) if asked else None
+    functions = {leaf.function for leaf, _ in _identities(measures)}
+    every = "match_id" in functions and selection is not None
+    return Naming(seed, partition_by, time, every) if functions else None
 
 
 def check_identities(measures: Sequence[Bound], sql: str, ordered: bool) -> None:
@@ -205,12 +205,12 @@ class Results:
             match = np.arange(count)
             return match, matches.length - 1, matches.last_row
         excluded = np.array(self.compiled.automaton.excluded, np.bool_)
-        kept = (
+        places = (
             np.flatnonzero(~excluded[matches.places]) if len(matches.row) else np.zeros(0, np.int64)
         )
-        match = np.searchsorted(matches.first, kept, side="right") - 1
-        index = kept - matches.first[match]
-        row = matches.rows[kept]
+        match = np.searchsorted(matches.first, places, side="right") - 1
+        index = places - matches.first[match]
+        row = matches.rows[places]
         if self.mode != "all omit empty":
             empty = np.flatnonzero(matches.length == 0)
             if len(empty):
@@ -280,19 +280,19 @@ class Decided:
         """Merge parts by the places of their rows in the stream; matches are renumbered in row
         order.
         """
-        found = [part for part, _ in parts]
-        counts = np.array([part.matches for part in found], np.int64)
+        decided = [part for part, _ in parts]
+        counts = np.array([part.matches for part in decided], np.int64)
         shift = np.concatenate([[0], np.cumsum(counts)])
         match = np.concatenate(
-            [np.where(p.match >= 0, p.match + shift[i], -1) for i, p in enumerate(found)]
+            [np.where(p.match >= 0, p.match + shift[i], -1) for i, p in enumerate(decided)]
         )
         place = np.concatenate([where for _, where in parts])
         order = np.argsort(place, kind="stable")
         if np.array_equal(order, np.arange(len(order))):
             order = order[:0]  # already in order
-        rows = pa.concat_tables([part.rows for part in found])
-        tick = np.concatenate([part.row_tick for part in found])
-        rank = np.concatenate([part.row_rank for part in found])
+        rows = pa.concat_tables([part.rows for part in decided])
+        tick = np.concatenate([part.row_tick for part in decided])
+        rank = np.concatenate([part.row_rank for part in decided])
         if len(order):
             taken = pa.array(order)
             rows, match, tick, rank = rows.take(taken), match[order], tick[order], rank[order]
@@ -301,19 +301,19 @@ class Decided:
         listed = seen[order_of(first_row)]
         number = np.full(total + 1, -1, np.int64)
         number[listed] = np.arange(len(listed))
-        lengths = np.concatenate([np.diff(part.event_offsets) for part in found])
+        lengths = np.concatenate([np.diff(part.event_offsets) for part in decided])
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        event_tick = np.concatenate([part.event_tick for part in found])
-        event_rank = np.concatenate([part.event_rank for part in found])
+        event_tick = np.concatenate([part.event_tick for part in decided])
+        event_rank = np.concatenate([part.event_rank for part in decided])
         if len(event_tick):
             chosen = take_ranges(offsets[listed], offsets[listed + 1])
             event_tick, event_rank = event_tick[chosen], event_rank[chosen]
         return Decided(
             rows, np.where(match >= 0, number[match], -1), tick, rank,
-            found[0].partition_by,
-            np.concatenate([part.first_tick for part in found])[listed],
-            np.concatenate([part.first_rank for part in found])[listed],
-            np.concatenate([part.last_tick for part in found])[listed],
+            decided[0].partition_by,
+            np.concatenate([part.first_tick for part in decided])[listed],
+            np.concatenate([part.first_rank for part in decided])[listed],
+            np.concatenate([part.last_tick for part in decided])[listed],
             np.concatenate([[0], np.cumsum(lengths[listed])]).astype(np.int64),
             event_tick, event_rank,
         )  # fmt: skip
