@@ -24,14 +24,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.sorting import order_of
+from ...core.sorting import counted_order, order_of
 from ...core.times import INT64_MAX, python_values, value_text
 from ...errors import ResourceLimit
 from ..contract.operator import MatchLimits, Search
 from .binding import Navigation
 from .buffers import PreparedRows, Words
 from .bytecode import Column
-from .columns import KeyCodes, decoded, flat, group_rows, live_rows, numbers, take_ranges, whole
+from .columns import KeyCodes, decoded, flat, live_rows, numbers, take_ranges, whole
 from .matcher import NOT_TAKEN, Groups, Matcher, reads_every_event
 from .matches import Matches
 from .results import RANK, EventRanks, Results
@@ -86,7 +86,7 @@ class MatchStream(Search):
         self.rows: pa.Table = self.input_schema.empty_table()
         self.flattened: dict[str, pa.Array] = {}  # contiguous columns of the rows
         self.codes: IntArray = np.zeros(0, np.int64)
-        self._sequence: IntArray | None = np.zeros(0, np.int64)
+        self._sequence: IntArray | None = None  # input numbers of rows that are not consecutive
         self.covered: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.taken: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.behind: IntArray = np.zeros(0, np.int64)  # rows before the search position, per group
@@ -244,11 +244,9 @@ class MatchStream(Search):
         self.flattened = {}
         size = self.rows.num_rows
         self.codes = np.zeros(size, np.int64) if codes is None else _joined(self.codes, codes)
-        added = None
-        if self.partitioned:
+        if self._sequence is not None:
             fresh_numbers = np.arange(self.next_sequence, self.next_sequence + count)
-            added = _joined(self.sequence, fresh_numbers)
-        self._sequence = added
+            self._sequence = np.concatenate([self._sequence, fresh_numbers])
         self.next_sequence += count
         if self.mode == "all with unmatched":
             self.covered = _joined(self.covered, np.zeros(count, np.bool_))
@@ -276,7 +274,7 @@ class MatchStream(Search):
                 if plan.absences.initial:
                     absent = prepared.absent[self.order]
                 return replace(prepared, words=words, absent=absent), self._grouped(offsets, final)
-        self.order, offsets = group_rows(self.codes, self.groups)
+        self.order, offsets = counted_order(self.codes, self.groups)
         return self._tested(offsets), self._grouped(offsets, final)
 
     def _tested(self, offsets: IntArray) -> PreparedRows:
@@ -299,8 +297,8 @@ class MatchStream(Search):
         if not (every or self.incremental or self.mode == "all with unmatched"):
             rows = live_rows(words, self.matcher.follow[0], self.codes, self.seen)
         if rows is None:
-            return group_rows(self.codes, self.groups)
-        order, offsets = group_rows(self.codes[rows], self.groups)
+            return counted_order(self.codes, self.groups)
+        order, offsets = counted_order(self.codes[rows], self.groups)
         return rows[order], offsets
 
     def _grouped(self, offsets: IntArray, final: bool) -> Groups:
@@ -331,15 +329,18 @@ class MatchStream(Search):
 
     @property
     def sequence(self) -> IntArray:
-        """Input number of each row of the buffer; consecutive without partitions."""
+        """Input number of each row of the buffer."""
         if self._sequence is None:
-            self._sequence = np.arange(self.next_sequence - len(self.codes), self.next_sequence)
+            return np.arange(self.next_sequence - len(self.codes), self.next_sequence)
         return self._sequence
 
     def _sequence_of(self, rows: IntArray) -> IntArray:
-        if self.order is None:
-            return rows + (self.next_sequence - len(self.codes))
-        return self.sequence[self.order[rows]]
+        return self._sequence_at(self._original(rows))
+
+    def _sequence_at(self, places: IntArray) -> IntArray:
+        if self._sequence is None:
+            return places + (self.next_sequence - len(self.codes))
+        return self._sequence[places]
 
     def _original(self, rows: IntArray) -> IntArray:
         return rows if self.order is None else self.order[rows]
@@ -373,9 +374,11 @@ class MatchStream(Search):
 
     def _results(self, matches: Matches, groups: Groups) -> tuple[IntArray, pa.Table]:
         begin, end = groups.offsets[matches.group], groups.offsets[matches.group + 1]
-        match, _, table = self.results.of(matches, begin, end)
-        begins = self._sequence_of(matches.start)
-        return (begins if self.mode == "one" else begins[match]), table
+        begins, order = self._sequence_of(matches.start), None
+        if self.mode == "one" and self.order is not None and not matches.width:
+            order = order_of(begins)
+        match, _, table = self.results.of(matches, begin, end, order)
+        return (begins if self.mode == "one" and order is None else begins[match]), table
 
     def _cover(self, matches: Matches) -> None:
         if len(matches.row):
@@ -408,7 +411,7 @@ class MatchStream(Search):
             self.flattened = {}
             if cut:
                 self.rows = self.rows.slice(cut)
-                self.codes, self._sequence = self.codes[cut:], None
+                self.codes = self.codes[cut:]
                 self.covered = self.covered[cut:]
                 self.taken = self.taken[cut:]
             return watermark
@@ -419,8 +422,10 @@ class MatchStream(Search):
             places = pa.array(places_)
             names = self.rows.schema.names
             self.rows = pa.table({name: self._column(name).take(places) for name in names})
+            sequence = self._sequence_at(places_)
+            consecutive = not len(sequence) or sequence[0] == self.next_sequence - len(sequence)
+            self._sequence = None if consecutive else sequence
             self.codes = self.codes[places_]
-            self._sequence = self.sequence[places_]
             if self.mode == "all with unmatched":
                 self.covered = self.covered[places_]
             if self.incremental:

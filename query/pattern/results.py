@@ -169,10 +169,12 @@ class Results:
         self.mode = compiled.clause.rows
 
     def of(
-        self, matches: Matches, begin: IntArray, end: IntArray
+        self, matches: Matches, begin: IntArray, end: IntArray, order: IntArray | None = None
     ) -> tuple[IntArray, IntArray, pa.Table]:
-        """Match and row of each output row, and the table; ``begin``, ``end``: of partitions."""
-        match, index, row = self.rows(matches)
+        """Match and row of each output row, and the table; ``begin``, ``end``: of partitions.
+        ``order``: of the matches, with one row per match.
+        """
+        match, index, row = self.rows(matches, order)
         context = Context(
             matches, OutputRows(match, index), self.take, begin, end,
             self.compiled.automaton.names, self._given(matches, match, index),
@@ -199,11 +201,11 @@ class Results:
         ]
         return self._assemble(nulls, pa.array(rows))
 
-    def rows(self, matches: Matches) -> tuple[IntArray, IntArray, IntArray]:
-        count = len(matches.group)
+    def rows(self, matches: Matches, order: IntArray | None) -> tuple[IntArray, IntArray, IntArray]:
         if self.mode == "one":
-            match = np.arange(count)
-            return match, matches.length - 1, matches.last_row
+            if order is None:
+                return np.arange(len(matches.group)), matches.length - 1, matches.last_row
+            return order, matches.length[order] - 1, matches.last_row[order]
         excluded = np.array(self.compiled.automaton.excluded, np.bool_)
         places = (
             np.flatnonzero(~excluded[matches.places]) if len(matches.row) else np.zeros(0, np.int64)
