@@ -27,6 +27,8 @@ from .native import kernel
 IntArray = npt.NDArray[np.int64]
 Pairs = npt.NDArray[np.uint64]
 _FIRST_ROOM = 64
+_AT_ONCE = 1 << 14
+"""Pairs for which room is made at once: the table stays as small as pairs differ."""
 
 
 @kernel
@@ -88,13 +90,17 @@ class PairNumbers:
 
     def take(self, pairs: Pairs) -> IntArray:
         """The number of each pair, a new one where it had none."""
-        room = self.count + len(pairs)
-        if room > len(self._pairs):
-            known = self.pairs
-            self._pairs = np.empty((max(room, 2 * len(self._pairs)), 2), np.uint64)
+        parts = [self._take(pairs[low : low + _AT_ONCE]) for low in range(0, len(pairs), _AT_ONCE)]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *parts])
+
+    def _take(self, pairs: Pairs) -> IntArray:
+        need = self.count + len(pairs)
+        if need > len(self._pairs):
+            before = self.pairs
+            self._pairs = np.empty((max(need, 2 * len(self._pairs)), 2), np.uint64)
             self._slots = np.full(1 << (2 * len(self._pairs) - 1).bit_length(), -1)
             self.count = 0
-            self._add(known)
+            self._add(before)
         return self._add(pairs)
 
     def _add(self, pairs: Pairs) -> IntArray:

@@ -8,7 +8,6 @@ own.  Open addressing with linear probing, at most half full::
     store     bytes of the texts, one after the other
 """
 
-# ruff: noqa: SIM110
 # mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
@@ -23,30 +22,46 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 _CAPACITY_MIN = 64
 HASH, WORD, SIZE, PLACE = range(4)
+_AT_ONCE = 1 << 14
+"""Texts for which room is made at once: the table stays as small as texts differ."""
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
-def _word(data, at, end):
-    """Up to eight bytes as a number."""
+def _block(data, at):
+    """Eight bytes as a number: one load, as machine code."""
+    at = np.uint64(at)  # unsigned: not compared with zero
+    word = np.uint64(data[at])
+    for k in range(1, 8):
+        word |= np.uint64(data[at + np.uint64(k)]) << np.uint64(8 * k)
+    return word
+
+
+@kernel
+def _first_word(data, at, size):
+    """The first eight bytes, or those that there are."""
+    if size >= 8:
+        return _block(data, at)
     word = np.uint64(0)
-    for k in range(min(np.int64(8), end - at)):
+    for k in range(size):
         word |= np.uint64(data[at + k]) << np.uint64(8 * k)
     return word
 
 
 @kernel
 def _mixed(word, more):
-    mixed = (word ^ more) * _ODD
+    mixed = word ^ more
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * _ODD
     return mixed ^ (mixed >> np.uint64(29))
 
 
 @kernel
 def _same(data, low, store, begin, size):
-    for i in range(size):
-        if data[low + i] != store[begin + i]:
+    """Whether two texts of at least eight bytes are equal."""
+    for i in range(8, size - 8, 8):
+        if _block(data, low + i) != _block(store, begin + i):
             return False
-    return True
+    return _block(data, low + size - 8) == _block(store, begin + size - 8)
 
 
 @kernel
@@ -62,13 +77,15 @@ def _numbered(offsets, data, valid, entries, store, slots, count, out):
         size = np.int64(offsets[i + 1]) - low
         if nullable and not valid[i]:
             size = np.int64(-1)
-        word = _word(data, low, low + size)
+        word = _first_word(data, low, size)
         mixed = _mixed(word, np.uint64(size))
-        for at in range(low + 8, low + size, 8):
-            mixed = _mixed(_word(data, at, low + size), mixed)
+        if size > 8:
+            for k in range(8, size - 8, 8):
+                mixed = _mixed(_block(data, low + k), mixed)
+            mixed = _mixed(_block(data, low + size - 8), mixed)
         slot = np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(last))
         while True:
-            number = slots[slot]
+            number = np.int64(slots[slot])
             if number < 0:
                 number = count
                 slots[slot] = number
@@ -113,7 +130,7 @@ class TextNumbers:
         self._type: pa.DataType = pa.string()
         self._entries: IntArray = np.empty((_CAPACITY_MIN, 4), np.int64)
         self._store: npt.NDArray[np.uint8] = np.empty(8 * _CAPACITY_MIN, np.uint8)
-        self._slots: IntArray = np.full(2 * _CAPACITY_MIN, -1)
+        self._slots = np.full(2 * _CAPACITY_MIN, -1, np.int32)
         self._values: pa.Array = pa.array([], pa.string())
 
     def take(self, texts: pa.Array) -> IntArray:
@@ -129,13 +146,16 @@ class TextNumbers:
         valid: BoolArray = np.zeros(0, np.bool_)
         if texts.null_count:
             valid = np.array(texts.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-        self._reserve(len(texts), int(places[-1] - places[0]))
         out = np.empty(len(texts), np.int64)
-        self.count = int(
-            _numbered(
-                places, values, valid, self._entries, self._store, self._slots, self.count, out
-            )
-        )
+        for low in range(0, len(texts), _AT_ONCE):
+            high = min(len(texts), low + _AT_ONCE)
+            self._reserve(high - low, int(places[high] - places[low]))
+            self.count = int(
+                _numbered(
+                    places[low : high + 1], values, valid[low:high], self._entries, self._store,
+                    self._slots, self.count, out[low:high],
+                )
+            )  # fmt: skip
         return out
 
     @property
@@ -173,5 +193,5 @@ class TextNumbers:
             entries = np.empty((capacity, 4), np.int64)
             entries[: self.count] = self._entries[: self.count]
             self._entries = entries
-            self._slots = np.full(1 << (2 * capacity - 1).bit_length(), -1)
+            self._slots = np.full(1 << (2 * capacity - 1).bit_length(), -1, np.int32)
             _rehash(self._entries, self.count, self._slots)
