@@ -28,7 +28,7 @@ Words = npt.NDArray[Any]
 
 SMALL = 512
 """So few are as fast in NumPy's own stable order."""
-DENSE = 32
+DENSE = 8
 """Numbers that lie among less than so many times as many are counted, not compared."""
 SPARSE = 8
 """Numbers that are looked for among more than so many times as many are looked for one by one."""

@@ -248,36 +248,40 @@ class KeyCodes:
 
 
 @kernel
-def _live_rows(words, first_bits, codes, live, seen, rows):  # type: ignore[no-untyped-def]
-    """Rows of the groups in which a row has one of the bits; other groups that have rows are marked
-    as ``seen``.  Returns how many rows, or -1 if those are most groups.
+def _live_rows(words, first_bits, idle, codes, live, seen, rows):  # type: ignore[no-untyped-def]
+    """Rows with other bits than ``idle`` of the groups in which a row has one of ``first_bits``;
+    other groups that have rows are marked as ``seen``.  Returns how many rows, or -1 for all.
     """
     groups = 0
+    most = False
     for i in range(words.shape[0]):
         if words[i] & first_bits and not live[codes[i]]:
             live[codes[i]] = True
             groups += 1
             if 2 * groups > live.shape[0]:
-                return -1
+                most = True
+                break
+    if most and idle == 0:
+        return -1
     count = 0
     for i in range(words.shape[0]):
         rows[count] = i
         code = codes[i]
-        if live[code]:
-            count += 1
+        if most or live[code]:
+            count += words[i] != idle or idle == 0
         else:
             seen[code] = True
     return count
 
 
 def live_rows(
-    words: npt.NDArray[np.uint64], first_bits: Any, codes: IntArray, seen: BoolArray
+    words: npt.NDArray[np.uint64], first_bits: Any, idle: Any, codes: IntArray, seen: BoolArray
 ) -> IntArray | None:
-    """Rows of groups in which a match can begin, or None if it can in most groups; ``seen``: groups
-    that had other rows; updated.
+    """Rows with other bits than ``idle``, of groups in which a match can begin or, if it can in
+    most, of all groups; None: all rows.  ``seen``: groups that had other rows; updated.
     """
     rows = np.empty(len(words), np.int64)
-    count = _live_rows(words, first_bits, codes, np.zeros(len(seen), np.bool_), seen, rows)
+    count = _live_rows(words, first_bits, idle, codes, np.zeros(len(seen), np.bool_), seen, rows)
     return None if count < 0 else rows[:count]
 
 

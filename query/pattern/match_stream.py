@@ -34,7 +34,7 @@ from .bytecode import Column
 from .columns import KeyCodes, decoded, flat, live_rows, numbers, take_ranges, whole
 from .matcher import NOT_TAKEN, Groups, Matcher, reads_every_event
 from .matches import Matches
-from .results import RANK, EventRanks, Results
+from .results import NOTHING_WANTED, RANK, EventRanks, Results
 from .typed import leaf_index
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class MatchStream(Search):
             self.waiting_schema = self.input_schema if self.ties else self.waiting_schema
         self.mode = clause.rows
         self.incremental = clause.mode == "incremental"
+        self.counting = compiled.wanted == frozenset() and self.mode == "one"
         self.results = Results(compiled, self._take, self.naming)
         self.partitioned = bool(compiled.partition_by)
         self.keys = KeyCodes(max(1, len(compiled.partition_by)))
@@ -202,9 +203,12 @@ class MatchStream(Search):
                     self._cover(matches)
                 return self._results(matches, groups)
 
-            for batch in self.matcher.run(prepared, groups, made, self.check):
-                self._add_results(*batch)
-                begins = batch[0]  # if ordered, nothing comes before the last
+            for begins, table in self.matcher.run(prepared, groups, made, self.check):
+                if self.counting:  # in any order
+                    yield from table.to_batches()
+                    continue
+                self._add_results(begins, table)
+                # if ordered, nothing comes before the last
                 if self.mode != "all with unmatched" and self.matcher.ordered and len(begins):
                     last = int(begins[-1])
                     yield from self._put_out(min(self._undecided(groups, final), last + 1))
@@ -291,11 +295,14 @@ class MatchStream(Search):
         return prepared
 
     def _live_rows(self, words: Words) -> tuple[IntArray, IntArray]:
-        """Rows by partition, without those of partitions that no match can begin in."""
+        """Rows by partition, without those of partitions that no match can begin in, and those that
+        are nothing but events between two others.
+        """
         rows = None
         every = self.compiled.automaton.empty_match or self.compiled.history > 0
         if not (every or self.incremental or self.mode == "all with unmatched"):
-            rows = live_rows(words, self.matcher.follow[0], self.codes, self.seen)
+            matcher = self.matcher
+            rows = live_rows(words, matcher.follow[0], matcher.idle, self.codes, self.seen)
         if rows is None:
             return counted_order(self.codes, self.groups)
         order, offsets = counted_order(self.codes[rows], self.groups)
@@ -373,6 +380,8 @@ class MatchStream(Search):
     # -- results --------------------------------------------------------------------------------
 
     def _results(self, matches: Matches, groups: Groups) -> tuple[IntArray, pa.Table]:
+        if self.counting:
+            return matches.start, pa.table({NOTHING_WANTED: pa.nulls(len(matches.start))})
         begin, end = groups.offsets[matches.group], groups.offsets[matches.group + 1]
         begins, order = self._sequence_of(matches.start), None
         if self.mode == "one" and self.order is not None and not matches.width:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 IntArray = npt.NDArray[np.int64]
 RANK = "@rank"
+NOTHING_WANTED = "@row"
+"""A column of nulls in place of columns, where rows are only counted."""
 
 
 @dataclass(frozen=True)
@@ -241,6 +243,8 @@ class Results:
             for name in names
             if compiled.wanted is None or name in compiled.wanted
         }
+        if compiled.wanted == frozenset():
+            return pa.table({NOTHING_WANTED: pa.nulls(len(rows))})
         if not columns:
             raise ResourceLimit("the clause has neither measures nor columns to put out")
         return pa.table(columns)
