@@ -27,6 +27,8 @@ from .native import kernel
 IntArray = npt.NDArray[np.int64]
 Pairs = npt.NDArray[np.uint64]
 _FIRST_ROOM = 64
+_AT_ONCE = 1 << 14
+"""Pairs for which room is made at once: the table stays as small as pairs differ."""
 
 
 @kernel
@@ -88,6 +90,10 @@ class PairNumbers:
 
     def take(self, pairs: Pairs) -> IntArray:
         """The number of each pair, a new one where it had none."""
+        parts = [self._take(pairs[low : low + _AT_ONCE]) for low in range(0, len(pairs), _AT_ONCE)]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *parts])
+
+    def _take(self, pairs: Pairs) -> IntArray:
         needed = self.count + len(pairs)
         if needed > len(self._pairs):
             pairs_before = self.pairs

@@ -28,6 +28,8 @@ Words = npt.NDArray[Any]
 
 SMALL = 512
 """So few are as fast in NumPy's own stable order."""
+DENSE = 8
+"""Numbers that lie among less than so many times as many are counted, not compared."""
 SPARSE = 64
 """Numbers that are looked for among more than so many times as many are looked for one by one."""
 QUARTERS = 4
@@ -62,7 +64,11 @@ def _order(values: Words) -> Ints:
         return np.arange(count)
     bits = (count - 1).bit_length()
     least = values.min()
-    if (int(values.max()) - int(least)).bit_length() + bits < 64:
+    span = int(values.max()) - int(least)
+    if span < DENSE * count:
+        codes = np.subtract(values, least, dtype=np.int64, casting="unsafe")
+        return counted_order(codes, span + 1)[0]
+    if span.bit_length() + bits < 64:
         return _places(np.subtract(values, least, dtype=np.int64, casting="unsafe"), bits)
     order = np.argsort(values)
     begins = _begins(values[order])
@@ -76,6 +82,29 @@ def _places(values: Ints, bits: int, places: Ints | None = None) -> Ints:
     values.sort()
     values &= (1 << bits) - 1
     return values
+
+
+@kernel
+def _counting_sort(codes, offsets, order):  # type: ignore[no-untyped-def]
+    for i in range(codes.shape[0]):
+        offsets[codes[i] + 1] += 1
+    for g in range(1, offsets.shape[0]):
+        offsets[g] += offsets[g - 1]
+    cursor = offsets.copy()
+    for i in range(codes.shape[0]):
+        code = codes[i]
+        order[cursor[code]] = i
+        cursor[code] += 1
+
+
+def counted_order(codes: Ints, count: int) -> tuple[Ints, Ints]:
+    """Places of codes below ``count`` in ascending order (stable), and ``count + 1`` offsets of the
+    codes in it.
+    """
+    offsets = np.zeros(count + 1, np.int64)
+    order = np.empty(len(codes), np.int64)
+    _counting_sort(codes, offsets, order)
+    return order, offsets
 
 
 def distinct(values: Words) -> Words:

@@ -47,11 +47,11 @@ import pyarrow as pa
 
 from ...core.caches import lazy
 from ...core.native import kernel
-from ...core.sorting import firsts
+from ...core.sorting import counted_order, firsts
 from ...core.times import INT64_MAX, INT64_MIN, moved
 from ...query.contract.operator import MatchLimits
 from ...query.pattern.advancing import AdvancingMatch
-from ...query.pattern.columns import KeyCodes, flat, group_rows, numbers, take_ranges
+from ...query.pattern.columns import KeyCodes, flat, numbers, take_ranges
 from ...query.pattern.compiled import CompiledMatch
 from ...query.pattern.results import Decided
 from ...query.pattern.search import TO_NEXT, horizon, within
@@ -319,7 +319,7 @@ class Arranged:
     def of(cls, tick: IntArray, code: IntArray, count: int) -> Arranged:
         """The rows with a code below ``count``, the number of their partition."""
         rows = np.flatnonzero(code < count)
-        order, offsets = group_rows(code[rows], count)
+        order, offsets = counted_order(code[rows], count)
         order = rows[order]
         return cls(order, code[order], tick[order], offsets)
 
@@ -468,7 +468,7 @@ class _Near:
             stretch.tick, stretch.code, stretch.is_late, *extent, reach, self.size,
             np.empty(len(row), np.bool_), row, rank, among,
         )  # fmt: skip
-        order, _ = group_rows(stretch.code[row[:found]], len(self.size))
+        order, _ = counted_order(stretch.code[row[:found]], len(self.size))
         row, self.rank, among = row[order], rank[order], among[order]
         partition, tick, is_late = stretch.code[row], stretch.tick[row], stretch.is_late[row]
         begins = np.diff(partition, prepend=-1) != 0

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...core.sorting import firsts
+from ...core.sorting import counted_order, firsts
 from ...core.times import INT64_MIN
 from ...errors import InvalidArgument, ResourceLimit
 from ...query.contract.operator import MatchLimits
-from ...query.pattern.columns import KeyCodes, flat, group_rows, numbers
+from ...query.pattern.columns import KeyCodes, flat, numbers
 from ...query.pattern.retained import ranks
 from .layer import BankMatches, Layer, Scratch
 from .predicate_index import Columns
@@ -74,7 +74,7 @@ class Partitions:
         ticks, _ = numbers(flat(table.column(self.time)), "i")
         tick = np.ascontiguousarray(ticks, np.int64)
         codes = self.numbers_of(table)
-        order, offsets = group_rows(codes, len(self.count))
+        order, offsets = counted_order(codes, len(self.count))
         codes, tick = codes[order], tick[order]
         among = np.empty(count, np.int64)
         ranks(np.arange(len(self.count)), offsets, tick, self.tick, self.rank, among)

@@ -72,8 +72,8 @@ class VisibleStreams:
         return self._catalog.snapshot(name)
 
     def damaged(self) -> dict[str, str]:
-        found = self._catalog.damaged()
-        return {name: why for name, why in found.items() if self._visible(name)}
+        damaged = self._catalog.damaged()
+        return {name: why for name, why in damaged.items() if self._visible(name)}
 
     def indexes_of(self, name: str) -> StreamIndexes | None:
         self._check(name)

@@ -246,11 +246,11 @@ def interruptibly(call: Callable[[], Answer], interrupt: Callable[[], None]) -> 
         return call()
     answers: list[Answer] = []
     errors: list[BaseException] = []
-    done, given_up = threading.Event(), threading.Event()
+    done, abandoned = threading.Event(), threading.Event()
 
     def work() -> None:
         try:
-            if not given_up.is_set():
+            if not abandoned.is_set():
                 answers.append(call())
         except BaseException as error:
             errors.append(error)
@@ -262,7 +262,7 @@ def interruptibly(call: Callable[[], Answer], interrupt: Callable[[], None]) -> 
         worker.start()  # Ctrl-C may come in here as well
         done.wait()
     except KeyboardInterrupt:
-        given_up.set()
+        abandoned.set()
         while worker.is_alive() and not done.wait(INTERRUPT_EVERY_S):
             with suppress(Exception):
                 interrupt()

@@ -48,14 +48,14 @@ class Regions:
                 for cell in range(at[0], at[1] + 1):
                     cells[cell] = "▒" if kind == "aggregated" else "█"
         whole = max(1, sum(shares.values()))
-        said = ", ".join(
+        summary = ", ".join(
             f"{kind.replace('_', ' ')} {events / whole:.2%}" for kind, events in shares.items()
         )
-        return f"{''.join(cells)}  {said}"
+        return f"{''.join(cells)}  {summary}"
 
     def to_dict(self) -> dict[str, Any]:
-        found = [list(one) for one in self.found]
-        document: dict[str, Any] = {"found": found, "unit": self.unit, "cut": self.cut}
+        regions = [list(one) for one in self.found]
+        document: dict[str, Any] = {"found": regions, "unit": self.unit, "cut": self.cut}
         if self.lanes:
             lanes = [{"key": key, "found": [list(one) for one in at]} for key, at in self.lanes]
             document |= {"lanes": lanes, "partitions": self.partitions}
@@ -63,13 +63,15 @@ class Regions:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Regions:
-        found = ((int(a), int(b), str(kind), int(n)) for a, b, kind, n in document["found"])
+        regions = ((int(a), int(b), str(kind), int(n)) for a, b, kind, n in document["found"])
         lanes = (
             (str(lane["key"]), tuple((int(a), int(b)) for a, b in lane["found"]))
             for lane in document.get("lanes", ())
         )
         partitions = int(document.get("partitions", 0))
-        return cls(tuple(found), document["unit"], bool(document["cut"]), tuple(lanes), partitions)
+        return cls(
+            tuple(regions), document["unit"], bool(document["cut"]), tuple(lanes), partitions
+        )
 
 
 @dataclass(frozen=True)

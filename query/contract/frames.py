@@ -93,8 +93,8 @@ def _table(data: Any) -> pa.Table | None:
 def _check_names(name: str, schema: pa.Schema) -> None:
     doubled = [n for n, times in Counter(n.lower() for n in schema.names).items() if times > 1]
     if not schema.names or doubled:
-        found = f"{', '.join(doubled)} twice" if doubled else "no columns"
-        raise InvalidArgument(f"a frame has columns of different names; {name!r} has {found}")
+        problem = f"{', '.join(doubled)} twice" if doubled else "no columns"
+        raise InvalidArgument(f"a frame has columns of different names; {name!r} has {problem}")
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:

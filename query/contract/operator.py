@@ -235,8 +235,8 @@ class InstantRanges(Part):
     @property
     def ticks(self) -> tuple[int | None, int | None]:
         lows = [each.ticks[0] for each in self.ranges]
-        known = [low for low in lows if low is not None]
-        return min(known) if len(known) == len(lows) else None, self.ranges[-1].ticks[1]
+        bounded = [low for low in lows if low is not None]
+        return min(bounded) if len(bounded) == len(lows) else None, self.ranges[-1].ticks[1]
 
     def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
         for each in self.ranges:

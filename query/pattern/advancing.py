@@ -77,50 +77,54 @@ class Positions:
 
 
 def export_positions(
-    kept_input: RetainedInput, attempts: OpenAttempts, since: int, watermark: int, forgets: bool
+    retained_input: RetainedInput, attempts: OpenAttempts, since: int, watermark: int, forgets: bool
 ) -> Positions:
     """State for a restart besides the events from ``since`` on; see ``AdvancingMatch.export``."""
-    kept, cells = kept_input.rows, kept_input.rows.cells
-    low = kept.position.copy()
+    retained, cells = retained_input.rows, retained_input.rows.cells
+    low = retained.position.copy()
     np.minimum.at(low, attempts.group, attempts.start)
-    there = low < kept.end
-    tick, rank = kept.tick.copy(), kept.rank + 1
-    open_ = kept.place(np.flatnonzero(there), low[there])
+    there = low < retained.end
+    tick, rank = retained.tick.copy(), retained.rank + 1
+    open_ = retained.place(np.flatnonzero(there), low[there])
     tick[there], rank[there] = cells[TIME][open_], cells[RANK][open_]
-    named = (kept.end > kept.first) | (kept.tick >= min(since, watermark)) | (not forgets)
-    columns: dict[str, Any] = {n: kept_input.keys.column(n) for n in kept_input.partition_by}
+    named = (
+        (retained.end > retained.first) | (retained.tick >= min(since, watermark)) | (not forgets)
+    )
+    columns: dict[str, Any] = {
+        n: retained_input.keys.column(n) for n in retained_input.partition_by
+    }
     columns |= {
-        "@tick": tick, "@rank": rank, "@number": kept.number,
-        "@seen": kept.seen | (kept.first > 0),
+        "@tick": tick, "@rank": rank, "@number": retained.number,
+        "@seen": retained.seen | (retained.first > 0),
     }  # fmt: skip
     positions = pa.table(columns).filter(pa.array(named))
-    chosen = kept.all_columns()
+    chosen = retained.all_columns()
     chosen = chosen[cells[TIME][chosen] < since]
     chosen = chosen[np.argsort(cells[EVENT][chosen])]
-    rows = kept_input.events.table(kept_input.inputs, cells[EVENT][chosen])
+    rows = retained_input.events.table(retained_input.inputs, cells[EVENT][chosen])
     rows = rows.append_column("@rank", pa.array(cells[RANK][chosen]))
     marks = cells[MARKS][chosen] & (COVERED | TAKEN)
     return Positions(positions, rows.append_column("@marks", pa.array(marks)))
 
 
-def restore_positions(kept_input: RetainedInput, given: Positions) -> None:
-    kept, positions = kept_input.rows, given.positions
-    groups = kept_input.partitions_of(positions)
-    found = {n: positions.column(n).to_numpy() for n in ("@tick", "@rank", "@number")}
-    kept_input.bound(groups, found["@tick"], found["@rank"])
-    kept.number[groups] = found["@number"]
-    kept.seen[groups] = positions.column("@seen").to_numpy()
-    before = kept_input.next_number
-    kept_input.append(
-        given.rows.select(kept_input.inputs).cast(kept_input.schema),
-        given.rows.column("@rank").to_numpy(),
+def restore_positions(retained_input: RetainedInput, saved: Positions) -> None:
+    retained, positions = retained_input.rows, saved.positions
+    groups = retained_input.partitions_of(positions)
+    bounds = {n: positions.column(n).to_numpy() for n in ("@tick", "@rank", "@number")}
+    retained_input.bound(groups, bounds["@tick"], bounds["@rank"])
+    retained.number[groups] = bounds["@number"]
+    retained.seen[groups] = positions.column("@seen").to_numpy()
+    before = retained_input.next_number
+    retained_input.append(
+        saved.rows.select(retained_input.inputs).cast(retained_input.schema),
+        saved.rows.column("@rank").to_numpy(),
     )
-    columns = kept.all_columns()
-    columns = columns[kept.cells[EVENT][columns] >= before]
-    columns = columns[np.argsort(kept.cells[EVENT][columns])]
-    marks = given.rows.column("@marks").to_numpy()
+    columns = retained.all_columns()
+    columns = columns[retained.cells[EVENT][columns] >= before]
+    columns = columns[np.argsort(retained.cells[EVENT][columns])]
+    marks = saved.rows.column("@marks").to_numpy()
     if marks.any():  # then every given row is stored
-        kept.cells[MARKS][columns] |= marks
+        retained.cells[MARKS][columns] |= marks
 
 
 IntArray = npt.NDArray[np.int64]
@@ -220,17 +224,17 @@ class AdvancingMatch:
     def _step(self, table: pa.Table, final: bool) -> Decided:
         if self.check is not None:
             self.check()
-        kept = self.input.rows
+        retained = self.input.rows
         self._found = []
         groups, ready = self.input.append(table)
         now = min(self.watermark + 1, INT64_MAX)
         if final:
-            searched = np.flatnonzero(kept.end > kept.first)
+            searched = np.flatnonzero(retained.end > retained.first)
         elif self.window is not None:
-            searched = distinct(np.concatenate([groups, np.flatnonzero(kept.due < now)]))
+            searched = distinct(np.concatenate([groups, np.flatnonzero(retained.due < now)]))
         else:
             searched = groups
-        before = kept.ready[searched]
+        before = retained.ready[searched]
         before[np.isin(searched, groups)] = ready
         self.input.evaluate(searched, final)
         if len(searched):
@@ -250,8 +254,8 @@ class AdvancingMatch:
                 "events, because partial matches stay open; add WITHIN, or bounds to its "
                 "quantifiers"
             )
-        found, self._found = self._found, []
-        return Decided.of(found) if found else self._nothing
+        parts, self._found = self._found, []
+        return Decided.of(parts) if parts else self._nothing
 
     @property
     def hits(self) -> int:
@@ -277,21 +281,21 @@ class AdvancingMatch:
         )  # fmt: skip
 
     def _search_one(self, groups: IntArray, before: IntArray, now: int, final: bool) -> None:
-        kept, attempts = self.input.rows, self.attempts
-        mine = np.zeros(kept.partitions, np.bool_)
+        retained, attempts = self.input.rows, self.attempts
+        mine = np.zeros(retained.partitions, np.bool_)
         mine[groups] = True
         mine = mine[attempts.group]
         waiting = np.flatnonzero(mine)
         gathers = self.input.must_gather(groups)
         if gathers and not self.matcher.automaton.empty_match:
             self._pass_idle(groups, final)
-            open_ = kept.position[groups] < self.input.usable(groups, final)
+            open_ = retained.position[groups] < self.input.usable(groups, final)
             open_ |= np.isin(groups, attempts.group[waiting])
             groups, before = groups[open_], before[open_]
         if not len(groups):
             return
         owner = np.searchsorted(groups, attempts.group[waiting])
-        low = kept.position[groups].copy()
+        low = retained.position[groups].copy()
         np.minimum.at(low, owner, attempts.start[waiting])
         if gathers:
             space = self.input.gathered(groups, low)
@@ -304,20 +308,20 @@ class AdvancingMatch:
             begun = attempts.start[waiting]
             start = np.concatenate([begun, np.full(len(groups), -1)])
             place = np.concatenate([waiting, np.full(len(groups), -1)])
-            position = np.concatenate([begun, kept.position[groups]])
+            position = np.concatenate([begun, retained.position[groups]])
             stop = np.concatenate([begun + 1, np.full(len(groups), FAR >> 1)])
         else:
-            which, position, stop = every, kept.position[groups], np.full(len(groups), FAR >> 1)
+            which, position, stop = every, retained.position[groups], np.full(len(groups), FAR >> 1)
             start, place = np.full(len(groups), -1), np.full(len(groups), -1)
             start[owner], place[owner] = attempts.start[waiting], waiting
         moved = space.moved[which]
         position = position + moved
-        number = kept.number[groups][which]
+        number = retained.number[groups][which]
         rows = self._rows(space, which, position, stop + moved, number)
         if not self.input.careful and self.matcher.prunes(prepared):
-            begin = low if gathers else np.maximum(before, kept.position[groups])
+            begin = low if gathers else np.maximum(before, retained.position[groups])
             if len(which) > len(groups):  # prune each partition once
-                once = self._rows(space, every, begin, begin, kept.number[groups])
+                once = self._rows(space, every, begin, begin, retained.number[groups])
             else:
                 once = rows
             self.matcher.prune(prepared, prepared.words, once, begin + space.moved, now, final)
@@ -330,8 +334,8 @@ class AdvancingMatch:
         for matches in searching:
             self._say(matches, which, space)
         own = slice(len(which) - len(groups), None)
-        kept.position[groups] = np.maximum(rows.position[own] - space.moved, 0)
-        kept.number[groups] = number[own]
+        retained.position[groups] = np.maximum(rows.position[own] - space.moved, 0)
+        retained.number[groups] = number[own]
         entry = which[attempts.entries[:, 0]]
         begun = attempts.entries[:, 1] - space.moved[entry]
         attempts.settle(mine, groups[entry], begun)
@@ -343,26 +347,26 @@ class AdvancingMatch:
         return True
 
     def _pass_idle(self, groups: IntArray, final: bool) -> None:
-        kept = self.input.rows
-        at = kept.place(groups, kept.position[groups])
-        usable = kept.place(groups, self.input.usable(groups, final))
-        words = kept.cells[WORDS].view(np.uint64)
-        moved = kept.position[groups] - at
+        retained = self.input.rows
+        at = retained.place(groups, retained.position[groups])
+        usable = retained.place(groups, self.input.usable(groups, final))
+        words = retained.cells[WORDS].view(np.uint64)
+        moved = retained.position[groups] - at
         next_start(words, at, usable, self.matcher.follow[0])
-        kept.position[groups] = at + moved
+        retained.position[groups] = at + moved
 
     def _search_fresh(self, groups: IntArray, before: IntArray, now: int, final: bool) -> None:
-        kept = self.input.rows
+        retained = self.input.rows
         usable = self.input.usable(groups, final)
         ending = np.zeros(len(groups), np.bool_)
-        fresh = np.minimum(np.maximum(before, kept.first[groups]), usable)
+        fresh = np.minimum(np.maximum(before, retained.first[groups]), usable)
         has_last_event(
-            kept.cells[WORDS].view(np.uint64), kept.place(groups, fresh),
-            kept.place(groups, usable), self.matcher.finals, ending,
+            retained.cells[WORDS].view(np.uint64), retained.place(groups, fresh),
+            retained.place(groups, usable), self.matcher.finals, ending,
         )  # fmt: skip
         if ending.any():
             chosen = groups[ending]
-            position = kept.position[chosen]
+            position = retained.position[chosen]
             space = self.input.gathered(chosen, position)
             prepared, moved = space.prepared, space.moved
             words = prepared.words
@@ -376,7 +380,7 @@ class AdvancingMatch:
                     window, at, new, usable[ending] + moved, self.matcher.selection != "contiguous",
                 )  # fmt: skip
             every = np.arange(len(chosen))
-            rows = self._rows(space, every, at, usable[ending] + moved, kept.number[chosen])
+            rows = self._rows(space, every, at, usable[ending] + moved, retained.number[chosen])
             self._space = space
             # the first set found with a given last row is the longest
             taken = np.zeros(len(words) if self.compiled.clause.mode else 0, np.bool_)
@@ -385,24 +389,26 @@ class AdvancingMatch:
             ):
                 self._say(matches, every, space)
         if final:
-            kept.position[groups] = usable
+            retained.position[groups] = usable
             return
         if self.window is not None:
-            at = kept.place(groups, kept.position[groups])
-            moved = kept.position[groups] - at
-            expire(kept.cells[TIME], at, kept.place(groups, usable), self.window, now)
-            kept.position[groups] = at + moved
+            at = retained.place(groups, retained.position[groups])
+            moved = retained.position[groups] - at
+            expire(retained.cells[TIME], at, retained.place(groups, usable), self.window, now)
+            retained.position[groups] = at + moved
         longest = self.compiled.automaton.length_max
         if self.matcher.selection == "contiguous" and longest is not None:
-            kept.position[groups] = np.maximum(kept.position[groups], usable - max(0, longest - 1))
+            retained.position[groups] = np.maximum(
+                retained.position[groups], usable - max(0, longest - 1)
+            )
 
     def _search_whole(self, groups: IntArray, now: int, final: bool) -> None:
-        kept = self.input.rows
+        retained = self.input.rows
         self._pass_idle(groups, final)
-        position = kept.position[groups]
+        position = retained.position[groups]
         over = position < self.input.usable(groups, final)
         if self.window is not None and not final and self.compiled.clause.mode is None:
-            first = kept.cells[TIME][kept.place(groups[over], position[over])]
+            first = retained.cells[TIME][retained.place(groups[over], position[over])]
             over[over] = moved(first, self.window) < now
         if not over.any():
             return
@@ -411,7 +417,7 @@ class AdvancingMatch:
         prepared = space.prepared
         words = prepared.words
         starts = words.copy() if self.matcher.selection == "next" else words
-        number = kept.number[groups]
+        number = retained.number[groups]
         at = position + space.moved
         every = np.arange(len(groups))
         rows = self._rows(space, every, at, np.full(len(groups), FAR), number)
@@ -420,7 +426,7 @@ class AdvancingMatch:
         self._space = space
         taken = np.zeros(0, np.bool_)
         if self._marks_ends:
-            marks = kept.cells[MARKS]
+            marks = retained.cells[MARKS]
             taken = (marks[space.column(np.arange(len(words)))] & TAKEN) != 0
         for matches in self.matcher.search(
             prepared, rows, now, final, starts=starts, taken=taken, check=self.check
@@ -428,17 +434,17 @@ class AdvancingMatch:
             self._say(matches, every, space)
         if self._marks_ends:
             marks[space.column(np.flatnonzero(taken))] |= TAKEN
-        kept.position[groups] = at - space.moved
-        kept.number[groups] = number
+        retained.position[groups] = at - space.moved
+        retained.number[groups] = number
 
     def _drop(self, groups: IntArray, final: bool) -> None:
         """Drop rows that no later match can need; set when the partitions are due again."""
-        kept, attempts = self.input.rows, self.attempts
-        low = kept.position[groups].copy()
+        retained, attempts = self.input.rows, self.attempts
+        low = retained.position[groups].copy()
         if self.kind == "whole":
             self._pass_idle(groups, final)
-            low = kept.position[groups].copy()
-        mine = np.zeros(kept.partitions, np.int64)
+            low = retained.position[groups].copy()
+        mine = np.zeros(retained.partitions, np.int64)
         mine[groups] = np.arange(len(groups)) + 1
         owner = mine[attempts.group] - 1
         own = owner >= 0
@@ -449,17 +455,17 @@ class AdvancingMatch:
         else:
             open_ = low < self.input.usable(groups, final)
         if final:
-            low = kept.end[groups].copy()
+            low = retained.end[groups].copy()
             open_[:] = False
         if self._unmatched:
-            self._say_unmatched(groups, np.minimum(low, kept.end[groups]))
+            self._say_unmatched(groups, np.minimum(low, retained.end[groups]))
         due = np.full(len(groups), FAR)
         if self.window is not None and open_.any():
-            first = kept.cells[TIME][kept.place(groups[open_], low[open_])]
+            first = retained.cells[TIME][retained.place(groups[open_], low[open_])]
             due[open_] = moved(first, self.window)
-        kept.due[groups] = due
-        needed = np.minimum(np.minimum(low, kept.ready[groups]), kept.end[groups])
-        kept.drop(groups, needed - self.compiled.history)
+        retained.due[groups] = due
+        needed = np.minimum(np.minimum(low, retained.ready[groups]), retained.end[groups])
+        retained.drop(groups, needed - self.compiled.history)
 
     # -- results --------------------------------------------------------------------------------
 
@@ -490,15 +496,15 @@ class AdvancingMatch:
         self._found.append((decided, cells[EVENT][last][match]))
 
     def _say_unmatched(self, groups: IntArray, upto: IntArray) -> None:
-        kept = self.input.rows
-        begin = np.maximum(kept.told[groups], kept.first[groups])
-        columns = kept.columns(groups, begin, np.maximum(begin, upto))
-        kept.told[groups] = np.maximum(begin, upto)
-        columns = columns[(kept.cells[MARKS][columns] & COVERED) == 0]
+        retained = self.input.rows
+        begin = np.maximum(retained.told[groups], retained.first[groups])
+        columns = retained.columns(groups, begin, np.maximum(begin, upto))
+        retained.told[groups] = np.maximum(begin, upto)
+        columns = columns[(retained.cells[MARKS][columns] & COVERED) == 0]
         if self._silent or not len(columns):
             return
         self._space = self.input.where_they_lie(groups)
-        cells = kept.cells
+        cells = retained.cells
         decided = replace(
             self._nothing, rows=self.results.unmatched(columns),
             match=np.full(len(columns), -1), row_tick=cells[TIME][columns],
@@ -512,8 +518,8 @@ class AdvancingMatch:
         columns = self._space.column(np.maximum(rows, 0))
         if name == RANKS:
             return pa.array(self.input.rows.cells[RANK][columns])
-        found = np.where(rows >= 0, self.input.rows.cells[EVENT][columns], -1)
-        return self.input.events.take(name, found)
+        events = np.where(rows >= 0, self.input.rows.cells[EVENT][columns], -1)
+        return self.input.events.take(name, events)
 
     def _describe_row(self, row: int) -> str:
         assert self._space is not None
@@ -544,15 +550,15 @@ class AdvancingMatch:
 
     def forget(self, keys: pa.Table) -> None:
         """Drop rows and open attempts of the partitions with these PARTITION BY columns."""
-        kept = self.input.rows
+        retained = self.input.rows
         groups = distinct(self.input.partitions_of(keys))
-        gone = np.zeros(kept.partitions, np.bool_)
+        gone = np.zeros(retained.partitions, np.bool_)
         gone[groups] = True
         self.attempts.drop(gone[self.attempts.group])
-        kept.drop(groups, kept.end[groups])
-        for at in (kept.position, kept.ready, kept.told):
-            at[groups] = kept.end[groups]
-        kept.tick[groups], kept.rank[groups], kept.due[groups] = INT64_MIN, -1, FAR
+        retained.drop(groups, retained.end[groups])
+        for at in (retained.position, retained.ready, retained.told):
+            at[groups] = retained.end[groups]
+        retained.tick[groups], retained.rank[groups], retained.due[groups] = INT64_MIN, -1, FAR
 
 
 def reads_number(compiled: CompiledMatch) -> bool:

@@ -49,16 +49,16 @@ class Selecting:
         return Selecting(self.search, self.weighted, self.skip, self.threads or threads)
 
     def figures(self) -> tuple[tuple[str, int | float], ...]:
-        found: dict[str, int | float] = {}
+        figures: dict[str, int | float] = {}
         if self.listed or self.searched:
-            found |= {
+            figures |= {
                 "list_entries": self.entries,
                 "buffers_listed": self.listed,
                 "buffers_searched": self.searched,
             }
         if self.busy.threads > 1:
-            found |= {"threads": self.busy.threads, "busiest_over_mean": self.busy.skew}
-        return tuple(found.items())
+            figures |= {"threads": self.busy.threads, "busiest_over_mean": self.busy.skew}
+        return tuple(figures.items())
 
     def describe(self) -> str:
         parts = []

@@ -137,7 +137,7 @@ def list_of(p, row, source, holds, held, own, behind, diagram):
     row is a candidate, or -1.  ``own``: slot of ``p``; ``behind``: of its gap, or empty.  Passing
     all of ``Shape`` costs more than the work.
     """
-    lists, known, table = diagram.lists, diagram.known, diagram.table
+    lists, bindings, table = diagram.lists, diagram.known, diagram.table
     stamp = diagram.counts[STAMPS]
     held0 = holds[p]
     held1 = holds[p + 1]
@@ -148,25 +148,25 @@ def list_of(p, row, source, holds, held, own, behind, diagram):
         mixed = (mixed ^ np.uint64(since)) * np.uint64(0x9E3779B97F4A7C15)
     for i in range(held0, held1):
         s = held[i]
-        value = np.int64(row) if s == own else np.int64(known[source, s])
+        value = np.int64(row) if s == own else np.int64(bindings[source, s])
         mixed = (mixed ^ np.uint64(value)) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(0x9E3779B97F4A7C15)
     mask = table.shape[0] - 1
     at = np.int64(mixed >> np.uint64(20)) & mask
     while table[at, 0] == stamp:
-        found = np.int64(table[at, 1])
-        same = lists[found, OF] == p
-        same = same and (since < 0 or behind[lists[found, SINCE]] == since)
+        candidate = np.int64(table[at, 1])
+        same = lists[candidate, OF] == p
+        same = same and (since < 0 or behind[lists[candidate, SINCE]] == since)
         if same:
             for i in range(held0, held1):
                 s = held[i]
-                if known[found, s] != (row if s == own else known[source, s]):
+                if bindings[candidate, s] != (row if s == own else bindings[source, s]):
                     same = False
                     break
         if same:
-            lists[found, LOW] = min(row, lists[found, LOW])
-            return found
+            lists[candidate, LOW] = min(row, lists[candidate, LOW])
+            return candidate
         at = (at + 1) & mask
     count = diagram.counts[LISTS]
     if count == lists.shape[0]:
@@ -187,7 +187,7 @@ def list_of(p, row, source, holds, held, own, behind, diagram):
     diagram.ends[p, TAIL] = count
     for i in range(held0, held1):
         s = held[i]
-        known[count, s] = row if s == own else known[source, s]
+        bindings[count, s] = row if s == own else bindings[source, s]
     return count
 
 
@@ -210,15 +210,15 @@ def reach_back(shape, domain, start, stop, latest):
                 limit = max(limit, latest[t])
         rows = domain.row[domain.place[p] : domain.place[p + 1]]
         at = first_behind(rows, np.int64(0), limit - 1) - 1
-        found = rows[at] if at >= 0 and rows[at] > start else np.int64(-1)
+        partner = rows[at] if at >= 0 and rows[at] > start else np.int64(-1)
         for c in range(shape.asks[p], shape.asks[p + 1]):
             equal = domain.base[c] >= 0 and shape.slots[shape.reads[c]] == shape.origin
-            if found >= 0 and equal:
+            if partner >= 0 and equal:
                 left = domain.row[domain.place[domain.left[c]] : domain.place[domain.left[c] + 1]]
                 some = partners(start, left, domain.base[c], domain.ranges, domain.partner)
-                at = first_behind(some, np.int64(0), found) - 1
-                found = some[at] if at >= 0 and some[at] > start else np.int64(-1)
-        latest[p] = found
+                at = first_behind(some, np.int64(0), partner) - 1
+                partner = some[at] if at >= 0 and some[at] > start else np.int64(-1)
+        latest[p] = partner
 
 
 @kernel
@@ -282,7 +282,7 @@ def _forward(start, place, begin, end, image, floats, shape, domain, diagram, pr
     diagram.counts[STAMPS] += 1
     diagram.counts[LISTS] = 0
     drawn = np.int64(0)
-    spent = progress[SPENT]
+    work = progress[SPENT]
     gap = shape.gap[place]
     behind = domain.behind[gap] if gap >= 0 else none
     list_of(
@@ -294,14 +294,14 @@ def _forward(start, place, begin, end, image, floats, shape, domain, diagram, pr
         e1 = shape.first[p + 1]
         of = np.int64(diagram.ends[p, HEAD])
         while of >= 0:
-            if spent > budget:
-                progress[SPENT] = spent
+            if work > budget:
+                progress[SPENT] = work
                 return SLICE
-            known = diagram.known[of]
+            binding = diagram.known[of]
             low = np.int64(lists[of, LOW])
             since = lists[of, SINCE]
             if shape.origin >= 0:
-                known[shape.origin] = start
+                binding[shape.origin] = start
             number = np.int64(0)
             highest = low
             for e in range(e0, e1):
@@ -310,13 +310,13 @@ def _forward(start, place, begin, end, image, floats, shape, domain, diagram, pr
                 if shape.absence[e] >= 0:
                     limit = min(limit, domain.behind[shape.absence[e], since])
                 # rows of the position, or partners if they are fewer
-                found = domain.row[domain.place[t] : domain.place[t + 1]]
-                at = first_behind(found, np.int64(0), low)
-                stop_at = first_behind(found, at, limit)
+                candidates = domain.row[domain.place[t] : domain.place[t + 1]]
+                at = first_behind(candidates, np.int64(0), low)
+                stop_at = first_behind(candidates, at, limit)
                 chosen = np.int64(-1)
                 for c in range(shape.asks[t], shape.asks[t + 1]):
                     if domain.base[c] >= 0 and at < stop_at:
-                        x = np.int64(known[shape.slots[shape.reads[c]]])
+                        x = np.int64(binding[shape.slots[shape.reads[c]]])
                         q = domain.left[c]
                         left = domain.row[domain.place[q] : domain.place[q + 1]]
                         some = partners(x, left, domain.base[c], domain.ranges, domain.partner)
@@ -324,21 +324,21 @@ def _forward(start, place, begin, end, image, floats, shape, domain, diagram, pr
                         some_stop = first_behind(some, some_at, limit)
                         if some_stop - some_at < stop_at - at:
                             chosen = c
-                            found = some
+                            candidates = some
                             at = some_at
                             stop_at = some_stop
                 number = stop_at - at
-                spent += number + 1
+                work += number + 1
                 for j in range(number):
-                    rows[j] = found[at + j]
+                    rows[j] = candidates[at + j]
                 for c in range(shape.asks[t], shape.asks[t + 1]):
                     if c == chosen or number == 0:
                         continue
                     for s in shape.slots[shape.reads[c] : shape.reads[c + 1]]:
-                        image[row_of + s] = known[s]
-                    x = np.int64(known[shape.slots[shape.reads[c]]])
+                        image[row_of + s] = binding[s]
+                    x = np.int64(binding[shape.slots[shape.reads[c]]])
                     number = filter_rows(
-                        domain.spec[c], image, floats, known.shape[0], t, x, rows, number, begin,
+                        domain.spec[c], image, floats, binding.shape[0], t, x, rows, number, begin,
                         end,
                     )  # fmt: skip
                     if number < 0:
@@ -386,7 +386,7 @@ def _forward(start, place, begin, end, image, floats, shape, domain, diagram, pr
                 drawn += 1
             of = np.int64(lists[of, AFTER])
     diagram.counts[DRAWN] = drawn
-    progress[SPENT] = spent
+    progress[SPENT] = work
     return DONE
 
 
@@ -547,17 +547,17 @@ class JoinedSearch:
     def _domain(
         self, rows: list[IntArray], image: IntArray, prepared: PreparedRows, time: IntArray
     ) -> Domain:
-        asked, specs = self._pairing.asked, self._specs
-        left = np.array([self._pairing.places[one.slots[0]] for one in asked], np.int64)
-        base = np.full(len(asked), -1, np.int64)
+        queries, specs = self._pairing.asked, self._specs
+        left = np.array([self._pairing.places[one.slots[0]] for one in queries], np.int64)
+        base = np.full(len(queries), -1, np.int64)
         ranges, by_key, begun, used = [np.zeros((0, 2), np.int64)], [rows[0]], 0, 0
         for c, spec in enumerate(specs):
             if is_equality(spec):
-                found, partner = partners_of(spec, image, rows[left[c]], rows[asked[c].place])
+                partners, partner = partners_of(spec, image, rows[left[c]], rows[queries[c].place])
                 base[c] = begun
-                ranges.append(found + used)
+                ranges.append(partners + used)
                 by_key.append(partner)
-                begun += len(found)
+                begun += len(partners)
                 used += len(partner)
         sizes = [0, *map(len, rows)]
         return Domain(
@@ -570,8 +570,8 @@ class JoinedSearch:
 def _behind(absent: IntArray, masks: tuple[int, ...]) -> IntArray:
     """For each absence and row, the first later row that violates the absence."""
     count = len(absent)
-    found = np.full((len(masks), count), count, np.int64)
+    following = np.full((len(masks), count), count, np.int64)
     for i, mask in enumerate(masks):
         hit = np.where(absent & mask, np.arange(count), count)[::-1]
-        found[i, :-1] = np.minimum.accumulate(hit)[::-1][1:]
-    return found
+        following[i, :-1] = np.minimum.accumulate(hit)[::-1][1:]
+    return following

@@ -132,11 +132,11 @@ def decide(classes, entry, offsets, position, time, task, to_end, alone, begin, 
     for g in range(offsets.shape[0] - 1):
         end = offsets[g + 1]
         usable = end if task.final else max(offsets[g], end - task.lookahead)
-        known = LATEST
+        latest = LATEST
         if not task.final and usable > offsets[g]:
-            known = time[usable] if usable < end else task.now
+            latest = time[usable] if usable < end else task.now
             if to_end:
-                known = min(known, time[end - 1])
+                latest = min(latest, time[end - 1])
         s = position[g]
         begin[g] = s
         last = np.int64(-1)
@@ -144,7 +144,7 @@ def decide(classes, entry, offsets, position, time, task, to_end, alone, begin, 
             c = classes[s]
             if c >= 0 and entry[c] >= 0:
                 waits = not task.final and not alone
-                if waits and (task.window < 0 or horizon_of(time, s, task) >= known):
+                if waits and (task.window < 0 or horizon_of(time, s, task) >= latest):
                     break
                 last = s
             s += 1
@@ -195,7 +195,7 @@ def _build_rows(starts, rows, classes, tables, states, entries, made, progress):
     head, end, fresh_head, fresh_end = states
     target, choice = tables.target, tables.choice
     used = progress[USED]
-    room = entries.row.shape[0] - starts.shape[0]
+    capacity = entries.row.shape[0] - starts.shape[0]
     for q in range(head.shape[0]):
         head[q] = 0
         end[q] = q if choice[q] >= 0 else -1
@@ -215,7 +215,7 @@ def _build_rows(starts, rows, classes, tables, states, entries, made, progress):
             break
         first = tables.first[classes[r]]
         moves = tables.first[classes[r] + 1] - first
-        if used + moves > room:
+        if used + moves > capacity:
             return np.int64(-1)
         for m in range(moves):
             passed = tables.passed[first + m]
@@ -307,11 +307,11 @@ class States:
         number = len(self._states)
         self._number[state] = number
         self._states.append(state)
-        follow = asked = 0
+        follow = absent = 0
         choice = -1
         for i, p in enumerate(state.threads):
             for edge in self.edges[p]:
-                asked |= edge.absent
+                absent |= edge.absent
                 if edge.target != ACCEPT:
                     follow |= 1 << (edge.target - 1)
                     continue
@@ -319,16 +319,16 @@ class States:
                 if choice < 0 and not blocked and (state.last or not edge.anchor & ANCHOR_END):
                     choice = i
         self._follow.append(follow)
-        self._asked.append(asked)
+        self._asked.append(absent)
         self._choice.append(choice if number else -1)
         return number
 
     def _move(self, number: int, word: int, extra: int) -> tuple[int, int]:
         """Transition for consuming a row, or -1, and state after passing over it."""
         key = (number, word & self._follow[number], extra & (self._asked[number] | FIRST | LAST))
-        found = self._moves.get(key)
-        if found is not None:
-            return found
+        cached = self._moves.get(key)
+        if cached is not None:
+            return cached
         if len(self._moves) >= MOVES_MAX:
             raise TooManyStates(f"the pattern has more than {MOVES_MAX} moves between its states")
         state = self._states[number]
@@ -359,27 +359,27 @@ class States:
     def tables(self, words: Words, extras: IntArray) -> Tables:
         moves: list[list[tuple[int, int, int]]] = [[] for _ in range(len(words))]
         entry = np.full(len(words), -1, np.int64)
-        waiting, known = [0], {0}
+        waiting, visited = [0], {0}
         while waiting:
             number = waiting.pop()
-            follow, asked = self._follow[number], self._asked[number]
+            follow, absent = self._follow[number], self._asked[number]
             masked = np.empty((len(words), 2), np.uint64)
             masked[:, 0] = words & np.uint64(follow)
-            masked[:, 1] = extras.view(np.uint64) & np.uint64(asked | FIRST | LAST)
+            masked[:, 1] = extras.view(np.uint64) & np.uint64(absent | FIRST | LAST)
             kinds, which = np.unique(masked, axis=0, return_inverse=True)
-            found = [self._move(number, int(word), int(extra)) for word, extra in kinds]
+            results = [self._move(number, int(word), int(extra)) for word, extra in kinds]
             for c, kind in enumerate(which.reshape(-1).tolist()):
-                transition, passed = found[kind]
+                transition, passed = results[kind]
                 if number == 0:
                     entry[c] = transition
                 elif transition >= 0 or passed != number:
                     moves[c].append((number, transition, passed))
             targets = [target for target, _ in self._transitions]
-            reached = {targets[transition] for transition, _ in found if transition >= 0}
+            reached = {targets[transition] for transition, _ in results if transition >= 0}
             if number:
-                reached |= {passed for _, passed in found}
-            waiting += sorted(reached - known)
-            known |= reached
+                reached |= {passed for _, passed in results}
+            waiting += sorted(reached - visited)
+            visited |= reached
         flat = np.array([move for listed in moves for move in listed], np.int64).reshape(-1, 3)
         sizes = [len(parents) for _, parents in self._transitions]
         threads = [len(state.threads) for state in self._states]
@@ -405,11 +405,11 @@ def _offsets(sizes: list[int]) -> IntArray:
 def classes_of(words: Words, extras: IntArray) -> tuple[npt.NDArray[np.int32], Words, IntArray]:
     """Class of each row (-1: no bits), and word and extra of each class; raises TooManyStates."""
     classes = np.empty(len(words), np.int32)
-    known = np.zeros((2, CLASSES_MAX), np.uint64)
-    count = _classify(words, extras.view(np.uint64), classes, known)
+    pairs = np.zeros((2, CLASSES_MAX), np.uint64)
+    count = _classify(words, extras.view(np.uint64), classes, pairs)
     if count < 0:
         raise TooManyStates(f"rows satisfy more than {CLASSES_MAX} combinations of the conditions")
-    return classes, known[0, :count], known[1, :count].view(np.int64)
+    return classes, pairs[0, :count], pairs[1, :count].view(np.int64)
 
 
 @kernel

@@ -67,7 +67,7 @@ def walk(starts, groups, width, entries, tables, path, prefix, cursor, at, numbe
     rows.  ``width``: events of every match of a sequence, of which only rows are output; or 0.
     """
     row, _, transition, following, child, final = entries
-    room = output.number.shape[0]
+    capacity = output.number.shape[0]
     row_capacity = output.row.shape[0]
     matches = np.int64(0)
     rows = np.int64(0)
@@ -87,7 +87,7 @@ def walk(starts, groups, width, entries, tables, path, prefix, cursor, at, numbe
             prefix[d] = row[path[d]]
         while depth > 0:
             if waits:
-                if matches == room or rows + depth > row_capacity:
+                if matches == capacity or rows + depth > row_capacity:
                     at[DEPTH] = depth
                     at[WAITS] = 1
                     number[g] = count
@@ -107,7 +107,7 @@ def walk(starts, groups, width, entries, tables, path, prefix, cursor, at, numbe
                 depth -= 1
                 continue
             if depth == width - 1:  # every entry of the list ends a match
-                while e != 0 and matches < room:
+                while e != 0 and matches < capacity:
                     for d in range(depth):
                         output.row[rows + d] = prefix[d]
                     output.row[rows + depth] = row[e]
@@ -200,25 +200,25 @@ class Batching:
     @contextlib.contextmanager
     def room(self) -> Iterator[MatchArrays]:
         try:
-            room = self._pool.pop()
+            arrays = self._pool.pop()
         except IndexError:
-            room = MatchArrays()
+            arrays = MatchArrays()
         try:
-            yield room
+            yield arrays
         finally:
-            self._pool.append(room)
+            self._pool.append(arrays)
 
-    def matches(self, count: int, rows: int, found: MatchTable) -> Matches:
+    def matches(self, count: int, rows: int, table: MatchTable) -> Matches:
         if self.width:
-            return self._even(count, found)
-        first = np.concatenate([[0], np.cumsum(found.length[:count])]).astype(np.int64)
-        row = found.row[:rows]
+            return self._even(count, table)
+        first = np.concatenate([[0], np.cumsum(table.length[:count])]).astype(np.int64)
+        row = table.row[:rows]
         return Matches(
-            found.group[:count], row[first[:-1]], found.length[:count], found.number[:count], first,
-            row, found.begin[:rows], found.place[:rows],
+            table.group[:count], row[first[:-1]], table.length[:count], table.number[:count], first,
+            row, table.begin[:rows], table.place[:rows],
         )  # fmt: skip
 
-    def _even(self, count: int, found: MatchTable) -> Matches:
+    def _even(self, count: int, table: MatchTable) -> Matches:
         """Matches of a sequence from their rows; all other arrays are the same for every batch."""
         width = self.width
         if not self._same or len(self._same[0]) < count:
@@ -226,9 +226,9 @@ class Batching:
             index = np.tile(np.arange(width, dtype=np.int64), count)
             self._same = (np.full(count, width, np.int64), every, index, index + 1)
         length, runs, begin, place = self._same
-        row = found.row[: count * width]
+        row = table.row[: count * width]
         return Matches(
-            found.group[:count], row[::width], length[:count], found.number[:count],
+            table.group[:count], row[::width], length[:count], table.number[:count],
             runs[: count + 1], row, begin[: len(row)], place[: len(row)], width,
         )  # fmt: skip
 
@@ -252,14 +252,14 @@ class Walk:
                 self._at,
             )  # fmt: skip
 
-    def batch(self, most: int, room: MatchArrays) -> Matches:
+    def batch(self, most: int, arrays: MatchArrays) -> Matches:
         lists, batching = self._lists, self._batching
-        found = room.table(most, max(self._deepest, min(ROWS_A_BATCH, most * self._deepest)))
+        filled = arrays.table(most, max(self._deepest, min(ROWS_A_BATCH, most * self._deepest)))
         count, rows = walk(
             lists.starts, lists.groups, batching.width, lists.entries, lists.tables, self._path,
-            self._prefix, self._cursor, self._at, self._number, found,
+            self._prefix, self._cursor, self._at, self._number, filled,
         )  # fmt: skip
-        return batching.matches(count, rows, found)
+        return batching.matches(count, rows, filled)
 
 
 class _Piece(NamedTuple):
@@ -312,7 +312,7 @@ class ListOutput:
         self.skip -= done
         _advance(rows.number, lists, bounds, 0, done)
         walk.stand(*_place(bounds, done))
-        with self._batching.room() as room:
+        with self._batching.room() as arrays:
             while done < total:
                 large = self._given > ALONE_MATCHES and total - done > PIECE_MATCHES
                 if large and self._threads > 1:
@@ -320,15 +320,15 @@ class ListOutput:
                     tasks = (self._walking(lists, rows, piece, finish) for piece in pieces)
                     yield from in_order(tasks, self._threads, check, self._busy)
                     return
-                found = walk.batch(self._most, room)
+                matches = walk.batch(self._most, arrays)
                 if check is not None:
                     check()
-                count = len(found.start)
+                count = len(matches.start)
                 if count == self._most:
                     self._most = min(MATCHES_MAX, self._most * 4)
                 done += count
                 self._given += count
-                yield finish(found)
+                yield finish(matches)
 
     def _walking(
         self, lists: Lists, rows: Rows, piece: _Piece, finish: Finish[Found]
@@ -336,14 +336,14 @@ class ListOutput:
         def run(check: Check) -> Done[Found]:
             walk = Walk(self._batching, lists, rows._replace(number=piece.number))
             walk.stand(piece.start, piece.offset)
-            found, left = [], piece.size
-            with self._batching.room() as room:
+            batches, left = [], piece.size
+            with self._batching.room() as arrays:
                 while left:
                     check()
-                    batch = walk.batch(min(MATCHES_MAX, left), room)
+                    batch = walk.batch(min(MATCHES_MAX, left), arrays)
                     left -= len(batch.start)
-                    found.append(finish(batch))
-            return Done(found)
+                    batches.append(finish(batch))
+            return Done(batches)
 
         return run
 

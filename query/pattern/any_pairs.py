@@ -129,7 +129,7 @@ def pairing(automaton: Automaton, plan: ConditionPlan) -> Pairing:
         obstacle = "the pattern has ^ or $"
     elif order is None:
         obstacle = "a group of the pattern repeats"
-    asked: list[Asked] = []
+    queries: list[Asked] = []
     slots: dict[int, int] = {}
     names = automaton.names
     for conjunct in plan.across:
@@ -146,18 +146,18 @@ def pairing(automaton: Automaton, plan: ConditionPlan) -> Pairing:
                 "events before"
             )
             continue
-        found = tuple(slots.setdefault(int(p or 0), len(slots)) for p in read or ())
-        asked += [Asked(conjunct.number, q, found, conjunct) for q in targets]
+        read_slots = tuple(slots.setdefault(int(p or 0), len(slots)) for p in read or ())
+        queries += [Asked(conjunct.number, q, read_slots, conjunct) for q in targets]
     begun = follow[0][0] if len(follow[0]) == 1 else -1
     origin = slots.get(begun, -1)
-    asked.sort(key=lambda a: a.place)
+    queries.sort(key=lambda a: a.place)
     if any(len({e.target for e in edges}) < len(edges) for edges in automaton.edges):
         obstacle = obstacle or "the pattern has ways that differ only in what must be absent"
     ends = [any(e.target == ACCEPT for e in edges) for edges in automaton.edges]
     places = tuple(slots)
     always = frozenset(
         (places[s], one.place)
-        for one in asked
+        for one in queries
         for s in one.slots
         if not any(ends[p] for p in _reached(follow, places[s], one.place))
     )
@@ -167,8 +167,8 @@ def pairing(automaton: Automaton, plan: ConditionPlan) -> Pairing:
     shape: Shape | None = None
     masks: tuple[int, ...] = ()
     if not obstacle and order is not None:
-        shape, masks = _shape(automaton, order, asked, slots, origin)
-    return Pairing(tuple(asked), places, always, shape, obstacle, masks, plain)
+        shape, masks = _shape(automaton, order, queries, slots, origin)
+    return Pairing(tuple(queries), places, always, shape, obstacle, masks, plain)
 
 
 def _only(names: tuple[str, ...], name: str) -> int | None:
@@ -182,15 +182,15 @@ def _order(follow: list[list[int]]) -> list[int] | None:
     for p, targets in enumerate(follow):
         for q in set(targets) - {p}:
             before[q] += 1
-    ready, found = [0], []
+    ready, order = [0], []
     while ready:
         p = ready.pop()
-        found.append(p)
+        order.append(p)
         for q in set(follow[p]) - {p}:
             before[q] -= 1
             if not before[q]:
                 ready.append(q)
-    return found[1:] if len(found) == len(follow) else None
+    return order[1:] if len(order) == len(follow) else None
 
 
 def _reached(follow: list[list[int]], begin: int, without: int) -> set[int]:
@@ -270,8 +270,8 @@ _COMPARED = {m.LT_F: "f", m.LE_F: "f", m.EQ_F: "f", m.LT_I: "i", m.LE_I: "i", m.
 def specs_of(plan: ConditionPlan, pairing: Pairing) -> IntArray:
     """The encoding of each condition."""
     arrays = plan.builder.arrays()
-    found = np.zeros((len(pairing.asked), 7), np.int64)
-    for spec, one in zip(found, pairing.asked, strict=True):
+    specs = np.zeros((len(pairing.asked), 7), np.int64)
+    for spec, one in zip(specs, pairing.asked, strict=True):
         spec[KIND], spec[NUMBER] = PROGRAM, one.number
         begin, end = arrays["begin"][one.number : one.number + 2]
         code = arrays["code"][begin:end].tolist()
@@ -286,7 +286,7 @@ def specs_of(plan: ConditionPlan, pairing: Pairing) -> IntArray:
         turned = where < 0
         x, y = (right, left) if turned else (left, right)
         spec[:] = (COMPARE, one.number, code[2][0], x, y, turned, negated)
-    return found
+    return specs
 
 
 def trackers_of(plan: ConditionPlan, pairing: Pairing) -> tuple[IntArray, IntArray]:
@@ -296,8 +296,8 @@ def trackers_of(plan: ConditionPlan, pairing: Pairing) -> tuple[IntArray, IntArr
 
     def of(name: str) -> IntArray:
         chosen = [(sets[i], steps) for i, steps in arrays[name].tolist()]
-        known = [slots.get(c, -1) if c is not None and not s else -1 for c, s in chosen]
-        return np.array(known, np.int64)
+        trackers = [slots.get(c, -1) if c is not None and not s else -1 for c, s in chosen]
+        return np.array(trackers, np.int64)
 
     return of("last_slot"), of("first_slot")
 
@@ -334,7 +334,7 @@ def filter_rows(spec, image, floats, depth, place, x, rows, count, begin, end):
     """Keep those of the first ``count`` rows for which a condition holds; returns how many, or -1
     less the row where it cannot be computed.  ``x``: the other row of COMPARE.
     """
-    kept = np.int64(0)
+    passed = np.int64(0)
     if spec[KIND] == PROGRAM:
         for j in range(count):
             y = rows[j]
@@ -344,9 +344,9 @@ def filter_rows(spec, image, floats, depth, place, x, rows, count, begin, end):
             )  # fmt: skip
             if truth < 0:
                 return -1 - y
-            rows[kept] = y
-            kept += truth
-        return kept
+            rows[passed] = y
+            passed += truth
+        return passed
     op = spec[OP]
     turned = spec[TURNED] != 0
     negated = spec[NEGATED] != 0
@@ -360,9 +360,9 @@ def filter_rows(spec, image, floats, depth, place, x, rows, count, begin, end):
             truth = _compare(op, y_i, y_f, x_i, x_f)
         else:
             truth = _compare(op, x_i, x_f, y_i, y_f)
-        rows[kept] = y
-        kept += np.int64(truth != negated and x_null == 0 and y_null == 0)
-    return kept
+        rows[passed] = y
+        passed += np.int64(truth != negated and x_null == 0 and y_null == 0)
+    return passed
 
 
 def is_equality(spec: IntArray) -> bool:
@@ -397,8 +397,8 @@ def clear_without_partner(
     if task.window >= 0:
         horizon = np.where(time > LATEST - task.window, LATEST, time + task.window)
     usable = np.maximum(rows.end - task.lookahead, rows.begin)
-    known = np.where(usable < rows.end, time[np.minimum(usable, count - 1)], task.now)
-    complete = task.final | (horizon < np.repeat(known, sizes))
+    latest = np.where(usable < rows.end, time[np.minimum(usable, count - 1)], task.now)
+    complete = task.final | (horizon < np.repeat(latest, sizes))
     for one, spec in zip(pairing.asked, specs, strict=True):
         if not is_equality(spec):
             continue
@@ -408,13 +408,13 @@ def clear_without_partner(
         own, other = _keys_and_rows(spec, prepared.image, left, right, count)
         if (p, q) in pairing.always:
             after = np.append(np.sort(other), -1)[np.searchsorted(np.sort(other), own, "right")]
-            found = (after // count == own // count) & (after % count < end[left])
-            found &= time[after % count] <= horizon[left]
-            words[left[~found & complete[left]]] &= ~bits[0]
+            partnered = (after // count == own // count) & (after % count < end[left])
+            partnered &= time[after % count] <= horizon[left]
+            words[left[~partnered & complete[left]]] &= ~bits[0]
         before = np.append(-1, np.sort(own))[np.searchsorted(np.sort(own), other)]
-        found = (before // count == other // count) & (before % count >= begin[right])
-        found &= time[right] <= horizon[before % count]
-        words[right[~found]] &= ~bits[1]
+        partnered = (before // count == other // count) & (before % count >= begin[right])
+        partnered &= time[right] <= horizon[before % count]
+        words[right[~partnered]] &= ~bits[1]
 
 
 def _keys_and_rows(

@@ -249,9 +249,9 @@ class OpenAttempts:
         self._keep = keep
 
     def opened(self) -> Waiting:
-        room = max(64, len(self._given[0]) + 64)
+        capacity = max(64, len(self._given[0]) + 64)
         return Waiting(
-            *self._given, self._stack, np.empty((room, 3), np.int64),
+            *self._given, self._stack, np.empty((capacity, 3), np.int64),
             np.empty(max(1024, self._used), np.int64), np.zeros(3, np.int64), self.go_on,
             self._keep,
         )  # fmt: skip
@@ -279,20 +279,20 @@ class OpenAttempts:
             self._stack = grown
         self._stack[self._used : self._used + self._saved_words] = self._saved[: self._saved_words]
         self._used += self._saved_words
-        kept = ~gone
-        self.group = np.concatenate([self.group[kept], group])
-        self.start = np.concatenate([self.start[kept], start])
-        self._where = np.concatenate([self._where[kept], where])
-        self._size = np.concatenate([self._size[kept], size])
+        still_open = ~gone
+        self.group = np.concatenate([self.group[still_open], group])
+        self.start = np.concatenate([self.start[still_open], start])
+        self._where = np.concatenate([self._where[still_open], where])
+        self._size = np.concatenate([self._size[still_open], size])
         if self._used > 4096 and self._used > 2 * int(self._size.sum()):
             out = np.zeros(max(256, 2 * int(self._size.sum())), np.int64)
             self._used = int(_gather(self._where, self._size, self._stack, out))
             self._stack = out
 
     def drop(self, gone: npt.NDArray[np.bool_]) -> None:
-        kept = ~gone
-        self.group, self.start = self.group[kept], self.start[kept]
-        self._where, self._size = self._where[kept], self._size[kept]
+        still_open = ~gone
+        self.group, self.start = self.group[still_open], self.start[still_open]
+        self._where, self._size = self._where[still_open], self._size[still_open]
 
     def renumber(self, numbers: IntArray) -> None:
         self.group = numbers[self.group]

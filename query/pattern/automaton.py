@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -153,6 +153,7 @@ class _Compiler:
             self.steps[leave] = Instruction("JUMP", target=len(self.steps))
 
     def quantified(self, node: Quantified) -> None:
+        node = _counted(node)
         needs_event = not matches_nothing(node.body)
         repeated = node.high is None and node.low > 0 and needs_event
         for _ in range(node.low - 1 if repeated else node.low):
@@ -184,6 +185,19 @@ class _Compiler:
             self.compile(node.body)
         for fork in forks:
             self.split(fork, fork + 1, len(self.steps), node.greedy)
+
+
+def _counted(node: Quantified) -> Quantified:
+    """``(A?){2,5}`` as ``A{0,5}``, which finds the same matches in the same order without a way
+    from each copy to all later ones.
+    """
+    body = node.body
+    if not isinstance(body, Quantified) or node.high is None or matches_nothing(body.body):
+        return node
+    optional = (body.low, body.high) == (0, 1)
+    if optional and (body.greedy == node.greedy or node.low == node.high):
+        return replace(node, body=body.body, low=0, greedy=body.greedy)
+    return node
 
 
 def compile_program(tree: Pattern) -> Program:

@@ -70,16 +70,16 @@ def with_members(
             return part
         column, *members = names if variable is None else names[1:]
         try:
-            found = schema.resolve(column.name)
+            place = schema.resolve(column.name)
         except AttributeNotFound as error:
             if variable is None:
                 return part
             raise refuse(str(error), part) from None
-        if variable is None and not _has_members(schema.arrow.field(found).type):
+        if variable is None and not _has_members(schema.arrow.field(place).type):
             return part
         base = exp.Column(this=column.copy(), table=None if variable is None else variable.copy())
         base.meta.update(part.meta)
-        return _taken(base, schema.arrow.field(found).type, members, part, refuse)
+        return _taken(base, schema.arrow.field(place).type, members, part, refuse)
 
     return node.transform(visit)
 
@@ -239,8 +239,8 @@ def spelled_out(binder: Binder, node: Any, leaf: MatchAggregate, leaves: list[Le
             return rows
         some = exp.GT(this=rows.copy(), expression=exp.Literal.number(0))
         value = exp.Mul(this=number, expression=rows) if function == "sum" else number
-        known = function in ("sum", "min", "max", "arbitrary", "any_value")
-        return exp.Case(ifs=[exp.If(this=some, true=value)]) if known else None
+        supported = function in ("sum", "min", "max", "arbitrary", "any_value")
+        return exp.Case(ifs=[exp.If(this=some, true=value)]) if supported else None
     if NUMBER in leaf.columns or (leaf.distinct and function not in ("min", "max")):
         return None
     if function in ("avg", "mean"):
@@ -372,8 +372,8 @@ class Binder:
                 return None
             literals[key] = exp.Literal(this=literal.args["this"], is_string=False)
             literals[key].meta.update(literal.meta)
-        found = self._column(column)
-        leaf = Navigation(RowExpression(quote(found), (found,), found), None)
+        name = self._column(column)
+        leaf = Navigation(RowExpression(quote(name), (name,), name), None)
         place = exp.Column(this=exp.Identifier(this="@0", quoted=True))
         scalar = type(node)(this=place, **literals)
         scalar.meta.update(node.meta)
@@ -423,9 +423,9 @@ class Binder:
         if _is_aggregate(node):
             leaf = self.aggregate(node, final)
             if self.in_define and not PSEUDO.isdisjoint(leaf.columns):
-                found = spelled_out(self, node, leaf, leaves)
-                if found is not None:
-                    return found
+                replacement = spelled_out(self, node, leaf, leaves)
+                if replacement is not None:
+                    return replacement
             return self.place(leaf, leaves)
         if isinstance(node, exp.Column):
             row, variables = self._row(node, "a column")
@@ -566,10 +566,10 @@ class Binder:
                     )
                 qualifier = part.args.get("table")
                 qualifiers.add(self._variable(qualifier) if qualifier is not None else "")
-                found = self._column(part)
-                columns[found] = None
+                name = self._column(part)
+                columns[name] = None
                 lone = part is node
-                return exp.column(exp.to_identifier(found, quoted=True))
+                return exp.column(exp.to_identifier(name, quoted=True))
             return part
 
         if isinstance(node, exp.Column) or special(node):
@@ -606,9 +606,9 @@ class Binder:
         name = identifier.name
         folded = name if identifier.args.get("quoted") else name.upper()
         if folded not in self.variables:
-            known = ", ".join(sorted(self.variables))
+            names = ", ".join(sorted(self.variables))
             raise self.fail(
-                f"unknown pattern variable {name!r}; PATTERN and SUBSET have {known}", identifier
+                f"unknown pattern variable {name!r}; PATTERN and SUBSET have {names}", identifier
             )
         return str(folded)
 

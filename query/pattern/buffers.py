@@ -131,7 +131,7 @@ Answer = tuple[BoolArray, "BoolArray | None"]
 def _answers(plan: RowTests, rows: _Rows) -> list[Answer]:
     if not plan.queries:
         return []
-    found: dict[RowQuery, Answer] = {}
+    by_query: dict[RowQuery, Answer] = {}
     by_column: dict[str, list[RowQuery]] = {}
     for query in plan.queries:
         if query.column is not None and pa.types.is_dictionary(
@@ -142,8 +142,8 @@ def _answers(plan: RowTests, rows: _Rows) -> list[Answer]:
         codes, values = codes_and_values(whole(rows.rows.column(column)))
         answers = _asked(queries, pa.table({column: values}), rows)
         for query, (holds, bad) in zip(queries, answers, strict=True):
-            found[query] = (holds[codes], None if bad is None else bad[codes])
-    others = [query for query in plan.queries if query not in found]
+            by_query[query] = (holds[codes], None if bad is None else bad[codes])
+    others = [query for query in plan.queries if query not in by_query]
     if others:
         table = rows.rows
         for i, (row, shift) in enumerate(plan.shifted):
@@ -154,19 +154,19 @@ def _answers(plan: RowTests, rows: _Rows) -> list[Answer]:
                 if broken is not None and quote(f"@s{i}") in query.sql:
                     away = rows.moved(broken, shift)
                     bad = away if bad is None else bad | away
-            found[query] = (holds if bad is None else holds | bad, bad)
-    return [found[query] for query in plan.queries]
+            by_query[query] = (holds if bad is None else holds | bad, bad)
+    return [by_query[query] for query in plan.queries]
 
 
 def _asked(queries: Sequence[RowQuery], table: pa.Table, rows: _Rows) -> list[Answer]:
     texts = [f"coalesce(({query.sql}), false)" for query in queries]
     arrays, failed, why = evaluate_all(texts, table)
     rows.why = rows.why or why
-    found = []
+    answers = []
     for array, bad in zip(arrays, failed, strict=True):
         holds = array if bad is None else array.fill_null(True)
-        found.append((np.array(holds.to_numpy(zero_copy_only=False), np.bool_), bad))
-    return found
+        answers.append((np.array(holds.to_numpy(zero_copy_only=False), np.bool_), bad))
+    return answers
 
 
 def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
@@ -295,8 +295,8 @@ class _Image:
             label[1] = [self.numbers.get(name, 0) for name in names]
             for i, column in enumerate(builder.columns):
                 array, failed = arrays[i]
-                found = codes[i] if i in codes else self._flat(column, array)
-                columns.append((*found, failed))
+                numbers_ = codes[i] if i in codes else self._flat(column, array)
+                columns.append((*numbers_, failed))
         arrays_, condition = self._guarded(builder.arrays(), columns)
         constants = np.array(self.constants, np.int64)
         return build_image(arrays_, constants, label, member, columns), condition
@@ -335,12 +335,12 @@ class _Image:
 
     def _values(self, table: Any) -> list[Values]:
         """Per dimension of a tabulated function, the values that its row can have."""
-        found = []
+        values = []
         for dimension in table.dimensions:
             place = dimension.place
             if dimension.rows[0].column == CLASSIFIER:
                 column = pa.array([None, *self.numbers], pa.string())
-                found.append(Values(np.zeros(0, np.int64), [column]))
+                values.append(Values(np.zeros(0, np.int64), [column]))
                 continue
             chosen = {table.variable} if dimension.current else place.variables
             bits = 0
@@ -350,10 +350,10 @@ class _Image:
             usable = (self.words & np.uint64(bits)) != 0
             if place.shift:
                 usable = self.rows.moved(usable, -place.shift)
-            found.append(
+            values.append(
                 distinct_values([decoded(self.rows.array(r)) for r in dimension.rows], usable)
             )
-        return found
+        return values
 
     def _guarded(
         self, arrays: dict[str, IntArray], columns: list[Any]
@@ -494,13 +494,13 @@ def feasible(
                 alive = state | idle
                 idle &= words[r]
                 rest = words[r] & strict
-                kept = rest & (finals | ((alive >> one) & chain))
+                word = rest & (finals | ((alive >> one) & chain))
                 rest = rest & ~finals & ~chain if alive else zero
                 while rest:
                     p = trailing_zeros(rest)
                     rest &= rest - one
                     if follow[p] & alive:
-                        kept |= one << np.uint64(p)
+                        word |= one << np.uint64(p)
                 if alive & feeds:
                     rest = words[r] & lazy & ~idle
                     while rest:
@@ -508,8 +508,8 @@ def feasible(
                         rest &= rest - one
                         if follow[p] & alive:
                             idle |= one << np.uint64(p)
-                words[r] = kept | idle
-                state = kept
+                words[r] = word | idle
+                state = word
             continue
         news = idle  # lazy positions with a new end
         for r in range(usable - 1, begin - 1, -1):
@@ -526,7 +526,7 @@ def feasible(
                 news = zero
                 continue
             at = time[r]
-            kept = zero
+            word = zero
             while rest:
                 p = trailing_zeros(rest)
                 bit = one << np.uint64(p)
@@ -542,7 +542,7 @@ def feasible(
                         onward &= onward - one
                         best = min(best, ends[q])
                 if able and within(at, best, window):
-                    kept |= bit
+                    word |= bit
                     fresh[p] = best
             renewed = zero
             if hot:
@@ -562,15 +562,15 @@ def feasible(
                     if idle & bit == 0 or best < ends[p]:
                         renewed |= bit
                         fresh[p] = best
-            rest = kept | renewed
+            rest = word | renewed
             while rest:
                 p = trailing_zeros(rest)
                 rest &= rest - one
                 ends[p] = fresh[p]
             idle |= renewed
             news = renewed
-            words[r] = kept | idle
-            state = kept
+            words[r] = word | idle
+            state = word
 
 
 @kernel
@@ -593,7 +593,7 @@ def feasible_any(
         for r in range(usable - 1, begin - 1, -1):
             rest = words[r]
             at = time[r]
-            kept = zero
+            word = zero
             while rest:
                 p = trailing_zeros(rest)
                 bit = one << np.uint64(p)
@@ -609,14 +609,14 @@ def feasible_any(
                         onward &= onward - one
                         best = min(best, ends[q])
                 if able and within(at, best, window):
-                    kept |= bit
+                    word |= bit
                     fresh[p] = best
-            words[r] = kept
-            rest = kept
+            words[r] = word
+            rest = word
             while rest:
                 p = trailing_zeros(rest)
                 bit = one << np.uint64(p)
                 rest &= rest - one
                 if not state & bit or fresh[p] < ends[p]:
                     ends[p] = fresh[p]
-            state |= kept
+            state |= word

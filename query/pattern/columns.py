@@ -16,6 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.native import kernel
+from ...core.pair_numbers import PairNumbers
+from ...core.sorting import counted_order
+from ...core.text_numbers import TextNumbers
 from ...core.times import TICKS_PER_SECOND
 from ..conditions.constants import comparable
 
@@ -97,8 +100,8 @@ def string_codes(
         column if _sorts_fast(column) else pc.dictionary_encode(column.cast(pa.string()))
         for column in columns
     ]
-    known = pa.concat_arrays([e.dictionary for e in encoded] + [pa.array(literals, pa.string())])
-    ordered = pc.unique(known)
+    strings = pa.concat_arrays([e.dictionary for e in encoded] + [pa.array(literals, pa.string())])
+    ordered = pc.unique(strings)
     ordered = ordered.take(pc.sort_indices(ordered))
     result = []
     for array in encoded:
@@ -156,9 +159,9 @@ def shifted(
         else:
             moved[-shift:] = values[:shift]
     source = valid if valid is not None else np.ones(n, np.bool_)
-    kept = np.empty(n, np.bool_)
-    _shift_valid(offsets, shift, np.array(source), kept)
-    return moved, kept
+    present = np.empty(n, np.bool_)
+    _shift_valid(offsets, shift, np.array(source), present)
+    return moved, present
 
 
 @kernel
@@ -179,37 +182,35 @@ class _Codes:
     """Codes of one column.  Values of a dictionary get theirs once, when it is first seen."""
 
     def __init__(self) -> None:
-        self.values: pa.Array | None = None  # by code
+        self.numbers: TextNumbers | PairNumbers | None = None
         self._dictionary: pa.Array | None = None
         self._mapping: IntArray = np.zeros(0, np.int64)  # code of each value of the dictionary
 
     def encode(self, column: pa.Array) -> IntArray:
         if not pa.types.is_dictionary(column.type):
-            encoded = pc.dictionary_encode(comparable(column), null_encoding="encode")
-            return looked_up(self._codes_of(encoded.dictionary), encoded.indices)
+            return self._codes_of(column)
         if self._dictionary is None or not _same_buffers(column.dictionary, self._dictionary):
             self._dictionary = column.dictionary
-            values = pc.dictionary_encode(comparable(column.dictionary), null_encoding="encode")
-            self._mapping = looked_up(self._codes_of(values.dictionary), values.indices)
+            self._mapping = self._codes_of(column.dictionary)
         codes, indices = self._mapping, column.indices
         if column.null_count:
             codes = np.append(codes, self._codes_of(pa.nulls(1, column.type.value_type)))
             indices = indices.fill_null(len(codes) - 1)
         return looked_up(codes, indices)
 
-    def _codes_of(self, fresh: pa.Array) -> IntArray:
-        """Codes of values that differ."""
-        if self.values is None:
-            self.values = fresh
-            return np.arange(len(fresh), dtype=np.int64)
-        found = pc.index_in(fresh, value_set=self.values)
-        missing = found.is_null()
-        codes: IntArray = found.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        absent = np.flatnonzero(missing.to_numpy(zero_copy_only=False))
-        if len(absent):
-            codes[absent] = len(self.values) + np.arange(len(absent))
-            self.values = pa.concat_arrays([self.values, fresh.take(pa.array(absent))])
-        return codes
+    def _codes_of(self, column: pa.Array) -> IntArray:
+        column = comparable(column)
+        type_ = column.type
+        if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
+            signed = column.view(pa.int64()) if type_ == pa.uint64() else column
+            values, valid = numbers(signed, "i")
+            absent = np.zeros(len(column), np.int64) if valid is None else ~valid
+            self.numbers = self.numbers or PairNumbers()
+            return self.numbers.take(np.column_stack([values, absent]).view(np.uint64))
+        if type_ not in (pa.string(), pa.binary()):
+            column = column.cast(pa.string() if pa.types.is_decimal(type_) else pa.binary())
+        self.numbers = self.numbers or TextNumbers()
+        return self.numbers.take(column)
 
 
 def _same_buffers(a: pa.Array, b: pa.Array) -> bool:
@@ -224,80 +225,64 @@ class KeyCodes:
 
     def __init__(self, columns: int) -> None:
         self.columns = [_Codes() for _ in range(columns)]
-        self.pairs = [_Codes() for _ in range(columns - 1)]
-        self.count = 0
+        self.pairs = [PairNumbers() for _ in range(columns - 1)]
 
     def encode(self, keys: list[pa.ChunkedArray]) -> IntArray:
         """Dense codes of the rows of a batch; ``count`` is the number of codes so far."""
         codes = self.columns[0].encode(whole(keys[0]))
-        known = self.columns[0]
-        for i, key in enumerate(keys[1:]):
-            other = self.columns[i + 1].encode(whole(key))
-            pair = (codes << 31) | other
-            known = self.pairs[i]
-            codes = known.encode(pa.array(pair))
-        self.count = 0 if known.values is None else len(known.values)
+        for column, pairs, key in zip(self.columns[1:], self.pairs, keys[1:], strict=True):
+            other = column.encode(whole(key))
+            codes = pairs.take(np.column_stack([codes, other]).view(np.uint64))
         return codes
+
+    @property
+    def count(self) -> int:
+        last = self.pairs[-1] if self.pairs else self.columns[0].numbers
+        return 0 if last is None else last.count
 
     @property
     def texts(self) -> pa.Array:
         """Values by code, of a key that is one column of texts."""
-        return self.columns[0].values
+        assert isinstance(self.columns[0].numbers, TextNumbers)
+        return self.columns[0].numbers.values
 
 
 @kernel
-def _counting_sort(codes, offsets, order):  # type: ignore[no-untyped-def]
-    for i in range(codes.shape[0]):
-        offsets[codes[i] + 1] += 1
-    for g in range(1, offsets.shape[0]):
-        offsets[g] += offsets[g - 1]
-    cursor = offsets.copy()
-    for i in range(codes.shape[0]):
-        code = codes[i]
-        order[cursor[code]] = i
-        cursor[code] += 1
-
-
-@kernel
-def _live_rows(words, first_bits, codes, live, seen, rows):  # type: ignore[no-untyped-def]
-    """Rows of the groups in which a row has one of the bits; other groups that have rows are marked
-    as ``seen``.  Returns how many rows, or -1 if those are most groups.
+def _live_rows(words, first_bits, idle, codes, live, seen, rows):  # type: ignore[no-untyped-def]
+    """Rows with other bits than ``idle`` of the groups in which a row has one of ``first_bits``;
+    other groups that have rows are marked as ``seen``.  Returns how many rows, or -1 for all.
     """
     groups = 0
+    most = False
     for i in range(words.shape[0]):
         if words[i] & first_bits and not live[codes[i]]:
             live[codes[i]] = True
             groups += 1
-    if 2 * groups > live.shape[0]:
+            if 2 * groups > live.shape[0]:
+                most = True
+                break
+    if most and idle == 0:
         return -1
     count = 0
     for i in range(words.shape[0]):
         rows[count] = i
         code = codes[i]
-        if live[code]:
-            count += 1
+        if most or live[code]:
+            count += words[i] != idle or idle == 0
         else:
             seen[code] = True
     return count
 
 
 def live_rows(
-    words: npt.NDArray[np.uint64], first_bits: Any, codes: IntArray, seen: BoolArray
+    words: npt.NDArray[np.uint64], first_bits: Any, idle: Any, codes: IntArray, seen: BoolArray
 ) -> IntArray | None:
-    """Rows of groups in which a match can begin, or None if it can in most groups; ``seen``: groups
-    that had other rows; updated.
+    """Rows with other bits than ``idle``, of groups in which a match can begin or, if it can in
+    most, of all groups; None: all rows.  ``seen``: groups that had other rows; updated.
     """
     rows = np.empty(len(words), np.int64)
-    count = _live_rows(words, first_bits, codes, np.zeros(len(seen), np.bool_), seen, rows)
+    count = _live_rows(words, first_bits, idle, codes, np.zeros(len(seen), np.bool_), seen, rows)
     return None if count < 0 else rows[:count]
-
-
-def group_rows(codes: IntArray, count: int) -> tuple[IntArray, IntArray]:
-    """Row numbers sorted by code, and ``count + 1`` offsets of the codes."""
-    offsets = np.zeros(count + 1, np.int64)
-    order = np.empty(len(codes), np.int64)
-    _counting_sort(codes, offsets, order)
-    return order, offsets
 
 
 def present_groups(codes: IntArray, count: int) -> tuple[IntArray, IntArray, IntArray]:
@@ -305,7 +290,7 @@ def present_groups(codes: IntArray, count: int) -> tuple[IntArray, IntArray, Int
     if count == 1:
         return np.arange(len(codes)), codes[:1].copy(), np.array([0, len(codes)], np.int64)
     if len(codes) > count:
-        order, offsets = group_rows(codes, count)
+        order, offsets = counted_order(codes, count)
         some = np.flatnonzero(offsets[1:] > offsets[:-1])
         return order, some, np.append(offsets[some], len(codes))
     order = np.argsort(codes, kind="stable")

@@ -64,14 +64,14 @@ def pattern_variables(clause: MatchClause) -> dict[str, frozenset[str]]:
     sql = clause.sql
     matched = variables(clause.pattern)
     absent = {n for part in walk(clause.pattern) if isinstance(part, Absence) for n in part.names}
-    known = {name: frozenset({name}) for name in matched}
+    members = {name: frozenset({name}) for name in matched}
     defined: set[str] = set()
     for definition in clause.definitions:
         name = definition.variable
         if name in defined:
             raise position_error(f"variable {name} is defined twice", sql, definition.at)
         defined.add(name)
-        if name not in known and name not in absent:
+        if name not in members and name not in absent:
             listed = ", ".join(matched) or "no variables"
             raise position_error(
                 f"DEFINE names {name}, which is not in PATTERN (it has {listed})",
@@ -94,14 +94,14 @@ def pattern_variables(clause: MatchClause) -> dict[str, frozenset[str]]:
                     "MATCH or SKIP TILL ANY MATCH; for contiguous matches write a variable whose "
                     "condition is negated", sql, part.at
                 )  # fmt: skip
-    _check_subsets(clause, known)
-    _check_options(clause, known, matched)
-    return known
+    _check_subsets(clause, members)
+    _check_options(clause, members, matched)
+    return members
 
 
-def _check_subsets(clause: MatchClause, known: dict[str, frozenset[str]]) -> None:
+def _check_subsets(clause: MatchClause, variables: dict[str, frozenset[str]]) -> None:
     sql = clause.sql
-    primary = set(known)
+    primary = set(variables)
     for subset in clause.subsets:
         if subset.name in primary:
             raise position_error(
@@ -109,7 +109,7 @@ def _check_subsets(clause: MatchClause, known: dict[str, frozenset[str]]) -> Non
                 sql,
                 subset.at,
             )
-        if subset.name in known:
+        if subset.name in variables:
             raise position_error(f"SUBSET {subset.name} is defined twice", sql, subset.at)
         for name in subset.variables:
             if name not in primary:
@@ -120,7 +120,7 @@ def _check_subsets(clause: MatchClause, known: dict[str, frozenset[str]]) -> Non
                 )
         if len(set(subset.variables)) < len(subset.variables):
             raise position_error(f"SUBSET {subset.name} names a variable twice", sql, subset.at)
-        known[subset.name] = frozenset(subset.variables)
+        variables[subset.name] = frozenset(subset.variables)
 
 
 def _check_options(
@@ -186,29 +186,29 @@ class RowTypes:
 
     def bounds(self, bounds: Sequence[Bound]) -> list[pa.DataType]:
         """Types of several expressions with one query; an error does not say which is wrong."""
-        found: list[pa.DataType] = [self._plain(bound) for bound in bounds]
-        asked = [i for i, type_ in enumerate(found) if type_ is None]
+        types_: list[pa.DataType] = [self._plain(bound) for bound in bounds]
+        untyped = [i for i, type_ in enumerate(types_) if type_ is None]
         fields, texts = [], []
-        for i in asked:
+        for i in untyped:
             bound, names = bounds[i], {}
             for j, leaf in enumerate(bound.leaves):
                 names[j] = f'"@{i}_{j}"'
                 fields.append((f"@{i}_{j}", self.leaf(leaf)))
             texts.append(substitute(bound.sql, names))
         types = column_types(texts, pa.schema([*fields, ("@row", pa.int64())]))
-        for i, type_ in zip(asked, types, strict=True):
-            found[i] = type_
-        return found
+        for i, type_ in zip(untyped, types, strict=True):
+            types_[i] = type_
+        return types_
 
     def _plain(self, bound: Bound) -> pa.DataType | None:
         index = leaf_index(bound.scalar)
         if index is None:
             return self._plain_condition(bound.scalar, bound)
         leaf = bound.leaves[index]
-        known = isinstance(leaf, Given | MatchNumber) or (
+        typed = isinstance(leaf, Given | MatchNumber) or (
             isinstance(leaf, Navigation) and leaf.row.column is not None
         )
-        return self.leaf(leaf) if known else None
+        return self.leaf(leaf) if typed else None
 
     def _plain_condition(self, node: Any, bound: Bound) -> pa.DataType | None:
         """``boolean`` for numeric comparisons joined by AND, OR and NOT, else None."""
@@ -331,13 +331,13 @@ class InputColumns:
         if name in names:
             return name
         folded = {column.lower(): column for column in names}
-        found = folded.get(name.lower())
-        if found is None:
+        matching = folded.get(name.lower())
+        if matching is None:
             hint = did_you_mean(name, self.arrow.names)
             raise AttributeNotFound(
                 f"no column {name!r}{hint} (there are {', '.join(self.arrow.names)})"
             )
-        return found
+        return matching
 
 
 @dataclass
@@ -420,9 +420,9 @@ class CompiledMatch(Clause):
 
     def details(self) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
         clause = self.clause
-        found: list[tuple[str, str | tuple[str, ...]]] = [("pattern", describe(clause.pattern))]
+        details: list[tuple[str, str | tuple[str, ...]]] = [("pattern", describe(clause.pattern))]
         if self.within is not None:
-            found.append(("within", f"{self.within} ticks, inclusive"))
+            details.append(("within", f"{self.within} ticks, inclusive"))
         strategies = {
             "contiguous": "every contiguous match", "next": "every match, skip till next match",
             "any": "every match, skip till any match",
@@ -434,17 +434,17 @@ class CompiledMatch(Clause):
             "maximal": "of all contiguous matches of one first row the longest",
             "incremental": "of all contiguous matches of one last row the longest",
         }
-        found.append(
+        details.append(
             ("matches", modes.get(clause.mode or "", strategies.get(clause.selection or "", one)))
         )
         if clause.selection == "any":
             chosen = choose(self.automaton, self.conditions, self.selecting.search)
             more = self.selecting.describe()
             text = chosen.describe() + (f"; {more}" if more else "")
-            found.append(("selection", text))
-        found.append(("output", clause.rows))
+            details.append(("selection", text))
+        details.append(("output", clause.rows))
         if self.partition_by:
-            found.append(("partition_by", self.partition_by))
+            details.append(("partition_by", self.partition_by))
         vectorised, matched = [], []
         for name, (local, rest) in self.conditions.summary.items():
             if local:
@@ -453,14 +453,14 @@ class CompiledMatch(Clause):
                 matched.append(f"{name}: {self._readable(name, rest)}")
         free = dict.fromkeys(self.automaton.names[1:])
         vectorised += [f"{name}: true" for name in free if name not in self.conditions.summary]
-        found.append(("vectorised_conditions", tuple(vectorised)))
+        details.append(("vectorised_conditions", tuple(vectorised)))
         if matched:
-            found.append(("conditions_in_the_matcher", tuple(matched)))
+            details.append(("conditions_in_the_matcher", tuple(matched)))
         steps = [f"{i} {step}" for i, step in enumerate(self.program.instructions)]
         if len(steps) > 60:
             steps = [*steps[:50], f"... {len(steps) - 50} more"]
-        found.append(("program", tuple(steps)))
-        return tuple(found)
+        details.append(("program", tuple(steps)))
+        return tuple(details)
 
     def describe(self) -> str:
         lines = []
@@ -538,7 +538,7 @@ def _window_of_define(
     time = columns.arrow.field(columns.time)
     tick = NS_PER_TICK[time.type.unit] if pa.types.is_timestamp(time.type) else 0
     bound = definitions[last]
-    found = []
+    windows = []
     scalar = bound.scalar.unnest()
     for node in scalar.flatten() if isinstance(scalar, exp.And) else [scalar]:
         if type(node) in (exp.LT, exp.LTE, exp.GT, exp.GTE):
@@ -550,8 +550,8 @@ def _window_of_define(
             if isinstance(node, exp.GT | exp.GTE):
                 of_first, of_last, least = -of_first, -of_last, -least
             if (of_first, of_last) == (-1, 1) and least <= 0:  # last - first + least <= 0
-                found.append(-least // max(1, tick) + _ROUNDED_NS * (tick == 1))
-    return min((ticks for ticks in found if ticks <= INT64_MAX), default=None)
+                windows.append(-least // max(1, tick) + _ROUNDED_NS * (tick == 1))
+    return min((ticks for ticks in windows if ticks <= INT64_MAX), default=None)
 
 
 _ROUNDED_NS = 1_000
@@ -619,9 +619,9 @@ def compile_match(
         raise InvalidArgument(f"expected a MATCH_RECOGNIZE clause, found {type(clause).__name__}")
     plain = pa.schema([pa.field(f.name, plain_type(f.type), f.nullable) for f in columns.arrow])
     columns = InputColumns(plain, columns.time, columns.ordered)
-    known = pattern_variables(clause)
+    variables = pattern_variables(clause)
     types = RowTypes(plain)
-    names = {**known, **{d.variable: frozenset({d.variable}) for d in clause.definitions}}
+    names = {**variables, **{d.variable: frozenset({d.variable}) for d in clause.definitions}}
     binder = Binder(columns, names, clause.sql)
     if columns.time is not None:
         binder.clock = plain.field(columns.time).type
@@ -631,12 +631,12 @@ def compile_match(
     measures = [
         binder.bind(measure.expression, measure.at, define=False) for measure in clause.measures
     ]
-    for name, found in zip(
+    for name, type_ in zip(
         definitions, checked_types(types, definitions.values(), clause.sql), strict=True
     ):
-        if not (pa.types.is_boolean(found) or pa.types.is_null(found)):
+        if not (pa.types.is_boolean(type_) or pa.types.is_null(type_)):
             raise position_error(
-                f"the condition of {name} must be true or false, it is of type {found}",
+                f"the condition of {name} must be true or false, it is of type {type_}",
                 clause.sql,
                 definitions[name].at,
             )
@@ -655,9 +655,9 @@ def compile_match(
         for key in clause.order_by
     )
     for key in (*partition, *(name for name, _, _ in order)):
-        found = plain.field(key).type
-        if not is_key(found):
-            raise position_error(unfit_key(key, found), clause.sql, clause.at)
+        type_ = plain.field(key).type
+        if not is_key(type_):
+            raise position_error(unfit_key(key, type_), clause.sql, clause.at)
     by_time = not order or (order[0][0] == columns.time and not order[0][1])
     in_time_order = not order or (by_time and columns.ordered)
     within = _window(clause, columns)
@@ -679,7 +679,7 @@ def compile_match(
     ]
     plan.lookahead = max([0, *shifts])
     return CompiledMatch(
-        clause, columns, program, automaton, plan, tuple(measures), known, definitions, within,
+        clause, columns, program, automaton, plan, tuple(measures), variables, definitions, within,
         partition, order, in_time_order, types,
         history=max([0, *(-s for s in shifts)]), lookahead=plan.lookahead,
     )  # fmt: skip

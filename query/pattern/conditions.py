@@ -110,19 +110,21 @@ class RowTests:
         return (str(leaf.row.column), leaf.shift), self.type_of(leaf.row)
 
     def _flag(self, bits: int, node: Any, bound: Bound) -> bool:
-        found = self._source(node, bound)
-        if found is None or found[0][1] or not pa.types.is_boolean(found[1]):
+        source = self._source(node, bound)
+        if source is None or source[0][1] or not pa.types.is_boolean(source[1]):
             return False
-        self.tests.append(Test(rt.TRUE_B, bits, a=("true", found[0])))
+        self.tests.append(Test(rt.TRUE_B, bits, a=("true", source[0])))
         return True
 
     def _range(self, bits: int, node: Any, bound: Bound) -> bool:
         if isinstance(node, exp.Between) and not node.args.get("symmetric"):
-            found = self._source(node.this, bound)
+            source = self._source(node.this, bound)
             low, high = number_of(node.args["low"]), number_of(node.args["high"])
-            if found is None or low is None or high is None:
+            if source is None or low is None or high is None:
                 return False
-            return self._limit(bits, *found, rt.GE, low) and self._limit(bits, *found, rt.LE, high)
+            return self._limit(bits, *source, rt.GE, low) and self._limit(
+                bits, *source, rt.LE, high
+            )
         if type(node) not in _OPERATORS:
             return False
         op = _OPERATORS[type(node)]
@@ -277,7 +279,7 @@ def row_local(node: Any, bound: Bound, variable: str) -> bool:
 
 def _others(node: Any, bound: Bound, variable: str) -> tuple[str, ...] | None:
     """Other variables whose current row a conjunct reads; None if it reads anything else."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for index in leaves_of(node):
         leaf = bound.leaves[index]
         if not isinstance(leaf, Navigation) or leaf.offset or CLASSIFIER in leaf.row.columns:
@@ -287,8 +289,8 @@ def _others(node: Any, bound: Bound, variable: str) -> tuple[str, ...] | None:
             continue
         if chosen is None or len(chosen) > 1 or variable in chosen:
             return None
-        found.update(dict.fromkeys(chosen))
-    return tuple(found)
+        names.update(dict.fromkeys(chosen))
+    return tuple(names)
 
 
 def _conjuncts(node: Any) -> list[Any]:

@@ -2,9 +2,10 @@
 
 Finds, from each start, the match that the standard prefers.  A missing row leaves its start
 undecided.  Where no condition depends on the path (they only raise errors), failed states are
-memoised: without a window by clearing the bit for good, with one for the current start.  Time is
-then linear in rows times states, or rows in the window times states; otherwise it can be
-exponential, bounded by ``steps_max`` per start.
+memoised: without a window by clearing the bit for good, with one for the current start; also for
+the start where conditions see no other row of the path.  Time is then linear in rows times states,
+or, per start, rows in the window times states; otherwise it can be exponential, bounded by
+``steps_max`` per start.
 """
 
 # mypy: disable-error-code="no-untyped-def, assignment"

@@ -155,7 +155,7 @@ def match_bits(
             ready = False  # whether `reach` is that of this start
             past = np.int64(-1)  # no candidates from here on
             open_end = False  # whether the window may contain rows to come
-            asked = np.int64(-1)  # owner of valid `known` entries
+            owner = np.int64(-1)  # owner of valid entries of `known`
             # one attempt
             outcome = FAIL
             top = np.int64(0)  # offset of the top frame, in words
@@ -176,7 +176,7 @@ def match_bits(
                 if was_ready:
                     ready = True
                     reach, past = star_end(words, time, walked, usable, horizon, star_bits)
-                    asked = s if memo == 2 else reach
+                    owner = s if memo == 2 else reach
                     if reach == usable:
                         open_end = time[usable] <= horizon if usable < end else waits
             while True:
@@ -199,7 +199,7 @@ def match_bits(
                     # the next candidate
                     low = frame[top + 3]
                     wanted = exits[p]
-                    limited = known[2 * p] == asked
+                    limited = known[2 * p] == owner
                     if loop & GREEDY:
                         k = row - 1
                         if not loop & ANYWHERE:
@@ -207,7 +207,7 @@ def match_bits(
                                 k -= 1
                         steps += row - k
                         known[2 * p + 1] = min(known[2 * p + 1], max(low, k + 1))
-                        found = k >= low
+                        within = k >= low
                     else:
                         high = reach + 1 if loop & ANYWHERE else past
                         if limited:
@@ -217,16 +217,16 @@ def match_bits(
                             while k < high and words[k] & wanted == 0:
                                 k += 1
                         steps += k - row
-                        found = k < high
-                        if not found:
+                        within = k < high
+                        if not within:
                             if not limited and open_end:
                                 outcome = MORE
                                 frame[top + 2] = k - 1  # no candidate up to there
                                 again = False
                                 break
-                            known[2 * p] = asked
+                            known[2 * p] = owner
                             known[2 * p + 1] = min(low, high)
-                    if found:
+                    if within:
                         frame[top + 1] = edges_from[p]
                         frame[top + 2] = k
                     else:
@@ -275,18 +275,18 @@ def match_bits(
                         walked = reach
                         reach, past = star_end(words, time, reach, usable, horizon, star_bits)
                         steps += reach - walked
-                        asked = s if memo == 2 else reach
+                        owner = s if memo == 2 else reach
                         if reach == usable:
                             open_end = time[usable] <= horizon if usable < end else waits
                     # as if the candidate after the first one had failed
                     c = edges_to[q]
                     k = row
                     if loop & GREEDY:
-                        if known[2 * q] != asked:
+                        if known[2 * q] != owner:
                             if open_end:
                                 outcome = MORE
                                 break
-                            known[2 * q] = asked
+                            known[2 * q] = owner
                             known[2 * q + 1] = reach + 1 if loop & ANYWHERE else past
                         k = known[2 * q + 1]
                 top += 4

@@ -24,17 +24,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.sorting import order_of
+from ...core.sorting import counted_order, order_of
 from ...core.times import INT64_MAX, python_values, value_text
 from ...errors import ResourceLimit
 from ..contract.operator import MatchLimits, Search
 from .binding import Navigation
 from .buffers import PreparedRows, Words
 from .bytecode import Column
-from .columns import KeyCodes, decoded, flat, group_rows, live_rows, numbers, take_ranges, whole
+from .columns import KeyCodes, decoded, flat, live_rows, numbers, take_ranges, whole
 from .matcher import NOT_TAKEN, Groups, Matcher, reads_every_event
 from .matches import Matches
-from .results import RANK, EventRanks, Results
+from .results import NOTHING_WANTED, RANK, EventRanks, Results
 from .typed import leaf_index
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class MatchStream(Search):
             self.waiting_schema = self.input_schema if self.ties else self.waiting_schema
         self.mode = clause.rows
         self.incremental = clause.mode == "incremental"
+        self.counting = compiled.wanted == frozenset() and self.mode == "one"
         self.results = Results(compiled, self._take, self.naming)
         self.partitioned = bool(compiled.partition_by)
         self.keys = KeyCodes(max(1, len(compiled.partition_by)))
@@ -86,7 +87,7 @@ class MatchStream(Search):
         self.rows: pa.Table = self.input_schema.empty_table()
         self.flattened: dict[str, pa.Array] = {}  # contiguous columns of the rows
         self.codes: IntArray = np.zeros(0, np.int64)
-        self._sequence: IntArray | None = np.zeros(0, np.int64)
+        self._sequence: IntArray | None = None  # input numbers of rows that are not consecutive
         self.covered: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.taken: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.behind: IntArray = np.zeros(0, np.int64)  # rows before the search position, per group
@@ -134,9 +135,9 @@ class MatchStream(Search):
         wanted = ROWS_PER_GROUP * len(self.behind)
         return min(ROWS_MAX, wanted) if wanted > self.rows_max else 0
 
-    def conclude(self, known: int) -> Iterator[pa.RecordBatch]:
+    def conclude(self, before: int) -> Iterator[pa.RecordBatch]:
         """All events before tick ``known`` have arrived; yields what has become final."""
-        self.known = known
+        self.known = before
         yield from self._search(final=False)
         yield from self._put_out(ENDLESS)
 
@@ -202,9 +203,12 @@ class MatchStream(Search):
                     self._cover(matches)
                 return self._results(matches, groups)
 
-            for found in self.matcher.run(prepared, groups, made, self.check):
-                self._add_results(*found)
-                begins = found[0]  # if ordered, nothing comes before the last
+            for begins, table in self.matcher.run(prepared, groups, made, self.check):
+                if self.counting:  # in any order
+                    yield from table.to_batches()
+                    continue
+                self._add_results(begins, table)
+                # if ordered, nothing comes before the last
                 if self.mode != "all with unmatched" and self.matcher.ordered and len(begins):
                     last = int(begins[-1])
                     yield from self._put_out(min(self._undecided(groups, final), last + 1))
@@ -239,16 +243,14 @@ class MatchStream(Search):
             self.behind = np.concatenate([self.behind, np.zeros(grown, np.int64)])
             self.seen = np.concatenate([self.seen, np.zeros(grown, np.bool_)])
             self.number = np.concatenate([self.number, np.zeros(grown, np.int64)])
-        kept = [self.rows] if self.rows.num_rows else []
-        self.rows = _joined_tables([*kept, fresh], schema)
+        buffered = [self.rows] if self.rows.num_rows else []
+        self.rows = _joined_tables([*buffered, fresh], schema)
         self.flattened = {}
         size = self.rows.num_rows
         self.codes = np.zeros(size, np.int64) if codes is None else _joined(self.codes, codes)
-        added = None
-        if self.partitioned:
+        if self._sequence is not None:
             fresh_numbers = np.arange(self.next_sequence, self.next_sequence + count)
-            added = _joined(self.sequence, fresh_numbers)
-        self._sequence = added
+            self._sequence = np.concatenate([self._sequence, fresh_numbers])
         self.next_sequence += count
         if self.mode == "all with unmatched":
             self.covered = _joined(self.covered, np.zeros(count, np.bool_))
@@ -276,7 +278,7 @@ class MatchStream(Search):
                 if plan.absences.initial:
                     absent = prepared.absent[self.order]
                 return replace(prepared, words=words, absent=absent), self._grouped(offsets, final)
-        self.order, offsets = group_rows(self.codes, self.groups)
+        self.order, offsets = counted_order(self.codes, self.groups)
         return self._tested(offsets), self._grouped(offsets, final)
 
     def _tested(self, offsets: IntArray) -> PreparedRows:
@@ -293,14 +295,17 @@ class MatchStream(Search):
         return prepared
 
     def _live_rows(self, words: Words) -> tuple[IntArray, IntArray]:
-        """Rows by partition, without those of partitions that no match can begin in."""
+        """Rows by partition, without those of partitions that no match can begin in, and those that
+        are nothing but events between two others.
+        """
         rows = None
         every = self.compiled.automaton.empty_match or self.compiled.history > 0
         if not (every or self.incremental or self.mode == "all with unmatched"):
-            rows = live_rows(words, self.matcher.follow[0], self.codes, self.seen)
+            matcher = self.matcher
+            rows = live_rows(words, matcher.follow[0], matcher.idle, self.codes, self.seen)
         if rows is None:
-            return group_rows(self.codes, self.groups)
-        order, offsets = group_rows(self.codes[rows], self.groups)
+            return counted_order(self.codes, self.groups)
+        order, offsets = counted_order(self.codes[rows], self.groups)
         return rows[order], offsets
 
     def _grouped(self, offsets: IntArray, final: bool) -> Groups:
@@ -331,15 +336,18 @@ class MatchStream(Search):
 
     @property
     def sequence(self) -> IntArray:
-        """Input number of each row of the buffer; consecutive without partitions."""
+        """Input number of each row of the buffer."""
         if self._sequence is None:
-            self._sequence = np.arange(self.next_sequence - len(self.codes), self.next_sequence)
+            return np.arange(self.next_sequence - len(self.codes), self.next_sequence)
         return self._sequence
 
     def _sequence_of(self, rows: IntArray) -> IntArray:
-        if self.order is None:
-            return rows + (self.next_sequence - len(self.codes))
-        return self.sequence[self.order[rows]]
+        return self._sequence_at(self._original(rows))
+
+    def _sequence_at(self, places: IntArray) -> IntArray:
+        if self._sequence is None:
+            return places + (self.next_sequence - len(self.codes))
+        return self._sequence[places]
 
     def _original(self, rows: IntArray) -> IntArray:
         return rows if self.order is None else self.order[rows]
@@ -372,10 +380,14 @@ class MatchStream(Search):
     # -- results --------------------------------------------------------------------------------
 
     def _results(self, matches: Matches, groups: Groups) -> tuple[IntArray, pa.Table]:
+        if self.counting:
+            return matches.start, pa.table({NOTHING_WANTED: pa.nulls(len(matches.start))})
         begin, end = groups.offsets[matches.group], groups.offsets[matches.group + 1]
-        match, _, table = self.results.of(matches, begin, end)
-        begins = self._sequence_of(matches.start)
-        return (begins if self.mode == "one" else begins[match]), table
+        begins, order = self._sequence_of(matches.start), None
+        if self.mode == "one" and self.order is not None and not matches.width:
+            order = order_of(begins)
+        match, _, table = self.results.of(matches, begin, end, order)
+        return (begins if self.mode == "one" and order is None else begins[match]), table
 
     def _cover(self, matches: Matches) -> None:
         if len(matches.row):
@@ -408,23 +420,25 @@ class MatchStream(Search):
             self.flattened = {}
             if cut:
                 self.rows = self.rows.slice(cut)
-                self.codes, self._sequence = self.codes[cut:], None
+                self.codes = self.codes[cut:]
                 self.covered = self.covered[cut:]
                 self.taken = self.taken[cut:]
             return watermark
         marks = np.zeros(len(self.codes), np.bool_)
         marks[self.order[take_ranges(begin, groups.offsets[1:])]] = True
-        kept = np.flatnonzero(marks)
-        if len(kept) < len(self.codes):
-            places = pa.array(kept)
+        places_ = np.flatnonzero(marks)
+        if len(places_) < len(self.codes):
+            places = pa.array(places_)
             names = self.rows.schema.names
             self.rows = pa.table({name: self._column(name).take(places) for name in names})
-            self.codes = self.codes[kept]
-            self._sequence = self.sequence[kept]
+            sequence = self._sequence_at(places_)
+            consecutive = not len(sequence) or sequence[0] == self.next_sequence - len(sequence)
+            self._sequence = None if consecutive else sequence
+            self.codes = self.codes[places_]
             if self.mode == "all with unmatched":
-                self.covered = self.covered[kept]
+                self.covered = self.covered[places_]
             if self.incremental:
-                self.taken = self.taken[kept]
+                self.taken = self.taken[places_]
         self.flattened = {}
         return watermark
 
@@ -490,8 +504,8 @@ def condition_columns(compiled: CompiledMatch) -> list[str]:
             columns = row.columns if row is not None else getattr(leaf, "columns", ())
             names.update(dict.fromkeys(columns))
     inputs = compiled.input_columns
-    found = [name for name in names if name in inputs]
-    return found or inputs[:1]
+    present = [name for name in names if name in inputs]
+    return present or inputs[:1]
 
 
 def _joined_tables(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:

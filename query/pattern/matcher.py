@@ -24,10 +24,10 @@ from .any_output import ListOutput
 from .any_pairs import Pairing, clear_without_partner, specs_of
 from .attempts import NOTHING, Waiting
 from .automaton import ACCEPT
-from .binding import MatchAggregate
+from .binding import CLASSIFIER, MatchAggregate, MatchNumber, Navigation
 from .buffers import PreparedRows
 from .contiguous import match_contiguous
-from .jumping import match_bits, stars_of
+from .jumping import Stars, match_bits, stars_of
 from .machine import with_path
 from .matches import Matches
 from .search import Edges, MatchTable, Rows, Task
@@ -86,6 +86,63 @@ def reads_every_event(compiled: CompiledMatch) -> bool:
     return any(isinstance(leaf, MatchAggregate) and leaf.sql != "count(*)" for leaf in leaves)
 
 
+def decided_by_start(compiled: CompiledMatch) -> bool:
+    """Whether conditions see of a partial match only its first row, which has a variable of its
+    own, and rows at a fixed distance from the current one.  A state of a row that failed fails then
+    on every way to it from the same start.
+    """
+    automaton = compiled.automaton
+    targets = [edge.target for edges in automaton.edges for edge in edges]
+    first = automaton.edges[0][0].target
+    alone = len(automaton.edges[0]) == 1 and targets.count(first) == 1 and first != ACCEPT
+    start = {automaton.names[first]} if alone else set()
+    if alone and automaton.names.count(automaton.names[first]) > 1:
+        return False
+    for name, bound in compiled.definitions.items():
+        for leaf in bound.leaves:
+            if not isinstance(leaf, Navigation) or CLASSIFIER in leaf.row.columns:
+                return False
+            current = not leaf.first and not leaf.offset
+            if leaf.variables not in (None, start) and not (current and name in leaf.variables):
+                return False
+    return True
+
+
+def idle_bits(compiled: CompiledMatch, stars: Stars) -> int:
+    """Bits of the stars whose rows can be left out of the search, or 0.  In ``A X* B`` a row that
+    is nothing but an ``X`` changes no match that ends in ``B``: after ``A`` may follow what may
+    follow after ``X``.  Results must not read or count rows of ``X``.
+    """
+    clause, automaton, plan = compiled.clause, compiled.automaton, compiled.conditions
+    positions = set(stars.positions)
+    names = {automaton.names[p] for p in positions}
+    skipped: frozenset[str] = frozenset()
+    if clause.skip is not None:
+        skipped = compiled.variables.get(clause.skip.variable, skipped)
+    others = {name for p, name in enumerate(automaton.names) if p not in positions}
+    if clause.rows != "one" or clause.selection is not None or names & (skipped | others):
+        return 0
+    for bound in compiled.measures:
+        for leaf in bound.leaves:
+            chosen = getattr(leaf, "variables", None)
+            moved = isinstance(leaf, Navigation) and leaf.shift != 0
+            if not isinstance(leaf, MatchNumber) and (not chosen or moved or chosen & names):
+                return 0
+    for p, edges in enumerate(automaton.edges):
+        targets = [edge.target for edge in edges]
+        if any(edge.anchor or edge.absent for edge in edges) or (p == 0 and ACCEPT in targets):
+            return 0
+        entered = positions.intersection(targets)
+        if p == 0 or targets == [ACCEPT]:
+            same = not entered
+        else:
+            same = len(entered) == 1 and ACCEPT not in targets
+            same = same and automaton.edges[min(entered)] == edges
+        if not same:
+            return 0
+    return sum(1 << int(plan.bit[p]) for p in positions)
+
+
 class Matcher:
     """Finds the matches of one pattern in buffers of rows.
     ``window``: WITHIN in ticks, or -1.  ``labels``: every event of a match is read.  ``mode``:
@@ -116,6 +173,7 @@ class Matcher:
         stars = stars_of(automaton, plan)
         timed = compiled.within is None or compiled.in_time_order
         self.stars = stars if timed else stars.without(first)
+        self.idle = np.uint64(idle_bits(compiled, self.stars))
         self.skip = SKIPS[skip.mode if skip else "past last"]
         skip_names = compiled.variables.get(skip.variable, frozenset()) if skip else frozenset()
         self.skip_member = np.array([name in skip_names for name in automaton.names], np.bool_)
@@ -139,6 +197,7 @@ class Matcher:
         self.pairing: Pairing | None = None
         if self.selection == "any":
             self._use_diagram()
+        self.by_start = decided_by_start(compiled)
         self.columns = 256
         self.match_capacity = 4096
         self.row_capacity = 1 << 16
@@ -191,11 +250,11 @@ class Matcher:
             if self.selection == "next":
                 starts = words.copy()
             self.prune(prepared, starts, rows, groups.position, groups.now, groups.final)
-        found = self.search(
+        batches = self.search(
             prepared, rows, groups.now, groups.final, starts=starts, taken=groups.taken,
             check=check, bounded=True,
         )  # fmt: skip
-        yield from map(finish, found)
+        yield from map(finish, batches)
 
     def prunes(self, prepared: PreparedRows) -> bool:
         return bool(self.plan.by_position and self.automaton.positions and not prepared.careful)
@@ -378,9 +437,9 @@ class Matcher:
         self.stamp = np.zeros(len(self.automaton.names), np.int64)
         self.known = np.zeros(2 * len(self.automaton.names), np.int64)
         visited_words = len(self.automaton.names) // 64 + 1
-        if self.selection is not None or self.plan.path_dependent:
+        if self.selection is not None or (self.plan.path_dependent and not self.by_start):
             memo, size = 0, 0
-        elif self.window >= 0:
+        elif self.window >= 0 or self.plan.path_dependent:
             memo, size = 2, n * visited_words
         elif self.plan.by_position:
             memo, size = 1, 0

@@ -66,18 +66,18 @@ class Context:
 
 
 @kernel
-def _twice(found):
+def _twice(visited):
     """A copy with twice the room.  A loop: Numba compiles slice assignment for seconds."""
-    larger = np.empty(2 * found.shape[0], np.int64)
-    for i in range(found.shape[0]):
-        larger[i] = found[i]
+    larger = np.empty(2 * visited.shape[0], np.int64)
+    for i in range(visited.shape[0]):
+        larger[i] = visited[i]
     return larger
 
 
 @kernel
 def _navigate(first, place, member, match, index, from_first, offset, final, out):
     """Index within the match of the wanted row of each output row, or -1."""
-    found = np.empty(16, np.int64)
+    visited = np.empty(16, np.int64)
     n = match.shape[0]
     at = 0
     while at < n:
@@ -89,21 +89,21 @@ def _navigate(first, place, member, match, index, from_first, offset, final, out
         if final:
             while seen < length:
                 if member[place[begin + seen]]:
-                    if count == found.shape[0]:
-                        found = _twice(found)
-                    found[count] = seen
+                    if count == visited.shape[0]:
+                        visited = _twice(visited)
+                    visited[count] = seen
                     count += 1
                 seen += 1
         while at < n and match[at] == current:
             while seen <= index[at] and seen < length:
                 if member[place[begin + seen]]:
-                    if count == found.shape[0]:
-                        found = _twice(found)
-                    found[count] = seen
+                    if count == visited.shape[0]:
+                        visited = _twice(visited)
+                    visited[count] = seen
                     count += 1
                 seen += 1
             wanted = offset if from_first else count - 1 - offset
-            out[at] = found[wanted] if 0 <= wanted < count else -1
+            out[at] = visited[wanted] if 0 <= wanted < count else -1
             at += 1
 
 
@@ -238,13 +238,13 @@ class _Leaves:
             return np.asarray(np.maximum(wanted, -1), np.int64)
         out = np.empty(len(rows.match), np.int64)
         member = self._member(leaf.variables)
-        asked = (rows.match, rows.index, leaf.first, leaf.offset, leaf.final, out)
+        arguments = (rows.match, rows.index, leaf.first, leaf.offset, leaf.final, out)
         if _one_row_per_match(rows, matches):
             _navigate_once(
-                matches.runs, matches.begin, matches.place, matches.length, member, *asked
+                matches.runs, matches.begin, matches.place, matches.length, member, *arguments
             )
         else:
-            _navigate(matches.first, matches.places, member, *asked)
+            _navigate(matches.first, matches.places, member, *arguments)
         return out
 
     def _navigation(self, leaf: Navigation) -> pa.Array:
@@ -252,8 +252,8 @@ class _Leaves:
         matches, match = context.matches, context.rows.match
         at = self._fixed(leaf)
         if at is not None:
-            found = pa.array(np.ascontiguousarray(matches.row[at :: matches.width]))
-            return context.take(str(leaf.row.column), found)
+            rows = pa.array(np.ascontiguousarray(matches.row[at :: matches.width]))
+            return context.take(str(leaf.row.column), rows)
         target = np.empty(len(match), np.int64)
         index = self._index(leaf)
         _target_rows(

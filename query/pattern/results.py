@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 IntArray = npt.NDArray[np.int64]
 RANK = "@rank"
+NOTHING_WANTED = "@row"
+"""A column of nulls in place of columns, where rows are only counted."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,9 @@ def naming_of(
     time: str,
     selection: str | None,
 ) -> Naming | None:
-    asked = {leaf.function for leaf, _ in _identities(measures)}
-    every = "match_id" in asked and selection is not None
-    return Naming(seed, partition_by, time, every) if asked else None
+    functions = {leaf.function for leaf, _ in _identities(measures)}
+    every = "match_id" in functions and selection is not None
+    return Naming(seed, partition_by, time, every) if functions else None
 
 
 def check_identities(measures: Sequence[Bound], sql: str, ordered: bool) -> None:
@@ -169,10 +171,12 @@ class Results:
         self.mode = compiled.clause.rows
 
     def of(
-        self, matches: Matches, begin: IntArray, end: IntArray
+        self, matches: Matches, begin: IntArray, end: IntArray, order: IntArray | None = None
     ) -> tuple[IntArray, IntArray, pa.Table]:
-        """Match and row of each output row, and the table; ``begin``, ``end``: of partitions."""
-        match, index, row = self.rows(matches)
+        """Match and row of each output row, and the table; ``begin``, ``end``: of partitions.
+        ``order``: of the matches, with one row per match.
+        """
+        match, index, row = self.rows(matches, order)
         context = Context(
             matches, OutputRows(match, index), self.take, begin, end,
             self.compiled.automaton.names, self._given(matches, match, index),
@@ -199,18 +203,18 @@ class Results:
         ]
         return self._assemble(nulls, pa.array(rows))
 
-    def rows(self, matches: Matches) -> tuple[IntArray, IntArray, IntArray]:
-        count = len(matches.group)
+    def rows(self, matches: Matches, order: IntArray | None) -> tuple[IntArray, IntArray, IntArray]:
         if self.mode == "one":
-            match = np.arange(count)
-            return match, matches.length - 1, matches.last_row
+            if order is None:
+                return np.arange(len(matches.group)), matches.length - 1, matches.last_row
+            return order, matches.length[order] - 1, matches.last_row[order]
         excluded = np.array(self.compiled.automaton.excluded, np.bool_)
-        kept = (
+        places = (
             np.flatnonzero(~excluded[matches.places]) if len(matches.row) else np.zeros(0, np.int64)
         )
-        match = np.searchsorted(matches.first, kept, side="right") - 1
-        index = kept - matches.first[match]
-        row = matches.rows[kept]
+        match = np.searchsorted(matches.first, places, side="right") - 1
+        index = places - matches.first[match]
+        row = matches.rows[places]
         if self.mode != "all omit empty":
             empty = np.flatnonzero(matches.length == 0)
             if len(empty):
@@ -239,6 +243,8 @@ class Results:
             for name in names
             if compiled.wanted is None or name in compiled.wanted
         }
+        if compiled.wanted == frozenset():
+            return pa.table({NOTHING_WANTED: pa.nulls(len(rows))})
         if not columns:
             raise ResourceLimit("the clause has neither measures nor columns to put out")
         return pa.table(columns)
@@ -280,19 +286,19 @@ class Decided:
         """Merge parts by the places of their rows in the stream; matches are renumbered in row
         order.
         """
-        found = [part for part, _ in parts]
-        counts = np.array([part.matches for part in found], np.int64)
+        decided = [part for part, _ in parts]
+        counts = np.array([part.matches for part in decided], np.int64)
         shift = np.concatenate([[0], np.cumsum(counts)])
         match = np.concatenate(
-            [np.where(p.match >= 0, p.match + shift[i], -1) for i, p in enumerate(found)]
+            [np.where(p.match >= 0, p.match + shift[i], -1) for i, p in enumerate(decided)]
         )
         place = np.concatenate([where for _, where in parts])
         order = np.argsort(place, kind="stable")
         if np.array_equal(order, np.arange(len(order))):
             order = order[:0]  # already in order
-        rows = pa.concat_tables([part.rows for part in found])
-        tick = np.concatenate([part.row_tick for part in found])
-        rank = np.concatenate([part.row_rank for part in found])
+        rows = pa.concat_tables([part.rows for part in decided])
+        tick = np.concatenate([part.row_tick for part in decided])
+        rank = np.concatenate([part.row_rank for part in decided])
         if len(order):
             taken = pa.array(order)
             rows, match, tick, rank = rows.take(taken), match[order], tick[order], rank[order]
@@ -301,19 +307,19 @@ class Decided:
         listed = seen[order_of(first_row)]
         number = np.full(total + 1, -1, np.int64)
         number[listed] = np.arange(len(listed))
-        lengths = np.concatenate([np.diff(part.event_offsets) for part in found])
+        lengths = np.concatenate([np.diff(part.event_offsets) for part in decided])
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        event_tick = np.concatenate([part.event_tick for part in found])
-        event_rank = np.concatenate([part.event_rank for part in found])
+        event_tick = np.concatenate([part.event_tick for part in decided])
+        event_rank = np.concatenate([part.event_rank for part in decided])
         if len(event_tick):
             chosen = take_ranges(offsets[listed], offsets[listed + 1])
             event_tick, event_rank = event_tick[chosen], event_rank[chosen]
         return Decided(
             rows, np.where(match >= 0, number[match], -1), tick, rank,
-            found[0].partition_by,
-            np.concatenate([part.first_tick for part in found])[listed],
-            np.concatenate([part.first_rank for part in found])[listed],
-            np.concatenate([part.last_tick for part in found])[listed],
+            decided[0].partition_by,
+            np.concatenate([part.first_tick for part in decided])[listed],
+            np.concatenate([part.first_rank for part in decided])[listed],
+            np.concatenate([part.last_tick for part in decided])[listed],
             np.concatenate([[0], np.cumsum(lengths[listed])]).astype(np.int64),
             event_tick, event_rank,
         )  # fmt: skip

@@ -79,8 +79,8 @@ class RetainedEvents:
 
     def retain(self, numbers: IntArray) -> None:
         """Drop all rows except these (ascending numbers)."""
-        kept = self.table(self.schema.names, numbers)
-        self._tables = [kept.combine_chunks()] if len(numbers) else []
+        table = self.table(self.schema.names, numbers)
+        self._tables = [table.combine_chunks()] if len(numbers) else []
         self._numbers = [numbers] if len(numbers) else []
         self.rows = len(numbers)
 
@@ -115,11 +115,11 @@ class RetainedEvents:
     def _of_chunk(
         self, c: int, names: Sequence[str], numbers: IntArray, absent: npt.NDArray[np.bool_] | None
     ) -> pa.Table:
-        known = self._numbers[c]
-        if known[-1] - known[0] == len(known) - 1:
-            places = numbers - known[0]
+        present = self._numbers[c]
+        if present[-1] - present[0] == len(present) - 1:
+            places = numbers - present[0]
         else:
-            places = np.searchsorted(known, numbers)
+            places = np.searchsorted(present, numbers)
         if absent is not None:
             places = np.where(absent, 0, places)
         return self._tables[c].select(list(names)).take(pa.array(places, mask=absent))
@@ -367,26 +367,26 @@ class RetainedInput:
         order, groups, offsets = present_groups(codes, self.rows.partitions)
         time = self.ticks(table)
         rank = np.empty(len(order), np.int64)
-        kept = self.rows
-        ranks(groups, offsets, time[order], kept.tick, kept.rank, rank)
+        retained = self.rows
+        ranks(groups, offsets, time[order], retained.tick, retained.rank, rank)
         if given is not None:
             rank = given[order]
             last = offsets[1:] - 1
-            kept.rank[groups] = rank[last]
+            retained.rank[groups] = rank[last]
         if self.ties:
             table, codes, time, rank = self._sorted(table, codes, order, rank)
             order, groups, offsets = present_groups(codes, self.rows.partitions)
             rank, time = rank[order], time[order]
         else:
             time = time[order]
-        ready = kept.ready[groups]
+        ready = retained.ready[groups]
         numbers_ = self.next_number + order
         self.next_number += len(order)
         if self._alone:
-            asked = table.select(self._wanted)
+            inputs = table.select(self._wanted)
             if self.partition_by:
-                asked = asked.take(pa.array(order))
-            self._append_bits(table, asked, groups, offsets, time, rank, numbers_)
+                inputs = inputs.take(pa.array(order))
+            self._append_bits(table, inputs, groups, offsets, time, rank, numbers_)
         else:
             self.events.append(table, self._newest(table))
             self._place(groups, np.diff(offsets), time, rank, numbers_)
@@ -396,10 +396,10 @@ class RetainedInput:
         if not self.partition_by:
             return np.zeros(table.num_rows, np.int64)
         codes = self.codes.encode([table.column(name) for name in self.partition_by])
-        known = self.rows.partitions
-        if self.codes.count > known:
+        before = self.rows.partitions
+        if self.codes.count > before:
             new, first = firsts(codes)
-            fresh = table.select(self.partition_by).take(pa.array(first[new >= known]))
+            fresh = table.select(self.partition_by).take(pa.array(first[new >= before]))
             self.keys = pa.concat_tables([self.keys, fresh]).combine_chunks()
             self.rows.grow(self.codes.count)
             if self._bounds is not None:
@@ -415,8 +415,8 @@ class RetainedInput:
         name = self.compiled.columns.time
         if name is None:
             return np.zeros(table.num_rows, np.int64)
-        found, _ = numbers(flat(table.column(name)), "i")
-        return np.ascontiguousarray(found, np.int64)
+        values, _ = numbers(flat(table.column(name)), "i")
+        return np.ascontiguousarray(values, np.int64)
 
     def _sorted(
         self, table: pa.Table, codes: IntArray, order: IntArray, rank: IntArray
@@ -435,7 +435,7 @@ class RetainedInput:
         self, table: pa.Table, asked: pa.Table, groups: IntArray, offsets: IntArray,
         time: IntArray, rank: IntArray, number: IntArray,
     ) -> None:  # fmt: skip
-        plan, kept = self.compiled.conditions, self.rows
+        plan, retained = self.compiled.conditions, self.rows
         words, absent, failed, self.careful = row_bits(plan, asked, offsets)
         counts = np.diff(offsets)
         if self._thin:
@@ -443,7 +443,7 @@ class RetainedInput:
             if failed is not None:
                 some |= failed != 0
             # `^` does not hold after a row that is not stored
-            kept.seen[groups] |= ~some[offsets[:-1]]
+            retained.seen[groups] |= ~some[offsets[:-1]]
             lasting = np.flatnonzero(some)
             sums = np.concatenate([[0], np.cumsum(some)])
             counts = sums[offsets[1:]] - sums[offsets[:-1]]
@@ -458,7 +458,7 @@ class RetainedInput:
             self.events.append(table, self._newest(table))
         columns = self._place(groups, counts, time, rank, number)
         self._set_bits(columns, words, absent, failed)
-        kept.ready[groups] = kept.end[groups]
+        retained.ready[groups] = retained.end[groups]
 
     def _newest(self, table: pa.Table) -> IntArray:
         return np.arange(self.next_number - table.num_rows, self.next_number)
@@ -466,19 +466,19 @@ class RetainedInput:
     def _place(
         self, groups: IntArray, counts: IntArray, time: IntArray, rank: IntArray, number: IntArray
     ) -> IntArray:
-        kept = self.rows
-        begin = kept.end[groups]
-        columns = kept.append(groups, counts)
-        cells = kept.cells
+        retained = self.rows
+        begin = retained.end[groups]
+        columns = retained.append(groups, counts)
+        cells = retained.cells
         cells[TIME][columns], cells[RANK][columns], cells[EVENT][columns] = time, rank, number
         cells[MARKS][columns] = 0
         if self._bounds is not None:
             _pass_bounds(
-                groups, kept.place(groups, begin), begin, kept.end[groups], cells[TIME],
-                cells[RANK], *self._bounds, kept.position,
+                groups, retained.place(groups, begin), begin, retained.end[groups], cells[TIME],
+                cells[RANK], *self._bounds, retained.position,
             )  # fmt: skip
-            for at in (kept.ready, kept.told):
-                at[groups] = np.maximum(at[groups], kept.position[groups])
+            for at in (retained.ready, retained.told):
+                at[groups] = np.maximum(at[groups], retained.position[groups])
         return columns
 
     def _set_bits(
@@ -504,17 +504,17 @@ class RetainedInput:
         return np.maximum(self.rows.ready[groups], end - self.compiled.lookahead)
 
     def evaluate(self, groups: IntArray, final: bool) -> None:
-        kept = self.rows
+        retained = self.rows
         usable = self.usable(groups, final)
-        ready = kept.ready[groups]
+        ready = retained.ready[groups]
         waiting = usable > ready
         if not waiting.any():
             return
         groups, usable, ready = groups[waiting], usable[waiting], ready[waiting]
-        low = np.maximum(kept.first[groups], ready - self.compiled.history)
-        columns = kept.columns(groups, low, kept.end[groups])
-        offsets = np.concatenate([[0], np.cumsum(kept.end[groups] - low)]).astype(np.int64)
-        table = self.events.table(self._wanted, kept.cells[EVENT][columns])
+        low = np.maximum(retained.first[groups], ready - self.compiled.history)
+        columns = retained.columns(groups, low, retained.end[groups])
+        offsets = np.concatenate([[0], np.cumsum(retained.end[groups] - low)]).astype(np.int64)
+        table = self.events.table(self._wanted, retained.cells[EVENT][columns])
         words, absent, failed, careful = row_bits(self.compiled.conditions, table, offsets)
         self.careful |= careful
         fresh = np.zeros(len(columns) + 1, np.int64)  # +1 at the first row to set, -1 after it
@@ -525,49 +525,50 @@ class RetainedInput:
             columns[chosen], words[chosen], absent[chosen],
             None if failed is None else failed[chosen],
         )  # fmt: skip
-        kept.ready[groups] = usable
+        retained.ready[groups] = usable
 
     # -- what a search reads --------------------------------------------------------------------
 
     def where_they_lie(self, groups: IntArray) -> Space:
-        kept = self.rows
-        cells = kept.cells
+        retained = self.rows
+        cells = retained.cells
         prepared = PreparedRows(
             cells[WORDS].view(np.uint64), cells[ABSENT], self._template.image,
             self._template.condition,
         )  # fmt: skip
-        begin = kept.at[groups]
+        begin = retained.at[groups]
         return Space(
-            prepared, begin, begin + kept.end[groups] - kept.first[groups],
-            begin - kept.first[groups], kept.seen[groups], cells[TIME], None,
+            prepared, begin, begin + retained.end[groups] - retained.first[groups],
+            begin - retained.first[groups], retained.seen[groups], cells[TIME], None,
         )  # fmt: skip
 
     def gathered(self, groups: IntArray, low: IntArray) -> Space:
         """A copy of partitions' rows from ``low`` on, and of earlier rows that PREV may read."""
-        kept = self.rows
-        base = np.maximum(kept.first[groups], low - self.compiled.history)
-        columns = kept.columns(groups, base, kept.end[groups])
-        offsets = np.concatenate([[0], np.cumsum(kept.end[groups] - base)]).astype(np.int64)
+        retained = self.rows
+        base = np.maximum(retained.first[groups], low - self.compiled.history)
+        columns = retained.columns(groups, base, retained.end[groups])
+        offsets = np.concatenate([[0], np.cumsum(retained.end[groups] - base)]).astype(np.int64)
         if self.compiled.conditions.path_dependent or self._fails(columns):
-            table = self.events.table(self._wanted, kept.cells[EVENT][columns])
+            table = self.events.table(self._wanted, retained.cells[EVENT][columns])
             prepared = self.compiled.conditions.prepare(table, offsets)
         else:
             prepared = PreparedRows(
-                kept.cells[WORDS][columns].view(np.uint64), kept.cells[ABSENT][columns],
+                retained.cells[WORDS][columns].view(np.uint64), retained.cells[ABSENT][columns],
                 self._template.image, self._template.condition,
             )  # fmt: skip
         return Space(
             prepared, offsets[:-1], offsets[1:], offsets[:-1] - base,
-            kept.seen[groups] | (base > kept.first[groups]), kept.cells[TIME][columns], columns,
+            retained.seen[groups] | (base > retained.first[groups]),
+            retained.cells[TIME][columns], columns,
         )  # fmt: skip
 
     def must_gather(self, groups: IntArray) -> bool:
         """Whether the stored bits of these partitions do not suffice."""
         if self.compiled.conditions.path_dependent:
             return True
-        kept = self.rows
+        retained = self.rows
         return self.failed and self._fails(
-            kept.columns(groups, kept.first[groups], kept.end[groups])
+            retained.columns(groups, retained.first[groups], retained.end[groups])
         )
 
     def _fails(self, columns: IntArray) -> bool:
@@ -577,18 +578,22 @@ class RetainedInput:
 
     def tidy(self, watermark: int, forgetting: bool) -> IntArray | None:
         """Free memory; the new partition numbers if partitions without rows were forgotten."""
-        kept = self.rows
-        if self.events.rows > 2 * kept.rows + ROWS_MIN:
-            columns = kept.all_columns()
-            self.events.retain(np.sort(kept.cells[EVENT][columns]))
+        retained = self.rows
+        if self.events.rows > 2 * retained.rows + ROWS_MIN:
+            columns = retained.all_columns()
+            self.events.retain(np.sort(retained.cells[EVENT][columns]))
             self.failed = self._fails(columns)
-        if not forgetting or kept.partitions <= self._tidy_at or not self.partition_by:
+        if not forgetting or retained.partitions <= self._tidy_at or not self.partition_by:
             return None
-        lasting = (kept.end > kept.first) | (kept.tick > watermark) | (kept.position > kept.end)
+        lasting = (
+            (retained.end > retained.first)
+            | (retained.tick > watermark)
+            | (retained.position > retained.end)
+        )
         self._tidy_at = max(PARTITIONS_MIN, 2 * int(lasting.sum()))
-        if 2 * int(lasting.sum()) > kept.partitions:
+        if 2 * int(lasting.sum()) > retained.partitions:
             return None
-        kept.select(lasting)
+        retained.select(lasting)
         self.keys = self.keys.filter(pa.array(lasting)).combine_chunks()
         self.codes = KeyCodes(len(self.partition_by))
         self.codes.encode([self.keys.column(name) for name in self.partition_by])
@@ -661,7 +666,7 @@ def completing(words, follow, finals, time, window, begin, fresh, end, skipping)
         for r in range(end[g] - 1, begin[g] - 1, -1):
             rest = words[r]
             at = time[r]
-            kept = zero
+            word = zero
             while rest:
                 p = trailing_zeros(rest)
                 bit = one << np.uint64(p)
@@ -675,14 +680,14 @@ def completing(words, follow, finals, time, window, begin, fresh, end, skipping)
                     onward &= onward - one
                     best = min(best, ends[q])
                 if able and within(at, best, window):
-                    kept |= bit
+                    word |= bit
                     best_of[p] = best
-            words[r] = kept
-            rest = kept
+            words[r] = word
+            rest = word
             while rest:
                 p = trailing_zeros(rest)
                 bit = one << np.uint64(p)
                 rest &= rest - one
                 if not (skipping and state & bit) or best_of[p] < ends[p]:
                     ends[p] = best_of[p]
-            state = state | kept if skipping else kept
+            state = state | word if skipping else word

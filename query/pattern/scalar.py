@@ -45,16 +45,16 @@ def evaluate_all(
     """Values in every row (null: failed), masks of failing rows or None, and the first error."""
     listed = ", ".join(f"({sql}) AS c{i}" for i, sql in enumerate(expressions))
     try:
-        found = evaluate(f"SELECT {listed} FROM rows", rows=rows)
-        return [flat(column) for column in found.columns], [None] * len(expressions), ""
+        result = evaluate(f"SELECT {listed} FROM rows", rows=rows)
+        return [flat(column) for column in result.columns], [None] * len(expressions), ""
     except SqlError as error:
         why = error.reason
     # with TRY per row; a struct distinguishes a NULL value from a failure
     listed = ", ".join(f"TRY(struct_pack(v := ({s}))) AS c{i}" for i, s in enumerate(expressions))
-    found = evaluate(f"SELECT {listed} FROM rows", rows=rows)
+    result = evaluate(f"SELECT {listed} FROM rows", rows=rows)
     arrays: list[pa.Array] = []
     failed: list[npt.NDArray[np.bool_] | None] = []
-    for column in found.columns:
+    for column in result.columns:
         array = flat(column)
         missing = np.array(array.is_null().to_numpy(zero_copy_only=False), np.bool_)
         arrays.append(pc.struct_field(array, [0]))

@@ -138,9 +138,9 @@ def match_selected(
                 break
             horizon = horizon_of(time, s, task)
             waits = not final and task.now <= horizon and fresh < 0
-            kept_matches = state[MATCHES]
-            kept_rows = state[RUNS]
-            kept_number = number[g]
+            match_count = state[MATCHES]
+            run_count = state[RUNS]
+            last_number = number[g]
             more = False
             steps = 0
             longest_thread = np.int64(-1)
@@ -232,9 +232,9 @@ def match_selected(
                                 continue
                             stamp[q] = stamps
                         if top >= threads:
-                            state[MATCHES] = kept_matches
-                            state[RUNS] = kept_rows
-                            number[g] = kept_number
+                            state[MATCHES] = match_count
+                            state[RUNS] = run_count
+                            number[g] = last_number
                             position[g] = s
                             return PATH_FULL
                         if conditional and extend_path(image, floats, t, top, depth, q, x):
@@ -254,9 +254,9 @@ def match_selected(
                 if top == high:
                     continue
                 if depth + 2 >= frames:
-                    state[MATCHES] = kept_matches
-                    state[RUNS] = kept_rows
-                    number[g] = kept_number
+                    state[MATCHES] = match_count
+                    state[RUNS] = run_count
+                    number[g] = last_number
                     position[g] = s
                     return PATH_FULL
                 image[row_of + depth] = x
@@ -306,15 +306,15 @@ def match_selected(
                     longest_thread = chosen
                     longest_depth = depth
                 elif not _put_out(state, output, task, image, g, s, depth, chosen, number):
-                    state[MATCHES] = kept_matches
-                    state[RUNS] = kept_rows
-                    number[g] = kept_number
+                    state[MATCHES] = match_count
+                    state[RUNS] = run_count
+                    number[g] = last_number
                     position[g] = s
                     return OUTPUT_FULL
             if more:
-                state[MATCHES] = kept_matches
-                state[RUNS] = kept_rows
-                number[g] = kept_number
+                state[MATCHES] = match_count
+                state[RUNS] = run_count
+                number[g] = last_number
                 break
             if longest_thread >= 0 and not _put_out(
                 state, output, task, image, g, s, longest_depth, longest_thread, number
@@ -322,8 +322,8 @@ def match_selected(
                 position[g] = s
                 return OUTPUT_FULL
             if incremental:
-                ended = kept_rows
-                for i in range(kept_matches, state[MATCHES]):
+                ended = run_count
+                for i in range(match_count, state[MATCHES]):
                     ended += output.runs[i]
                     taken[output.row[ended - 1]] = True
             s += 1

@@ -100,7 +100,7 @@ def distinct_values(arrays: list[pa.Array], usable: BoolArray) -> Values:
 
 def tabulate(table: Tabulated, values: list[Values]) -> tuple[pa.Array, BoolArray | None, str]:
     """All cells, a mask of failures (or None), and the first error; raises ResourceLimit."""
-    sizes = [len(found.columns[0]) for found in values]
+    sizes = [len(domain.columns[0]) for domain in values]
     total = prod(sizes)
     if total > CELLS_MAX:
         shown = " x ".join(f"{size - 1:,}" for size in sizes)
@@ -113,10 +113,10 @@ def tabulate(table: Tabulated, values: list[Values]) -> tuple[pa.Array, BoolArra
     columns = {}
     numbers = np.arange(total)
     step = total
-    for dimension, found, size in zip(table.dimensions, values, sizes, strict=True):
+    for dimension, domain, size in zip(table.dimensions, values, sizes, strict=True):
         step //= size
         chosen = pa.array(numbers // step % size)
-        for name, array in zip(dimension.names, found.columns, strict=True):
+        for name, array in zip(dimension.names, domain.columns, strict=True):
             columns[name] = array.take(chosen)
     arrays, failed, why = evaluate_all([table.sql], pa.table(columns))
     return arrays[0], failed[0], why
@@ -172,8 +172,8 @@ def leaf_index(node: Any) -> int | None:
 
 
 def leaves_of(node: Any) -> list[int]:
-    found = (leaf_index(part) for part in node.walk())
-    return [index for index in found if index is not None]
+    indices = (leaf_index(part) for part in node.walk())
+    return [index for index in indices if index is not None]
 
 
 def substitute(sql: str, texts: dict[int, str]) -> str:
@@ -227,26 +227,26 @@ class TypedCondition:
     # -- types ----------------------------------------------------------------------------------
 
     def type_of(self, node: Any) -> str:
-        found = self.types.get(id(node))
-        if found is None:
+        type_ = self.types.get(id(node))
+        if type_ is None:
             self.keep.append(node)
             try:
-                found = self._type(node)
+                type_ = self._type(node)
             except Unsupported as error:
                 if not leaves_of(node):
                     raise
                 navigation = self._lift(node)
                 if navigation is not None:
                     self.lifted[id(node)] = navigation
-                    found = type_letter(self.row_type(navigation.row))
+                    type_ = type_letter(self.row_type(navigation.row))
                 else:
                     table = self._tabulate(node, error)
                     self.tabulated[id(node)] = table
-                    found = type_letter(table.type)
-                if not found:
+                    type_ = type_letter(table.type)
+                if not type_:
                     raise
-            self.types[id(node)] = found
-        return found
+            self.types[id(node)] = type_
+        return type_
 
     def _tabulate(self, node: Any, error: Unsupported) -> Tabulated:
         dimensions: dict[tuple[Any, ...], list[RowExpression]] = {}
@@ -331,46 +331,46 @@ class TypedCondition:
             for name in row.columns
         }
         try:
-            found = evaluate(f"SELECT ({row.sql}) AS c FROM rows", rows=pa.table(nulls))
+            result = evaluate(f"SELECT ({row.sql}) AS c FROM rows", rows=pa.table(nulls))
         except SqlError:
             return False
-        return not found.column(0)[0].is_valid
+        return not result.column(0)[0].is_valid
 
     def _current(self, leaf: Navigation) -> bool:
         inside = leaf.variables is None or self.variable in leaf.variables
         return inside and not leaf.first and leaf.offset == 0
 
     def _unify(self, nodes: list[Any], what: Any) -> str:
-        found = "n"
+        common = "n"
         for node in nodes:
             kind = self.type_of(node)
-            if found == "n" or kind == found:
-                found = kind
-            elif {kind, found} == {"i", "f"}:
-                found = "f"
-            elif kind == "s" and found == "t" and self._as_time(node):
+            if common == "n" or kind == common:
+                common = kind
+            elif {kind, common} == {"i", "f"}:
+                common = "f"
+            elif kind == "s" and common == "t" and self._as_time(node):
                 self.types[id(node)] = "t"
-            elif found == "s" and kind == "t":
+            elif common == "s" and kind == "t":
                 for other in nodes:
                     if self.type_of(other) == "s" and self._as_time(other):
                         self.types[id(other)] = "t"
-                found = "t"
+                common = "t"
                 if any(self.type_of(other) == "s" for other in nodes):
                     raise Unsupported("comparison of a string with a time", what)
             elif kind != "n":
-                raise Unsupported(f"{NAMES[found]} and {NAMES[kind]} together", what)
-        return found
+                raise Unsupported(f"{NAMES[common]} and {NAMES[kind]} together", what)
+        return common
 
     def _as_time(self, node: Any) -> bool:
         kind, value = self.constants.get(id(node), ("", None))
         if kind != "s":
             return False
         text = literal(str(value))
-        found = evaluate(f"SELECT CAST({text} AS TIMESTAMPTZ) AS c").column(0)[0]
+        instant = evaluate(f"SELECT CAST({text} AS TIMESTAMPTZ) AS c").column(0)[0]
         if self.unit == "ns" and not re.search(OFFSET, str(value)):
             fine = evaluate(f"SELECT TRY_CAST({text} AS TIMESTAMP_NS) AS c").column(0)[0]
-            found = fine if fine.is_valid else found
-        self.constants[id(node)] = ("t", self._ticks(found))
+            instant = fine if fine.is_valid else instant
+        self.constants[id(node)] = ("t", self._ticks(instant))
         return True
 
     def _ticks(self, scalar: pa.Scalar) -> int:
@@ -390,7 +390,7 @@ class TypedCondition:
             if value.months:
                 raise Unsupported("an interval of months or years has no fixed length", node)
             nanos = value.days * 86_400 * 10**9 + value.nanoseconds
-            found = ("d", nanos if self.unit == "ns" else nanos // 1000)
+            constant = ("d", nanos if self.unit == "ns" else nanos // 1000)
         else:
             letter = type_letter(type_)
             if not letter:
@@ -398,9 +398,9 @@ class TypedCondition:
             value = scalar.as_py() if letter != "t" else self._ticks(scalar)
             if letter == "f":
                 value = float(value)
-            found = (letter, int(value) if letter in "ib" else value)
-        self.constants[id(node)] = found
-        return found[0]
+            constant = (letter, int(value) if letter in "ib" else value)
+        self.constants[id(node)] = constant
+        return constant[0]
 
     def _type(self, node: Any) -> str:  # one case for each kind of node
         index = leaf_index(node)

@@ -59,13 +59,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.native import kernel
-from ...core.sorting import order_of
+from ...core.sorting import counted_order, order_of
 from ...core.times import INT64_MAX, INT64_MIN, TICKS_PER_SECOND, half_open, moved
 from ...indexes.stream_indexes import StreamIndexes
 from ...store.snapshot import Snapshot, tail_start
 from ..contract.operator import Check, MatchLimits, Part, PartRun
 from ..pattern.automaton import ACCEPT
-from ..pattern.columns import KeyCodes, flat, group_rows
+from ..pattern.columns import KeyCodes, flat
 from ..pattern.compiled import CompiledMatch
 from ..pattern.match_stream import condition_columns
 from ..pattern.matcher import Groups
@@ -479,7 +479,7 @@ def back_to(
         if compiled.partition_by:
             coded = KeyCodes(len(compiled.partition_by))
             codes = coded.encode([table.column(name) for name in compiled.partition_by])
-            order, offsets = group_rows(codes, coded.count)
+            order, offsets = counted_order(codes, coded.count)
             table = table.take(pa.array(order))
         words = plan.prepare(table.select(condition_columns(compiled)), offsets).words
         ticks = flat(table.column(time)).cast(pa.int64()).to_numpy()

@@ -91,6 +91,6 @@ class ClauseOperator(ABC, Generic[Node, Done]):
         regions = None
         if node.stream is not None:
             regions = regions_of(plan, self._run.snapshot(node.stream))
-        given = self._done.given if plan.spans is not None else None
-        figures = plan.figures(given) if analyze else ()
-        return Operator("Replay", plan.details(given), figures, (source,), regions)
+        rows = self._done.given if plan.spans is not None else None
+        figures = plan.figures(rows) if analyze else ()
+        return Operator("Replay", plan.details(rows), figures, (source,), regions)

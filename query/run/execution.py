@@ -72,9 +72,9 @@ def _operator(node: dict[str, Any], remaining: list[OpenLeaf], analyzed: bool) -
         leaf = _leaf(extra, rows, remaining, analyzed)
         if leaf is not None:
             relation, dataset = leaf.relation, leaf.dataset
-            spent = sum(request.seconds for request in dataset.requests) * 1000
+            elapsed_ms = sum(request.seconds for request in dataset.requests) * 1000
             produced = sum(request.rows for request in dataset.requests)
-            return relation.operator({**extra, "rows": produced, "time_ms": spent}, analyzed)
+            return relation.operator({**extra, "rows": produced, "time_ms": elapsed_ms}, analyzed)
     for noise in ("Estimated Cardinality", "__estimated_cardinality__", "Function"):
         extra.pop(noise, None)
     details = tuple(
@@ -196,12 +196,12 @@ class Execution:
                 for begin in range(skipped, made.num_rows, BATCH_ROWS):
                     yield made.slice(begin, BATCH_ROWS)
 
-        given = schema
+        declared = schema
         for place in whole:
-            given = given.set(place, given.field(place).with_type(pa.int64()))
+            declared = declared.set(place, declared.field(place).with_type(pa.int64()))
         sums = [i for i, picked in enumerate(root.columns) if picked.form == "HUGEINT"]
-        settled, rows = settle_types(batches(), given, sums)
-        if not settled.equals(given):
+        settled, rows = settle_types(batches(), declared, sums)
+        if not settled.equals(declared):
             rows = (conform(batch, settled) for batch in rows)
         return Result(settled, rows, self._explained_later)
 
@@ -244,11 +244,11 @@ class Execution:
         begun, rows = time.perf_counter(), 0
         for batch in self.result().batches() if run else ():
             rows += batch.num_rows
-        spent = (time.perf_counter() - begun) * 1000
-        told: dict[str, Any] = {"rows": rows, "time_ms": spent}
+        elapsed_ms = (time.perf_counter() - begun) * 1000
+        actual: dict[str, Any] = {"rows": rows, "time_ms": elapsed_ms}
         if isinstance(root, PassThrough):
-            told["Projections"] = list(dict.fromkeys(picked.column for picked in root.columns))
-        return self._noted(self._leaf.operator(told, run))
+            actual["Projections"] = list(dict.fromkeys(picked.column for picked in root.columns))
+        return self._noted(self._leaf.operator(actual, run))
 
     def _noted(self, operator: Operator) -> Operator:
         notes = self._plan.notes

@@ -27,7 +27,7 @@ class MatchOperator(ClauseOperator[Match, ReplayRun]):
         node, check = self._node, self._run.control.check
         compiled = self._compiled
         if node.part is None:  # a part may need columns that are not read, to identify results
-            compiled = compiled.computing(columns or self.schema.names[:1])
+            compiled = compiled.computing(columns)
         if node.stream is None:
             return compiled.run(self._input(), check=check, limits=LIMITS)
         snapshot = self._run.snapshot(node.stream)

@@ -106,9 +106,9 @@ class SideRun:
         self.read(wanted, region.widened(within, 0))
         assert self.rows is not None
         ticks = ticks_in(self.rows.column(self.side.end), self.time)
-        known = self.rows.column(self.side.end).is_valid().to_numpy()
+        ended = self.rows.column(self.side.end).is_valid().to_numpy()
         # a row without times belongs to the first part
-        mine = np.where(known, (ticks >= low) & (ticks <= high), ends[0] is None)
+        mine = np.where(ended, (ticks >= low) & (ticks <= high), ends[0] is None)
         own = dict(self.side.columns)
         names = [name for name in own if name in wanted]
         return self._taken(self.rows.filter(pa.array(mine)), names)
@@ -158,8 +158,8 @@ class SideRun:
             first, last = max(node.low, int(hull.low[0])), min(node.high, int(hull.high[-1]))
             return [(first, last)] if first <= last else []
         spans = Spans.of(timeline.lower(hull.low), timeline.upper(hull.high), READ_GAP)
-        kept = Regions.of(timeline.ticks_at(spans.starts), timeline.ticks_at(spans.ends - 1))
-        pairs = zip(kept.low.tolist(), kept.high.tolist(), strict=True)
+        regions_ = Regions.of(timeline.ticks_at(spans.starts), timeline.ticks_at(spans.ends - 1))
+        pairs = zip(regions_.low.tolist(), regions_.high.tolist(), strict=True)
         bounded = [(max(low, node.low), min(high, node.high)) for low, high in pairs]
         return [(low, high) for low, high in bounded if low <= high]
 
@@ -167,32 +167,32 @@ class SideRun:
 
     def _narrow(self, regions: Regions) -> None:
         node, side = self.side.input, self.side
-        found = self._narrowing = _Narrowing(len(regions))
+        narrowing = self._narrowing = _Narrowing(len(regions))
         if isinstance(node, Scan):
-            found.share = self._share(node.stream, regions)
+            narrowing.share = self._share(node.stream, regions)
             return
         if not isinstance(node, Match) or side.obstacle or node.stream is None:
-            found.why = side.obstacle or "it is read whole"
+            narrowing.why = side.obstacle or "it is read whole"
             return
         snapshot, check = self._run.snapshot(node.stream), self._run.control.check
-        found.share = self._about(node.stream, regions)
-        if self._run.analyze or found.share > SURELY_FEW:
-            found.share = self._share(node.stream, regions)
+        narrowing.share = self._about(node.stream, regions)
+        if self._run.analyze or narrowing.share > SURELY_FEW:
+            narrowing.share = self._share(node.stream, regions)
         indexes = self._run.indexes(node.stream)
-        known = node.replay is not None and node.replay.intervals is not None
-        if known or node.part is not None:  # both sides were narrowed when planned
+        planned = node.replay is not None and node.replay.intervals is not None
+        if planned or node.part is not None:  # both sides were narrowed when planned
             alone = float(node.replay.needed) if node.replay is not None else 0.0
         else:
             alone = side.alone
-        if worthwhile(found.share * snapshot.count, alone):
+        if worthwhile(narrowing.share * snapshot.count, alone):
             narrowed = narrow(snapshot, node.compiled, indexes, side.strategy, regions, check)
-            found.why = narrowed.why
+            narrowing.why = narrowed.why
             if narrowed.replay is not None or narrowed.part is not None:
                 node = replace(node, replay=narrowed.replay, part=narrowed.part)
                 self._relation = self._run.open(node)
                 return
         else:
-            found.why = f"regions are {found.share:.1%} of the stream"
+            narrowing.why = f"regions are {narrowing.share:.1%} of the stream"
         if node.replay is None and node.part is None:
             plan = plan_match(snapshot, node.compiled, indexes, side.strategy, check=check)
             self._relation = self._run.open(replace(node, replay=plan))
@@ -224,9 +224,9 @@ class SideRun:
         """Start and end of each row in ticks of a unit, and whether it has both."""
         assert self.rows is not None
         start, end = (self.rows.column(name) for name in (self.side.start, self.side.end))
-        known = pc.and_(start.is_valid(), end.is_valid())
-        found = np.asarray(known.to_numpy(zero_copy_only=False), np.bool_)
-        return ticks_in(start, unit), ticks_in(end, unit), found
+        complete = pc.and_(start.is_valid(), end.is_valid())
+        valid = np.asarray(complete.to_numpy(zero_copy_only=False), np.bool_)
+        return ticks_in(start, unit), ticks_in(end, unit), valid
 
     @property
     def time(self) -> pa.DataType:
@@ -254,21 +254,21 @@ class SideRun:
         return Operator("Scan", details, figures_of(self._metrics) if self._run.analyze else ())
 
     def told(self) -> str:
-        found = self._narrowing
-        if found is None:
+        narrowing = self._narrowing
+        if narrowing is None:
             return ""
-        text = f"{found.regions} regions, {found.share:.4%} of its stream"
-        return f"{text}; read whole: {found.why}" if found.why else text
+        text = f"{narrowing.regions} regions, {narrowing.share:.4%} of its stream"
+        return f"{text}; read whole: {narrowing.why}" if narrowing.why else text
 
 
 def ticks_in(column: pa.ChunkedArray, unit: pa.DataType) -> Ints:
     """Times of any unit as ticks of a finer one, saturating."""
     type_ = column.type
     try:
-        found = column.cast(pa.int64()).fill_null(0).to_numpy()
+        values = column.cast(pa.int64()).fill_null(0).to_numpy()
     except pa.ArrowInvalid as error:
         raise SqlError(f"a time of a recency join does not fit into 64 bits: {error}") from None
-    ticks: Ints = np.ascontiguousarray(found, np.int64)
+    ticks: Ints = np.ascontiguousarray(values, np.int64)
     factor = factor_of(type_, unit)
     if factor == 1:
         return ticks
@@ -314,10 +314,10 @@ def regions_of(
 ) -> Regions:  # fmt: skip
     """Where partners of the first side's rows lie, in ticks of the second."""
     named = [(one, column) for one, other in keys if (column := second.key_column(other))]
-    start, end, known = first.times(unit)
+    start, end, valid = first.times(unit)
     code = _codes([[table.column(one)] for one, _ in keys], len(start))
     own = _codes([[table.column(one)] for one, _ in named], len(start))
-    rows = Events(start, end, np.where(code < 0, -1, own), known)
+    rows = Events(start, end, np.where(code < 0, -1, own), valid)
     make = regions_for_archive if for_archive else regions_for_live
     low, high, key = make(rows, distance)
     values: tuple[pa.Array, ...] = ()
@@ -330,8 +330,8 @@ def regions_of(
         remap[own[row]] = np.arange(len(row))
         key = remap[key]
     columns = tuple(column for _, column in named)
-    found = Regions.of(low, high, key if columns else np.zeros_like(key), columns, values)
-    return found.coarser(factor_of(second.time, unit))
+    regions = Regions.of(low, high, key if columns else np.zeros_like(key), columns, values)
+    return regions.coarser(factor_of(second.time, unit))
 
 
 Mask = npt.NDArray[np.bool_]
@@ -413,11 +413,11 @@ class RecentOperator:
     def _partnered(self, pairing: Pairing, live: pa.Table, archive: pa.Table, count: int) -> Mask:
         if self._node.condition is None:
             return pairing.partnered()
-        found = np.zeros(count, np.bool_)
+        partnered = np.zeros(count, np.bool_)
         for ours, _ in self._satisfying(pairing.batches(), live, archive):
             self._figures["pairs"] += len(ours)
-            found[ours] = True
-        return found
+            partnered[ours] = True
+        return partnered
 
     def _pairs(
         self, pairing: Pairing, live: pa.Table, archive: pa.Table
@@ -446,8 +446,8 @@ class RecentOperator:
             if not columns:  # a condition of constants
                 columns = {"one": pa.array(np.ones(len(ours), np.bool_))}
             true = evaluate(f"SELECT {node.condition} AS c FROM rows", rows=pa.table(columns))
-            kept = true.column(0).cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
-            where = np.asarray(kept, np.bool_)
+            truth = true.column(0).cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
+            where = np.asarray(truth, np.bool_)
             yield ours[where], others[where]
 
     def explain(self) -> Operator:

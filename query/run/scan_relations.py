@@ -67,13 +67,13 @@ class StreamRelation:
         start, end = half_open(low, high)
         parts = tuple(part for part in (self._node.prune, split.prune) if part is not None)
         prune = None if not parts else parts[0] if len(parts) == 1 else AllOf(parts)
-        found = self._looked_up(prune, low, high)
-        self._index, self._scanned = found or self._index, True
+        lookup = self._looked_up(prune, low, high)
+        self._index, self._scanned = lookup or self._index, True
         check = self._control.check
-        if found is not None:
-            if self._node.limit is None and found.replay.spans is not None:
-                self._control.progress.expect([self._metrics], found.replay.spans.total)
-            yield from found.scan(
+        if lookup is not None:
+            if self._node.limit is None and lookup.replay.spans is not None:
+                self._control.progress.expect([self._metrics], lookup.replay.spans.total)
+            yield from lookup.scan(
                 low, high, columns, split.rest, self._node.limit, self._metrics, check
             )
             return
@@ -117,7 +117,7 @@ class StreamRelation:
             ("index", self._index.details() if self._index is not None else None),
             ("indexes_unavailable", (self._indexes and self._indexes.trouble()) or None),
         )
-        known = tuple((key, value) for key, value in details if value is not None)
+        present = tuple((key, value) for key, value in details if value is not None)
         actual: tuple[tuple[str, int | float], ...] = ()
         if figures:
             actual = (
@@ -125,7 +125,7 @@ class StreamRelation:
                 ("time_ms", float(executor.get("time_ms", 0.0))),
                 *figures_of(self._metrics),
             )
-        return Operator("Scan", known, actual, regions=self._regions())
+        return Operator("Scan", present, actual, regions=self._regions())
 
     def _regions(self) -> Regions | None:
         node = self._node

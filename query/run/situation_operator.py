@@ -80,9 +80,9 @@ class SituationOperator(ClauseOperator[SituationMatch, SituationRun]):
         if node.part is not None:
             source = Operator("RangeOfTime", (("gives", node.part.describe()),), (), (source,))
         if node.tree is not None:
-            known = (("known_from_the_tree", f"{node.tree.known:.4%} of the stream"),)
+            shares = (("known_from_the_tree", f"{node.tree.known:.4%} of the stream"),)
             read = (("events_read", self._done.events),) if figures else ()
-            source = Operator("TreeRuns", known, read, (source,))
+            source = Operator("TreeRuns", shares, read, (source,))
         if figures:
             figures += self._done.figures
         return Operator("MatchSituations", details(node.compiled), figures, (source,))

@@ -189,8 +189,8 @@ class _Feed:
 def _of_columns(plan: QueryPlan, columns: Sequence[str], schema: StreamSchema) -> QueryPlan:
     root = plan.root
     if isinstance(root, PassThrough):
-        known = {picked.name: picked for picked in root.columns}
-        picked = tuple(known[name] for name in columns)
+        by_name = {picked.name: picked for picked in root.columns}
+        picked = tuple(by_name[name] for name in columns)
         return replace(plan, root=replace(root, columns=picked))
     assert isinstance(root, Relational)
     listed = ", ".join(map(identifier, columns))
@@ -288,11 +288,11 @@ class WindowAggregateOperator:
             return IndexAggregation(
                 events.snapshot, windows, node.aggregates, selected, check, halves=halves
             )
-        schema, given = node.event_schema, (node.aggregates, node.keys, scan, check)
+        schema, arguments = node.event_schema, (node.aggregates, node.keys, scan, check)
         if isinstance(windows, SessionWindows):
-            return SessionAggregation(schema, windows, *given)
+            return SessionAggregation(schema, windows, *arguments)
         if node.keys:
-            return KeyedAggregation(schema, windows, *given, node.hook)
+            return KeyedAggregation(schema, windows, *arguments, node.hook)
         return ReplayAggregation(schema, windows, node.aggregates, scan, check)
 
     def explain(self) -> Operator:
@@ -477,8 +477,8 @@ class RollupOperator:
         for batch in merged.batches():
             numbers = batch.column("window_start").to_numpy()
             keys = [batch.column(name) for name in fold.keys]
-            found = [batch.column(aggregate_column(i)) for i in range(len(fold.merged))]
-            yield self._batch(numbers, keys, fold.results(found))
+            states = [batch.column(aggregate_column(i)) for i in range(len(fold.merged))]
+            yield self._batch(numbers, keys, fold.results(states))
 
     def _batch(
         self, numbers: Words, keys: Sequence[pa.Array], results: Sequence[pa.Array]
@@ -517,8 +517,8 @@ class RollupOperator:
                         "write /*+ rollups(none) */ behind SELECT meanwhile"
                     )
                 last = int(numbers[-1])
-                found = [batch.column(batch.schema.get_field_index(name)) for name in names]
-                yield numbers, found[: node.keys], found[node.keys :]
+                columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
+                yield numbers, columns[: node.keys], columns[node.keys :]
 
     def explain(self) -> Operator:
         node = self._node

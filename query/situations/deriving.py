@@ -24,9 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.native import kernel, trailing_zeros
+from ...core.sorting import counted_order
 from ...core.times import INT64_MAX
 from ..pattern.buffers import row_words
-from ..pattern.columns import KeyCodes, flat, group_rows, numbers
+from ..pattern.columns import KeyCodes, flat, numbers
 from .compiled import CompiledSituations
 from .network import FAR
 
@@ -420,7 +421,7 @@ class Deriver:
         count = looked_at.num_rows
         order, offsets = _NONE, np.array([0, count], np.int64)
         if codes is not None:
-            order, offsets = group_rows(codes, self.groups)
+            order, offsets = counted_order(codes, self.groups)
         begin = offsets[:-1]
         if lead:
             behind = self.behind_codes

@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.native import kernel
+from ...core.sorting import counted_order
 from ...core.times import INT64_MAX, INT64_MIN
 from ...errors import ResourceLimit
 from ..contract.operator import MatchLimits
-from ..pattern.columns import group_rows
 from ..pattern.compiled import readable_condition
 from .compiled import CompiledSituations
 from .deriving import COLUMNS, CUT, FIRST, GROUP, LAST, NAME, OPEN, START, UNTIL, Derived, Deriver
@@ -233,7 +233,7 @@ class Matching:
         if len(runs) == len(self.kept):
             return
         count = len(self.compiled.names)
-        order, offsets = group_rows(
+        order, offsets = counted_order(
             runs[:, GROUP] * count + runs[:, NAME], max(1, deriver.groups) * count
         )
         if self.closing.any() and len(derived.ended):

@@ -42,7 +42,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.native import kernel
-from ...core.sorting import distinct
+from ...core.sorting import counted_order, distinct
 from ...core.times import INT64_MAX, INT64_MIN, half_open, moved
 from ...errors import ResourceLimit, SqlError
 from ...store.segment import ScanMetrics
@@ -52,7 +52,7 @@ from ...store.tap import Spans, united
 from ..contract.operator import InstantSearch, MatchLimits, PartRun, Search
 from ..pattern.binding import Given
 from ..pattern.buffers import row_words
-from ..pattern.columns import KeyCodes, flat, group_rows, numbers
+from ..pattern.columns import KeyCodes, flat, numbers
 from ..pattern.matches import Matches
 from ..pattern.measures import Context, OutputRows, measure_columns
 from .compiled import CompiledSituations, MatchColumns, match_values
@@ -194,7 +194,7 @@ class Results:
 
     def _by_partition(self, groups: int) -> tuple[pa.Table, IntArray, IntArray, IntArray]:
         groups = max(groups, int(self.codes.max(initial=0)) + 1)
-        order, offsets = group_rows(self.codes, groups)
+        order, offsets = counted_order(self.codes, groups)
         ticks, _ = numbers(flat(self.rows.column(self.compiled.time)), "i")
         time = np.asarray(ticks, np.int64)[order]
         table = self.rows.take(pa.array(order)).combine_chunks()

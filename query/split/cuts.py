@@ -191,14 +191,14 @@ class CutProbe(IntervalStream):
 
 def _meet(places: set[int], leads: Ints, ticks: Ints, until: int) -> int | None:
     waiting = sorted(places)
-    known = set(waiting)
+    visited = set(waiting)
     while len(waiting) > 1:
         least = heapq.heappop(waiting)
         if int(ticks[least]) > until:
             return None
         target = int(leads[least])
-        if target not in known:
-            known.add(target)
+        if target not in visited:
+            visited.add(target)
             heapq.heappush(waiting, target)
     return waiting[0]
 
@@ -244,8 +244,8 @@ class DecidedPart(Part):
     ) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if batch.num_rows:
-                known = int(ticks_of_column(batch.column(time))[0]) - 1
-                yield from self._behind(stream.advance(batch, known))
+                before = int(ticks_of_column(batch.column(time))[0]) - 1
+                yield from self._behind(stream.advance(batch, before))
         yield from self._behind(stream.advance(None, self.known))
 
     def _behind(self, decided: Decided) -> Iterator[pa.RecordBatch]:

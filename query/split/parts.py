@@ -90,21 +90,21 @@ class Reach:
 
     def back(self, tick: int) -> int:
         """Earliest begin of a match that has events before and at or after a tick."""
-        found = LEAST
+        earliest = LEAST
         if self._within is not None:
-            found = max(found, tick - self._within)
+            earliest = max(earliest, tick - self._within)
         if self._length is not None:
-            found = max(found, self._rows_before(tick, self._length))
-        return found
+            earliest = max(earliest, self._rows_before(tick, self._length))
+        return earliest
 
     def ahead(self, tick: int) -> int:
         """Latest tick of a match that begins at or before a tick."""
-        found = MOST
+        latest = MOST
         if self._within is not None:
-            found = min(found, tick + self._within)
-        if self._length is not None and found > tick:
-            found = min(found, self._rows_after(tick, self._length))
-        return found
+            latest = min(latest, tick + self._within)
+        if self._length is not None and latest > tick:
+            latest = min(latest, self._rows_after(tick, self._length))
+        return latest
 
     def before(self, tick: int) -> int:
         """Tick of the first context row that conditions may need before a tick."""
@@ -210,14 +210,14 @@ def shares_of(columns: Sequence[pa.Array], shares: int) -> npt.NDArray[np.int64]
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         encoded = pc.dictionary_encode(column)
-        known = np.full(len(encoded.dictionary) + 1, _NULL, np.uint64)
-        known[:-1] = _hashed(encoded.dictionary)
+        hashes = np.full(len(encoded.dictionary) + 1, _NULL, np.uint64)
+        hashes[:-1] = _hashed(encoded.dictionary)
         codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
-        words = known[codes]
+        words = hashes[codes]
         total = words if total is None else _mixed(total * np.uint64(31) + words)
     assert total is not None
-    found: npt.NDArray[np.int64] = (total % np.uint64(shares)).astype(np.int64)
-    return found
+    numbers_: npt.NDArray[np.int64] = (total % np.uint64(shares)).astype(np.int64)
+    return numbers_
 
 
 def of_share(
@@ -244,8 +244,8 @@ def of_share(
             check()
         end = min(first + STRETCH_EVENTS, timeline.total)
         read = read_positions(timeline, keys, key_schema, first, end, metrics)
-        found = [shares_of(batch.columns, shares) == share for batch in read]
-        chosen = np.concatenate(found)
+        masks = [shares_of(batch.columns, shares) == share for batch in read]
+        chosen = np.concatenate(masks)
         places = np.flatnonzero(chosen)
         if not len(places):
             continue
@@ -420,10 +420,10 @@ class RangeStream(IntervalStream):
         return taken or super().masks()
 
     def inside(self, sequence: Ints) -> npt.NDArray[np.bool_]:
-        found = super().inside(sequence)
+        mask = super().inside(sequence)
         if len(self._taken):
-            found &= ~np.isin(sequence, self._taken)
-        return found
+            mask &= ~np.isin(sequence, self._taken)
+        return mask
 
     def mine(self, begins: Ints) -> npt.NDArray[np.bool_]:
         """Which matches belong to this part, by the numbers of their first rows."""
@@ -463,8 +463,8 @@ class _GivenStream(MatchStream):
         self.codes = np.repeat(np.arange(count), np.diff(offsets))
         tick: Ints = np.zeros(events.num_rows, np.int64)
         if self.compiled.within is not None:
-            found, _ = numbers(flat(self.rows.column(str(self.compiled.columns.time))), "i")
-            tick = np.ascontiguousarray(found, np.int64)
+            values, _ = numbers(flat(self.rows.column(str(self.compiled.columns.time))), "i")
+            tick = np.ascontiguousarray(values, np.int64)
         tick = tick.view()
         tick.flags.writeable = False  # kernels are compiled for read-only inputs
         now = int(tick.max()) if len(tick) else 0

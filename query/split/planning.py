@@ -90,8 +90,8 @@ def find_cuts(
         tick = goal
         for _ in range(TRIES):
             # a part should be longer than its overlap
-            room = reach.back(reach.back(tick))
-            if tick > last or room <= (cuts[-1].last if cuts else first):
+            earliest = reach.back(reach.back(tick))
+            if tick > last or earliest <= (cuts[-1].last if cuts else first):
                 break
             cut, looked = find_cut(snapshot, compiled, reach, tick, check)
             budget.left -= looked
@@ -139,12 +139,12 @@ def whole_ranges(
         return (), "a match may reach over a large part of the stream"
     parts = between([None, *cuts, None], compiled, reach)
     carried = sum(len(cut.carried) for cut in cuts)
-    told = f"{len(parts)} ranges of time"
+    description = f"{len(parts)} ranges of time"
     if independent(compiled):
-        told += ", overlapping by what a match can reach"
+        description += ", overlapping by what a match can reach"
     elif carried:
-        told += f", {carried} rows carried over their cuts"
-    return tuple(parts), told
+        description += f", {carried} rows carried over their cuts"
+    return tuple(parts), description
 
 
 LONG = 1.5
@@ -180,7 +180,7 @@ def divided(
     borders = np.array([low for low, _ in snapshot.ranges(BORDERS) if low is not None], np.int64)
     places = timeline.lower(borders) if len(borders) else borders
     budget = Budget(snapshot)
-    found: dict[int, list[RangePart]] = {}
+    pieces: dict[int, list[RangePart]] = {}
     for number in long.tolist():
         low, high = _ticks(intervals, timeline, number)
         apart = (number == 0 or _ticks(intervals, timeline, number - 1)[1] < low) and (
@@ -197,14 +197,14 @@ def divided(
         cuts, _ = find_cuts(snapshot, compiled, reach, goals.tolist(), (low, high), budget, check)
         if cuts:
             ends = Cut(low, last=low - 1), Cut(high + 1, last=high)
-            found[number] = between([ends[0], *cuts, ends[1]], compiled, reach, high)
-    return found
+            pieces[number] = between([ends[0], *cuts, ends[1]], compiled, reach, high)
+    return pieces
 
 
 def _ticks(intervals: ReplayIntervals, timeline: Timeline, number: int) -> tuple[int, int]:
-    given = intervals.by_time.get(number)
-    if given is not None:
-        return given
+    ticks = intervals.by_time.get(number)
+    if ticks is not None:
+        return ticks
     low, high = int(intervals.spans.starts[number]), int(intervals.spans.ends[number])
     return timeline.tick(low), timeline.tick(high - 1)
 
@@ -213,8 +213,8 @@ def _snapped(at: Ints, ticks: Ints, places: Ints, borders: Ints, reach: float) -
     right = np.searchsorted(places, at).clip(0, len(places) - 1)
     left = (right - 1).clip(0)
     nearest = np.where(np.abs(places[left] - at) < np.abs(places[right] - at), left, right)
-    found: Ints = np.where(np.abs(places[nearest] - at) <= reach, borders[nearest], ticks)
-    return found
+    snapped: Ints = np.where(np.abs(places[nearest] - at) <= reach, borders[nearest], ticks)
+    return snapped
 
 
 SPAN_EVENTS = 2048
@@ -236,17 +236,17 @@ def interval_parts(
     if intervals.partitions is not None:
         return _of_partitions(intervals, timeline, intervals.partitions, wanted)
     pieces = divided or {}
-    found: list[Part] = [part for parts in pieces.values() for part in parts]
+    parts_: list[Part] = [part for parts in pieces.values() for part in parts]
     rest = np.delete(np.arange(len(spans)), list(pieces))
     if not len(rest):
-        return tuple(found)
+        return tuple(parts_)
     starts, ends = spans.starts[rest], spans.ends[rest]
-    for low, high in _groups(ends - starts, max(1, wanted - len(found))):
+    for low, high in _groups(ends - starts, max(1, wanted - len(parts_))):
         numbers = enumerate(rest[low:high].tolist())
         by_time = {at: intervals.by_time[n] for at, n in numbers if n in intervals.by_time}
         mine = replace(intervals, spans=Spans(starts[low:high], ends[low:high]), by_time=by_time)
-        found.append(_part(mine, timeline))
-    return tuple(found)
+        parts_.append(_part(mine, timeline))
+    return tuple(parts_)
 
 
 def _groups(events: Ints, wanted: int) -> list[tuple[int, int]]:
@@ -279,13 +279,13 @@ def _of_partitions(
     weight = np.bincount(clump, weights, clumps).astype(np.int64)
     size = np.concatenate([(ends - starts)[rows], weight])
     order = order_of(at)
-    found: list[Part] = []
+    parts: list[Part] = []
     for begin, end in _groups(size[order], wanted):
         units = order[begin:end]
         mine = np.zeros(len(inside), np.bool_)
         mine[rows[units[units < len(rows)]]] = True
         taken = np.isin(clump, units[units >= len(rows)] - len(rows))
-        kept = blocks[taken]
+        numbers = blocks[taken]
         reaching = np.zeros(len(inside), np.bool_)
         if len(blocks):
             reaching[touching] = taken[low[touching]]
@@ -298,11 +298,11 @@ def _of_partitions(
             shown=shown,
         )
         positions = _hull(Spans(inside.starts[mine], inside.ends[mine]), shown, stride)
-        whole = Spans(spans.starts[kept], spans.ends[kept])
+        whole = Spans(spans.starts[numbers], spans.ends[numbers])
         positions = positions.minus(whole)
         begins = np.concatenate([positions.starts, whole.starts])
         ends = np.concatenate([positions.ends, whole.ends])
-        ticks = [None] * len(positions) + [intervals.by_time[int(number)] for number in kept]
+        ticks = [None] * len(positions) + [intervals.by_time[int(number)] for number in numbers]
         placed = order_of(begins)
         by_time = {
             place: bounds
@@ -311,8 +311,8 @@ def _of_partitions(
         }
         placed_spans = Spans(begins[placed], ends[placed])
         own = replace(intervals, spans=placed_spans, by_time=by_time, partitions=few)
-        found.append(_part(own, timeline))
-    return tuple(found)
+        parts.append(_part(own, timeline))
+    return tuple(parts)
 
 
 def _clumps(low: Ints, high: Ints, blocks: int) -> Ints:
@@ -321,8 +321,8 @@ def _clumps(low: Ints, high: Ints, blocks: int) -> Ints:
     np.add.at(edges, low, 1)
     np.add.at(edges, high, -1)
     linked = np.cumsum(edges)[:blocks] > 0  # to the next block
-    found: Ints = np.concatenate([[0], np.cumsum(~linked)])[:blocks].astype(np.int64)
-    return found
+    clumps: Ints = np.concatenate([[0], np.cumsum(~linked)])[:blocks].astype(np.int64)
+    return clumps
 
 
 def _hull(inside: Spans, shown: Spans, stride: int) -> Spans:
@@ -379,15 +379,15 @@ def split_match(
     if plan.spans is not None:
         wanted = 1 if numbered else max(1, parts(plan.replayed()))
         pieces = divided(snapshot, compiled, plan, wanted, check)
-        found = interval_parts(plan, wanted, pieces)
+        parts_ = interval_parts(plan, wanted, pieces)
         intervals = len(plan.spans if plan.partitions is None else plan.partitions.inside)
-        told = f"{intervals} replay intervals in {len(found)} groups"
+        description = f"{intervals} replay intervals in {len(parts_)} groups"
         if pieces:
             count = sum(map(len, pieces.values()))
-            told = f"{count} ranges of time in {len(pieces)} long replay intervals"
+            description = f"{count} ranges of time in {len(pieces)} long replay intervals"
             if intervals > len(pieces):
-                told += f", {intervals - len(pieces)} others in {len(found) - count} groups"
-        return Split(found, told)
+                description += f", {intervals - len(pieces)} others in {len(parts_) - count} groups"
+        return Split(parts_, description)
     wanted = parts(1.0)
     if wanted <= 1:
         return Split((None,), "one part was asked for, or the stream is small")
@@ -439,9 +439,9 @@ def split_situations(
     if span is None:
         return Split((None,), "the stream has no events")
     if plan.spans is not None:
-        found = _spans(snapshot, compiled, plan, max(1, parts(plan.replayed())))
+        spans = _spans(snapshot, compiled, plan, max(1, parts(plan.replayed())))
         intervals = len(plan.spans if plan.partitions is None else plan.partitions.inside)
-        return Split(found, f"{intervals} replay intervals in {len(found)} groups")
+        return Split(spans, f"{intervals} replay intervals in {len(spans)} groups")
     wanted = parts(1.0)
     if wanted <= 1:
         return Split((None,), "one part was asked for, or the stream is small")

@@ -184,3 +184,83 @@ def test_any_match_with_six_symbols_stays_in_memory(run: Any) -> None:
                 if first < t <= first + 120
             }
     assert len(rows) == sum(n for ends in ways.values() for n in ends.values())
+
+
+def test_conditions_on_the_first_row_try_each_state_once_per_start(steps: list[int]) -> None:
+    random = np.random.default_rng(1)
+    taken = []
+    for rows in (1_000, 2_000):
+        k = random.permutation(np.arange(rows) % 4)
+        k[0] = 0
+        table = pa.table({"t": range(rows), "k": k, "x": random.normal(size=rows)})
+        steps.clear()
+        text = """ORDER BY t MEASURES R.t AS r PATTERN (^ R Z* B Y* M) DEFINE R AS k = 0,
+            B AS k = 1 AND abs(B.x - R.x) < 2, M AS k = 2 AND M.x > R.x + 100"""
+        assert matches(text, table) == 0
+        taken.append(sum(steps))
+    assert taken[1] <= 2.2 * taken[0] + 10_000, taken
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_states_tried_once_per_start_leave_the_same_matches(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(seed)
+    rows = int(random.integers(5, 60))
+    table = pa.table(
+        {
+            "t": np.sort(random.integers(0, 40, rows)),
+            "k": random.integers(0, 4, rows),
+            "x": random.integers(0, 4, rows),
+        }
+    )
+    pattern = str(
+        random.choice(
+            ["R Z* B Y* M", "R Z*? B Y*? M", "R (B | M | Z)* M B", "R (B+ M?)+ Z M", "R (Z B*)* M"]
+        )
+    )
+    within = str(random.choice(["", "WITHIN 9"]))
+    skip = str(random.choice(["PAST LAST ROW", "TO NEXT ROW", "TO LAST B"]))
+    define = "R AS k = 0, B AS k = 1 AND B.x >= R.x - 1, M AS M.x > R.x AND M.k <> PREV(M.k)"
+    text = f"""ORDER BY t MEASURES match_number() AS n, classifier() AS c ALL ROWS PER MATCH
+        AFTER MATCH SKIP {skip} PATTERN ({pattern}) {within} DEFINE {define}"""
+
+    def results() -> Any:
+        compiled = compile_match(
+            clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE ({text})"),
+            InputColumns(table.schema, "t"),
+        )
+        assert matcher.decided_by_start(compiled) == remembers
+        try:
+            return [b.to_pylist() for b in compiled.run(table.to_batches(max_chunksize=7))]
+        except Exception as error:  # SKIP TO LAST B where no B matched
+            return str(error)
+
+    remembers = True
+    expected = results()
+    remembers = False
+    monkeypatch.setattr(matcher, "decided_by_start", lambda compiled: False)
+    assert results() == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "define"),
+    [
+        ("R+ B M", "M AS M.x > R.x"),  # the last R is not the start
+        ("(R | B) Z* M", "M AS M.x > R.x"),  # it may have been a B
+        ("R B M R", "M AS M.x > R.x"),
+        ("R B+ M", "M AS M.x > B.x"),
+        ("R B* M", "M AS sum(B.x) > 2"),
+        ("R B* M", "M AS PREV(CLASSIFIER()) = 'B'"),
+        ("R B* M", "B AS B.x > LAST(B.x, 1)"),
+    ],
+)
+def test_conditions_that_see_more_of_the_path(pattern: str, define: str) -> None:
+    compiled = compile_match(
+        clause_of_text(
+            f"""SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS a
+            PATTERN ({pattern}) DEFINE {define})"""
+        ),
+        InputColumns(constant(1).schema, "t"),
+    )
+    assert not matcher.decided_by_start(compiled)

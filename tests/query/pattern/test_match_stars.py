@@ -229,6 +229,86 @@ def test_stars_match_as_the_oracle_does() -> None:
     assert JUMPED["runs of stars"] > JUMPED["traces"] / 10, JUMPED
 
 
+def idle_case(seed: int) -> None:
+    """One pattern whose results read no row of a star, over some traces, by partition: the same
+    with and without the rows that are nothing but events between two others.
+    """
+    r = random.Random(seed)
+    pattern = star_pattern(r, ["A", "B", "C"], ["Z", "Y"])
+    names = common.used(pattern)
+    if "A" not in names:
+        return
+    texts, _ = common.definitions(r, sorted(names - {"Z", "Y"}), None, 0.0)
+    skip = r.choice(["PAST LAST ROW", "TO NEXT ROW", "TO LAST A", "TO FIRST A"])
+    window = r.choice(["", "", "WITHIN 3", "WITHIN 6", "WITHIN 12"])
+    compiled = common.compiled_clause(
+        "MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES MATCH_NUMBER() AS mn, A.id AS a, "
+        "FIRST(A.id, 1) AS fa, count(A.*) AS na, sum(A.id) AS sa, CLASSIFIER(A) AS ca "
+        f"AFTER MATCH SKIP {skip} PATTERN ({common.text_of(pattern)}) {window} "
+        + (f"DEFINE {', '.join(texts)})" if texts else ")")
+    )
+    for _ in range(common.TRACES):
+        rows = common.random_rows(r, r.randint(0, 24), "pq", 16)
+        size = r.choice([1, 3, 5, 100])
+        answers = []
+        for left_out in (True, False):
+            with pytest.MonkeyPatch.context() as patch:
+                if not left_out:
+                    patch.setattr(matcher, "idle_bits", lambda compiled, stars: 0)
+                try:
+                    table = common.run(compiled, rows, size)
+                    answers.append(table.to_pylist())
+                    JUMPED["matches"] += table.num_rows
+                except SqlError as error:
+                    answers.append([{"error": str(error)}])
+        JUMPED["traces"] += 1
+        limits = match_stream.MatchLimits()
+        idle = matcher.Matcher(compiled, limits, str).idle
+        JUMPED["traces with idle rows"] += int(idle > 0)
+        assert answers[0] == answers[1], f"seed {seed}\n{compiled.clause}\n{rows}"
+
+
+@settings(max_examples=common.PATTERNS * 4, **common.QUIET)
+@given(st.integers(0, 2**40))
+def idle_rows_match(seed: int) -> None:
+    idle_case(seed)
+
+
+def test_rows_that_only_stars_match_change_nothing() -> None:
+    idle_rows_match()
+    assert JUMPED["traces with idle rows"] > JUMPED["traces"] / 20, JUMPED
+    assert JUMPED["matches"] > JUMPED["traces"] / 10, JUMPED
+
+
+@pytest.mark.parametrize(
+    ("pattern", "measures", "left_out"),
+    [
+        ("A Z* B", "B.t AS b", True),
+        ("A Z*? B Y* C", "B.t AS b, MATCH_NUMBER() AS n, count(A.*) AS c", True),
+        ("(A Z* B Z*)+ C", "B.t AS b", True),
+        ("A Z* B", "count(*) AS n", False),
+        ("A Z* B", "LAST(t) AS b", False),
+        ("A Z* B", "PREV(B.t) AS b", False),
+        ("A Z* B", "LAST(Z.t) AS b", False),
+        ("A B Z* C", "B.t AS b", False),  # B follows A at once
+        ("A Z+ B", "B.t AS b", False),
+        ("A Z* B Z*", "B.t AS b", False),
+        ("A (B | Z* C)", "C.t AS b", False),
+        ("A Z* (B | Y* C)", "B.t AS b", False),
+        ("^ A Z* B", "B.t AS b", False),
+    ],
+)
+def test_when_rows_that_only_stars_match_are_left_out(
+    pattern: str, measures: str, left_out: bool
+) -> None:
+    define = ", ".join(f"{n} AS x = {i}" for i, n in enumerate("ABC") if n in pattern)
+    compiled = common.compiled_clause(
+        f"MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES {measures} PATTERN ({pattern}) "
+        f"WITHIN 9 DEFINE {define})"
+    )
+    assert bool(matcher.Matcher(compiled, match_stream.MatchLimits(), str).idle) == left_out
+
+
 LONG = {
     "next": "AFTER MATCH SKIP TO NEXT ROW",
     "past": "AFTER MATCH SKIP PAST LAST ROW",
