@@ -105,34 +105,34 @@ class PartitionKeys:
         return codes.astype(np.int64)
 
     def key(self, code: int) -> tuple[Any, ...]:
-        found = []
+        parts = []
         for output, values, pairs in zip(
             reversed(self._output), reversed(self._values), reversed(self._pairs), strict=True
         ):
             code, own = divmod(int(pairs[code]), max(1, len(values)))
             value = values.slice(own, 1)
-            found.append(
+            parts.append(
                 (value if value.type == output.type else value.view(output.type))[0].as_py()
             )
-        return tuple(reversed(found))
+        return tuple(reversed(parts))
 
     # -- codes of events ----------------------------------------------------------------------
 
     def codes(self, arrays: Sequence[pa.Array]) -> Ints:
         """Codes of events given their partition columns; -1 for other partitions."""
-        known: Ints = np.zeros(len(arrays[0]), np.int64)
+        numbers: Ints = np.zeros(len(arrays[0]), np.int64)
         for i, array in enumerate(arrays):
             own = self._own(i, array)
-            pair = known * max(1, len(self._values[i])) + own
+            pair = numbers * max(1, len(self._values[i])) + own
             distinct = self._pairs[i]
             if not len(distinct):
-                return np.full(len(known), -1, np.int64)
+                return np.full(len(numbers), -1, np.int64)
             if len(self._values) == 1:
                 return own  # one column: its own codes are the partition codes
             place = np.minimum(np.searchsorted(distinct, pair), len(distinct) - 1)
-            hit = (known >= 0) & (own >= 0) & (distinct[place] == pair)
-            known = np.where(hit, place, -1)
-        return known
+            hit = (numbers >= 0) & (own >= 0) & (distinct[place] == pair)
+            numbers = np.where(hit, place, -1)
+        return numbers
 
     def pieces(self, first: int, end: int) -> Iterator[tuple[int, Ints]]:
         """Codes of the base events at positions [first, end), with the position of the first."""
@@ -156,19 +156,19 @@ class PartitionKeys:
         values = self._values[number]
         if not pa.types.is_dictionary(array.type):
             return _found(comparable(array), values)
-        kept = self._mapped[number]
-        if kept is None or kept[0] is not array.dictionary:
-            same = kept is not None and _same_buffers(kept[0], array.dictionary)
-            mapping = kept[1] if same and kept is not None else None
+        mapped = self._mapped[number]
+        if mapped is None or mapped[0] is not array.dictionary:
+            same = mapped is not None and _same_buffers(mapped[0], array.dictionary)
+            mapping = mapped[1] if same and mapped is not None else None
             if mapping is None:
                 null = _found(pa.nulls(1, values.type), values)
                 mapping = np.concatenate([_found(array.dictionary, values), null])
-            kept = array.dictionary, mapping
-            self._mapped[number] = kept
+            mapped = array.dictionary, mapping
+            self._mapped[number] = mapped
         indices = array.indices
         if indices.null_count:
-            indices = indices.fill_null(len(kept[1]) - 1)
-        codes: Ints = kept[1][indices.to_numpy(zero_copy_only=False)]
+            indices = indices.fill_null(len(mapped[1]) - 1)
+        codes: Ints = mapped[1][indices.to_numpy(zero_copy_only=False)]
         return codes
 
 
@@ -193,8 +193,8 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Array:
 def _found(array: pa.Array, values: pa.Array) -> Ints:
     if array.type != values.type:
         array = array.cast(values.type)
-    found = pc.index_in(array, value_set=values)
-    places: Ints = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    places_of = pc.index_in(array, value_set=values)
+    places: Ints = places_of.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return places
 
 
@@ -406,12 +406,12 @@ def _nearest(codes, begin, steps, code, forward, out):  # type: ignore[no-untype
     way = 1 if forward else -1
     for i in range(begin.shape[0]):
         at = begin[i]
-        found = 0
+        count = 0
         for step in range(steps[i]):
             if codes[at] == code[i]:
-                out[found, i] = step
-                found += 1
-                if found == out.shape[0]:
+                out[count, i] = step
+                count += 1
+                if count == out.shape[0]:
                     break
             at += way
 
@@ -457,9 +457,9 @@ class _Side:
         wanted = self.code[self.open][inside]
         _nearest(codes, begin, (high - low)[inside], wanted, self.forward, some)
         steps[:, inside] = some
-        for found, step in zip(self.found, steps, strict=True):
+        for occurrences, step in zip(self.found, steps, strict=True):
             there = step >= 0
             at = first + step if self.forward else first - step
-            found[self.open[there]] = at[there]
+            occurrences[self.open[there]] = at[there]
         farther = (high < self.total) if self.forward else (low > 0)
         self.open = self.open[(steps[-1] < 0) & farther]

@@ -32,9 +32,9 @@ class Spans:
         """From spans in any order; those at most ``gap`` apart are merged, empty ones dropped."""
         first = np.asarray(starts, np.int64)
         last = np.asarray(ends, np.int64)
-        kept = last > first
-        if not kept.all():
-            first, last = first[kept], last[kept]
+        filled = last > first
+        if not filled.all():
+            first, last = first[filled], last[filled]
         if first.size == 0:
             return cls.empty()
         if np.any(first[1:] < first[:-1]):

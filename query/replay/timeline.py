@@ -98,9 +98,9 @@ class Timeline:
             base, total = at - skipped, skipped + view.events
             part = TimelinePart(base, base + total, view, leaves, None)
             self.parts.append(part)
-            known = () if catalogue is None else catalogue.times.get(view.file.segment_id, ())
+            catalogued = () if catalogue is None else catalogue.times.get(view.file.segment_id, ())
             done = skipped
-            for times in known:
+            for times in catalogued:
                 if times.first > done:
                     pieces.append(_Piece(base + done, base + min(times.first, total), part, None))
                     done = times.first
@@ -147,8 +147,8 @@ class Timeline:
             firsts[here] = part.leaves.around(starts)[0]
             lasts[here] = part.leaves.around(ends - 1)[1]
             sharp = ~vague[here]
-            for out, known, at in ((firsts, ~early, starts), (lasts, sharp, ends - 1)):
-                out[here][known] = [part.leaves.tick(each) for each in at[known].tolist()]
+            for out, sure, at in ((firsts, ~early, starts), (lasts, sharp, ends - 1)):
+                out[here][sure] = [part.leaves.tick(each) for each in at[sure].tolist()]
         return _Bounds(firsts, lasts, vague)
 
     def _bounds_for(self, ticks: Ints) -> _Bounds:
@@ -159,12 +159,12 @@ class Timeline:
             return bounds
         low = np.searchsorted(ticks, bounds.firsts[vague + 1], side="left")
         high = np.searchsorted(ticks, bounds.lasts[vague], side="right")
-        asked = vague[high > low]
-        if not len(asked):
+        unclear = vague[high > low]
+        if not len(unclear):
             return bounds
         lasts, still = bounds.lasts.copy(), bounds.vague.copy()
-        lasts[asked] = self.ticks_at(self._starts[asked + 1] - 1)
-        still[asked] = False
+        lasts[unclear] = self.ticks_at(self._starts[unclear + 1] - 1)
+        still[unclear] = False
         self._bounds = bounds = _Bounds(bounds.firsts, lasts, still)
         return bounds
 
@@ -275,9 +275,9 @@ class Timeline:
             self._fetch(distinct(wanted).tolist())
         for group in np.split(rest, breaks):
             piece = self._pieces[int(number[group[0]])]
-            found = np.empty(len(group), np.int64)
-            self._piece_places(piece, ticks[group], upper, found)
-            out[group] = np.minimum(found, piece.end)
+            piece_places = np.empty(len(group), np.int64)
+            self._piece_places(piece, ticks[group], upper, piece_places)
+            out[group] = np.minimum(piece_places, piece.end)
         return out
 
     def _piece_places(self, piece: _Piece, ticks: Ints, upper: bool, out: Ints) -> None:

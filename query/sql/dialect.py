@@ -479,7 +479,7 @@ def error_on(text: str, node: Any, message: str) -> SqlError:
 def position_of(node: Any) -> int | None:
     """Offset of a node's first token; None if unknown."""
     offsets = [
-        found.meta["start"] for found in node.walk() if found is not None and "start" in found.meta
+        part.meta["start"] for part in node.walk() if part is not None and "start" in part.meta
     ]
     return min(offsets) if offsets else None
 
