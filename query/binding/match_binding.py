@@ -288,8 +288,10 @@ def _countable(node: Any, select: Any) -> Any:
 
 def _selecting(site: OperatorSite, node: Any, columns: InputColumns) -> tuple[Any, Selecting]:
     """The clause to run, and how; of a SELECT that only counts, one row per first event."""
-    clause = match_clause(bare(node))
     selecting = Selecting(threads=int(site.hints.get("threads", 0)))
+    if node.args.get("selection") is None:
+        return node, selecting
+    clause = match_clause(bare(node))
     if clause.selection != "any" or clause.rows != "one":
         return node, selecting
     compiled = compile_match(clause, columns)
@@ -346,7 +348,11 @@ def time_of(order_by: Sequence[OrderKey], arrow: pa.Schema) -> str | None:
 
 
 def bare(node: Any) -> Any:
-    """A clause with parameters as NULL, and durations with parameters removed."""
+    """A clause with parameters as NULL, and durations with parameters removed; the clause itself
+    where it has no parameters.
+    """
+    if node.find(exp.Placeholder) is None:
+        return node
     copied = node.copy()
     for part in list(copied.walk()):
         for key in _DURATIONS & part.args.keys() if isinstance(part, _WITH_DURATIONS) else ():

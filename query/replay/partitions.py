@@ -28,7 +28,7 @@ read near the intervals first, and farther away only for partitions with missing
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,11 +43,11 @@ from ...core.times import moved
 from ...schema import StreamSchema
 from ..conditions.constants import comparable
 from .spans import READ_GAP, Spans
-from .timeline import Timeline, read_arrays, rows_at
+from .timeline import Timeline, rows_at
 
 Ints = npt.NDArray[np.int64]
-PIECE_EVENTS = 1 << 18
-"""Events whose codes are held at a time."""
+FIRST_EVENTS, PIECE_EVENTS = 1 << 15, 1 << 18
+"""Events whose codes are read at a time, at first and then: a small LIMIT should not wait."""
 
 
 class PartitionKeys:
@@ -134,16 +134,6 @@ class PartitionKeys:
             numbers = np.where(hit, place, -1)
         return numbers
 
-    def pieces(self, first: int, end: int) -> Iterator[tuple[int, Ints]]:
-        """Codes of the base events at positions [first, end), with the position of the first."""
-        self.events_read += end - first
-        for start in range(first, end, PIECE_EVENTS):
-            stop = min(end, start + PIECE_EVENTS)
-            for at, arrays in read_arrays(
-                self._timeline, self.columns, self._output, start, stop, dictionary=True
-            ):
-                yield at, self.codes(arrays)
-
     def codes_at(self, positions: Ints) -> Ints:
         """Codes of the base events at ascending positions."""
         self.events_read += len(positions)
@@ -207,14 +197,13 @@ def _same_buffers(a: pa.Array, b: pa.Array) -> bool:
 
 
 @kernel
-def _flag_rows(codes, base, stride, lows, highs, cursor, stops, flags, value):  # type: ignore[no-untyped-def]
-    """Set ``flags[i]`` where row ``base + i`` lies in a span of its partition; return how many."""
-    count = 0
+def _flag_rows(codes, positions, stride, lows, highs, cursor, stops, flags, value):  # type: ignore[no-untyped-def]
+    """Set the flags of ascending positions that lie in a span of their partition."""
     for i in range(codes.shape[0]):
         code = codes[i]
         if code < 0:
             continue
-        place = code * stride + base + i
+        place = code * stride + positions[i]
         j = cursor[code]
         stop = stops[code]
         while j < stop and highs[j] <= place:
@@ -222,8 +211,6 @@ def _flag_rows(codes, base, stride, lows, highs, cursor, stops, flags, value):  
         cursor[code] = j
         if j < stop and lows[j] <= place:
             flags[i] = value
-            count += 1
-    return count
 
 
 @dataclass(frozen=True)
@@ -346,12 +333,12 @@ class RowFlags:
                 at = np.searchsorted(some.starts, edges).astype(np.int64)
                 self._sets.append((value, some, at[:-1].copy(), at[1:]))
 
-    def of(self, codes: Ints, first: int) -> npt.NDArray[np.uint8]:
-        """Flags of the rows from a position on, given the codes of their partitions."""
+    def of(self, codes: Ints, positions: Ints) -> npt.NDArray[np.uint8]:
+        """Flags of ascending positions, given the codes of their partitions."""
         flags = np.zeros(len(codes), np.uint8)
         for value, some, cursor, stops in self._sets:
             _flag_rows(
-                codes, first, self._stride, some.starts, some.ends, cursor, stops, flags, value
+                codes, positions, self._stride, some.starts, some.ends, cursor, stops, flags, value
             )
         return flags
 
@@ -392,12 +379,9 @@ def rows_beside(
 
 
 def _codes(keys: PartitionKeys, spans: Spans) -> Codes:
-    out, done = np.empty(spans.total, np.int32), 0
-    for start, end in zip(spans.starts.tolist(), spans.ends.tolist(), strict=True):
-        for at, codes in keys.pieces(start, end):
-            out[done + at - start : done + at - start + len(codes)] = codes
-        done += end - start
-    return out
+    pieces = spans.positions(PIECE_EVENTS, PIECE_EVENTS)
+    codes = [keys.codes_at(positions).astype(np.int32) for positions in pieces]
+    return np.concatenate([np.zeros(0, np.int32), *codes])
 
 
 @kernel

@@ -27,7 +27,7 @@ from ...store.snapshot import Snapshot
 from ..contract.operator import MatchLimits
 from ..pattern.compiled import CompiledMatch
 from ..pattern.match_stream import MatchStream
-from .partitions import INSIDE, PartitionSpans, RowFlags
+from .partitions import FIRST_EVENTS, INSIDE, PIECE_EVENTS, PartitionSpans, RowFlags
 from .reading import Piece, read_rows, read_spans
 from .replay_plan import ReplayIntervals, ReplayPlan
 from .spans import Spans
@@ -88,16 +88,16 @@ def _selected(
     """Positions in intervals of their partition, with its code and their flags."""
     waiting: list[tuple[Ints, Ints, npt.NDArray[np.uint8]]] = []
     count, full = 0, FIRST_ROWS
-    for start, end in zip(spans.starts.tolist(), spans.ends.tolist(), strict=True):
-        for at, codes in partitions.keys.pieces(start, end):
-            check()
-            marks = flags.of(codes, at)
-            rows = np.flatnonzero(marks)
-            waiting.append((at + rows, codes[rows], marks[rows]))
-            count += len(rows)
-            if count >= full:
-                yield _joined(waiting)
-                waiting, count, full = [], 0, BATCH_ROWS
+    for positions in spans.positions(FIRST_EVENTS, PIECE_EVENTS):
+        check()
+        codes = partitions.keys.codes_at(positions)
+        marks = flags.of(codes, positions)
+        rows = np.flatnonzero(marks)
+        waiting.append((positions[rows], codes[rows], marks[rows]))
+        count += len(rows)
+        if count >= full:
+            yield _joined(waiting)
+            waiting, count, full = [], 0, BATCH_ROWS
     if count:
         yield _joined(waiting)
 

@@ -409,9 +409,10 @@ class _Borders(Certifier):
         end, at, left = int(starts.max(initial=0)), 0, len(order)
         while end > lowest and left:
             low = max(lowest, end - WALKED)
-            for base, some in reversed(list(keys.pieces(low, end))):
-                at, answered = _rows_before(some, base, borders, at, active, out)
-                left -= answered
+            at, answered = _rows_before(
+                keys.codes_at(np.arange(low, end)), low, borders, at, active, out
+            )
+            left -= answered
             end = low
         in_order = np.empty(len(order), np.int64)
         in_order[order] = out

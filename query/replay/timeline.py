@@ -33,7 +33,7 @@ from ...core.sorting import distinct, places_in
 from ...indexes.keys import first_not_below, ticks_at
 from ...indexes.opened import Catalogue, RunsChanged, TimeRange
 from ...indexes.stream_indexes import StreamIndexes
-from ...store.layout import ROW_FIRST, ZONE_EVENTS, Encoding
+from ...store.layout import PAGE_EVENTS, ROW_FIRST, ZONE_EVENTS, Encoding
 from ...store.leaf_map import LeafMap, leaf_map
 from ...store.packing import unpack
 from ...store.segment import ScanMetrics, SegmentView
@@ -324,7 +324,6 @@ def read_arrays(
     first: int,
     end: int,
     metrics: ScanMetrics | None = None,
-    dictionary: bool = False,
 ) -> Iterator[tuple[int, list[pa.Array]]]:
     """Columns of positions [first, end) by leaf, with the first position of each."""
     for part in timeline.parts:
@@ -340,8 +339,7 @@ def read_arrays(
         at = low
         for leaf, a, b in leaves.pieces(low - part.start, high - part.start, output.names):
             arrays = [
-                leaves.view.column(leaf, field.name, a, b, type_=field.type, encoded=dictionary)
-                for field in output
+                leaves.view.column(leaf, field.name, a, b, type_=field.type) for field in output
             ]
             if metrics is not None:
                 metrics.blocks_read += 1
@@ -366,8 +364,10 @@ def rows_at(
         leaves = part.leaves
         assert leaves is not None
         numbers = np.searchsorted(leaves.starts, rows, side="right") - 1
+        apart = (np.diff(numbers) > 0) | (np.diff(rows) > PAGE_EVENTS)
+        bounds = [0, *(np.flatnonzero(apart) + 1).tolist(), len(rows)]
         rows = rows - leaves.starts[numbers]
-        groups = [(int(numbers[low]), rows[low:high]) for low, high in near(numbers, 0)]
+        groups = [(int(numbers[low]), rows[low:high]) for low, high in pairwise(bounds)]
         coming = leaves.ahead(
             [(number, ((int(some[0]), int(some[-1]) + 1),)) for number, some in groups],
             output.names,
