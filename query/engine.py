@@ -123,25 +123,25 @@ class QueryEngine:
 
     def access(self, text: str) -> Access:
         """What a statement reads and changes; raises SqlError as running it would."""
-        found: list[Access] = []
+        accesses: list[Access] = []
 
         def look(access: Access) -> None:
-            found.append(access)
+            accesses.append(access)
             access.reads  # noqa: B018
 
         self._read(text, QueryControl(), look)
-        return found[0]
+        return accesses[0]
 
     def _read(
         self, text: str, control: QueryControl, allowed: Callable[[Access], None] | None
     ) -> Any:
         """A prepared query, or another statement's tree, after ``allowed`` has seen its access."""
-        known = self._still_valid(text)
-        if known is not None:
+        cached = self._still_valid(text)
+        if cached is not None:
             if allowed is not None:
-                kind, streams = type(known.bound.root).__name__, frozenset(known.streams)
+                kind, streams = type(cached.bound.root).__name__, frozenset(cached.streams)
                 allowed(Access(kind, "read", None, lambda: streams))
-            return known
+            return cached
         with turn(text, control):
             tree = parse_statement(text)
         is_query = not isinstance(tree, (Explain, StatementNode, exp.Insert))
@@ -198,16 +198,16 @@ class QueryEngine:
         allowed: Callable[[Access], None] | None = None,
     ) -> Result | None:
         """Run a prepared query that is certainly small; None for any other statement."""
-        known = self._still_valid(text)
-        if known is None or known.plan is None:
+        cached = self._still_valid(text)
+        if cached is None or cached.plan is None:
             return None
         control = QueryControl(timeout, cancellation)
         self._read(text, control, allowed)
         snapshot = cache(self.catalog.snapshot)
-        if not is_small(known.plan, snapshot, lambda name: bool(self.catalog.indexes_of(name))):
+        if not is_small(cached.plan, snapshot, lambda name: bool(self.catalog.indexes_of(name))):
             return None
         with self._careful(text, control):
-            return self._execution(known.plan, snapshot, control).result()
+            return self._execution(cached.plan, snapshot, control).result()
 
     def explain(
         self,

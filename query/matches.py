@@ -185,7 +185,7 @@ def _shown(text: str, start: int, end: int, clause: MatchClause) -> str:
 def _definitions(
     text: str, tokens: list[Any], word: int, close: int, clause: MatchClause
 ) -> tuple[tuple[str, str], ...]:
-    found = []
+    definitions = []
     places = {token.start: place for place, token in enumerate(tokens)}
     for definition in clause.definitions:
         name = places.get(definition.at)
@@ -198,10 +198,10 @@ def _definitions(
             if depth == 0 and kind is TokenType.COMMA:
                 end = place
                 break
-        found.append(
+        definitions.append(
             (definition.variable, text[tokens[name + 2].start : tokens[end].start].strip())
         )
-    return tuple(found)
+    return tuple(definitions)
 
 
 EVENTS_MAX = 50_000
@@ -246,10 +246,10 @@ def _first_rows(
 ) -> tuple[pa.Table, bool]:
     """The first rows of a query, and whether there are more."""
     named = names_in(text)
-    given = {name: value for name, value in (params or {}).items() if name in named}
+    values = {name: value for name, value in (params or {}).items() if name in named}
     taken: list[pa.RecordBatch] = []
     count = 0
-    with run(text, given or None) as result:
+    with run(text, values or None) as result:
         for batch in result.batches():
             taken.append(batch)
             count += batch.num_rows
@@ -310,12 +310,12 @@ def events_of(
             1,
         )
     text = f"SELECT * FROM ({outline.events()}) AS _events WHERE _match = $_number"
-    given = {**(params or {}), "_number": number}
+    values = {**(params or {}), "_number": number}
     for place, name in enumerate(outline.partition):
         key = f"CAST({quoted_name(name)} AS varchar)"
         text += f" AND {key} IS NOT DISTINCT FROM CAST($_key{place} AS varchar)"
-        given[f"_key{place}"] = partition[place]
-    table, truncated = _first_rows(run, text, given, EVENTS_MAX)
+        values[f"_key{place}"] = partition[place]
+    table, truncated = _first_rows(run, text, values, EVENTS_MAX)
     return {
         "columns": table.column_names,
         "rows": [list(row) for row in tuples(table)],
@@ -370,8 +370,8 @@ def recent_outline(text: str) -> RecentOutline:
         f"{quoted_name(sides[0])}.{quoted_name(key)} AS _key_{i}" for i, key in enumerate(keys)
     ]
     first, end = join.meta["recent_span"]
-    asked = f"{with_of(text)}SELECT {', '.join(columns)} FROM {text[first:end]}"
-    return RecentOutline(sides, keys, asked)
+    sql = f"{with_of(text)}SELECT {', '.join(columns)} FROM {text[first:end]}"
+    return RecentOutline(sides, keys, sql)
 
 
 def _name_of(side: Any) -> str:
@@ -380,11 +380,11 @@ def _name_of(side: Any) -> str:
 
 
 def _key_columns(on: Any, live: str) -> Iterator[str]:
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for part in () if on is None else conjuncts(on):
         columns = (part.this, part.expression) if isinstance(part, exp.EQ) else ()
         if columns and all(isinstance(column, exp.Column) for column in columns):
             mine = [column.name for column in columns if column.table.lower() == live.lower()]
             if len(mine) == 1:
-                found[mine[0]] = None
-    yield from found
+                names[mine[0]] = None
+    yield from names

@@ -80,9 +80,9 @@ class Insertion(Modification):
     source: Any
 
     def given(self) -> pa.Schema:
-        found = self._query(exp.select("*").from_(self._select().subquery("q")))
-        found.close()
-        return found.schema
+        result = self._query(exp.select("*").from_(self._select().subquery("q")))
+        result.close()
+        return result.schema
 
     def rows(self, names: Sequence[str], given: pa.Schema) -> pa.Table:
         """All rows, cast to the stream's columns of these names; raises SqlError."""
@@ -100,17 +100,17 @@ class Insertion(Modification):
         return table.select(range(len(columns)))
 
     def _columns(self, names: Sequence[str], types: Sequence[pa.DataType]) -> Iterator[_Column]:
-        for place, (name, given) in enumerate(zip(names, types, strict=True)):
+        for place, (name, type_) in enumerate(zip(names, types, strict=True)):
             attribute = self.schema.attribute(name)
             alias = f"c{place}"
             kind = sql_type(attribute.type)
             cast = exp.cast(
                 exp.column(exp.to_identifier(alias, quoted=True)), kind, dialect="duckdb"
             )
-            if is_text(given) and pa.types.is_timestamp(attribute.type) and not attribute.type.tz:
+            if is_text(type_) and pa.types.is_timestamp(attribute.type) and not attribute.type.tz:
                 cast = parse_predicate(cast_of_texts(f'"{alias}"', attribute.type, kind))
-            found = lost_by_cast(f'"{alias}"', given, attribute, name == self.schema.time)
-            condition, why = found or ("", "")
+            lossy = lost_by_cast(f'"{alias}"', type_, attribute, name == self.schema.time)
+            condition, why = lossy or ("", "")
             yield _Column(
                 place, name, kind, exp.alias_(cast, name, quoted=True, copy=False),
                 _shown(condition, alias) if condition else None, why,
@@ -135,11 +135,11 @@ class Insertion(Modification):
                 self._position(column.place, None),
                 f"column {column.name!r} of stream {self.stream!r}: {reason}",
             )
-        found = (
+        refusals = (
             self._first(column, failed, f"it cannot be cast to {column.kind}")
             for column, failed in zip(columns, table.columns, strict=True)
         )
-        return next((refused for refused in found if refused is not None), error)
+        return next((refused for refused in refusals if refused is not None), error)
 
     def _first(self, column: _Column, refused: pa.ChunkedArray, why: str) -> SqlError | None:
         if refused.null_count == len(refused):
@@ -210,10 +210,10 @@ def _read_as_text(values: Any) -> None:
     if len({len(row) for row in rows}) != 1:
         return  # the executor reports the error
     for column in zip(*rows, strict=True):
-        given = [cell for cell in column if not isinstance(cell, exp.Null)]
-        texts = sum(1 for cell in given if isinstance(cell, exp.Literal) and cell.is_string)
-        if 0 < texts < len(given):
-            for cell in given:
+        cells = [cell for cell in column if not isinstance(cell, exp.Null)]
+        texts = sum(1 for cell in cells if isinstance(cell, exp.Literal) and cell.is_string)
+        if 0 < texts < len(cells):
+            for cell in cells:
                 cell.replace(exp.cast(cell.copy(), "VARCHAR", dialect="duckdb"))
 
 
@@ -244,10 +244,10 @@ def default_of(
     schema = StreamSchema(pa.schema([(time, pa.int64()), (name, type_)]), time)
     row = exp.values([(value.copy(),)])
     insertion = Insertion(engine, stream, schema, text, None, QueryControl(), row)
-    found = insertion.rows([name], insertion.given()).column(0)[0]
-    if not found.is_valid:
+    computed = insertion.rows([name], insertion.given()).column(0)[0]
+    if not computed.is_valid:
         return None
-    return found if is_json(type_) else found.cast(type_)
+    return computed if is_json(type_) else computed.cast(type_)
 
 
 def _is_literal(node: Any) -> bool:
@@ -392,8 +392,8 @@ class Update(Modification):
         whole = exp.Tuple(expressions=[tree for tree in (*trees, self.condition) if tree])
         values = bind_values(number_placeholders(whole, self.text), self.params, self.text)
         source = self.from_stream(*(tree.copy() for tree in trees))
-        given = {p.name for p in source.find_all(exp.Placeholder)}
-        of_values = {name: value for name, value in values.items() if name in given}
+        placeholders = {p.name for p in source.find_all(exp.Placeholder)}
+        of_values = {name: value for name, value in values.items() if name in placeholders}
         made = _Values(
             self.engine, self.stream, self.schema, self.text, of_values, self.control, source
         )
@@ -426,14 +426,14 @@ class Update(Modification):
         """JSON values as stored; the executor returns them as written."""
         for place, field_ in enumerate(batch.schema):
             if is_json(field_.type):
-                found = read_json(batch.column(place))
-                if found.faults is not None:
-                    row = int(found.faults.argmax())
+                cells = read_json(batch.column(place))
+                if cells.faults is not None:
+                    row = int(cells.faults.argmax())
                     value = repr(batch.column(place)[row].as_py()[:SHOWN_CHARACTERS])
-                    reason = REASONS[found.faults[row] - 1].format(value=value)
+                    reason = REASONS[cells.faults[row] - 1].format(value=value)
                     event = _event(self.schema, events, row)
                     raise InvalidData(f"column {field_.name!r}: {reason} for the {event}", row)
-                batch = batch.set_column(place, field_, found.values)
+                batch = batch.set_column(place, field_, cells.values)
         return batch
 
     def _check_nulls(self, name: str, values: pa.ChunkedArray, events: pa.RecordBatch) -> None:

@@ -83,7 +83,7 @@ def _on_time(site: OperatorSite) -> tuple[Any, ...]:
     if where is None or any(select.args.get(key) for key in ("joins", "laterals")):
         return ()
     alias = (site.item.alias or "net").lower()
-    found = []
+    conditions = []
     for part in conjuncts(where.this):
         columns = list(part.find_all(exp.Column))
         mine = all(
@@ -91,8 +91,8 @@ def _on_time(site: OperatorSite) -> tuple[Any, ...]:
             for column in columns
         )
         if columns and mine and part.find(exp.Query) is None:
-            found.append(part.copy())
-    return tuple(found)
+            conditions.append(part.copy())
+    return tuple(conditions)
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,8 @@ def bind_system_table(site: OperatorSite) -> BoundSystemTable:
         raise error_on(site.text, item, message)
     if name not in tables:
         hint = did_you_mean(name, sorted(tables), quoted=False, prefix=f"{space}.")
-        known = "" if hint else f" (there are {', '.join(sorted(tables))})"
-        message = f"no system table {space}.{item.name}{hint}{known}"
+        listed = "" if hint else f" (there are {', '.join(sorted(tables))})"
+        message = f"no system table {space}.{item.name}{hint}{listed}"
         raise error_on(site.text, item, message)
     item.set("db", None)
     return BoundSystemTable(space, name)
@@ -231,7 +231,7 @@ def _segment_rows(catalog: Catalog) -> Rows:
 def _table_rows(catalog: Catalog) -> Rows:
     names = [(SCHEMA, name, "BASE TABLE") for name in _sound(catalog)]
     names += [(SCHEMA, name, "VIEW") for name in catalog.views()]
-    names += [(space, name, "VIEW") for space, known in SYSTEM_TABLES.items() for name in known]
+    names += [(space, name, "VIEW") for space, views in SYSTEM_TABLES.items() for name in views]
     for space, name, kind in names:
         yield {
             "table_catalog": CATALOG, "table_schema": space, "table_name": name,
@@ -245,8 +245,8 @@ def _column_rows(catalog: Catalog) -> Rows:
         yield from _columns(SCHEMA, name, stream.arrow, stream.defaults)
     for view in catalog.views().values():
         yield from _columns(SCHEMA, view.name, view.columns)
-    for space, known in SYSTEM_TABLES.items():
-        for name, schema in known.items():
+    for space, views in SYSTEM_TABLES.items():
+        for name, schema in views.items():
             yield from _columns(space, name, schema)
 
 
@@ -338,10 +338,10 @@ class NetOperator:
         )
         for batch in _whole_ticks(scan) if node.revoked else scan:
             self._changes += batch.num_rows
-            kept = settled(batch) if node.revoked else batch
-            self._rows += kept.num_rows
-            if kept.num_rows:
-                yield kept.select(wanted)
+            rows = settled(batch) if node.revoked else batch
+            self._rows += rows.num_rows
+            if rows.num_rows:
+                yield rows.select(wanted)
 
     def explain(self) -> Operator:
         scan = self._node.scan
@@ -391,9 +391,9 @@ def settled(changes: pa.RecordBatch) -> pa.RecordBatch:
     count = int(codes.max()) + 1
     sums = np.zeros(count, np.int64)
     np.add.at(sums, codes, difference)
-    said = np.flatnonzero(difference > 0)
+    inserted = np.flatnonzero(difference > 0)
     last = np.full(count, -1, np.int64)
-    last[codes[said]] = said  # of repeated insertions the last one wins
+    last[codes[inserted]] = inserted  # of repeated insertions the last one wins
     return changes.take(pa.array(np.sort(last[(sums > 0) & (last >= 0)])))
 
 

@@ -122,11 +122,11 @@ def create_as(
 
 def require_different_names(names: Sequence[str], text: str, at: int | None) -> None:
     """Raise SqlError for query columns whose names differ at most in case."""
-    known: dict[str, str] = {}
+    names_before: dict[str, str] = {}
     for name in names:
-        other = known.get(name.lower())
+        other = names_before.get(name.lower())
         if other is None:
-            known[name.lower()] = name
+            names_before[name.lower()] = name
             continue
         both = f"two columns {name!r}" if other == name else f"columns {other!r} and {name!r}"
         why = "" if other == name else ", which differ in case only"
@@ -150,9 +150,11 @@ def _schema(tree: Any, given: pa.Schema, text: str) -> StreamSchema:
     else:
         times = [field.name for field in given if pa.types.is_timestamp(field.type)]
         if len(times) != 1:
-            found = f"there are {', '.join(times)}" if times else "no column is a TIMESTAMP"
+            listed = f"there are {', '.join(times)}" if times else "no column is a TIMESTAMP"
             raise error_on(
-                text, tree.this, f"say which column is the time, TIMESTAMP BY t before AS: {found}"
+                text,
+                tree.this,
+                f"say which column is the time, TIMESTAMP BY t before AS: {listed}",
             )
         name = times[0]
     fields = [pa.field(field.name, field.type, field.name != name) for field in given]
@@ -165,8 +167,8 @@ VIEW_READS = (ShowViews, ShowCreateView)
 
 def view_named(engine: QueryEngine, name: str) -> StoredView | None:
     views = engine.catalog.views()
-    found = StreamNames(list(views)).find(name)
-    return None if found is None else views[found]
+    view = StreamNames(list(views)).find(name)
+    return None if view is None else views[view]
 
 
 def execute_view(engine: QueryEngine, tree: Any, text: str, control: QueryControl) -> Result:
@@ -230,9 +232,9 @@ def _create_view(
 
 
 def _sources(engine: QueryEngine, expansion: Expansion) -> tuple[str, ...]:
-    known = StreamNames([*engine.catalog.views(), *engine.catalog.streams()])
-    found = {known.find(name) for name in expansion.named}
-    return tuple(sorted(name for name in found if name is not None))
+    available = StreamNames([*engine.catalog.views(), *engine.catalog.streams()])
+    named = {available.find(name) for name in expansion.named}
+    return tuple(sorted(name for name in named if name is not None))
 
 
 LIVE_CHANGES = (CreateLive, DropLive, AlterLive)
@@ -284,11 +286,11 @@ def _name(names: list[str], tree: Any, text: str, what: str) -> str | None:
     wanted = str(tree.this.name)
     if wanted in names:
         return wanted
-    found = {name.lower(): name for name in names}.get(wanted.lower())
-    if found is None and not tree.args.get("exists"):
+    existing = {name.lower(): name for name in names}.get(wanted.lower())
+    if existing is None and not tree.args.get("exists"):
         hint = did_you_mean(wanted, names, quoted=False)
         raise error_on(text, tree.this, f"no {what} {wanted!r}{hint}")
-    return found
+    return existing
 
 
 def _create_live(engine: QueryEngine, live: LiveStatements, tree: Any, text: str) -> Result:
@@ -337,17 +339,17 @@ def _given(engine: QueryEngine, node: Any, text: str) -> Given | None:
         lambda part: executor.constant(to_text(part, text), {}, QueryControl()),
     )  # fmt: skip
     try:
-        found = folder.fold(node)
+        constant = folder.fold(node)
     except SqlError as error:
         raise error_at(text, at, error.reason) from None
-    if found.kind is Kind.INTERVAL:
-        return Given(None, int(found.value), at)
-    if found.kind is Kind.TIME:
-        return Given(pa.scalar(int(found.value), pa.timestamp("ns")), at=at)
-    if found.kind is Kind.EXACT and found.value == int(found.value):
-        return Given(int(found.value), at=at)
-    if found.kind is Kind.TEXT:
-        return Given(str(found.value), at=at)
+    if constant.kind is Kind.INTERVAL:
+        return Given(None, int(constant.value), at)
+    if constant.kind is Kind.TIME:
+        return Given(pa.scalar(int(constant.value), pa.timestamp("ns")), at=at)
+    if constant.kind is Kind.EXACT and constant.value == int(constant.value):
+        return Given(int(constant.value), at=at)
+    if constant.kind is Kind.TEXT:
+        return Given(str(constant.value), at=at)
     raise error_at(text, at, "expected a constant: a time, an interval or an integer")
 
 
@@ -361,7 +363,7 @@ def _alter_live(
         live.resume(name)
     else:
         bounds = [_given(engine, tree.args.get(key), text) for key in ("start", "end")]
-        live.refresh(name, *(None if given is None else given.value for given in bounds))
+        live.refresh(name, *(None if bound is None else bound.value for bound in bounds))
     done = {"pause": "paused", "resume": "resumed", "refresh": "refreshed"}[action]
     return _status(f"{done} live query {name}")
 
@@ -416,8 +418,8 @@ def execute(
     if isinstance(tree, CreateStream):
         return _create(engine, tree, text, params, control)
     if isinstance(tree, DropStream):
-        known = StreamNames(engine.catalog.streams())
-        if known.find(tree.this.name) is None and tree.args.get("exists"):
+        streams = StreamNames(engine.catalog.streams())
+        if streams.find(tree.this.name) is None and tree.args.get("exists"):
             return _status(f"there is no stream {tree.this.name}")
         name = _stream(engine, tree.this, text)
         engine.catalog.changes.drop_stream(name, cascade=bool(tree.args.get("cascade")))
@@ -488,9 +490,9 @@ def result_of_plan(plan: Plan) -> Result:
 
 def _stream(engine: QueryEngine, node: Any, text: str) -> str:
     names = StreamNames(engine.catalog.streams())
-    found = names.find(node.name)
-    if found is not None:
-        return found
+    name = names.find(node.name)
+    if name is not None:
+        return name
     view = view_named(engine, node.name)
     if view is not None:
         what = f"{view.name!r} is a view: what it shows is changed in the streams that it reads"
@@ -542,8 +544,8 @@ def _create(
             )
     time_name = time.name if time.name in names else folded[0]
     try:
-        given = {key: default for key, default in defaults.items() if default is not None}
-        schema = StreamSchema(pa.schema(fields), time_name, given)
+        defaults_of = {key: default for key, default in defaults.items() if default is not None}
+        schema = StreamSchema(pa.schema(fields), time_name, defaults_of)
     except UnsupportedType as error:
         raise error_on(text, time, str(error)) from None
     settings = _settings(tree, text, _OPTIONS)
@@ -580,16 +582,16 @@ def _alter(engine: QueryEngine, tree: Any, text: str) -> Result:
     if action == "rename":
         engine.catalog.changes.rename_stream(name, to.name)
         return _status(f"renamed stream {name} to {to.name}")
-    found = _attribute(engine.catalog.stream_schema(name), column, text)
+    column_name = _attribute(engine.catalog.stream_schema(name), column, text)
     if action == "type":
         type_ = arrow_type(tree.args["kind"], text)
-        engine.catalog.changes.widen_column(name, found, type_)
-        return _status(f"column {found} of stream {name} is {sql_type(type_)}")
+        engine.catalog.changes.widen_column(name, column_name, type_)
+        return _status(f"column {column_name} of stream {name} is {sql_type(type_)}")
     if action == "drop":
-        engine.catalog.changes.drop_column(name, found)
-        return _status(f"dropped column {found} of stream {name}")
-    engine.catalog.changes.rename_column(name, found, to.name)
-    return _status(f"renamed column {found} of stream {name} to {to.name}")
+        engine.catalog.changes.drop_column(name, column_name)
+        return _status(f"dropped column {column_name} of stream {name}")
+    engine.catalog.changes.rename_column(name, column_name, to.name)
+    return _status(f"renamed column {column_name} of stream {name} to {to.name}")
 
 
 def _settings(tree: Any, text: str, known: tuple[str, ...]) -> dict[str, Any]:
@@ -656,11 +658,11 @@ def _describe(
 ) -> Result:
     if isinstance(tree.this, _QUERIES):
         query = _all_rows(tree.this.copy()).limit(0)
-        found = engine.query(query, text, params, control)
+        result = engine.query(query, text, params, control)
         try:
-            fields = list(found.schema)
+            fields = list(result.schema)
         finally:
-            found.close()
+            result.close()
         columns = {
             "column_name": [f.name for f in fields],
             "column_type": [sql_type(f.type) for f in fields],
@@ -719,18 +721,18 @@ def _insert(
     if tree.args.get("default") or source is None:
         raise error_at(text, len(text), "expected VALUES or a query")
     insertion = Insertion(engine, name, schema, text, params, control, source)
-    given = insertion.given()
+    source = insertion.given()
     if tree.args.get("by_name"):
-        names = [_attribute(schema, exp.to_identifier(column), text) for column in given.names]
+        names = [_attribute(schema, exp.to_identifier(column), text) for column in source.names]
     else:
         names = _targets(schema, columns, text)
-    if len(given) != len(names):
+    if len(source) != len(names):
         raise error_at(
             text,
             0,
-            f"INSERT gives {len(given)} columns for the {len(names)} of {', '.join(names)}",
+            f"INSERT gives {len(source)} columns for the {len(names)} of {', '.join(names)}",
         )
-    done = engine.catalog.changes.append_arrow(name, insertion.rows(names, given))
+    done = engine.catalog.changes.append_arrow(name, insertion.rows(names, source))
     answer = {"count": done.appended}
     if engine.catalog.stream_options(name)["unique"] is not None:
         answer["duplicates"] = done.duplicates

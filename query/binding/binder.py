@@ -126,7 +126,7 @@ def take_hints(select: Any, text: str, notes: list[str]) -> dict[str, str]:
     if hint is None:
         return {}
     select.set("hint", None)
-    found: dict[str, str] = {}
+    hints: dict[str, str] = {}
     for item in hint.expressions:
         call = isinstance(item, exp.Anonymous)  # unparsable hints are one text
         name = item.name.lower() if call else str(item).lower()
@@ -138,12 +138,12 @@ def take_hints(select: Any, text: str, notes: list[str]) -> dict[str, str]:
             continue
         counted = name == "threads" and value.isdecimal() and 1 <= int(value) <= THREADS_MAX
         if not counted and value not in _HINTS.get(name, ()):
-            known = [f"{h}(x) with x one of {', '.join(x)}" for h, x in _HINTS.items()]
-            known.append(f"threads(n) with n from 1 to {THREADS_MAX}")
-            message = f"the plan hint is {' or '.join(known)}"
+            choices = [f"{h}(x) with x one of {', '.join(x)}" for h, x in _HINTS.items()]
+            choices.append(f"threads(n) with n from 1 to {THREADS_MAX}")
+            message = f"the plan hint is {' or '.join(choices)}"
             raise error_at(text, max(text.find("/*+"), 0), message)
-        found[name] = value
-    return found
+        hints[name] = value
+    return hints
 
 
 _STRINGS = frozenset(("group_concat", "listagg", "string_agg"))
@@ -164,7 +164,7 @@ class OrderSensitive(NamedTuple):
 def order_sensitive(select: Any, scope: Scope, sites: Sequence[Site]) -> list[OrderSensitive]:
     """The parts of a bound SELECT that depend on an unspecified row order."""
     parts = [*select.expressions, *(select.args.get(key) for key in ("having", "qualify", "order"))]
-    found = [
+    selects = [
         node
         for part in parts
         if part is not None and not _of_many_columns(part)
@@ -174,9 +174,9 @@ def order_sensitive(select: Any, scope: Scope, sites: Sequence[Site]) -> list[Or
     distinct = select.args.get("distinct")
     settled = select.args.get("order") or select.args.get("group")
     if distinct is not None and distinct.args.get("on") and not settled:
-        found.append(select)
-    columns = _time_of(scope, sites) if found else ()
-    return [OrderSensitive(select, node, columns) for node in found] if columns else []
+        selects.append(select)
+    columns = _time_of(scope, sites) if selects else ()
+    return [OrderSensitive(select, node, columns) for node in selects] if columns else []
 
 
 def _of_many_columns(part: Any) -> bool:
@@ -195,11 +195,11 @@ def _is_sensitive(node: Any) -> bool:
             return False
         if name in _ORDERS_OF_WINDOWS:
             return True
-        known = _ARGUMENTS_OF_WINDOWS
+        sensitive = _ARGUMENTS_OF_WINDOWS
     else:
-        known = _AGGREGATES
+        sensitive = _AGGREGATES
     ordered = any(isinstance(argument, exp.Order) for argument in node.expressions)
-    return name in known and bool(node.expressions) and not ordered
+    return name in sensitive and bool(node.expressions) and not ordered
 
 
 def _time_of(scope: Scope, sites: Sequence[Site]) -> tuple[tuple[str, str], ...]:
@@ -307,8 +307,8 @@ def bind(root: Any, text: str, catalog: Catalog, operators: Binders) -> BoundQue
     """Bind a query that has passed the gate, in place; raises SqlError."""
     binder = _Binder(root, text, catalog, operators)
     outputs = binder.query(root, {}, None)
-    known = binder.streams, binder.frames, binder.names, binder.unordered, binder.times
-    return BoundQuery(root, binder.sites, outputs, *known, binder.notes)
+    parts = binder.streams, binder.frames, binder.names, binder.unordered, binder.times
+    return BoundQuery(root, binder.sites, outputs, *parts, binder.notes)
 
 
 class _Binder:
@@ -609,11 +609,11 @@ class _Binder:
     def _at(self, item: Any, select: Any, hints: dict[str, str]) -> OperatorSite:
 
         def bound(query: Any) -> BoundQuery:
-            found = bind(query, self.text, self.catalog, self.operators)
-            self.streams.update(found.streams)
-            self.frames.update(found.frames)
-            self.notes += found.notes
-            return found
+            inner = bind(query, self.text, self.catalog, self.operators)
+            self.streams.update(inner.streams)
+            self.frames.update(inner.frames)
+            self.notes += inner.notes
+            return inner
 
         functions = frozenset(name for name in self.operators if isinstance(name, str))
         return OperatorSite(
@@ -635,7 +635,7 @@ class _Binder:
         here = is_table and source.args.get("db") is None
         if here and source.meta.get(OF_VIEW):
             return None
-        if here and not any(source.name.lower() in known for known in (ctes, self.catalog.frames)):
+        if here and not any(source.name.lower() in names for names in (ctes, self.catalog.frames)):
             return None
         alias = source.args.get("alias")
         renamed = alias is not None and alias.args.get("columns")

@@ -74,12 +74,12 @@ def count_by_start(select: Any, item: Any, columns: Sequence[str], schema: pa.Sc
         return False
     if any(is_volatile(call.name.lower()) for call in called if call not in calls):
         return False
-    known = {name.lower() for name in columns}
+    lowered = {name.lower() for name in columns}
     alias = item.args["match"].args.get("alias")
     relations = ("", "" if alias is None else alias.name.lower())
     for part in parts:
         for column in part.find_all(exp.Column):
-            if column.name.lower() not in known or column.table.lower() not in relations:
+            if column.name.lower() not in lowered or column.table.lower() not in relations:
                 return False
         if any(star.parent not in calls for star in part.find_all(exp.Star)):
             return False
@@ -135,8 +135,8 @@ def _weight() -> Any:
 def _summed(argument: Any) -> Any:
     weight = _weight()
     if not isinstance(argument, exp.Star):
-        known = exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null()))
-        weight = exp.Case(ifs=[exp.If(this=known, true=weight)])
+        present = exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null()))
+        weight = exp.Case(ifs=[exp.If(this=present, true=weight)])
     total = exp.Anonymous(this="sum", expressions=[weight])
     total = exp.Anonymous(this="coalesce", expressions=[total, exp.Literal.number(0)])
     return exp.cast(total, "BIGINT", dialect="duckdb")
@@ -156,8 +156,8 @@ def _names_of(select: Any, item: Any, schema: pa.Schema) -> list[str | None]:
     group = select.args.get("group")
     if group is not None:
         bare.set("group", group.copy())
-    found = evaluate(to_text(bare), **{table: schema.empty_table()}).schema.names
-    return [None if keeps else name for keeps, name in zip(named, found, strict=True)]
+    names = evaluate(to_text(bare), **{table: schema.empty_table()}).schema.names
+    return [None if keeps else name for keeps, name in zip(named, names, strict=True)]
 
 
 def take_offset(select: Any, item: Any, literal: Callable[[Any], int | None]) -> int:
@@ -170,11 +170,11 @@ def take_offset(select: Any, item: Any, literal: Callable[[Any], int | None]) ->
     if any(name in AGGREGATES or name == "unnest" for name in called):
         return 0
     offset = select.args.get("offset")
-    found = None if offset is None else literal(offset.expression)
-    if found is None:
+    offset_value = None if offset is None else literal(offset.expression)
+    if offset_value is None:
         return 0
     select.set("offset", None)
-    return found
+    return offset_value
 
 
 _DURATIONS = {"within", "gap", "low", "high"}
@@ -265,8 +265,8 @@ def input_of(
 
 def with_values(node: Any, folder: Folder) -> Any:
     clause = node.copy()
-    for found in list(clause.find_all(exp.Placeholder)):
-        found.replace(_literal(folder.fold(found), found))
+    for placeholder in list(clause.find_all(exp.Placeholder)):
+        placeholder.replace(_literal(folder.fold(placeholder), placeholder))
     return clause
 
 
@@ -288,24 +288,26 @@ def _countable(node: Any, select: Any) -> Any:
 
 def _selecting(site: OperatorSite, node: Any, columns: InputColumns) -> tuple[Any, Selecting]:
     """The clause to run, and how; of a SELECT that only counts, one row per first event."""
-    clause = match_clause(bare(node))
     selecting = Selecting(threads=int(site.hints.get("threads", 0)))
+    if node.args.get("selection") is None:
+        return node, selecting
+    clause = match_clause(bare(node))
     if clause.selection != "any" or clause.rows != "one":
         return node, selecting
     compiled = compile_match(clause, columns)
     if not choose(compiled.automaton, compiled.conditions).diagram:
         return node, selecting
     measures = node.args.get("measures") or []
-    kept = [
+    shown = [
         measure
         for measure, bound in zip(measures, compiled.measures, strict=True)
         if of_first_event(bound, compiled.automaton)
     ]
-    names = [*compiled.partition_by, *(measure.alias for measure in kept)]
+    names = [*compiled.partition_by, *(measure.alias for measure in shown)]
     if count_by_start(site.select, site.item, names, compiled.output_schema):
         node = node.copy()
         number = exp.alias_(exp.Anonymous(this="MATCH_NUMBER", expressions=[]), WEIGHT, quoted=True)
-        node.set("measures", [*(measure.copy() for measure in kept), number])
+        node.set("measures", [*(measure.copy() for measure in shown), number])
         return node, replace(selecting, weighted=True)
     return node, replace(selecting, skip=take_offset(site.select, site.item, _whole_number))
 
@@ -346,14 +348,18 @@ def time_of(order_by: Sequence[OrderKey], arrow: pa.Schema) -> str | None:
 
 
 def bare(node: Any) -> Any:
-    """A clause with parameters as NULL, and durations with parameters removed."""
+    """A clause with parameters as NULL, and durations with parameters removed; the clause itself
+    where it has no parameters.
+    """
+    if node.find(exp.Placeholder) is None:
+        return node
     copied = node.copy()
     for part in list(copied.walk()):
         for key in _DURATIONS & part.args.keys() if isinstance(part, _WITH_DURATIONS) else ():
             if part.args[key] is not None and part.args[key].find(exp.Placeholder):
                 part.set(key, None)
-    for found in list(copied.find_all(exp.Placeholder)):
-        found.replace(exp.Null())
+    for placeholder in list(copied.find_all(exp.Placeholder)):
+        placeholder.replace(exp.Null())
     return copied
 
 
@@ -415,7 +421,7 @@ def _asked(
         return {}
     alias = clause.args["alias"].name.lower() if clause.args.get("alias") else ""
     outputs = {name.lower(): name for name in compiled.outputs}
-    found: dict[str, tuple[Any, ...]] = {}
+    conditions: dict[str, tuple[Any, ...]] = {}
     for part in conjuncts(where.this):
         columns = list(part.find_all(exp.Column))
         names = {column.name.lower() for column in columns}
@@ -424,5 +430,5 @@ def _asked(
             name = outputs.get(names.pop())
             if name is not None:
                 site.settle(part, compiled.output_schema)
-                found[name] = (*found.get(name, ()), part.copy())
-    return found
+                conditions[name] = (*conditions.get(name, ()), part.copy())
+    return conditions

@@ -154,8 +154,8 @@ class BoundRecent:
         if isinstance(self.last, exp.Literal) and self.last.is_string:
             value = None
         if folder is not None:
-            found = folder.fold(self.last)
-            value = found.value if found is not None and found.kind is Kind.EXACT else None
+            constant = folder.fold(self.last)
+            value = constant.value if constant is not None and constant.kind is Kind.EXACT else None
         if value is None or not str(value).isdigit() or not 0 < int(value) < 2**31:
             raise error_on(self.text, self.last, "RECENT LAST takes an integer from 1 on")
         return int(value)
@@ -260,15 +260,15 @@ def _matches(site: OperatorSite) -> BoundSide:
     columns, _, _ = input_of(site, lambda _: order[0].column if order else None)
     time = columns.time
     by_time = not order or (not order[0].descending and _same(order[0].column, time))
-    known = [name for name in columns.arrow.names if time is not None and _same(name, time)]
-    type_ = columns.arrow.field(known[0]).type if known else pa.null()
+    times = [name for name in columns.arrow.names if time is not None and _same(name, time)]
+    type_ = columns.arrow.field(times[0]).type if times else pa.null()
     if not by_time or not (pa.types.is_timestamp(type_) or pa.types.is_integer(type_)):
         message = (
             "a side of a recency join needs times: ORDER BY begins with a timestamp or an integer, "
             "ascending"
         )
         raise error_at(text, node.meta.get("start"), message)
-    bound: BoundMatch = bind_match(replace(site, item=timed(item, known[0])))
+    bound: BoundMatch = bind_match(replace(site, item=timed(item, times[0])))
     names = [name for name in bound.schema.names if name not in (START, END)]
     return _leaf(bound, item.alias or "match", names, START, END)
 
@@ -292,7 +292,7 @@ def timed(item: Any, time: str = "") -> Any:
     if not isinstance(item, SituationRelation):
         times = [(_call("FIRST", time), START), (_call("LAST", time), END)]
     else:
-        names = [fold(found.args["alias"]) for found in _definitions(node)]
+        names = [fold(definition.args["alias"]) for definition in _definitions(node)]
         if not measures:  # the default measures
             for name in names:
                 measures += [
@@ -313,8 +313,8 @@ def timed(item: Any, time: str = "") -> Any:
 
 
 def _definitions(node: Any) -> Iterator[Any]:
-    for found in node.args["define"]:
-        yield found if isinstance(found, exp.Alias) else found.this
+    for definition in node.args["define"]:
+        yield definition if isinstance(definition, exp.Alias) else definition.this
 
 
 def _call(function: str, name: str) -> Any:
@@ -335,15 +335,15 @@ def _rows(site: OperatorSite) -> BoundSide:
     columns, _, query = input_of(replace(site, item=exp.Paren(this=item.copy())), lambda _: None)
     times = []
     for wanted in period:
-        known = [name for name in columns.arrow.names if _same(name, wanted)]
-        if len(known) != 1:
+        matching = [name for name in columns.arrow.names if _same(name, wanted)]
+        if len(matching) != 1:
             listed = ", ".join(columns.arrow.names)
             message = f"PERIOD names {wanted!r}, which the query does not give ({listed})"
             raise error_at(text, item.meta["period_at"], message)
-        times.append(known[0])
-        type_ = columns.arrow.field(known[0]).type
+        times.append(matching[0])
+        type_ = columns.arrow.field(matching[0]).type
         if not (pa.types.is_timestamp(type_) or pa.types.is_integer(type_)):
-            message = f"PERIOD takes timestamps or integers, {known[0]!r} is of type {type_}"
+            message = f"PERIOD takes timestamps or integers, {matching[0]!r} is of type {type_}"
             raise error_at(text, item.meta["period_at"], message)
     if columns.arrow.field(times[0]).type != columns.arrow.field(times[1]).type:
         raise error_at(text, item.meta["period_at"], "PERIOD takes two columns of one type")
@@ -353,8 +353,8 @@ def _rows(site: OperatorSite) -> BoundSide:
 
 def _event_time(site: OperatorSite, query: Any) -> str | None:
     """The column of a view's query that is its stream's time, if its rows are events."""
-    said = {key for key, value in query.args.items() if value and key != "kind"}
-    if not isinstance(query, exp.Select) or not said <= {"expressions", "from_", "where"}:
+    clauses = {key for key, value in query.args.items() if value and key != "kind"}
+    if not isinstance(query, exp.Select) or not clauses <= {"expressions", "from_", "where"}:
         return None
     source: Any = query.args["from_"].this
     if isinstance(source, exp.Subquery):
@@ -451,11 +451,11 @@ def _key(part: Any, fields: dict[str, pa.Field], mine: set[str]) -> tuple[str, s
 
 
 def _check_type(condition: Any, schema: pa.Schema, text: str, on: Any) -> None:
-    known = bare(exp.Paren(this=condition.copy()))
+    plain = bare(exp.Paren(this=condition.copy()))
     try:
-        (found,) = column_types([text_of(known, text)], schema)
+        (type_,) = column_types([text_of(plain, text)], schema)
     except SqlError as error:
         raise error_on(text, on, error.reason) from None
-    if not (pa.types.is_boolean(found) or pa.types.is_null(found)):
-        message = f"the condition of a recency join is true or false, this is of type {found}"
+    if not (pa.types.is_boolean(type_) or pa.types.is_null(type_)):
+        message = f"the condition of a recency join is true or false, this is of type {type_}"
         raise error_on(text, on, message)

@@ -166,12 +166,12 @@ class Names:
         self._known[id(node)] = node, output, use
 
     def output(self, node: Any) -> OutputColumn | None:
-        found = self._known.get(id(node))
-        return None if found is None else found[1]
+        entry = self._known.get(id(node))
+        return None if entry is None else entry[1]
 
     def use(self, node: Any) -> ColumnUse | None:
-        found = self._known.get(id(node))
-        return None if found is None else found[2]
+        entry = self._known.get(id(node))
+        return None if entry is None else entry[2]
 
     def uses(self, node: Any) -> Iterator[ColumnUse]:
         for part in own_nodes(node):
@@ -250,15 +250,15 @@ def resolve(node: Any, scope: Scope, text: str, names: Names) -> None:
     if opaque:
         return
     name = ".".join(parts)
-    known = _visible(scope)
+    columns = _visible(scope)
     if len(parts) > 1 and parts[0].lower() in _aliases(scope):
-        known = [n for a, n in _qualified(scope) if a == parts[0].lower()]
-        hint = did_you_mean(parts[1], known, quoted=False, prefix=f"{parts[0]}.")
+        columns = [n for a, n in _qualified(scope) if a == parts[0].lower()]
+        hint = did_you_mean(parts[1], columns, quoted=False, prefix=f"{parts[0]}.")
         raise error_on(text, node, f"{parts[0]} has no column {parts[1]!r}{hint}")
     if len(parts) > 1:
         _check_alias(node, parts[0], scope, text)
-    hint = did_you_mean(parts[-1], known, quoted=False)
-    listed = f" (there are {', '.join(known)})" if known and not hint else ""
+    hint = did_you_mean(parts[-1], columns, quoted=False)
+    listed = f" (there are {', '.join(columns)})" if columns and not hint else ""
     raise error_on(text, node, f"no column {name!r}{hint}{listed}")
 
 
@@ -267,10 +267,10 @@ def _resolve(node: Any, parts: list[str], level: Scope, text: str, names: Names)
     if len(parts) > 1:
         for source in level.sources:
             if source.alias == first:
-                found = source.find(parts[1])
-                if found is not None and len(parts) == 2:
-                    _note(names, node, source, found, level)
-                return found is not None or source.opaque
+                column = source.find(parts[1])
+                if column is not None and len(parts) == 2:
+                    _note(names, node, source, column, level)
+                return column is not None or source.opaque
     matches = [(s, o) for s in level.sources if (o := s.find(parts[0])) is not None]
     if matches:
         if len(matches) > 1 and parts[0].lower() not in level.aliases and _sides(matches):
@@ -299,10 +299,10 @@ def _note(names: Names, node: Any, source: Source, output: OutputColumn, level: 
 
 
 def _move(node: Any, column: str, relation: str) -> None:
-    found = node.this.meta
+    meta = node.this.meta
     node.set("this", exp.to_identifier(column, quoted=True))
     node.set("table", exp.to_identifier(relation, quoted=True))
-    node.this.meta.update(found)
+    node.this.meta.update(meta)
 
 
 def take_time(node: Any, scope: Scope, text: str) -> bool:
@@ -448,13 +448,13 @@ def _speaks_of_a_side(projection: Any) -> bool:
 
 
 def _declared(column: Any, scope: Scope) -> str | None:
-    found = [
+    declared = [
         output.name
         for source in scope.sources
         if source.relation and column.table.lower() in ("", source.alias)
         if (output := source.find(column.name)) is not None
     ]
-    return found[0] if len(found) == 1 else None
+    return declared[0] if len(declared) == 1 else None
 
 
 def _columns(projection: Any, star: Any, scope: Scope, text: str) -> list[Any]:
@@ -462,8 +462,8 @@ def _columns(projection: Any, star: Any, scope: Scope, text: str) -> list[Any]:
     left_out = {node.name.lower() for node in star.args.get("except_") or ()}
     replaced = {node.alias.lower(): node for node in star.args.get("replace") or ()}
     renamed = {node.this.name.lower(): node.alias for node in star.args.get("rename") or ()}
-    found: list[Any] = []
-    known: set[str] = set()
+    columns: list[Any] = []
+    names: set[str] = set()
     for source in scope.sources:
         if alias is not None and source.alias != alias:
             continue
@@ -473,24 +473,24 @@ def _columns(projection: Any, star: Any, scope: Scope, text: str) -> list[Any]:
                     "beside a recency join, * with EXCLUDE, REPLACE or RENAME needs a name: a.*"
                 )
                 raise error_on(text, projection, message)
-            found.append(exp.column(exp.Star(), table=source.alias, quoted=True))
+            columns.append(exp.column(exp.Star(), table=source.alias, quoted=True))
             continue
         for output in source.outputs:
             name = str(output.name)
-            known.add(name.lower())
+            names.add(name.lower())
             if name.lower() in left_out:
                 continue
             if name.lower() in replaced:
-                found.append(replaced[name.lower()])
+                columns.append(replaced[name.lower()])
                 continue
             column = exp.column(name, table=source.alias, quoted=True)
             column.meta.update(projection.meta)
-            found.append(_named(column, renamed.get(name.lower(), name)))
-    if alias is not None and not found and not known:
+            columns.append(_named(column, renamed.get(name.lower(), name)))
+    if alias is not None and not columns and not names:
         return [projection]  # not a side: left to the binder
-    for name in (left_out | replaced.keys() | renamed.keys()) - known:
+    for name in (left_out | replaced.keys() | renamed.keys()) - names:
         raise error_on(text, projection, f"no column {name!r} that * stands for")
-    return found
+    return columns
 
 
 def renamed(outputs: list[OutputColumn] | None, alias: Any) -> list[OutputColumn] | None:
@@ -538,9 +538,9 @@ def outputs_of(node: Any, scope: Scope, names: Names) -> list[OutputColumn] | No
             outputs.extend(expanded)
             continue
         name = projection.alias or (column.name if isinstance(column, exp.Column) else None)
-        found = names.output(column)
-        if isinstance(column, exp.Column) and not projection.alias and found is not None:
-            name = found.name
+        column_name = names.output(column)
+        if isinstance(column, exp.Column) and not projection.alias and column_name is not None:
+            name = column_name.name
         outputs.append(OutputColumn(name, names.declared_type(column), names.use(column)))
     if not transparent:
         return [OutputColumn(output.name, output.type) for output in outputs]

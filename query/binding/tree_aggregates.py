@@ -79,15 +79,15 @@ def find_candidate(site: Site, names: Names) -> Candidate | None:
         return None
     if any(node is not select and isinstance(node, exp.Query) for node in select.walk()):
         return None
-    found = _Calls(site, schema, names)
+    calls_of_tree = _Calls(site, schema, names)
     for key in ("expressions", "having", "order"):
         part = select.args.get(key)
         for node in part if isinstance(part, list) else [part]:
-            if node is not None and not found.collect(node):
+            if node is not None and not calls_of_tree.collect(node):
                 return None
-    if not found.calls:
+    if not calls_of_tree.calls:
         return None
-    calls, places = tuple(found.calls), tuple(found.places)
+    calls, places = tuple(calls_of_tree.calls), tuple(calls_of_tree.places)
     return Candidate(select, calls, places, _bare(select, places))
 
 

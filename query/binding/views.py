@@ -59,16 +59,16 @@ class Expansion:
     def into(self, root: Any) -> Any:
         holder = exp.Subquery(this=root)
         self._walk(root, frozenset(), self._within, None)
-        found = holder.this
-        found.pop()
-        return found
+        query = holder.this
+        query.pop()
+        return query
 
     def explained(self, error: SqlError) -> SqlError:
         """An error inside a view, with the view's name added."""
         for place, name in self.places.items():
-            found = error_at(self._text, place, f"the view {name!r}: {error.reason}")
-            if (found.line, found.column) == (error.line, error.column):
-                return found
+            moved = error_at(self._text, place, f"the view {name!r}: {error.reason}")
+            if (moved.line, moved.column) == (error.line, error.column):
+                return moved
         return error
 
     def _walk(self, node: Any, hidden: Hidden, within: tuple[str, ...], place: int | None) -> None:
@@ -129,12 +129,12 @@ class Expansion:
             raise error_at(self._text, at, f"the view {view.name!r} reads itself{inner}")
         self._uses += 1
         self._characters += len(view.sql)
-        for limit, found, what in (
+        for limit, amount, what in (
             (DEPTH_MAX, len(within) + 1, "views inside each other"),
             (USES_MAX, self._uses, "views"),
             (CHARACTERS_MAX, self._characters, "characters of views"),
         ):
-            if found > limit:
+            if amount > limit:
                 raise error_at(
                     self._text, at, f"a statement takes {limit} {what} at most; make a stream of "
                     f"one (CREATE STREAM ... AS SELECT * FROM {view.name})",
@@ -152,9 +152,9 @@ class Expansion:
                 node.meta["start"] = at
         holder = exp.Subquery(this=query)
         self._walk(query, frozenset(), (*within, name), 0 if at is None else at)
-        found = holder.this
-        found.pop()
-        return found
+        amount = holder.this
+        amount.pop()
+        return amount
 
     def _window(self, node: Any, within: tuple[str, ...], place: int | None) -> None:
         call = node.this
@@ -216,9 +216,9 @@ def without_qualifier(condition: Any, names: Sequence[str], instead: str | None 
         if instead is not None:
             parts = [exp.to_identifier(instead, quoted=True), *parts]
         column.replace(path_of(parts, column))
-    found = holder.this
-    found.pop()
-    return found
+    query = holder.this
+    query.pop()
+    return query
 
 
 def path_of(parts: list[Any], like: Any) -> Any:
@@ -235,13 +235,13 @@ def only_filters(query: Any) -> bool:
     """Whether a query is ``SELECT * FROM one [WHERE ...]``."""
     if not isinstance(query, exp.Select) or query.args.get("from_") is None:
         return False
-    said = {key for key, value in query.args.items() if value and key != "kind"}
+    clauses = {key for key, value in query.args.items() if value and key != "kind"}
     source = query.args["from_"].this
     star = len(query.expressions) == 1 and isinstance(query.expressions[0], exp.Star)
     plain = not any(source.args.get(key) for key in ("joins", "sample", "laterals", "pivots"))
     bare = star and not any(query.expressions[0].args.values())
     nested = query.args.get("where") is not None and query.args["where"].find(exp.Query)
-    return said <= {"expressions", "from_", "where"} and bare and plain and not nested
+    return clauses <= {"expressions", "from_", "where"} and bare and plain and not nested
 
 
 def expand(

@@ -116,16 +116,16 @@ class WindowCall:
         if len(arguments) < low or (high is not None and len(arguments) > high):
             number = {None: f"{low} or more", low: str(low)}.get(high, f"{low} or {high}")
             raise wrong(f"{name.upper()} takes {number} arguments, found {len(arguments)}")
-        given: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         for node in named:
             word = node.name.lower()
-            if name != "tumble" or word not in ("time_zone", "fill") or word in given:
+            if name != "tumble" or word not in ("time_zone", "fill") or word in options:
                 raise wrong(f"{name.upper()} has no argument {node.name!r} here", node)
-            given[word] = node.expression
+            options[word] = node.expression
         stream = arguments[0]
         if not isinstance(stream, exp.Column) or len(stream.parts) != 1:
             raise wrong("the first argument is the name of a stream", stream)
-        found, schema = site.stream(stream)
+        owner, schema = site.stream(stream)
         measures = arguments[1:]
         if not name.endswith("_rows"):
             time = measures[0]
@@ -133,22 +133,23 @@ class WindowCall:
             written = time.name if isinstance(time, exp.Column) and len(time.parts) == 1 else None
             if written is None or written.lower() != schema.time.lower():
                 raise wrong(
-                    f"the second argument is the time attribute of {found}, {schema.time}", time
+                    f"the second argument is the time attribute of {owner}, {schema.time}",
+                    time,
                 )
         for column in ("window_start", "window_end", "window_id"):
             if column in (attribute.lower() for attribute in schema.names):
                 raise wrong(
-                    f"{found} has an attribute {column!r}, which windows need for themselves"
+                    f"{owner} has an attribute {column!r}, which windows need for themselves"
                 )
         for measure in measures:
             site.settle(measure, schema.arrow)
         keys: tuple[str, ...] = ()
         if name == "session":
-            measures, told = measures[:1], measures[1:]
-            keys = tuple(_key(node, schema, found, wrong) for node in told)
+            measures, key_nodes = measures[:1], measures[1:]
+            keys = tuple(_key(node, schema, owner, wrong) for node in key_nodes)
         return cls(
-            name, found, schema, tuple(measures), site.text, keys, given.get("time_zone"),
-            given.get("fill"),
+            name, owner, schema, tuple(measures), site.text, keys, options.get("time_zone"),
+            options.get("fill"),
         )  # fmt: skip
 
     @property
@@ -168,13 +169,13 @@ class WindowCall:
         """Fill of empty windows; None if they have no rows."""
         if self.fill is None:
             return None
-        found = folder.fold(self.fill)
-        if found.kind is Kind.NULL:
+        constant = folder.fold(self.fill)
+        if constant.kind is Kind.NULL:
             return Fill("null")
-        if found.kind is Kind.TEXT and found.value.lower() in ("null", "previous", "linear"):
-            return Fill(found.value.lower())
-        if found.kind in (Kind.EXACT, Kind.FLOAT):
-            return Fill("value", found.value)
+        if constant.kind is Kind.TEXT and constant.value.lower() in ("null", "previous", "linear"):
+            return Fill(constant.value.lower())
+        if constant.kind in (Kind.EXACT, Kind.FLOAT):
+            return Fill("value", constant.value)
         raise self._wrong(self.fill, "fill is 'null', 'previous', 'linear' or a number")
 
     def _windows(self, folder: Folder) -> AnyWindows:
@@ -282,11 +283,11 @@ def _key(
 ) -> str:
     names = {name.lower(): name for name in schema.names if name != schema.time}
     plain = isinstance(node, exp.Column) and len(node.parts) == 1
-    found = names.get(node.name.lower()) if plain else None
-    if found is None:
-        known = ", ".join(names.values())
-        raise wrong(f"a key of sessions is an attribute of {stream} ({known})", node)
-    return found
+    attribute = names.get(node.name.lower()) if plain else None
+    if attribute is None:
+        attributes = ", ".join(names.values())
+        raise wrong(f"a key of sessions is an attribute of {stream} ({attributes})", node)
+    return attribute
 
 
 WINDOW_COLUMNS = ("window_start", "window_end", "window_id")
@@ -549,13 +550,13 @@ def fuse(windowed: WindowSelect) -> Fused | None:
     if split is None:
         return None
     aliases = {projection.alias.lower() for projection in select.expressions if projection.alias}
-    found = _Collected(windowed, aliases, keys)
+    collected = _Collected(windowed, aliases, keys)
     for key in ("expressions", "having", "qualify", "order"):
         part = select.args.get(key)
         for node in part if isinstance(part, list) else [part]:
-            if node is not None and not found.collect(node):
+            if node is not None and not collected.collect(node):
                 return None
-    calls = found.calls
+    calls = collected.calls
     derived: dict[str, Any] = {}
     columns = [_key_name(node, derived) for node in keys.nodes]
     planned: list[tuple[str, str | None]] = []
@@ -579,7 +580,7 @@ def fuse(windowed: WindowSelect) -> Fused | None:
         if one not in aggregates:
             aggregates.append(one)
         places.append(aggregates.index(one))
-    _rewrite(windowed, found, [(i, aggregates[i]) for i in places], schema, names, split[1])
+    _rewrite(windowed, collected, [(i, aggregates[i]) for i in places], schema, names, split[1])
     return Fused(aggregates, columns, derived, schema, [unqualified(part) for part in split[0]])
 
 
@@ -653,8 +654,8 @@ def _key_name(node: Any, derived: dict[str, Any]) -> str:
 
 def _derived_name(node: Any, derived: dict[str, Any]) -> str:
     text = to_text(node)
-    for name, known in derived.items():
-        if to_text(known) == text:
+    for name, expression in derived.items():
+        if to_text(expression) == text:
             return name
     name = f"chronicle_e{len(derived)}"
     derived[name] = node
@@ -774,13 +775,13 @@ def _described(
             listed = ", ".join(
                 f"{to_text(_nulled(node))} AS {identifier(name)}" for name, node in derived.items()
             )
-            found = evaluate(f"SELECT {listed} FROM events", events=table)
-            arrow = pa.schema([*arrow, *found.schema])
+            table_described = evaluate(f"SELECT {listed} FROM events", events=table)
+            arrow = pa.schema([*arrow, *table_described.schema])
         if unnamed:
             listed = ", ".join(to_text(_nulled(unqualified(node))) for _, node in unnamed)
             keys = ", ".join([*WINDOW_COLUMNS, *(to_text(node) for node in grouped.nodes)])
-            found = evaluate(f"SELECT {listed} FROM events GROUP BY {keys}", events=table)
-            for (i, _), name in zip(unnamed, found.schema.names, strict=True):
+            table_described = evaluate(f"SELECT {listed} FROM events GROUP BY {keys}", events=table)
+            for (i, _), name in zip(unnamed, table_described.schema.names, strict=True):
                 names[i] = name
         return StreamSchema(arrow, windowed.call.schema.time), names
     except ChronicleError:  # the executor reports the error on the original text

@@ -151,10 +151,10 @@ class Folder:
         self._evaluate = evaluate
 
     def fold(self, node: Any) -> Constant:
-        found = self._fold(node)
-        if found.kind is Kind.UNKNOWN and self._evaluate is not None and is_constant(node):
+        constant = self._fold(node)
+        if constant.kind is Kind.UNKNOWN and self._evaluate is not None and is_constant(node):
             return constant_of_scalar(self._evaluate(node))
-        return found
+        return constant
 
     def cast_text(self, text: str, type_name: str) -> Constant:
         if self._evaluate is None:

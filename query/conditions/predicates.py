@@ -221,8 +221,8 @@ def float_bounds(attribute: Attribute, operator: str, constant: Constant) -> Com
     value = as_float(constant.value)
     if constant.kind is Kind.EXACT:
         held = float(np.float32(value)) if single else value
-        known = held == constant.value or (not single and _is_short(constant.value))
-        if not math.isfinite(held) or not known:
+        exact = held == constant.value or (not single and _is_short(constant.value))
+        if not math.isfinite(held) or not exact:
             return widened_bounds(attribute.name, operator, value, single)
     if math.isnan(value):
         return widened_bounds(attribute.name, operator, value)
@@ -471,19 +471,19 @@ class PredicateCompiler:
         if len(constants) == 1:
             return constants
         # a NULL under a cast has a type, which counts like that of any other value
-        known = [
+        folded = [
             UNKNOWN if constant.kind is Kind.NULL and not _is_untyped(node) else constant
             for node, constant in zip(nodes, constants, strict=True)
         ]
-        kinds = {constant.kind for constant in known} - {Kind.NULL}
+        kinds = {constant.kind for constant in folded} - {Kind.NULL}
         plain = wrapper is None
         if len(kinds) > 1 and plain and _is_time(attribute):
-            return [_whole_time(constant, tick_ns(attribute.type)) for constant in known]
+            return [_whole_time(constant, tick_ns(attribute.type)) for constant in folded]
         doubles = plain and attribute.storage is Storage.FLOAT and kinds <= _NUMBERS
         if len(kinds) > 1 and not doubles:
-            return [UNKNOWN] * len(known)
-        single = all(constant.is_single for constant in known if constant.kind is Kind.FLOAT)
-        return [replace(constant, is_single=single) for constant in known]
+            return [UNKNOWN] * len(folded)
+        single = all(constant.is_single for constant in folded if constant.kind is Kind.FLOAT)
+        return [replace(constant, is_single=single) for constant in folded]
 
     def _side(self, node: Any) -> tuple[str, Any] | None:
         while isinstance(node, exp.Paren):

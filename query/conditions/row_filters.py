@@ -198,7 +198,7 @@ def _of_values(
     assert isinstance(prune, Range)
     if attribute.storage is Storage.FLOAT:
         return _doubles(_numbers(column), prune)
-    found = np.ones(len(column), np.bool_)
+    truth = np.ones(len(column), np.bool_)
     for bound, is_open, closed, strict in (
         (prune.low, prune.low_open, pc.greater_equal, pc.greater),
         (prune.high, prune.high_open, pc.less_equal, pc.less),
@@ -206,34 +206,34 @@ def _of_values(
         if bound is None:
             continue
         compared = (strict if is_open else closed)(column, pa.scalar(bound, column.type))
-        found &= _bits(compared.fill_null(False))
-    return found
+        truth &= _bits(compared.fill_null(False))
+    return truth
 
 
 def _within(values: npt.NDArray[np.integer], low: int | None, high: int | None) -> Truths:
     of = values.dtype.type
     if low is not None and low == high:
         return np.asarray(values == of(low))
-    found = np.ones(values.size, np.bool_)
+    truth = np.ones(values.size, np.bool_)
     if low is not None:
-        found &= values >= of(low)
+        truth &= values >= of(low)
     if high is not None:
-        found &= values <= of(high)
-    return found
+        truth &= values <= of(high)
+    return truth
 
 
 def _doubles(values: npt.NDArray[np.floating], range_: Range) -> Truths:
     """Comparisons of floating-point numbers as doubles, with NaN as the greatest."""
-    found = np.ones(values.size, np.bool_)
+    truth = np.ones(values.size, np.bool_)
     if range_.low is not None:
         low = np.float64(range_.low)
-        found &= values > low if range_.low_open else values >= low
+        truth &= values > low if range_.low_open else values >= low
         if range_.high is None:
-            found |= np.isnan(values)
+            truth |= np.isnan(values)
     if range_.high is not None:
         high = np.float64(range_.high)
-        found &= values < high if range_.high_open else values <= high
-    return found
+        truth &= values < high if range_.high_open else values <= high
+    return truth
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[Any]:
@@ -418,8 +418,8 @@ class _Reader:
                 return self._membership(column, values, truth)
             case ast.Call(func=ast.Name(id="is_in"), args=[column, ast.List(elts=values)]):
                 # without the guard a null is outside, not unknown, so it satisfies the negation
-                found = self._membership(column, values, truth)
-                return found if truth else NOTHING
+                membership = self._membership(column, values, truth)
+                return membership if truth else NOTHING
             case ast.Compare(left=column, ops=[operator], comparators=[value]):
                 return self._comparison(column, _OPERATORS.get(type(operator)), value, truth)
         raise _Unreadable

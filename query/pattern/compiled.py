@@ -298,10 +298,14 @@ def interval_ticks(
         raise fail(f"{word} takes an INTERVAL, or an integer when time is an integer")
     if not timed:
         raise fail(f"time attribute {time.name!r} is an integer: {word} takes an integer")
-    value = evaluate(f"SELECT {to_text(node, sql)} AS c").column(0)[0].as_py()
-    if value.months:
-        raise fail(f"{word} takes an interval of fixed length: weeks, days or shorter")
-    nanos = value.days * 86_400 * 10**9 + value.nanoseconds
+    folded = Folder({}, dt.datetime.now(dt.timezone.utc)).fold(node)
+    if folded.kind is Kind.INTERVAL and folded.value <= INT64_MAX:
+        nanos = int(folded.value)
+    else:
+        value = evaluate(f"SELECT {to_text(node, sql)} AS c").column(0)[0].as_py()
+        if value.months:
+            raise fail(f"{word} takes an interval of fixed length: weeks, days or shorter")
+        nanos = value.days * 86_400 * 10**9 + value.nanoseconds
     if nanos < 0:
         raise fail(f"{word} takes an interval that is not negative")
     per_tick = NS_PER_TICK[time.type.unit]

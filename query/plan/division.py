@@ -111,9 +111,9 @@ def _portable_leaf(leaf: Leaf) -> Leaf:
         return replace(leaf, input=_portable(leaf.input), replay=None)
     if leaf.replay is None or leaf.replay.spans is None:
         return replace(leaf, replay=None)
-    found = interval_parts(leaf.replay, 1)
-    if found:
-        part = SituationSpans(found[0]) if isinstance(leaf, SituationMatch) else found[0]
+    parts = interval_parts(leaf.replay, 1)
+    if parts:
+        part = SituationSpans(parts[0]) if isinstance(leaf, SituationMatch) else parts[0]
         return replace(leaf, replay=None, part=part)
     nowhere = ReplayPlan(leaf.replay.strategy, intervals=ReplayIntervals(leaf.replay.spans))
     return replace(leaf, replay=nowhere)
@@ -172,7 +172,7 @@ def _range(
     low: int | None,
     high: int | None,
 ) -> Part | None:
-    told = f"{plan.cut} of time [{'' if low is None else low}, {'' if high is None else high})"
+    label = f"{plan.cut} of time [{'' if low is None else low}, {'' if high is None else high})"
     if isinstance(leaf, Scan):
         scan = _narrowed(leaf, low, high)
         part: Leaf = scan
@@ -186,7 +186,7 @@ def _range(
         part = replace(leaf, events=narrowed, starts=(low, high))
     if scan.low > scan.high:
         return None
-    return Part(_with_leaf(plan, part), half_open(scan.low, scan.high), told)
+    return Part(_with_leaf(plan, part), half_open(scan.low, scan.high), label)
 
 
 def _only_scan(plan: QueryPlan) -> Scan:
@@ -245,7 +245,7 @@ def _recent(plan: QueryPlan, leaf: RecentJoin, snapshot: Snapshot, count: int) -
     )  # fmt: skip
     parts = []
     for low, high in ranges:
-        told = f"live rows that end in [{'' if low is None else low}, "
-        told += f"{'' if high is None else high})"
-        parts.append(Part(_with_leaf(plan, replace(bare, ends=(low, high))), (None, None), told))
+        label = f"live rows that end in [{'' if low is None else low}, "
+        label += f"{'' if high is None else high})"
+        parts.append(Part(_with_leaf(plan, replace(bare, ends=(low, high))), (None, None), label))
     return Division("recent", tuple(parts), "ranges of time in which live rows end")

@@ -131,10 +131,10 @@ def _asked(
 ) -> InstantRange | None:
     """The time range that the SELECT restricts matches to; None for all."""
     span = snapshot.time_range
-    asked = requested_instants(bound, compiled, planning.folder)
-    if asked is None or span is None:
+    requested = requested_instants(bound, compiled, planning.folder)
+    if requested is None or span is None:
         return None
-    low, high = max(asked[0], INT64_MIN), min(asked[1], span[1])
+    low, high = max(requested[0], INT64_MIN), min(requested[1], span[1])
     if low <= span[0] and high >= span[1]:
         return None
     return InstantRange.of(snapshot, compiled, low, high)

@@ -337,10 +337,10 @@ def notes_of(plan: QueryPlan) -> tuple[str, ...]:
         listed = [leaf for _, leaf in root.inputs]
     elif isinstance(root, PassThrough):
         listed = [root.input]
-    found = list(plan.notes)
+    notes = list(plan.notes)
     for leaf in listed:
-        found += _notes_of(leaf)
-    return tuple(dict.fromkeys(found))
+        notes += _notes_of(leaf)
+    return tuple(dict.fromkeys(notes))
 
 
 def _notes_of(leaf: Any) -> list[str]:
@@ -352,7 +352,7 @@ def _notes_of(leaf: Any) -> list[str]:
         leaf = leaf.input
     if isinstance(leaf, WindowAggregate | RollupWindows):
         return list(leaf.notes)
-    found = list(leaf.compiled.notes) if isinstance(leaf, SituationMatch) else []
+    notes = list(leaf.compiled.notes) if isinstance(leaf, SituationMatch) else []
     if isinstance(leaf, SituationMatch | Match) and leaf.input is not None:
-        found += notes_of(leaf.input)
-    return found
+        notes += notes_of(leaf.input)
+    return notes

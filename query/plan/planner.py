@@ -103,8 +103,8 @@ def _compiled(
 def _rejecting(prune: Prune | None) -> Prune | None:
     """The part of a predicate that a row of NULLs does not satisfy."""
     if isinstance(prune, AllOf):
-        kept = tuple(item for item in prune.items if not _accepts_nulls(item))
-        return AllOf(kept) if kept else None
+        rejecting = tuple(item for item in prune.items if not _accepts_nulls(item))
+        return AllOf(rejecting) if rejecting else None
     return None if prune is None or _accepts_nulls(prune) else prune
 
 
@@ -128,10 +128,10 @@ def _covers_where(site: Site) -> bool:
 
 def _without_time(prune: Prune | None, schema: StreamSchema) -> Prune | None:
     items = prune.items if isinstance(prune, AllOf) else () if prune is None else (prune,)
-    kept = tuple(item for item in items if not is_of_time(item, schema.time))
-    if not kept:
+    others = tuple(item for item in items if not is_of_time(item, schema.time))
+    if not others:
         return None
-    return kept[0] if len(kept) == 1 else AllOf(kept)
+    return others[0] if len(others) == 1 else AllOf(others)
 
 
 def passing_scan(scan: Scan, rows: RowLimit | None, folder: Folder) -> tuple[Scan, int] | None:
@@ -209,10 +209,10 @@ class Planning:
         return made
 
     def snapshot(self, name: str) -> Snapshot:
-        found = self.snapshots.get(name)
-        if found is None:
-            found = self.snapshots[name] = self.catalog.snapshot(name)
-        return found
+        snapshot = self.snapshots.get(name)
+        if snapshot is None:
+            snapshot = self.snapshots[name] = self.catalog.snapshot(name)
+        return snapshot
 
     def query(self, tree: Any) -> QueryPlan:
         """Plan an operator's input query on the same snapshots and values."""
@@ -244,8 +244,8 @@ class Planning:
 def _settle(values: dict[str, Any], prepared: PreparedQuery) -> None:
     """Read texts that were given for times as everywhere in the product."""
     for name, type_, at in prepared.times:
-        if isinstance(given := values.get(name), str):
-            values[name] = settled(given, type_, prepared.text, at)
+        if isinstance(value := values.get(name), str):
+            values[name] = settled(value, type_, prepared.text, at)
 
 
 def plan_query(prepared: PreparedQuery, planning: Planning) -> QueryPlan:
@@ -272,12 +272,12 @@ def plan_query(prepared: PreparedQuery, planning: Planning) -> QueryPlan:
 
 
 def _scan(prepared: PreparedQuery, site: Site, planning: Planning) -> Scan:
-    known = prepared.scans.get(site.index)
-    if known is None:
-        known = plan_scan(site, prepared.bound.names, planning.folder)
+    scan = prepared.scans.get(site.index)
+    if scan is None:
+        scan = plan_scan(site, prepared.bound.names, planning.folder)
         if prepared.static:
-            prepared.scans[site.index] = known
-    return known
+            prepared.scans[site.index] = scan
+    return scan
 
 
 def bounded(scan: Scan, planning: Planning) -> Scan:
@@ -327,11 +327,11 @@ def _root(
         if picked is not None and not isinstance(leaf, Scan):
             return PassThrough(leaf, picked)
         if picked is not None and isinstance(leaf, Scan):
-            found = passing_scan(
+            passing = passing_scan(
                 leaf, prepared.rows.get(prepared.bound.sites[0].index), planning.folder
             )
-            if found is not None:
-                return PassThrough(found[0], picked, found[1])
+            if passing is not None:
+                return PassThrough(passing[0], picked, passing[1])
     sites = prepared.bound.sites
 
     def names(written: Written) -> list[str]:

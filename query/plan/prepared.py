@@ -95,10 +95,10 @@ def picked_columns(
                 return None
             picked += [Picked(name, name) for name in schema.names]
             continue
-        found = names.get(column.name.lower()) if _is_own(column, relation) else None
-        if found is None or (form and not projection.alias):
+        source = names.get(column.name.lower()) if _is_own(column, relation) else None
+        if source is None or (form and not projection.alias):
             return None
-        picked.append(Picked(projection.alias or found, found, form))
+        picked.append(Picked(projection.alias or source, source, form))
     for _, name, form in picked:
         type_ = schema.field(name).type
         if type_ != _SUM if form else pa.types.is_decimal(type_) or pa.types.is_date64(type_):
@@ -140,8 +140,8 @@ def _delivered(order: Any, picked: list[Picked], given: Sequence[str], relation:
             place = int(node.this)
             column = picked[place - 1].column if 1 <= place <= len(picked) else ""
         elif _is_own(node, relation):
-            meant = aliases.get(node.name.lower(), {node.name.lower()})
-            column = next(iter(meant)) if len(meant) == 1 else ""
+            columns = aliases.get(node.name.lower(), {node.name.lower()})
+            column = next(iter(columns)) if len(columns) == 1 else ""
         else:
             return False
         if position >= len(given) or column != given[position]:
@@ -255,15 +255,15 @@ class PreparedQuery:
 
     def write(self, answered: frozenset[int], names: Callable[[Written], list[str]]) -> Written:
         """SQL with candidates answered by the tree; ``names`` gives the column names to keep."""
-        found = self._written.get(answered)
-        if found is None:
+        written = self._written.get(answered)
+        if written is None:
             root = self.bound.root
             if answered or self.bound.unordered:
                 chosen = [self.candidates[i] for i in sorted(answered)]
-                given = Written.of(root, self.text)
-                root = rewritten(root, chosen, self.bound.unordered, cache(lambda: names(given)))
-            found = self._written[answered] = Written.of(root, self.text)
-        return found
+                before = Written.of(root, self.text)
+                root = rewritten(root, chosen, self.bound.unordered, cache(lambda: names(before)))
+            written = self._written[answered] = Written.of(root, self.text)
+        return written
 
     @lazy
     def picked(self) -> tuple[Picked, ...] | None:
@@ -322,9 +322,9 @@ def _prepared(
         if candidate is not None:
             candidates[site.index] = candidate
         elif site.schema is not None and site.select is not None:
-            found = _rows(site, bound.names)
-            if found is not None:
-                rows[site.index] = found
+            relation_rows = _rows(site, bound.names)
+            if relation_rows is not None:
+                rows[site.index] = relation_rows
     checkpoint()
     size = NODE_BYTES * sum(1 for _ in bound.root.walk()) + 8 * len(text)
     static = not parameters and not uses_now
@@ -340,7 +340,7 @@ def _prepared(
 
 def _fix_now(root: Any) -> bool:
     """Replace time functions by one parameter; whether there were any."""
-    found = False
+    changed = False
     for node in list(root.walk()):
         name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
         if isinstance(node, exp.Anonymous) and (node.expressions or not name):
@@ -354,10 +354,10 @@ def _fix_now(root: Any) -> bool:
             made = exp.cast(exp.Placeholder(this=NOW), "TIMESTAMP", dialect="duckdb")
         if made is None:
             continue
-        found = True
+        changed = True
         _keep_name(node)
         node.replace(made)
-    return found
+    return changed
 
 
 def _name_distances(root: Any) -> None:

@@ -154,13 +154,13 @@ def _inputs(
             return narrowed
         chosen = Choice("live_first", "both sides are not row patterns that something bounds")
     later = {"live_first": 1, "archive_first": 0}.get(chosen.order)
-    found: list[Any] = []
+    nodes: list[Any] = []
     for number, (source, outlook) in enumerate(zip(sources, outlooks, strict=True)):
         if number == later and outlook.compiled is not None and not outlook.obstacle:
-            found.append(Match(outlook.compiled, outlook.stream))
+            nodes.append(Match(outlook.compiled, outlook.stream))
         else:
-            found.append(_input(source, planning))
-    return found, chosen
+            nodes.append(_input(source, planning))
+    return nodes, chosen
 
 
 def _both(
@@ -182,18 +182,18 @@ def _both(
             return None
         assert outlook.compiled is not None
         assert outlook.stream is not None
-        found = narrow(
+        narrowed = narrow(
             planning.snapshot(outlook.stream), outlook.compiled,
             planning.catalog.indexes_of(outlook.stream), sources[number].strategy,
             regions_of_spans(other.intervals, other.timeline, distance, bool(number)),
             planning.control.check,
         )  # fmt: skip
-        if found.part is not None:
-            nodes[number] = Match(outlook.compiled, outlook.stream, part=found.part)
+        if narrowed.part is not None:
+            nodes[number] = Match(outlook.compiled, outlook.stream, part=narrowed.part)
             return _narrowed(nodes, number)
-        if found.replay is None:
+        if narrowed.replay is None:
             return None
-        nodes[number] = Match(outlook.compiled, outlook.stream, replay=found.replay)
+        nodes[number] = Match(outlook.compiled, outlook.stream, replay=narrowed.replay)
     needed = [node.replay.needed for node in nodes]
     return _narrowed(nodes, 0 if needed[0] <= needed[1] else 1)
 

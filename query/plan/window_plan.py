@@ -102,8 +102,8 @@ def _scan(bound: BoundWindows, planning: Planning) -> Scan:
     if not bound.conditions:
         low, high = time_bounds(None, schema.time)
         return Scan(bound.call.stream, schema, low, high)
-    known = {name.lower(): name for name in schema.names}
-    compiler = PredicateCompiler(schema, planning.folder, lambda c: known.get(c.name.lower()))
+    columns = {name.lower(): name for name in schema.names}
+    compiler = PredicateCompiler(schema, planning.folder, lambda c: columns.get(c.name.lower()))
     compiled = all_of([compiler.compile(condition) for condition in bound.conditions])
     low, high = time_bounds(compiled.prune, schema.time)
     exact = low > high or (compiled.exact and only_time(compiled.prune, schema.time))
@@ -186,14 +186,14 @@ def _unfilled(
     rollups = planning.catalog.rollups_of(bound.call.stream)
     if not rollups:
         return plan_windows(bound, planning)
-    found: list[RollupWindows] = []
+    plans: list[RollupWindows] = []
     if bound.call.name == "tumble" and bound.strategy == "auto":
         for rollup in rollups:
             plan = _Answer(bound, bound.fused, rollup, planning).plan()
             if plan is not None:
-                found.append(plan)
-    if found:  # the one that leaves least to read, then the coarsest
-        return max(found, key=lambda plan: (plan.until - max(plan.since, TICK_MIN // 2), plan.size))
+                plans.append(plan)
+    if plans:  # the one that leaves least to read, then the coarsest
+        return max(plans, key=lambda plan: (plan.until - max(plan.since, TICK_MIN // 2), plan.size))
     plain = plan_windows(bound, planning)
     gone = _gone(planning, bound.call.stream)
     if gone is None or not isinstance(plain, WindowAggregate):
@@ -248,12 +248,12 @@ class _Answer:
         self._kept = planning.snapshot(
             rollup.sink
         )  # before the stream's snapshot: the roll-up must not be ahead
-        told = rollup.told()
+        state = rollup.told()
         mark = self._kept.state.marks.get(rollup.name)
-        if mark is not None and told is not None and all(
-            told.get(each) == mark.get(each) for each in ("rows", "retractions")
+        if mark is not None and state is not None and all(
+            state.get(each) == mark.get(each) for each in ("rows", "retractions")
         ):  # fmt: skip
-            mark = told  # later steps emitted nothing
+            mark = state  # later steps emitted nothing
         self._mark: Mapping[str, Any] | None = mark
         self._snapshot: Snapshot = planning.snapshot(bound.call.stream)
 
@@ -374,8 +374,8 @@ class _Answer:
         return None if begin == TICK_MIN else begin + self._rollup.size - 1
 
     def _has(self, aggregates: list[Aggregate]) -> bool:
-        known = self._rollup.aggregates
-        return all(aggregate_text(self._bound, aggregate) in known for aggregate in aggregates)
+        stored = self._rollup.aggregates
+        return all(aggregate_text(self._bound, aggregate) in stored for aggregate in aggregates)
 
     def _partials(self, same: bool, same_keys: bool) -> tuple[list[Aggregate], bool] | None:
         """Partial aggregates, and whether sums are rounded again."""
@@ -473,14 +473,14 @@ class _Answer:
         def shown(tick: int) -> str:
             return shown_time(tick, type_) if pa.types.is_timestamp(type_) else str(tick)
 
-        said = f"events of {stream} before {shown(gone)} were dropped by retention"
+        dropped = f"events of {stream} before {shown(gone)} were dropped by retention"
         answered = f"the roll-up {name} answers up to {shown(until)}"
         if since > low:
             answered += f", from {shown(since)} on: of what is before, nothing is known"
         if until < gone:
             answered += f"; of what is between, only {stream} tells, which has not all"
         rounded = "; sums of floating-point numbers are those of its windows, added" * inexact
-        return (f"{said}: {answered}{rounded}",)
+        return (f"{dropped}: {answered}{rounded}",)
 
 
 def _column(name: str) -> Any:

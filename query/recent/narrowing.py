@@ -117,8 +117,8 @@ class Regions:
     ) -> Regions:
         """The union of ranges in any order; empty ones are dropped."""
         key = np.zeros(len(low), np.int64) if key is None else key
-        kept = low <= high
-        low, high, key = low[kept], high[kept], key[kept]
+        filled = low <= high
+        low, high, key = low[filled], high[filled], key[filled]
         if not len(low):
             return cls(low, high, key, columns, values)
         order = order_of(low, key)
@@ -328,8 +328,8 @@ class OpenEndedPart(Part):
         for low, high, begin in zip(self.low, self.high, self.begin, strict=True):
             for batch in self._near(run, timeline, int(high), int(begin), history):
                 ticks = batch.column(self.column).cast(pa.int64())
-                found = ticks.fill_null(low - 1).to_numpy(zero_copy_only=False)
-                inside = (found >= low) & (found <= high)
+                values = ticks.fill_null(low - 1).to_numpy(zero_copy_only=False)
+                inside = (values >= low) & (values <= high)
                 if inside.any():
                     yield batch.filter(pa.array(inside))
 
@@ -619,8 +619,8 @@ def _between_cuts(
         else:
             return Narrowed(why="no place was found behind a region that no match crosses")
         highs.append(tick - 1 if tick < INT64_MAX else INT64_MAX)
-    found = Regions.of(np.array(lows, np.int64), np.array(highs, np.int64))
-    near = Near(found.low, found.high)
+    joined = Regions.of(np.array(lows, np.int64), np.array(highs, np.int64))
+    near = Near(joined.low, joined.high)
     return _planned(snapshot, compiled, indexes, strategy, near, check)
 
 
@@ -648,10 +648,10 @@ def _open_ended(
         return Narrowed(part=OpenEndedPart(low, high, low, "@start", keys))
     begin = np.empty_like(low)
     for i, (first, last) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
-        found = back_to(snapshot, timeline, compiled, first, last, keys, check)
-        if found is None:
+        begin_tick = back_to(snapshot, timeline, compiled, first, last, keys, check)
+        if begin_tick is None:
             return Narrowed(why="matches may have begun long before a region")
-        begin[i] = found
+        begin[i] = begin_tick
     return Narrowed(part=OpenEndedPart(low, high, begin, "@end", keys))
 
 

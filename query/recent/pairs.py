@@ -70,15 +70,15 @@ def _count(starts, ends, reach, keys, offsets, live_ts, live_te, block_ts, count
         high = offsets[keys[i] + 1]
         j = low + np.searchsorted(live_te[low:high], ends[i], side="right")
         stop = low + np.searchsorted(live_te[low:high], reach[i], side="right")
-        found = 0
+        count = 0
         while j < stop:
             if j % BLOCK == 0 and block_ts[j // BLOCK] <= starts[i]:
                 j += BLOCK
                 continue
             if live_ts[j] > starts[i]:
-                found += 1
+                count += 1
             j += 1
-        counts[i] = found
+        counts[i] = count
 
 
 @kernel
@@ -190,12 +190,12 @@ class Pairing:
 
     def counts(self) -> Ints:
         """Partners of the archive rows that can have any, by their starts."""
-        found = np.zeros(len(self._archive_rows), np.int64)
+        counts = np.zeros(len(self._archive_rows), np.int64)
         _count(
             self._start, self._end, self._reach, self._key, self._offsets, self._live_ts,
-            self._live_te, self._blocks, found,
+            self._live_te, self._blocks, counts,
         )  # fmt: skip
-        return found
+        return counts
 
     def batches(self, newest_first: bool = False) -> Iterator[tuple[Ints, Ints]]:
         """Batches of (live, archive) row numbers; ``newest_first``: the last batch first."""
@@ -219,27 +219,27 @@ class Pairing:
         count = len(self._start)
         borders = np.flatnonzero(np.diff(self._start)) + 1
         borders = np.concatenate((borders, [count])) if count else borders
-        found = [0]
-        while found[-1] < count:
-            wanted = np.searchsorted(ends, ends[found[-1]] + BATCH_PAIRS, side="left")
-            found.append(int(borders[np.searchsorted(borders, min(int(wanted), count), "left")]))
-            if found[-1] == found[-2]:  # one start has more pairs than a batch
-                found[-1] = int(borders[np.searchsorted(borders, found[-2], "right")])
-        return found
+        cuts = [0]
+        while cuts[-1] < count:
+            wanted = np.searchsorted(ends, ends[cuts[-1]] + BATCH_PAIRS, side="left")
+            cuts.append(int(borders[np.searchsorted(borders, min(int(wanted), count), "left")]))
+            if cuts[-1] == cuts[-2]:  # one start has more pairs than a batch
+                cuts[-1] = int(borders[np.searchsorted(borders, cuts[-2], "right")])
+        return cuts
 
     def newest(
         self, batches: Iterator[tuple[Ints, Ints]], last: int
     ) -> Iterator[tuple[Ints, Ints]]:
         """The pairs with the ``last`` archive rows of each live row, by start, end, place."""
-        given = np.zeros(len(self._live), np.int64)
+        taken = np.zeros(len(self._live), np.int64)
         for live, archive in batches:
             start, end = self._archive.start[archive], self._archive.end[archive]
             order = order_of(archive, end, start, live)[::-1]
             ordered = live[order]
             first = np.searchsorted(-ordered, -ordered, side="left")
-            kept = given[ordered] + np.arange(len(order)) - first < last
-            chosen = np.sort(order[kept])
-            np.add.at(given, live[chosen], 1)
+            wanted_rows = taken[ordered] + np.arange(len(order)) - first < last
+            chosen = np.sort(order[wanted_rows])
+            np.add.at(taken, live[chosen], 1)
             yield live[chosen], archive[chosen]
 
     def partnered(self) -> Mask:
@@ -252,13 +252,13 @@ class Pairing:
         mine = self._live_rows
         te = live.end[mine]
         floor = back(te, self._distance)
-        found = np.zeros(len(mine), np.bool_)
+        partnered = np.zeros(len(mine), np.bool_)
         _any(
             live.start[mine], te, floor, live.key[mine], offsets, archive.start[rows], ends,
-            ~_block_max(~ends), found,
+            ~_block_max(~ends), partnered,
         )  # fmt: skip
         result = np.zeros(len(live), np.bool_)
-        result[mine] = found
+        result[mine] = partnered
         return result
 
 

@@ -209,24 +209,24 @@ def _written(sql: str) -> _Written:
     """Tokenise a text by the rules of ``sql.rendering``; raise for what it never writes."""
     names, texts, position = set(), set(), 0
     while position < len(sql):
-        found = _LEXEME.match(sql, position)
-        if found is None:
+        lexeme = _LEXEME.match(sql, position)
+        if lexeme is None:
             raise SqlError(f"the executor reads no {sql[position : position + 10]!r}")
-        kind = found.lastgroup
+        kind = lexeme.lastgroup
         if kind == "text":
-            texts.add(found["text"].replace("''", "'"))
+            texts.add(lexeme["text"].replace("''", "'"))
         elif kind == "name":
-            names.add(found["name"].replace('""', '"').lower())
-        elif kind == "word" and not _OURS.fullmatch(found["word"]):
-            _allow(found["word"].upper(), UNQUOTED, "word")
-        position = found.end()
+            names.add(lexeme["name"].replace('""', '"').lower())
+        elif kind == "word" and not _OURS.fullmatch(lexeme["word"]):
+            _allow(lexeme["word"].upper(), UNQUOTED, "word")
+        position = lexeme.end()
     return _Written(frozenset(names), frozenset(texts))
 
 
 def _check(statements: Any, relations: frozenset[str], written: _Written) -> None:
     if len(statements) != 1:
         raise SqlError("the executor runs one SELECT at a time")
-    known = set(relations)
+    allowed = set(relations)
     waiting: list[Any] = [statements]
     nodes: list[dict[str, Any]] = []
     while waiting:
@@ -237,7 +237,7 @@ def _check(statements: Any, relations: frozenset[str], written: _Written) -> Non
             nodes.append(part)
             waiting.extend(part.values())
             for entry in (part.get("cte_map") or {}).get("map") or ():
-                known.add(str(entry["key"]).lower())
+                allowed.add(str(entry["key"]).lower())
     for node in nodes:
         kind = node.get("type")
         if "from_table" in node or "cte_map" in node:
@@ -245,7 +245,7 @@ def _check(statements: Any, relations: frozenset[str], written: _Written) -> Non
         if "from_table" in node:
             _allow((node["from_table"] or {}).get("type", "EMPTY"), _FROM, "item of FROM")
         if kind == "BASE_TABLE":
-            _allow(str(node.get("table_name")).lower(), known, "relation")
+            _allow(str(node.get("table_name")).lower(), allowed, "relation")
         if kind == "TABLE_FUNCTION":
             _allow(str(node["function"].get("function_name")).lower(), TABLE_FUNCTIONS, "relation")
         if node.get("class") in _CALLS:
@@ -259,9 +259,9 @@ def _check(statements: Any, relations: frozenset[str], written: _Written) -> Non
                     _allow(name, _MOMENTS, "column")
         literal = node.get("literal")
         if isinstance(literal, dict) and literal.get("kind") == "STRING":
-            said = literal.get("text", "")
-            if said.lower() not in written.names:  # a field: (x)."a"
-                _allow(said, written.texts, "text")
+            value = literal.get("text", "")
+            if value.lower() not in written.names:  # a field: (x)."a"
+                _allow(value, written.texts, "text")
         if node.get("class") == "COLLATE":
             for step in str(node.get("collation")).upper().split("."):
                 _allow(step, COLLATIONS, "collation")

@@ -156,8 +156,8 @@ class Executor(RelationalExecutor):
         if is_ctrl_c(error):
             return KeyboardInterrupt()
         if failure is None:
-            told = isinstance(error, (pa.ArrowException, RuntimeError)) and query.control.stopped
-            return translated(Failure("interrupted", ""), query) if told else error
+            stopped = isinstance(error, (pa.ArrowException, RuntimeError)) and query.control.stopped
+            return translated(Failure("interrupted", ""), query) if stopped else error
         return translated(failure, query)
 
 

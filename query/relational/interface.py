@@ -64,10 +64,10 @@ def error_offset(message: str, text: str) -> int | None:
     tokens = tokens_of(text)
     words = [token.text.lower() for token in tokens]
     for pattern in _NAMES:
-        found = pattern.search(message)
-        if found is None:
+        match = pattern.search(message)
+        if match is None:
             continue
-        places = [i for i, word in enumerate(words) if word == found.group(1).lower()]
+        places = [i for i, word in enumerate(words) if word == match.group(1).lower()]
         if "cast" in message:
             places = [i for i in places if _is_cast(words, i)] or places
         if places:
@@ -77,14 +77,14 @@ def error_offset(message: str, text: str) -> int | None:
         for place, word in enumerate(words):
             if word == number.group(1) and _is_cast(words, place):
                 return int(tokens[place].start)
-    meant: tuple[str, ...] = ()
-    for found in (_OPERATOR.search(message), _CLAUSES.search(message)):
-        if found is not None:
-            meant = (found.group(1).lower(),)
+    candidates: tuple[str, ...] = ()
+    for match in (_OPERATOR.search(message), _CLAUSES.search(message)):
+        if match is not None:
+            candidates = (match.group(1).lower(),)
     for phrase, operators in _MEANT.items():
         if phrase in message:
-            meant = operators
-    places = [i for i, word in enumerate(words) if word in meant]
+            candidates = operators
+    places = [i for i, word in enumerate(words) if word in candidates]
     return int(tokens[places[0]].start) if len(places) == 1 else None
 
 
@@ -172,15 +172,15 @@ class RelationalExecutor(ABC):
             answer = self.run(
                 RelationalQuery(f"SELECT {sql}", values=values or {}, text=sql, control=control)
             )
-            (found,) = (row for batch in answer.batches for row in batch.column(0))
+            (value,) = (row for batch in answer.batches for row in batch.column(0))
         except ChronicleError:
             control.check()
-            found = None
+            value = None
         if not values and len(sql) <= CONSTANT_LENGTH_MAX:
             if len(self._constants) > CONSTANTS_MAX:
                 self._constants.clear()
-            self._constants[sql] = found
-        return found
+            self._constants[sql] = value
+        return value
 
     def serves(self, seconds: float) -> bool:
         """Whether a query is answered within so many seconds."""
@@ -221,20 +221,20 @@ def _first_line(message: str) -> str:
 
 
 def _sql_error(message: str, text: str) -> SqlError:
-    told = message[:MESSAGE_CHARACTERS]
-    message = told.split("\nLINE ")[0].split("Stack Trace:")[0].strip()
+    shortened = message[:MESSAGE_CHARACTERS]
+    message = shortened.split("\nLINE ")[0].split("Stack Trace:")[0].strip()
     message = message.rpartition("must call SetFallible(). Error: ")[2]
     message = re.sub(r"^[A-Z][A-Za-z ]*(?:Error|Exception): ?", "", message)
     message = re.sub(r"\bchronicle_+\d+\b", "the stream", message)
     message = re.split(r"\s*Candidate functions:", message)[0]
-    kept = ""
+    sentences = ""
     for sentence in re.findall(r".+?(?:[.!?](?=\s)|\n|$)\s*", message, re.DOTALL):
-        if kept.count("'") % 2 or not _ADVICE.search(sentence):
-            kept += sentence  # inside quotes it is a value
-    message = " ".join(kept.split())
+        if sentences.count("'") % 2 or not _ADVICE.search(sentence):
+            sentences += sentence  # inside quotes it is a value
+    message = " ".join(sentences.split())
     if message.startswith("Division by zero"):
         message = f"{message.removesuffix('.')}; guard it with CASE or nullif"
-    return error_at(text, error_offset(told, text), message or "the query cannot be run")
+    return error_at(text, error_offset(shortened, text), message or "the query cannot be run")
 
 
 TYPES_MAX = 1000
@@ -256,16 +256,16 @@ def evaluate(query: str, **tables: pa.Table) -> pa.Table:
     """Run one SELECT, made of checked expressions, over Arrow tables; raises SqlError."""
     typed = len(query) <= TEXT_LENGTH_MAX and not any(table.num_rows for table in tables.values())
     key = (query, *((name, table.schema) for name, table in tables.items())) if typed else None
-    if key is not None and (known := _types.get(key)) is not None:
-        return known
+    if key is not None and (cached := _types.get(key)) is not None:
+        return cached
     evaluator = _evaluator.get()
     if evaluator is None:
-        found = evaluate_here(query, tables)
+        result = evaluate_here(query, tables)
     else:
-        found = evaluator.executor.evaluate(query, tables, evaluator.control)
-    if key is not None and not found.num_rows:
-        _types.put(key, found)
-    return found
+        result = evaluator.executor.evaluate(query, tables, evaluator.control)
+    if key is not None and not result.num_rows:
+        _types.put(key, result)
+    return result
 
 
 def evaluated_by(executor: RelationalExecutor, control: QueryControl) -> Held:

@@ -77,15 +77,15 @@ class IsolatedExecutor(RelationalExecutor):
             self.pool.close()
 
     def evaluate(self, sql: str, tables: Mapping[str, pa.Table], control: QueryControl) -> pa.Table:
-        given = {name: table.combine_chunks() for name, table in tables.items()}
-        answer = self.run(RelationalQuery(sql, control=control), given)
+        whole = {name: table.combine_chunks() for name, table in tables.items()}
+        answer = self.run(RelationalQuery(sql, control=control), whole)
         return pa.Table.from_batches(answer.batches, answer.schema)
 
     def columns(self, query: RelationalQuery) -> list[tuple[str, str]]:
         with closing(self._begun("columns", query)) as job:
             message, _ = job.answer()
-            found = job.believed(lambda: [(str(n), str(t)) for n, t in message["columns"]])
-        return cast("list[tuple[str, str]]", found)
+            columns = job.believed(lambda: [(str(n), str(t)) for n, t in message["columns"]])
+        return cast("list[tuple[str, str]]", columns)
 
     def explain(self, query: RelationalQuery, analyze: bool) -> str:
         with closing(self._begun("explain", query, analyze=analyze)) as job:
@@ -115,11 +115,11 @@ class IsolatedExecutor(RelationalExecutor):
                     ended = "end" in message
                     if "batch" in message:
                         node = message["batch"]
-                        found = job.believed(lambda: unpack(schema, node, buffer))  # noqa: B023
+                        batch = job.believed(lambda: unpack(schema, node, buffer))  # noqa: B023
                         if ended:
                             job.close()
                         control.check()
-                        yield found
+                        yield batch
                     if ended:
                         return
                     control.check()
@@ -177,22 +177,22 @@ class Habits:
         self._known: Lru[str, dict[str, tuple[pa.Schema, _Request]]] = Lru(HABITS_MAX)
 
     def of(self, sql: str, schemas: Mapping[str, pa.Schema]) -> dict[str, _Request]:
-        known = self._known.get(sql)
-        if not known or any(schema != schemas.get(name) for name, (schema, _) in known.items()):
+        reads = self._known.get(sql)
+        if not reads or any(schema != schemas.get(name) for name, (schema, _) in reads.items()):
             return {}
-        return {name: asked for name, (_, asked) in known.items()}
+        return {name: request for name, (_, request) in reads.items()}
 
     def learn(
         self, sql: str, schemas: Mapping[str, pa.Schema], asked: Mapping[str, _Request]
     ) -> None:
         if len(sql) > TEXT_MAX:
             return
-        known = self._known.get(sql)
+        reads = self._known.get(sql)
         now = {name: (schemas[name], one) for name, one in asked.items()}
-        others = known is None or any(
-            schema != schemas.get(name) for name, (schema, _) in known.items()
+        others = reads is None or any(
+            schema != schemas.get(name) for name, (schema, _) in reads.items()
         )
-        if known != now:
+        if reads != now:
             self._known.put(sql, now if others else {})
 
 
@@ -250,11 +250,11 @@ class _WorkerQuery:
                 pieces += more_pieces
         begun = {}
         if self._habits is not None:
-            for name, asked in self._habits.of(sql, schemas).items():
-                begun[name] = {"scan": -next(_numbers), **asked._asdict()}
+            for name, usual in self._habits.of(sql, schemas).items():
+                begun[name] = {"scan": -next(_numbers), **usual._asdict()}
         request = {
             "job": job, "sql": sql, "values": dict(values), "inputs": inputs, "given": nodes,
-            "begun": begun, "announced": [known["scan"] for known in begun.values()], **more,
+            "begun": begun, "announced": [one["scan"] for one in begun.values()], **more,
         }  # fmt: skip
         try:
             if self._relations:
@@ -264,8 +264,8 @@ class _WorkerQuery:
             lost = self._lease.lost(error)
             self._query.control.check()
             raise lost from None
-        for name, known in begun.items():
-            self._start(known["scan"], name, _Request(*(known[key] for key in _Request._fields)))
+        for name, one in begun.items():
+            self._start(one["scan"], name, _Request(*(one[key] for key in _Request._fields)))
 
     def answer(self) -> tuple[dict[str, Any], pa.Buffer | None]:
         """The worker's next message (the last has "end"); serves requests for input meanwhile."""
@@ -320,13 +320,13 @@ class _WorkerQuery:
     def _open(self, message: dict[str, Any]) -> None:
         dataset = self._relations.get(str(message.get("relation")))
         number, text = _whole(message.get("scan")), message.get("filter")
-        known = () if dataset is None else dataset.schema.names
+        columns_present = () if dataset is None else dataset.schema.names
         if dataset is None or number in self._scans or not isinstance(text, str | None):
             raise Garbage("the worker asks for what it was not given")
         columns, needed = message.get("columns"), message.get("needed")
         if not isinstance(columns, list) or not isinstance(needed, list):
             raise Garbage("the worker asks for no columns")
-        if any(name not in known for name in (*columns, *needed)):
+        if any(name not in columns_present for name in (*columns, *needed)):
             raise Garbage("the worker asks for columns that are not there")
         self._start(number, str(message["relation"]), _Request(columns, needed, text))
 

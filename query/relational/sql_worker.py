@@ -181,11 +181,11 @@ class _Worker:
             needed = columns + [n for n in schema.names if n not in columns and n in text]
         whole = pa.schema([schema.field(n) for n in needed])
         wanted = pa.schema([schema.field(n) for n in columns])
-        asked = 1
+        requested = 1
         for taken, (message, data) in enumerate(self._scanned(name, columns, needed, text), 1):
             ahead = min(AHEAD_MAX, taken + 1)
-            if "last" not in message and (more := taken + ahead - asked) > 0:
-                asked += more
+            if "last" not in message and (more := taken + ahead - requested) > 0:
+                requested += more
                 released = [] if self._region is None else self._region.take_released()
                 again = {"next": message["scanned"], "count": more, "released": released}
                 self._inbox.send(again)
@@ -200,14 +200,14 @@ class _Worker:
     def _scanned(
         self, name: str, columns: list[str], needed: list[str], text: str | None
     ) -> Iterator[tuple[dict[str, Any], pa.Buffer | None]]:
-        asked = {"columns": columns, "needed": needed, "filter": text}
+        request = {"columns": columns, "needed": needed, "filter": text}
         begun = self._begun.get(name)
-        if begun is not None and all(begun[key] == asked[key] for key in asked):
+        if begun is not None and all(begun[key] == request[key] for key in request):
             scan = self._begun.pop(name)["scan"]
         else:
             scan = next(self._ids)
             self._inbox.expect(scan)
-            self._inbox.send({"scan": scan, "relation": name, **asked})
+            self._inbox.send({"scan": scan, "relation": name, **request})
         message: dict[str, Any] = {}
         while "last" not in message:
             message, data = self._inbox.take(scan)

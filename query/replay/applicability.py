@@ -112,12 +112,12 @@ def earliest(node: Pattern, name: str) -> int | None:
     """Fewest events before one that carries a variable; None if none does."""
     if isinstance(node, Variable):
         return 0 if node.name == name else None
-    found = [(part, earliest(part, name)) for part in children(node)]
+    places = [(part, earliest(part, name)) for part in children(node)]
     if isinstance(node, Concatenation):
         before, best = 0, None
-        for part, place in found:
+        for part, place in places:
             if place is not None:
                 best = before + place if best is None else min(best, before + place)
             before += _least(part)
         return best
-    return min((place for _, place in found if place is not None), default=None)
+    return min((place for _, place in places if place is not None), default=None)

@@ -130,14 +130,14 @@ class Buckets:
         if columns is None:
             return [*range(len(self.table))]
         schema = self.part.view.file.schema
-        found = [ROW_COUNT]
+        fields = [ROW_COUNT]
         if schema.time in columns:
-            found += [ROW_FIRST, ROW_LAST]
+            fields += [ROW_FIRST, ROW_LAST]
         for position, attribute in enumerate(schema.payload):
             if attribute.name in columns:
                 first = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * position
-                found += [first, first + 1, first + 2]
-        return found
+                fields += [first, first + 1, first + 2]
+        return fields
 
 
 class Histogram:

@@ -63,9 +63,9 @@ LOOKED_BACK = 1 << 14
 def satisfied(array: pa.Array, atoms: Sequence[Atom], attribute: Attribute) -> Mask:
     """Which values satisfy one of the atoms, or for long texts may."""
     valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-    found = np.zeros(len(array), np.bool_)
+    truth = np.zeros(len(array), np.bool_)
     if any(isinstance(atom, NotNull) for atom in atoms):
-        found |= valid
+        truth |= valid
     ranges = [atom for atom in atoms if isinstance(atom, Range)]
     if ranges and valid.any():
         keys, dictionary = encode(array if valid.all() else array.drop_null(), attribute)
@@ -79,10 +79,10 @@ def satisfied(array: pa.Array, atoms: Sequence[Atom], attribute: Attribute) -> M
                 hit |= keys >= np.uint64(low)
             else:
                 hit |= (keys >= np.uint64(low)) & (keys <= np.uint64(max(0, high)))
-        found[valid] |= hit
+        truth[valid] |= hit
     if any(isinstance(atom, IsNull) for atom in atoms):
-        found |= ~valid
-    return found
+        truth |= ~valid
+    return truth
 
 
 @kernel
@@ -126,10 +126,10 @@ def mark_events(
         reader = part.leaves.column if part.leaves is not None else _reader(part.tail, schema)
         column = key.values(reader, a, b).column
         if column is None:
-            found = np.full(b - a, any(isinstance(atom, IsNull) for atom in atoms))
+            truth = np.full(b - a, any(isinstance(atom, IsNull) for atom in atoms))
         else:
-            found = satisfied(column.combine_chunks(), atoms, key.attribute)
-        _set_bits(found, low - offset, bits, size)
+            truth = satisfied(column.combine_chunks(), atoms, key.attribute)
+        _set_bits(truth, low - offset, bits, size)
         read += len(key.columns) * (b - a)
     return read
 
@@ -158,12 +158,12 @@ def _mark_derived(
     assert values.gaps is not None
     unknown = any(isinstance(atom, IsNull) for atom in atoms)
     valued = [atom for atom in atoms if not isinstance(atom, IsNull)]
-    found = satisfied(values.column.combine_chunks(), valued, key.attribute)
+    truth = satisfied(values.column.combine_chunks(), valued, key.attribute)
     if unknown:
-        found[values.gaps.unknown] = True
+        truth[values.gaps.unknown] = True
         if inside is None and values.gaps.seen:
-            found[values.gaps.absent] = True
-    _set_bits(found, first - offset, bits, size)
+            truth[values.gaps.absent] = True
+    _set_bits(truth, first - offset, bits, size)
     return reader.read
 
 
@@ -238,12 +238,12 @@ class KeptLookups:
     def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
         if key in self._known:
             return cast(Value, self._known[key])
-        found = make()
-        size = sum(getattr(part, "nbytes", 0) for part in found)
+        values = make()
+        size = sum(getattr(part, "nbytes", 0) for part in values)
         if size <= self._most:
-            self._known[key] = found
+            self._known[key] = values
             self._most -= size
-        return found
+        return values
 
     def knows(self, key: Hashable) -> bool:
         return key in self._known
@@ -330,7 +330,7 @@ def chunks_of(
     catalogue: Catalogue, timeline: Timeline, attributes: Sequence[str]
 ) -> list[LookupRange]:
     """Ranges of base events in which all of some attributes are indexed."""
-    found = []
+    chunks = []
     for part in timeline.parts:
         if part.view is None:
             continue
@@ -354,9 +354,11 @@ def chunks_of(
                 run.seen < hidden and isinstance(index_key(name, timeline.schema), DerivedKey)
                 for name, run in runs.items()  # its values may look back at hidden events
             ):
-                found.append(LookupRange(part.start + begin, part.start + end, runs, begin - first))
-    found.sort(key=lambda chunk: chunk.start)
-    return found
+                chunks.append(
+                    LookupRange(part.start + begin, part.start + end, runs, begin - first)
+                )
+    chunks.sort(key=lambda chunk: chunk.start)
+    return chunks
 
 
 def unindexed(chunks: Sequence[LookupRange], total: int) -> list[LookupRange]:
@@ -385,7 +387,7 @@ def occurrences(
     ``coarse`` skips chunks that cannot hold a term's symbol; ``kept`` caches bits for blocks with
     the same terms.
     """
-    taken = [chunk for chunk, asked in zip(chunks, wanted.tolist(), strict=True) if asked]
+    taken = [chunk for chunk, needed in zip(chunks, wanted.tolist(), strict=True) if needed]
     if not taken:
         return np.zeros(0, np.int64)
     # the bitmap goes from the first to the last position at which the block can begin
@@ -401,7 +403,7 @@ def occurrences(
         if number:
             other = np.zeros(words, np.uint64) if other is None else other
             target = other
-        asked = []
+        needed = []
         for chunk in taken:
             if number:
                 low = max(0, chunk.start - chosen.offset - origin)
@@ -411,16 +413,16 @@ def occurrences(
             elif coarse is not None and not coarse.may_hold(chosen.symbol, chunk.start, chunk.end):
                 metrics.runs_skipped += 1
                 continue
-            known = kept is not None and kept.knows(term_key(chosen.term, chunk))
-            runs = [] if known else list(chunk.runs.items())
-            asked.append((chunk, [(run, keys[name]) for name, run in runs if name in keys]))
-        for chunk in ahead(asked, indexes):
-            told = (chosen.term, chunk, keys, timeline, schema, metrics)
+            cached = kept is not None and kept.knows(term_key(chosen.term, chunk))
+            runs = [] if cached else list(chunk.runs.items())
+            needed.append((chunk, [(run, keys[name]) for name, run in runs if name in keys]))
+        for chunk in ahead(needed, indexes):
+            source = (chosen.term, chunk, keys, timeline, schema, metrics)
             if kept is None:
-                _mark_term(*told, chosen.offset + origin, size, target)
+                _mark_term(*source, chosen.offset + origin, size, target)
                 continue
             base = chunk.start // 64 * 64
-            (held,) = kept.once(term_key(chosen.term, chunk), partial(_bits_of, *told, base))
+            (held,) = kept.once(term_key(chosen.term, chunk), partial(_bits_of, *source, base))
             mark_shifted(held, base - chosen.offset - origin, target)
         if number:
             assert other is not None
@@ -494,8 +496,8 @@ def _mark_term(
             metrics.runs_skipped += 1
             continue
         # a run may hold positions that are newer than this snapshot, beyond the chunk
-        known = min(size, chunk.end - place)
-        mark_run(run, keys[name], chunk.origin - place, target, known, metrics, absent)
+        last = min(size, chunk.end - place)
+        mark_run(run, keys[name], chunk.origin - place, target, last, metrics, absent)
 
 
 def _absent_until(
@@ -549,7 +551,7 @@ def _merge(  # type: ignore[no-untyped-def]
     blocks = bounds.shape[0]
     pointer = np.zeros(blocks, np.int64)
     last = bounds[blocks - 1, 0]
-    found = 0
+    count = 0
     for g in range(groups):
         for b in range(blocks):
             pointer[b] = bounds[b, g]
@@ -593,15 +595,15 @@ def _merge(  # type: ignore[no-untyped-def]
                         break
                     far += 1
                 farthest = far
-            out[0, found] = a
-            out[1, found] = ends_at[near - last]
-            out[2, found] = ends_at[farthest - last]
-            out[3, found] = ticks[i]
-            out[4, found] = end_ticks[near - last]
-            out[5, found] = end_ticks[farthest - last]
-            out[6, found] = g
-            found += 1
-    return found
+            out[0, count] = a
+            out[1, count] = ends_at[near - last]
+            out[2, count] = ends_at[farthest - last]
+            out[3, count] = ticks[i]
+            out[4, count] = end_ticks[near - last]
+            out[5, count] = end_ticks[farthest - last]
+            out[6, count] = g
+            count += 1
+    return count
 
 
 def find_candidates(
@@ -658,8 +660,8 @@ def find_candidates(
         partitions, first, np.concatenate(found), bounds, lengths, between, ends_at, ticks,
         end_ticks, window, span, out,
     )  # fmt: skip
-    kept = out[:, :count]
-    return Candidates(kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6])
+    filled = out[:, :count]
+    return Candidates(filled[0], filled[1], filled[2], filled[3], filled[4], filled[5], filled[6])
 
 
 def _to_tick_start(timeline: Timeline, positions: Ints) -> Ints:

@@ -70,9 +70,9 @@ class CoarseMap:
 
         def below(positions: Ints) -> Ints:
             at = places_in(spans.starts, positions, "right") - 1
-            known = np.maximum(at, 0)
-            inside = np.minimum(positions, spans.ends[known]) - spans.starts[known]
-            return np.where(at >= 0, total[known] + inside, 0)
+            span = np.maximum(at, 0)
+            inside = np.minimum(positions, spans.ends[span]) - spans.starts[span]
+            return np.where(at >= 0, total[span] + inside, 0)
 
         if not len(spans):
             return np.zeros(len(self.starts), np.int64)
@@ -94,12 +94,12 @@ def coarse_map(
     """
     histogram = histogram or Histogram.of(timeline)
     tied = timeline if ties else None
-    found = _mapped(histogram, pattern, low, high, tied)
-    left = Spans(found.starts, found.ends).touches(found.allowed)
+    mapped = _mapped(histogram, pattern, low, high, tied)
+    left = Spans(mapped.starts, mapped.ends).touches(mapped.allowed)
     many = min(ZONED_LEAVES, len(left) // 2)
     if zones and 0 < left.sum() <= many:
-        found = _mapped(histogram.zoned(left), pattern, low, high, tied)
-    return found
+        mapped = _mapped(histogram.zoned(left), pattern, low, high, tied)
+    return mapped
 
 
 def _mapped(
@@ -110,13 +110,13 @@ def _mapped(
     starts, ends, first, last = histogram.starts, histogram.ends, histogram.first, histogram.last
     inside = (ends > low) & (starts < high)
     everywhere = bool(inside.all())
-    known: dict[Prune | None, Mask] = {}
+    masks_of: dict[Prune | None, Mask] = {}
     masks = []
     for symbol in pattern.symbols:
-        if symbol.prune not in known:
+        if symbol.prune not in masks_of:
             held = histogram.may_satisfy(symbol.prune)
-            known[symbol.prune] = held if everywhere else held & inside
-        masks.append(known[symbol.prune])
+            masks_of[symbol.prune] = held if everywhere else held & inside
+        masks.append(masks_of[symbol.prune])
     reach = histogram.reachable(
         pattern.within, pattern.longest, lambda: _reachable(starts, ends, first, last, pattern)
     )

@@ -59,13 +59,13 @@ def coded_spans(
     chunks = context.chunks(names)
     if not chunks:
         return None
-    found = [_unmerged(lookups, chunks, within)]
+    parts = [_unmerged(lookups, chunks, within)]
     for chunk in chunks:
         context.check()
-        found.append(_of_chunk(lookups, chunk, chosen, within))
+        parts.append(_of_chunk(lookups, chunk, chosen, within))
     return Spans.of(
-        np.concatenate([spans.starts for spans in found]),
-        np.concatenate([spans.ends for spans in found]),
+        np.concatenate([spans.starts for spans in parts]),
+        np.concatenate([spans.ends for spans in parts]),
     )
 
 
@@ -77,7 +77,7 @@ def told_by(
     pairs = pair_keys(frozenset(context.indexed), context.schema)
     for column in columns:
         keys = [key for key in pairs if key.pair[1].name == column]
-        found: list[_Chosen] = []
+        chosen: list[_Chosen] = []
         for block in context.pattern.blocks:
             terms = [
                 term
@@ -85,11 +85,11 @@ def told_by(
                 if variables is None or symbol.name in variables
                 for term in symbol.terms
             ]
-            told = ((key, _words(term, key)) for term in terms for key in keys)
-            first = next(((key, ranges) for key, ranges in told if ranges), None)
+            restricted = ((key, _words(term, key)) for term in terms for key in keys)
+            first = next(((key, ranges) for key, ranges in restricted if ranges), None)
             if first is not None:
-                found.append(first)
-        best = found if len(found) > len(best) else best
+                chosen.append(first)
+        best = chosen if len(chosen) > len(best) else best
     return best
 
 
@@ -142,8 +142,8 @@ def _of_chunk(
     if ties:
         ticks = timeline.ticks_between(chunk.start, chunk.end)
     reach = _reach(timeline, chunk, within)
-    found = _chains(bounds, merged, reach, ticks, ties, ZONE_EVENTS, first, last)
-    first, last = first[:found] + chunk.start, last[:found] + chunk.start
+    total = _chains(bounds, merged, reach, ticks, ties, ZONE_EVENTS, first, last)
+    first, last = first[:total] + chunk.start, last[:total] + chunk.start
     begun = in_any_order(timeline, first, Timeline.ticks_at)
     ended = in_any_order(timeline, last, Timeline.ticks_at)
     near = ended <= moved(begun, within)
@@ -199,7 +199,7 @@ def _chains(bounds, places, reach, ticks, ties, zone, first, last):  # type: ign
     """
     blocks = bounds.shape[1]
     pointer = np.zeros(blocks, np.int64)
-    found = 0
+    count = 0
     for g in range(bounds.shape[2]):
         for b in range(blocks):
             pointer[b] = bounds[0, b, g]
@@ -227,7 +227,7 @@ def _chains(bounds, places, reach, ticks, ties, zone, first, last):  # type: ign
             if not alive:
                 break
             if here < end:
-                first[found] = begin
-                last[found] = here
-                found += 1
-    return found
+                first[count] = begin
+                last[count] = here
+                count += 1
+    return count

@@ -79,13 +79,13 @@ class CostModel:
 
     def lookup_ns(self, offer: Offer) -> float:
         """Cost of looking up one term; events without an index are decoded."""
-        found = offer.entries * (self.costs.entry + self.costs.occurrence)
+        cost = offer.entries * (self.costs.entry + self.costs.occurrence)
         for name in offer.term.attributes:
             indexed = name in self.context.indexed
-            found += offer.runs * self.costs.seek if indexed else 0.0
+            cost += offer.runs * self.costs.seek if indexed else 0.0
             missing = self.coarse.allowed.total - (self.offers.covered if indexed else 0)
-            found += max(0, missing) * self.costs.decoded
-        return found
+            cost += max(0, missing) * self.costs.decoded
+        return cost
 
     def estimate(self, picked: Sequence[Offer]) -> Estimate:
         lookups = sum(map(self.lookup_ns, picked))
@@ -210,22 +210,22 @@ class CostModel:
 
 def choose_terms(model: CostModel, strategy: str) -> TermChoice:
     """The terms to look up: ``all`` that are offered, or with ``auto`` those that pay."""
-    offers = model.offers.items
+    items = model.offers.items
     if strategy == "all":
-        return TermChoice(offers, offers, estimate=model.estimate(offers))
-    if not offers and model.coarse.allowed.total > LITTLE * model.context.total:
+        return TermChoice(items, items, estimate=model.estimate(items))
+    if not items and model.coarse.allowed.total > LITTLE * model.context.total:
         reason = "no index can be used and the coarse pattern map excludes too little"
-        return TermChoice(offers, None, reason)
-    best = nothing = TermChoice(offers, (), estimate=model.estimate(()))
+        return TermChoice(items, None, reason)
+    best = nothing = TermChoice(items, (), estimate=model.estimate(()))
     if nothing.expected_ns < model.costs.plan:
         return nothing
-    rarest_first = sorted(offers, key=lambda offer: offer.share)
+    rarest_first = sorted(items, key=lambda offer: offer.share)
     tried = 0
     for count in range(1, len(rarest_first) + 1):
         picked = tuple(rarest_first[:count])
         if sum(map(model.lookup_ns, picked)) > best.expected_ns or tried == MORE_TERMS:
             break
-        more = TermChoice(offers, picked, estimate=model.estimate(picked))
+        more = TermChoice(items, picked, estimate=model.estimate(picked))
         tried += 1
         if more.expected_ns < best.expected_ns:
             best, tried = more, 0
@@ -235,6 +235,6 @@ def choose_terms(model: CostModel, strategy: str) -> TermChoice:
     for count in range(len(rarest_first), 0, -1):
         estimate = model.estimate(rarest_first[:count])
         if estimate.lookup_ns + count * TERM_NS <= PROBE * full:
-            return TermChoice(offers, tuple(rarest_first[:count]), estimate=estimate)
+            return TermChoice(items, tuple(rarest_first[:count]), estimate=estimate)
     costs = f"{best.expected_ns / 1e6:.1f} ms, a full replay {full / 1e6:.1f} ms"
-    return TermChoice(offers, None, f"intervals would cost {costs}")
+    return TermChoice(items, None, f"intervals would cost {costs}")

@@ -84,15 +84,15 @@ class FilterPlan:
         )  # fmt: skip
         remaining = limit
         for batch, _ in pieces:
-            kept = _within(batch, with_time.index(schema.time), low, high)
-            if filter is not None and kept.num_rows:
-                kept = filter(kept)
-            if not kept.num_rows:
+            rows = _within(batch, with_time.index(schema.time), low, high)
+            if filter is not None and rows.num_rows:
+                rows = filter(rows)
+            if not rows.num_rows:
                 continue
             if remaining is not None:
-                kept = kept.slice(0, remaining)
-                remaining -= kept.num_rows
-            yield kept.select(wanted)
+                rows = rows.slice(0, remaining)
+                remaining -= rows.num_rows
+            yield rows.select(wanted)
             if remaining == 0:
                 return
 
@@ -132,22 +132,22 @@ def plan_filter(
     end = int(timeline.upper(np.array([high], np.int64))[0])
     # the alternative to a filter is a pruned scan, which reads zones itself
     coarse = coarse_map(timeline, pattern, first, end, zones=False, histogram=context.histogram)
-    offers = list_offers(context, coarse)
-    rare = [one for one in offers.items if one.entries <= SHARE_MAX * context.total]
+    available = list_offers(context, coarse)
+    rare = [one for one in available.items if one.entries <= SHARE_MAX * context.total]
     picked = tuple(sorted(rare, key=lambda offer: offer.entries)[:2])
-    model = CostModel(context, coarse, offers, coarse.allowed.total)
-    plan = considered(context, "filter", model, TermChoice(offers.items, picked))
+    model = CostModel(context, coarse, available, coarse.allowed.total)
+    plan = considered(context, "filter", model, TermChoice(available.items, picked))
     if not picked:
         return None
     try:
-        found = located_plan([plan])
+        located = located_plan([plan])
     except RunsChanged:
         return None
     scanned = coarse.allowed.total * SCAN_EVENT_NS
-    spans = found.spans
+    spans = located.spans
     if spans is None or len(spans) * SPAN_NS + spans.total * SCAN_EVENT_NS > 0.8 * scanned:
         return None
-    return FilterPlan(snapshot, found)
+    return FilterPlan(snapshot, located)
 
 
 SPANS_MAX = 64
@@ -161,8 +161,8 @@ def local_stream(query: Any, streams: Sequence[str]) -> str | None:
     """The stream whose plain columns a query selects row by row; None for other queries."""
     if not isinstance(query, exp.Select):
         return None
-    known = {"expressions", "from", "from_", "where", "kind", "operation_modifiers"}
-    if any(value for key, value in query.args.items() if key not in known):
+    clauses = {"expressions", "from", "from_", "where", "kind", "operation_modifiers"}
+    if any(value for key, value in query.args.items() if key not in clauses):
         return None
     source = query.args.get("from_") or query.args.get("from")
     table = None if source is None else source.this
@@ -207,10 +207,10 @@ def plan_subquery(
         context = PlanContext.of(snapshot, pattern, wants, indexes, Costs(event=ROW_NS), check)
         return located_plan([consider(context, strategy)])
 
-    found = retrying(plan)
-    if found is None:
+    spans = retrying(plan)
+    if spans is None:
         return ReplayPlan(strategy, "the indexes kept changing", outline=pattern)
-    return _fewer(found)
+    return _fewer(spans)
 
 
 def _obstacle(schema: StreamSchema, compiled: CompiledMatch, strategy: str) -> str:
@@ -276,10 +276,12 @@ def restricted(query: Any, plan: ReplayPlan, schema: StreamSchema) -> Any:
             exp.GTE(this=time.copy(), expression=low), exp.LTE(this=time.copy(), expression=high)
         )
         ranges.append(exp.paren(inside, copy=False))
-    found = exp.paren(exp.or_(*ranges)) if ranges else exp.false()
+    within_spans = exp.paren(exp.or_(*ranges)) if ranges else exp.false()
     where = query.args.get("where")
     narrowed = query.copy()
-    condition = found if where is None else exp.and_(exp.paren(where.this.copy()), found)
+    condition = (
+        within_spans if where is None else exp.and_(exp.paren(where.this.copy()), within_spans)
+    )
     narrowed.set("where", exp.Where(this=condition))
     return narrowed
 

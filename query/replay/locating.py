@@ -131,13 +131,13 @@ class _Search:
         if self.keys is not None and self.pattern.within is None:
             return self._by_rows(self.keys)
         spans, used = self._by_time()
-        found = self._around(self.found).intersect(spans)
-        self.found = {block: at[_inside(at, found)] for block, at in self.found.items()}
+        near = self._around(self.found).intersect(spans)
+        self.found = {block: at[_inside(at, near)] for block, at in self.found.items()}
         if self.keys is not None:
             one_key = self._of_one_key(self.keys, self.found, dict.fromkeys(self.found, 0))
-            return self._shown(PartitionSpans.of(self.keys, *one_key, self.stride), found, used)
-        shared = self._of_one_value(found)
-        return Located(found, used) if shared is None else Located(shared[0], used, shared[1])
+            return self._shown(PartitionSpans.of(self.keys, *one_key, self.stride), near, used)
+        shared = self._of_one_value(near)
+        return Located(near, used) if shared is None else Located(shared[0], used, shared[1])
 
     def _by_time(self) -> tuple[Spans, tuple[Offer, ...]]:
         """Look up blocks, each where those before can be reached, whatever their partitions."""
@@ -255,8 +255,8 @@ class _Search:
         if self.model is None:
             return False
         chunks = self.lookups.bounds
-        asked = max(1, int(chunks.touches(self.lookups.coarse.allowed).sum()))
-        part = float(chunks.touches(spans).sum()) / asked
+        chunks_allowed = max(1, int(chunks.touches(self.lookups.coarse.allowed).sum()))
+        part = float(chunks.touches(spans).sum()) / chunks_allowed
         left = self.model.spans_ns(spans.joined(self.context.gap), keyed)
         return left <= part * sum(
             self.model.lookup_ns(offer) for offer in rest if not self.lookups.knows(offer)
@@ -303,16 +303,16 @@ class _Search:
 
     def _of_one_value(self, spans: Spans) -> tuple[Spans, SharedColumn] | None:
         """Spans of candidates with one value of a shared column; None if not worth it."""
-        found = self.found
-        if self.pattern.within is None or len(found) < 2 or spans.total < WORTH_EVENTS:
+        candidates = self.found
+        if self.pattern.within is None or len(candidates) < 2 or spans.total < WORTH_EVENTS:
             return None
-        shared, places = self._shared_by(found)
+        shared, places = self._shared_by(candidates)
         if shared is None:
             return None
-        if sum(map(len, found.values())) > spans.total:
+        if sum(map(len, candidates.values())) > spans.total:
             return None
         keys = PartitionKeys(self.timeline, (shared.column,), self.context.schema)
-        _, low, high = self._of_one_key(keys, found, places)
+        _, low, high = self._of_one_key(keys, candidates, places)
         return Spans.of(low, high).intersect(spans), shared
 
     def _shared_by(self, found: Collection[int]) -> tuple[SharedColumn | None, dict[int, int]]:

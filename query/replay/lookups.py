@@ -63,8 +63,8 @@ class Lookups:
         kept: KeptLookups | None = None,
     ) -> Lookups:
         names = {name for offer in picked for name in offer.term.attributes}
-        known = sorted(names & set(context.indexed))
-        chunks = context.chunks(known)
+        columns = sorted(names & set(context.indexed))
+        chunks = context.chunks(columns)
         indexed = sum(chunk.end - chunk.start for chunk in chunks)
         chunks = sorted(chunks + unindexed(chunks, context.total), key=lambda chunk: chunk.start)
         bounds = Spans(
@@ -74,8 +74,8 @@ class Lookups:
         return cls(context, coarse, tuple(picked), chunks, bounds, indexed, kept)
 
     def knows(self, offer: Offer) -> bool:
-        kept = self.kept
-        return kept is not None and any(kept.knows(term_key(offer.term, c)) for c in self.chunks)
+        cache = self.kept
+        return cache is not None and any(cache.knows(term_key(offer.term, c)) for c in self.chunks)
 
     def order(self) -> list[int]:
         """Blocks with a term, rarest first."""

@@ -87,8 +87,8 @@ class RateMap:
         inside = self.sizes * (self._indexed & possible)
         held = np.bincount(self._chunk_of, inside, minlength=len(entries))
         share = np.divide(entries, held, out=np.zeros(len(entries)), where=held > 0)
-        found: Floats = np.minimum(1.0, share[self._chunk_of])
-        return np.where(self._coarse.alive[symbol], found, 0.0)
+        rates: Floats = np.minimum(1.0, share[self._chunk_of])
+        return np.where(self._coarse.alive[symbol], rates, 0.0)
 
     def chunks_with(self, rates: Floats) -> int:
         return int(np.count_nonzero(np.bincount(self._chunk_of[(rates > 0) & self._indexed])))
@@ -165,11 +165,11 @@ class Offers:
 
 def list_offers(context: PlanContext, coarse: CoarseMap, evaluated: bool = False) -> Offers:
     """Terms that can be looked up; ``evaluated``: also those without an index."""
-    known = context.indexed
+    indexed = context.indexed
     if not len(coarse.allowed):
         return Offers()
     places = _places(context, evaluated)
-    names = sorted({name for *_, term in places for name in term.attributes} & set(known))
+    names = sorted({name for *_, term in places for name in term.attributes} & set(indexed))
     chunks = context.chunks(names)
     if not chunks and not evaluated:
         return Offers()
@@ -183,37 +183,37 @@ def list_offers(context: PlanContext, coarse: CoarseMap, evaluated: bool = False
     )
     rates = RateMap(coarse, left)
     measured: dict[tuple[Term, bytes], tuple[Floats, float, float, int]] = {}
-    offers = []
+    result = []
     for name, symbol, block, offset, term in places:
         alive = coarse.alive[symbol]
         key = (term, alive.tobytes())
         if key not in measured:
-            if left and all(column in known for column in term.attributes):
+            if left and all(column in indexed for column in term.attributes):
                 entries = counts.of(term)
             else:
                 entries = rates.spread(_guess(context, coarse, term))
-            found = rates.rates(symbol, entries)
-            held = float(found @ rates.sizes)
+            chances = rates.rates(symbol, entries)
+            held = float(chances @ rates.sizes)
             share = held / max(1.0, float(rates.sizes[alive].sum()))
-            measured[key] = found, share, float(entries.sum()), rates.chunks_with(found)
-        found, share, total, runs = measured[key]
-        offers.append(Offer(term, name, symbol, block, offset, share, total, runs, found))
-    return Offers(tuple(offers), left, spans.total)
+            measured[key] = chances, share, float(entries.sum()), rates.chunks_with(chances)
+        chances, share, total, runs = measured[key]
+        result.append(Offer(term, name, symbol, block, offset, share, total, runs, chances))
+    return Offers(tuple(result), left, spans.total)
 
 
 def _places(context: PlanContext, evaluated: bool) -> list[tuple[str, int, int, int, Term]]:
-    found: list[tuple[str, int, int, int, Term]] = []
+    places: list[tuple[str, int, int, int, Term]] = []
     symbol = 0
     for number, block in enumerate(context.pattern.blocks):
         for offset, wanted in enumerate(block.symbols):
-            found.extend(
+            places.extend(
                 (wanted.name, symbol, number, offset, term)
                 for term in wanted.terms
                 if (evaluated or all(name in context.indexed for name in term.attributes))
                 and all_hold(term.needs, context.timeline)
             )
             symbol += 1
-    return found
+    return places
 
 
 def _guess(context: PlanContext, coarse: CoarseMap, term: Term) -> float:

@@ -28,7 +28,7 @@ read near the intervals first, and farther away only for partitions with missing
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,11 +43,11 @@ from ...core.times import moved
 from ...schema import StreamSchema
 from ..conditions.constants import comparable
 from .spans import READ_GAP, Spans
-from .timeline import Timeline, read_arrays, rows_at
+from .timeline import Timeline, rows_at
 
 Ints = npt.NDArray[np.int64]
-PIECE_EVENTS = 1 << 18
-"""Events whose codes are held at a time."""
+FIRST_EVENTS, PIECE_EVENTS = 1 << 15, 1 << 18
+"""Events whose codes are read at a time, at first and then: a small LIMIT should not wait."""
 
 
 class PartitionKeys:
@@ -105,44 +105,34 @@ class PartitionKeys:
         return codes.astype(np.int64)
 
     def key(self, code: int) -> tuple[Any, ...]:
-        found = []
+        parts = []
         for output, values, pairs in zip(
             reversed(self._output), reversed(self._values), reversed(self._pairs), strict=True
         ):
             code, own = divmod(int(pairs[code]), max(1, len(values)))
             value = values.slice(own, 1)
-            found.append(
+            parts.append(
                 (value if value.type == output.type else value.view(output.type))[0].as_py()
             )
-        return tuple(reversed(found))
+        return tuple(reversed(parts))
 
     # -- codes of events ----------------------------------------------------------------------
 
     def codes(self, arrays: Sequence[pa.Array]) -> Ints:
         """Codes of events given their partition columns; -1 for other partitions."""
-        known: Ints = np.zeros(len(arrays[0]), np.int64)
+        numbers: Ints = np.zeros(len(arrays[0]), np.int64)
         for i, array in enumerate(arrays):
             own = self._own(i, array)
-            pair = known * max(1, len(self._values[i])) + own
+            pair = numbers * max(1, len(self._values[i])) + own
             distinct = self._pairs[i]
             if not len(distinct):
-                return np.full(len(known), -1, np.int64)
+                return np.full(len(numbers), -1, np.int64)
             if len(self._values) == 1:
                 return own  # one column: its own codes are the partition codes
             place = np.minimum(np.searchsorted(distinct, pair), len(distinct) - 1)
-            hit = (known >= 0) & (own >= 0) & (distinct[place] == pair)
-            known = np.where(hit, place, -1)
-        return known
-
-    def pieces(self, first: int, end: int) -> Iterator[tuple[int, Ints]]:
-        """Codes of the base events at positions [first, end), with the position of the first."""
-        self.events_read += end - first
-        for start in range(first, end, PIECE_EVENTS):
-            stop = min(end, start + PIECE_EVENTS)
-            for at, arrays in read_arrays(
-                self._timeline, self.columns, self._output, start, stop, dictionary=True
-            ):
-                yield at, self.codes(arrays)
+            hit = (numbers >= 0) & (own >= 0) & (distinct[place] == pair)
+            numbers = np.where(hit, place, -1)
+        return numbers
 
     def codes_at(self, positions: Ints) -> Ints:
         """Codes of the base events at ascending positions."""
@@ -156,19 +146,19 @@ class PartitionKeys:
         values = self._values[number]
         if not pa.types.is_dictionary(array.type):
             return _found(comparable(array), values)
-        kept = self._mapped[number]
-        if kept is None or kept[0] is not array.dictionary:
-            same = kept is not None and _same_buffers(kept[0], array.dictionary)
-            mapping = kept[1] if same and kept is not None else None
+        mapped = self._mapped[number]
+        if mapped is None or mapped[0] is not array.dictionary:
+            same = mapped is not None and _same_buffers(mapped[0], array.dictionary)
+            mapping = mapped[1] if same and mapped is not None else None
             if mapping is None:
                 null = _found(pa.nulls(1, values.type), values)
                 mapping = np.concatenate([_found(array.dictionary, values), null])
-            kept = array.dictionary, mapping
-            self._mapped[number] = kept
+            mapped = array.dictionary, mapping
+            self._mapped[number] = mapped
         indices = array.indices
         if indices.null_count:
-            indices = indices.fill_null(len(kept[1]) - 1)
-        codes: Ints = kept[1][indices.to_numpy(zero_copy_only=False)]
+            indices = indices.fill_null(len(mapped[1]) - 1)
+        codes: Ints = mapped[1][indices.to_numpy(zero_copy_only=False)]
         return codes
 
 
@@ -193,8 +183,8 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Array:
 def _found(array: pa.Array, values: pa.Array) -> Ints:
     if array.type != values.type:
         array = array.cast(values.type)
-    found = pc.index_in(array, value_set=values)
-    places: Ints = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    places_of = pc.index_in(array, value_set=values)
+    places: Ints = places_of.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return places
 
 
@@ -207,14 +197,13 @@ def _same_buffers(a: pa.Array, b: pa.Array) -> bool:
 
 
 @kernel
-def _flag_rows(codes, base, stride, lows, highs, cursor, stops, flags, value):  # type: ignore[no-untyped-def]
-    """Set ``flags[i]`` where row ``base + i`` lies in a span of its partition; return how many."""
-    count = 0
+def _flag_rows(codes, positions, stride, lows, highs, cursor, stops, flags, value):  # type: ignore[no-untyped-def]
+    """Set the flags of ascending positions that lie in a span of their partition."""
     for i in range(codes.shape[0]):
         code = codes[i]
         if code < 0:
             continue
-        place = code * stride + base + i
+        place = code * stride + positions[i]
         j = cursor[code]
         stop = stops[code]
         while j < stop and highs[j] <= place:
@@ -222,8 +211,6 @@ def _flag_rows(codes, base, stride, lows, highs, cursor, stops, flags, value):  
         cursor[code] = j
         if j < stop and lows[j] <= place:
             flags[i] = value
-            count += 1
-    return count
 
 
 @dataclass(frozen=True)
@@ -346,12 +333,12 @@ class RowFlags:
                 at = np.searchsorted(some.starts, edges).astype(np.int64)
                 self._sets.append((value, some, at[:-1].copy(), at[1:]))
 
-    def of(self, codes: Ints, first: int) -> npt.NDArray[np.uint8]:
-        """Flags of the rows from a position on, given the codes of their partitions."""
+    def of(self, codes: Ints, positions: Ints) -> npt.NDArray[np.uint8]:
+        """Flags of ascending positions, given the codes of their partitions."""
         flags = np.zeros(len(codes), np.uint8)
         for value, some, cursor, stops in self._sets:
             _flag_rows(
-                codes, first, self._stride, some.starts, some.ends, cursor, stops, flags, value
+                codes, positions, self._stride, some.starts, some.ends, cursor, stops, flags, value
             )
         return flags
 
@@ -392,12 +379,9 @@ def rows_beside(
 
 
 def _codes(keys: PartitionKeys, spans: Spans) -> Codes:
-    out, done = np.empty(spans.total, np.int32), 0
-    for start, end in zip(spans.starts.tolist(), spans.ends.tolist(), strict=True):
-        for at, codes in keys.pieces(start, end):
-            out[done + at - start : done + at - start + len(codes)] = codes
-        done += end - start
-    return out
+    pieces = spans.positions(PIECE_EVENTS, PIECE_EVENTS)
+    codes = [keys.codes_at(positions).astype(np.int32) for positions in pieces]
+    return np.concatenate([np.zeros(0, np.int32), *codes])
 
 
 @kernel
@@ -406,12 +390,12 @@ def _nearest(codes, begin, steps, code, forward, out):  # type: ignore[no-untype
     way = 1 if forward else -1
     for i in range(begin.shape[0]):
         at = begin[i]
-        found = 0
+        count = 0
         for step in range(steps[i]):
             if codes[at] == code[i]:
-                out[found, i] = step
-                found += 1
-                if found == out.shape[0]:
+                out[count, i] = step
+                count += 1
+                if count == out.shape[0]:
                     break
             at += way
 
@@ -457,9 +441,9 @@ class _Side:
         wanted = self.code[self.open][inside]
         _nearest(codes, begin, (high - low)[inside], wanted, self.forward, some)
         steps[:, inside] = some
-        for found, step in zip(self.found, steps, strict=True):
+        for occurrences, step in zip(self.found, steps, strict=True):
             there = step >= 0
             at = first + step if self.forward else first - step
-            found[self.open[there]] = at[there]
+            occurrences[self.open[there]] = at[there]
         farther = (high < self.total) if self.forward else (low > 0)
         self.open = self.open[(steps[-1] < 0) & farther]

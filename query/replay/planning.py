@@ -130,10 +130,13 @@ class Considered:
             return _Spans(plan, allowed)
         lookups = Lookups.of(context, model.coarse, picked, kept)
         plan = replace(plan, covered=lookups.indexed / context.total)
-        found = located(lookups, model if plan.strategy == "auto" else None)
-        if found.spans is None:
-            return _Spans(replace(plan, reason=found.reason))
-        return _Spans(replace(plan, picked=found.used, shared=found.shared), found.spans)
+        result = located(lookups, model if plan.strategy == "auto" else None)
+        if result.spans is None:
+            return _Spans(replace(plan, reason=result.reason))
+        return _Spans(
+            replace(plan, picked=result.used, shared=result.shared),
+            result.spans,
+        )
 
 
 @dataclass(frozen=True)
@@ -162,11 +165,11 @@ def consider(
     coarse = whole_map(context)
     if near is not None:
         coarse = coarse.narrowed(near.spans(context.timeline))
-    offers = list_offers(context, coarse, evaluating and context.partitioned and strategy == "auto")
+    terms = list_offers(context, coarse, evaluating and context.partitioned and strategy == "auto")
     whole = context.total if near is None else coarse.allowed.total
-    model = CostModel(context, coarse, offers, whole)
+    model = CostModel(context, coarse, terms, whole)
     if strategy == "replay":
-        choice = TermChoice(offers.items)
+        choice = TermChoice(terms.items)
     else:
         choice = choose_terms(model, strategy)
     return considered(context, strategy, model, choice)
@@ -200,17 +203,17 @@ def located_plan(ways: Sequence[Considered], near: Near | None = None) -> Replay
     """One plan for all alternatives, with its intervals, or with the reason to replay the whole
     stream.  With ``near``, there are always intervals.
     """
-    kept = KeptLookups() if len(ways) > 1 else None
-    found: list[_Spans] = []
+    cache = KeptLookups() if len(ways) > 1 else None
+    spans: list[_Spans] = []
     for way in ways:
-        one = way.spans(kept)
-        found.append(one)
+        one = way.spans(cache)
+        spans.append(one)
         if one.spans is None:
             break
-    first = found[-1]
+    first = spans[-1]
     intervals = None
     if first.spans is not None:
-        first = _united(ways, found)
+        first = _united(ways, spans)
         assert first.spans is not None
         intervals, needed = _intervals(ways, first.spans)
         plan = replace(first.plan, intervals=intervals, needed=needed)
@@ -301,8 +304,8 @@ class _Shown:
         parts = [describe(atom, schema) or "true" for atom in shown]
         if offer.term.text:
             parts = [offer.term.text]
-        known = all(name in self.indexed for name in offer.term.attributes)
-        how = "" if known else " (no index: evaluated)"
+        indexed = all(name in self.indexed for name in offer.term.attributes)
+        how = "" if indexed else " (no index: evaluated)"
         return f"{offer.name}: {' or '.join(parts)}{how}"
 
 
@@ -393,20 +396,20 @@ def plan_match(
         def considered_of(option: Sequence[Outline]) -> list[Considered]:
             return [consider(replace(context, pattern=one), strategy, near=near) for one in option]
 
-        ways = considered_of(options[0])
-        best = math.inf if strategy == "all" else sum(way.expected_ns for way in ways)
+        choices = considered_of(options[0])
+        best = math.inf if strategy == "all" else sum(way.expected_ns for way in choices)
         if len(options) > 1 and near is None and best > APART_NS:
             apart = considered_of(options[1])
             if sum(way.expected_ns for way in apart) < best:
-                ways = apart
+                choices = apart
         phases["selection_ms"] = _since(started)
         if not locate:
-            plan = ways[0].plan
+            plan = choices[0].plan
             return replace(plan, reason=plan.choice.reason or plan.reason, phases=phases)
         started = time.perf_counter()
-        found = located_plan(ways, near)
+        plan_located = located_plan(choices, near)
         phases["lookup_ms"] = _since(started)
-        return replace(found, phases=phases)
+        return replace(plan_located, phases=phases)
 
     return retrying(attempt) or ReplayPlan(
         strategy, "the indexes kept changing", outline=pattern, phases=phases

@@ -154,8 +154,8 @@ def _in_objects(
 ) -> Iterator[tuple[LeafMap, list[tuple[int, Ranges]]]]:
     for part, here in _by_part(timeline.parts, ranges):
         if part.leaves is not None and part.leaves.view.file.moved:
-            found = _by_leaf(part.leaves.starts, here)
-            yield part.leaves, [(number, _hulls(rows)) for number, rows in found]
+            leaves = _by_leaf(part.leaves.starts, here)
+            yield part.leaves, [(number, _hulls(rows)) for number, rows in leaves]
 
 
 def read_ranges(

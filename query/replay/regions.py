@@ -80,25 +80,25 @@ def _drawn(spans: Spans, timeline: Timeline, kind: str, snapshot: Snapshot) -> R
     inside = np.concatenate(([0], np.cumsum(spans.ends - spans.starts)))
     events = inside[ends + 1] - inside[begins]
     ticks = timeline.ticks_at(np.stack([starts_at, ends_at - 1], axis=1).reshape(-1))
-    found: list[tuple[int, int, str, int]] = []
+    bars: list[tuple[int, int, str, int]] = []
     position, tick = 0, first
     for place in range(len(begins)):
         left, right = int(ticks[2 * place]), int(ticks[2 * place + 1])
         if starts_at[place] > position:
-            found.append((tick, left, "skipped", int(starts_at[place]) - position))
-        found.append((left, right, kind, int(events[place])))
+            bars.append((tick, left, "skipped", int(starts_at[place]) - position))
+        bars.append((left, right, kind, int(events[place])))
         hidden = int(ends_at[place] - starts_at[place]) - int(events[place])
         position, tick = int(ends_at[place]) - hidden, right
     if total > position:
-        found.append((tick, last, "skipped", total - position))
-    return Regions(tuple(found), unit, cut=len(begins) < len(spans))
+        bars.append((tick, last, "skipped", total - position))
+    return Regions(tuple(bars), unit, cut=len(begins) < len(spans))
 
 
 def _widest(spans: Spans, most: int) -> tuple[Ints, Ints, Ints, Ints]:
     """At most ``most`` spans, the narrowest gaps closed, with first and last original span."""
     gaps = spans.starts[1:] - spans.ends[:-1]
-    kept = min(len(gaps), most - 1)
-    breaks = np.sort(np.argsort(-gaps, kind="stable")[:kept])
+    breaks_most = min(len(gaps), most - 1)
+    breaks = np.sort(np.argsort(-gaps, kind="stable")[:breaks_most])
     begins = np.concatenate(([0], breaks + 1))
     ends = np.concatenate((breaks, [len(spans) - 1]))
     return spans.starts[begins], spans.ends[ends], begins, ends
@@ -109,14 +109,14 @@ def _lanes(
 ) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
     inside = parts.inside
     codes = inside.starts // parts.stride
-    known, first = np.unique(codes, return_index=True)
-    if not len(known) or not timeline.total:
+    distinct, first = np.unique(codes, return_index=True)
+    if not len(distinct) or not timeline.total:
         return ()
     lengths = np.add.reduceat(inside.ends - inside.starts, first)
     last = np.append(first[1:], len(codes))
     lanes = []
     for place in np.argsort(-lengths, kind="stable")[:LANES_MAX].tolist():
-        own, code = slice(first[place], last[place]), int(known[place])
+        own, code = slice(first[place], last[place]), int(distinct[place])
         shift = code * parts.stride
         starts, ends, _, _ = _widest(
             Spans(inside.starts[own] - shift, inside.ends[own] - shift), LANE_SPANS_MAX

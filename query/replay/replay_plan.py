@@ -128,36 +128,36 @@ class ReplayPlan:
     def details(
         self, given: int | None = None
     ) -> tuple[tuple[str, str | int | float | tuple[str, ...]], ...]:
-        found: list[tuple[str, str | int | float | tuple[str, ...]]] = [("strategy", self.strategy)]
+        lines: list[tuple[str, str | int | float | tuple[str, ...]]] = [("strategy", self.strategy)]
         if self.outline is not None:
-            found.append(("symbols", " or ".join(self.ways) or str(self.outline)))
+            lines.append(("symbols", " or ".join(self.ways) or str(self.outline)))
         if self.unavailable:
-            found.append(("indexes_unavailable", self.unavailable))
+            lines.append(("indexes_unavailable", self.unavailable))
         if self.spans is None:
-            found.append(("replay", f"whole stream: {self.reason}"))
-            return tuple(found)
+            lines.append(("replay", f"whole stream: {self.reason}"))
+            return tuple(lines)
         chosen = self.chosen
-        found.append(("indexes", chosen or ("none: the coarse pattern map alone",)))
+        lines.append(("indexes", chosen or ("none: the coarse pattern map alone",)))
         if self.shared is not None:
-            found.append(("one_value_of", str(self.shared)))
+            lines.append(("one_value_of", str(self.shared)))
         rest = tuple(text for text in self.offered if text not in chosen)
         if rest:
-            found.append(("indexes_not_used", rest))
+            lines.append(("indexes_not_used", rest))
         if self.picked and self.choice.estimate is not None and self.total:
             share = self.choice.estimate.events / self.total
-            found.append(("estimated_replay", f"{share:.4%} of the stream"))
+            lines.append(("estimated_replay", f"{share:.4%} of the stream"))
         parts = self.partitions
         if parts is None:
             text = f"{self.replayed(given):.4%} of the stream in {len(self.spans)} intervals"
         else:
             read = self.spans.total / self.total if self.total else 0.0
-            share_given = "" if given is None else f"{given / max(1, self.total):.4%}: "
+            share_text = "" if given is None else f"{given / max(1, self.total):.4%}: "
             text = (
-                f"{share_given}{len(parts.inside)} intervals of {parts.partitions} partitions, "
+                f"{share_text}{len(parts.inside)} intervals of {parts.partitions} partitions, "
                 f"in {len(self.spans)} spans of {read:.4%} of the stream"
             )
-        found.append(("replay", text))
-        return tuple(found)
+        lines.append(("replay", text))
+        return tuple(lines)
 
     def figures(self, given: int | None = None) -> tuple[tuple[str, int | float], ...]:
         if self.spans is None:

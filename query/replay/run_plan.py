@@ -27,7 +27,7 @@ from ...store.snapshot import Snapshot
 from ..contract.operator import MatchLimits
 from ..pattern.compiled import CompiledMatch
 from ..pattern.match_stream import MatchStream
-from .partitions import INSIDE, PartitionSpans, RowFlags
+from .partitions import FIRST_EVENTS, INSIDE, PIECE_EVENTS, PartitionSpans, RowFlags
 from .reading import Piece, read_rows, read_spans
 from .replay_plan import ReplayIntervals, ReplayPlan
 from .spans import Spans
@@ -55,8 +55,8 @@ def read_partitions(
     begin = 0
     for number in [*sorted(intervals.by_time), len(spans)]:
         between = Spans(spans.starts[begin:number], spans.ends[begin:number])
-        for rows, _, found in _selected(between, partitions, flags, check):
-            yield read_rows(timeline, output, rows, metrics), found == INSIDE
+        for rows, _, mark in _selected(between, partitions, flags, check):
+            yield read_rows(timeline, output, rows, metrics), mark == INSIDE
         if number < len(spans):
             first, last = intervals.by_time[number]
             stop = None if last >= INT64_MAX else last + 1
@@ -88,16 +88,16 @@ def _selected(
     """Positions in intervals of their partition, with its code and their flags."""
     waiting: list[tuple[Ints, Ints, npt.NDArray[np.uint8]]] = []
     count, full = 0, FIRST_ROWS
-    for start, end in zip(spans.starts.tolist(), spans.ends.tolist(), strict=True):
-        for at, codes in partitions.keys.pieces(start, end):
-            check()
-            found = flags.of(codes, at)
-            rows = np.flatnonzero(found)
-            waiting.append((at + rows, codes[rows], found[rows]))
-            count += len(rows)
-            if count >= full:
-                yield _joined(waiting)
-                waiting, count, full = [], 0, BATCH_ROWS
+    for positions in spans.positions(FIRST_EVENTS, PIECE_EVENTS):
+        check()
+        codes = partitions.keys.codes_at(positions)
+        marks = flags.of(codes, positions)
+        rows = np.flatnonzero(marks)
+        waiting.append((positions[rows], codes[rows], marks[rows]))
+        count += len(rows)
+        if count >= full:
+            yield _joined(waiting)
+            waiting, count, full = [], 0, BATCH_ROWS
     if count:
         yield _joined(waiting)
 
@@ -158,11 +158,11 @@ class IntervalStream(MatchStream):
         self._forget()
 
     def _add(self, starts: Ints, ends: Ints) -> None:
-        known = self._ends
-        if len(known) and len(starts) and known[-1] == starts[0]:
-            known, starts = known[:-1], starts[1:]
+        ends_before = self._ends
+        if len(ends_before) and len(starts) and ends_before[-1] == starts[0]:
+            ends_before, starts = ends_before[:-1], starts[1:]
         self._starts = np.concatenate([self._starts, starts])
-        self._ends = np.concatenate([known, ends])
+        self._ends = np.concatenate([ends_before, ends])
 
     def _forget(self) -> None:
         if len(self._starts) > 4096 and len(self.sequence):
@@ -185,9 +185,9 @@ class IntervalStream(MatchStream):
         return int(self._sequence[0])
 
     def inside(self, sequence: Ints) -> npt.NDArray[np.bool_]:
-        found = np.empty(len(sequence), np.bool_)
-        _mark_inside(sequence, self._starts, self._ends, found)
-        return found
+        inside = np.empty(len(sequence), np.bool_)
+        _mark_inside(sequence, self._starts, self._ends, inside)
+        return inside
 
 
 @dataclass

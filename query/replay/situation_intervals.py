@@ -78,14 +78,14 @@ def chains(
         prune = condition_prune(bound, name, schema, folder)
         symbols.append(Symbol(name, prune, index_terms(prune, schema)))
     impossible = any(isinstance(symbol.prune, Never) for symbol in symbols)
-    found = dict.fromkeys(_chain(compiled, i) for i in range(count) if symbols[i].prune is not None)
+    whole = dict.fromkeys(_chain(compiled, i) for i in range(count) if symbols[i].prune is not None)
     longest = max(bounded)
-    rows = [tuple(symbols[i] for i in chain) for chain in found]
+    rows = [tuple(symbols[i] for i in chain) for chain in whole]
     for i, bound in enumerate(compiled.conditions):
         false = contrary(bound, compiled.names[i], schema, folder) if _tells(compiled, i) else None
         if false is not None:
-            told = Symbol(f"end of {compiled.names[i]}", false, index_terms(false, schema))
-            rows.append((told,))
+            ending = Symbol(f"end of {compiled.names[i]}", false, index_terms(false, schema))
+            rows.append((ending,))
 
     def outline(chain: tuple[Symbol, ...]) -> Outline:
         blocks = tuple(Block((symbol,)) for symbol in chain)
@@ -161,13 +161,13 @@ def plan_situations_replay(
     def plan() -> ReplayPlan:
         context = PlanContext.of(snapshot, outlines[0], wants, indexes, None, check)
         context = replace(context, near=NEAR)
-        ways = [
+        choices = [
             consider(replace(context, pattern=one), strategy, evaluating=False) for one in outlines
         ]
-        return located_plan([min(ways, key=_rarest)])
+        return located_plan([min(choices, key=_rarest)])
 
-    found = retrying(plan) or ReplayPlan(strategy, "the indexes kept changing")
-    return _by_time_pays(snapshot, compiled, replace(found, phases=phases))
+    replay = retrying(plan) or ReplayPlan(strategy, "the indexes kept changing")
+    return _by_time_pays(snapshot, compiled, replace(replay, phases=phases))
 
 
 def _rarest(way: Considered) -> float:
@@ -206,18 +206,18 @@ def instants_of(
     assert reach is not None
     if timeline is None or span is None:
         return []
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     spans = intervals.spans
     for number, (start, end) in enumerate(zip(spans.starts.tolist(), spans.ends.tolist(),
                                               strict=True)):  # fmt: skip
         low, high = intervals.by_time.get(number, (timeline.tick(start), INT64_MIN))
         # a match can become known between events
         high = max(high, timeline.tick(end) - 1 if end < timeline.total else span[1])
-        if found and low - reach <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], high))
+        if ranges and low - reach <= ranges[-1][1]:
+            ranges[-1] = (ranges[-1][0], max(ranges[-1][1], high))
         else:
-            found.append((low, high))
-    return found
+            ranges.append((low, high))
+    return ranges
 
 
 def _by_time_pays(snapshot: Snapshot, compiled: CompiledSituations, plan: ReplayPlan) -> ReplayPlan:
@@ -315,8 +315,8 @@ class _Pieces:
             starts, ends = inside.starts - base, inside.ends - base
         order = order_of(ends)
         until = np.full(len(ends), INT64_MAX, np.int64)
-        known = order[ends[order] < timeline.total]
-        until[known] = timeline.ticks_at(ends[known]) - 1
+        closed = order[ends[order] < timeline.total]
+        until[closed] = timeline.ticks_at(ends[closed]) - 1
         return cls(plan, intervals.spans, starts, until)
 
     def read(
@@ -402,20 +402,21 @@ class _Borders(Certifier):
             ascending = order_of(rows)
             codes[ascending] = keys.learn(rows[ascending])
         order = order_of(-starts)
-        asked = np.stack([starts, codes], axis=1)[order]
+        borders = np.stack([starts, codes], axis=1)[order]
         out = np.full(len(order), -1, np.int64)
         active = np.full(keys.count, -1, np.int64)
         lowest = self._lowest(starts)
         end, at, left = int(starts.max(initial=0)), 0, len(order)
         while end > lowest and left:
             low = max(lowest, end - WALKED)
-            for base, some in reversed(list(keys.pieces(low, end))):
-                at, answered = _rows_before(some, base, asked, at, active, out)
-                left -= answered
+            at, answered = _rows_before(
+                keys.codes_at(np.arange(low, end)), low, borders, at, active, out
+            )
+            left -= answered
             end = low
-        found = np.empty(len(order), np.int64)
-        found[order] = out
-        return found
+        in_order = np.empty(len(order), np.int64)
+        in_order[order] = out
+        return in_order
 
     def _lowest(self, starts: Ints) -> int:
         timeline, gap = self.pieces.plan.timeline, self.compiled.gap

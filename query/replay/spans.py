@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,9 +32,9 @@ class Spans:
         """From spans in any order; those at most ``gap`` apart are merged, empty ones dropped."""
         first = np.asarray(starts, np.int64)
         last = np.asarray(ends, np.int64)
-        kept = last > first
-        if not kept.all():
-            first, last = first[kept], last[kept]
+        filled = last > first
+        if not filled.all():
+            first, last = first[filled], last[filled]
         if first.size == 0:
             return cls.empty()
         if np.any(first[1:] < first[:-1]):
@@ -53,6 +53,18 @@ class Spans:
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    def positions(self, first: int, most: int) -> Iterator[Ints]:
+        """The positions in ascending pieces, of ``first`` and then of at most ``most`` each."""
+        behind = np.cumsum(self.ends - self.starts)
+        shift = self.starts - (behind - (self.ends - self.starts))
+        at, size, total = 0, first, self.total
+        while at < total:
+            stop = min(total, at + size)
+            low, high = np.searchsorted(behind, [at, stop - 1], side="right").tolist()
+            counts = np.diff(np.clip(behind[low : high + 1], at, stop), prepend=at)
+            yield np.arange(at, stop) + np.repeat(shift[low : high + 1], counts)
+            at, size = stop, most
 
     def joined(self, gap: int) -> Spans:
         return Spans.of(self.starts, self.ends, gap)

@@ -145,9 +145,9 @@ def rewrite(node: Pattern, known: Known) -> list[Parts]:
     if isinstance(node, Concatenation):
         return _each([rewrite(part, known) for part in node.parts])
     if isinstance(node, Alternation):
-        found = [rewrite(choice, known) for choice in node.choices]
-        ways = [way for some in found for way in some]
-        return _few(ways) if known.apart else [_either(ways)]
+        parts_of_choices = [rewrite(choice, known) for choice in node.choices]
+        alternatives = [way for some in parts_of_choices for way in some]
+        return _few(alternatives) if known.apart else [_either(alternatives)]
     if isinstance(node, Permutation):
         return _permuted(node, known)
     if isinstance(node, Quantified):
@@ -164,10 +164,10 @@ def _few(ways: list[Parts]) -> list[Parts]:
 
 
 def _each(found: Sequence[Sequence[Parts]]) -> list[Parts]:
-    ways: list[Parts] = [Parts()]
+    alternatives: list[Parts] = [Parts()]
     for some in found:
-        ways = _few([_joined(pair) for pair in product(ways, some)])
-    return ways
+        alternatives = _few([_joined(pair) for pair in product(alternatives, some)])
+    return alternatives
 
 
 def _joined(found: Iterable[Parts]) -> Parts:
@@ -215,19 +215,19 @@ def _any_symbol(symbols: Sequence[Symbol]) -> Symbol:
         return Symbol(names, None, (), carried)
     if not possible:
         return Symbol(names, Never(), (), carried)
-    found = [prune for prune in possible if prune is not None]
-    prune: Prune = found[0] if len(found) == 1 else AnyOf(tuple(found))
+    conditions = [prune for prune in possible if prune is not None]
+    prune: Prune = conditions[0] if len(conditions) == 1 else AnyOf(tuple(conditions))
     return Symbol(names, prune, (), carried)
 
 
 def _permuted(node: Permutation, known: Known) -> list[Parts]:
-    found = [rewrite(part, known) for part in node.parts]
+    parts_of = [rewrite(part, known) for part in node.parts]
     orders = _orders(node, known)
     if known.apart and not orders:
         raise TooMany
     if known.apart or len(orders) == 1:
-        return _few([way for order in orders for way in _each([found[at] for at in order])])
-    every = _joined(some[0] for some in found)
+        return _few([way for order in orders for way in _each([parts_of[at] for at in order])])
+    every = _joined(some[0] for some in parts_of)
     symbols, gap = every.symbols, Gap(every.carried)
     if not symbols:
         return [Parts((gap,), every.most)]
@@ -255,17 +255,17 @@ def _orders(node: Permutation, known: Known) -> list[tuple[int, ...]]:
         for other in known.between.get(name, ())
         if other in part_of and part_of[other] != at
     }
-    found: list[tuple[int, ...]] = []
+    orders_done: list[tuple[int, ...]] = []
     begun: list[tuple[int, ...]] = [()]
-    while begun and len(found) <= APART_MAX:
+    while begun and len(orders_done) <= APART_MAX:
         order = begun.pop()
         left = [part for part in range(len(node.parts)) if part not in order]
         free = [b for b in left if not any((a, b) in before for a in left)]
         if left and not free:
             return []  # cyclic: each part must follow another
         begun += [(*order, part) for part in reversed(free)]
-        found += [] if left else [order]
-    return found
+        orders_done += [] if left else [order]
+    return orders_done
 
 
 def _is_equality(prune: Prune | None) -> bool:
@@ -273,19 +273,19 @@ def _is_equality(prune: Prune | None) -> bool:
 
 
 def _repeated(node: Quantified, known: Known) -> list[Parts]:
-    ways = rewrite(node.body, known)
-    most = None if any(way.most is None for way in ways) else max(_counts(ways), default=0)
+    bodies = rewrite(node.body, known)
+    most = None if any(way.most is None for way in bodies) else max(_counts(bodies), default=0)
     if most == 0:
         return [Parts()]
-    symbols = max((len(way.symbols) for way in ways), default=0)
+    symbols = max((len(way.symbols) for way in bodies), default=0)
     copies = min(node.low, SYMBOLS_MAX // max(1, symbols) + 1)
-    found: list[Any] = [ways] * copies
+    factors: list[Any] = [bodies] * copies
     if node.high != copies:
         more = None if node.high is None or most is None else (node.high - copies) * most
-        carried = frozenset(name for way in ways for name in way.carried)
-        found.append([Parts((Gap(carried),), more)])
+        carried = frozenset(name for way in bodies for name in way.carried)
+        factors.append([Parts((Gap(carried),), more)])
     longest = None if node.high is None or most is None else node.high * most
-    return [replace(way, most=longest) for way in _each(found)]
+    return [replace(way, most=longest) for way in _each(factors)]
 
 
 def _counts(ways: Sequence[Parts]) -> list[int]:
@@ -305,20 +305,20 @@ def with_implied(
         for name, bound in bounds.items()
         for link in _comparisons(bound, name, schema)
     ]
-    found = dict(conditions)
+    result = dict(conditions)
     for _ in range(min(ROUNDS, len(links))):
-        before = dict(found)
+        before = dict(result)
         for name, column, how, other, source in links:
-            if isinstance(found[name], Never):
+            if isinstance(result[name], Never):
                 continue
             for part in _parts(before.get(other)):
                 implied = _handed_on(part, source, column, how)
-                if implied is not None and implied not in _parts(found[name]):
-                    known = found[name]
-                    found[name] = implied if known is None else AllOf((*_parts(known), implied))
-        if found == before:
+                if implied is not None and implied not in _parts(result[name]):
+                    own = result[name]
+                    result[name] = implied if own is None else AllOf((*_parts(own), implied))
+        if result == before:
             break
-    return found
+    return result
 
 
 def _parts(prune: Prune | None) -> tuple[Prune, ...]:
@@ -348,7 +348,7 @@ def _comparisons(
     bound: Bound, variable: str, schema: StreamSchema
 ) -> list[tuple[str, Any, str, str]]:
     """Conjuncts that compare with another variable: own column, operator, variable, its column."""
-    found = []
+    comparisons = []
     parts: list[Any] = [bound.scalar]
     while parts:
         node = parts.pop()
@@ -367,8 +367,8 @@ def _comparisons(
                 if chosen is None or len(chosen) > 1 or variable in chosen:
                     continue
                 if {a, b} <= set(schema.arrow.names) and _type(schema, a) == _type(schema, b):
-                    found.append((a, how, next(iter(chosen)), b))
-    return found
+                    comparisons.append((a, how, next(iter(chosen)), b))
+    return comparisons
 
 
 def _bounded_side(bound: Bound, node: Any) -> Navigation | None:
@@ -406,16 +406,16 @@ def shared_columns(compiled: CompiledMatch, schema: StreamSchema) -> tuple[Share
         for p, name in enumerate(names)
         if p and names.count(name) == 1 and p not in _behind(compiled, p)
     }
-    found: dict[str, list[set[str]]] = {}
+    pairs_of: dict[str, list[set[str]]] = {}
     for name, bound in compiled.definitions.items():
         for own, how, other, column in _comparisons(bound, name, schema):
             if how is not exp.EQ or own != column or other not in alone or own == schema.time:
                 continue
             if schema.attribute(own).storage is not Storage.FLOAT:
-                found.setdefault(own, []).append({name, other})
+                pairs_of.setdefault(own, []).append({name, other})
     return tuple(
         SharedColumn(column, frozenset(joined))
-        for column, pairs in found.items()
+        for column, pairs in pairs_of.items()
         for joined in _components(pairs)
     )
 
@@ -490,11 +490,11 @@ def cached_outlines(
 ) -> tuple[tuple[Outline, ...], ...]:
     """``outlines``, cached on the compiled clause (parameter values are part of it)."""
     wanted = (schema, indexed, folder is None)
-    known = compiled.outlined
-    if known is None or known[0] != wanted:
-        known = compiled.outlined = wanted, outlines(compiled, schema, folder, indexed)
-    assert isinstance(known[1], tuple)
-    return known[1]
+    cached = compiled.outlined
+    if cached is None or cached[0] != wanted:
+        cached = compiled.outlined = wanted, outlines(compiled, schema, folder, indexed)
+    assert isinstance(cached[1], tuple)
+    return cached[1]
 
 
 def outlines(
@@ -549,10 +549,10 @@ class _Maker:
 
     def apart(self) -> tuple[Outline, ...]:
         try:
-            ways = rewrite(self.compiled.clause.pattern, replace(self.known, apart=True))
+            alternatives = rewrite(self.compiled.clause.pattern, replace(self.known, apart=True))
         except TooMany:
             return ()
-        return tuple(map(self._of, ways)) if len(ways) > 1 else ()
+        return tuple(map(self._of, alternatives)) if len(alternatives) > 1 else ()
 
     def _of(self, parts: Parts) -> Outline:
         compiled, schema, also = self.compiled, self.schema, self.also
@@ -566,12 +566,12 @@ class _Maker:
         neighbours = selected and len(compiled.order_by) <= 1
         contiguous = neighbours and not self.skipping and not compiled.partition_by
         most = None if self.skipping else parts.most
-        found = self._cut(items, most if contiguous else None, contiguous)
+        outline = self._cut(items, most if contiguous else None, contiguous)
         if self.skipping:
-            return found
+            return outline
         if not compiled.partition_by:
-            return replace(found, shared=shared_columns(compiled, schema))
-        return replace(found, longest_partition=most if neighbours else None)
+            return replace(outline, shared=shared_columns(compiled, schema))
+        return replace(outline, longest_partition=most if neighbours else None)
 
     def _cut(self, items: Sequence[Symbol | Gap], longest: int | None, contiguous: bool) -> Outline:
         blocks: list[list[Symbol]] = []
@@ -613,7 +613,7 @@ def _derived(
     compiled: CompiledMatch, schema: StreamSchema, folder: Folder, indexed: frozenset[str]
 ) -> dict[str, tuple[Term, ...]]:
     keys = derived_keys(indexed, schema, compiled)
-    found = {}
+    terms_of = {}
     for name, bound in compiled.definitions.items() if keys else ():
         place = earliest(compiled.clause.pattern, name)
         terms = [
@@ -628,8 +628,8 @@ def _derived(
             for term in index_terms(with_unknown(item, one.key.name), schema)
             if one.key.name in term.attributes
         ]
-        found[name] = tuple(dict.fromkeys(terms))
-    return found
+        terms_of[name] = tuple(dict.fromkeys(terms))
+    return terms_of
 
 
 def condition_prune(

@@ -76,19 +76,19 @@ class PairTerm:
 
 
 def pair_keys(names: frozenset[str], schema: StreamSchema) -> tuple[PairKey, ...]:
-    found = []
+    keys = []
     for name in sorted(names):
         key = None if name in schema else index_key(name, schema)
         if isinstance(key, PairKey):
-            found.append(key)
-    return tuple(found)
+            keys.append(key)
+    return tuple(keys)
 
 
 def pair_terms(
     items: Sequence[Prune], indexed: frozenset[str], schema: StreamSchema
 ) -> list[PairTerm]:
     """The terms of conjuncts whose ranges over one attribute are merged."""
-    found = []
+    terms_of_pairs = []
     for key in pair_keys(indexed, schema):
         first, second = key.pair[0].name, key.pair[1].name
         equal = next((item for item in items if _values(item, first)), None)
@@ -105,8 +105,8 @@ def pair_terms(
         text = " and ".join(_described(item, schema) for item in (equal, then) if item)
         if atoms:
             replaced = (equal,) if then is None else (equal, then)
-            found.append(PairTerm(tuple(dict.fromkeys(atoms)), text, replaced))
-    return found
+            terms_of_pairs.append(PairTerm(tuple(dict.fromkeys(atoms)), text, replaced))
+    return terms_of_pairs
 
 
 def equalities(atoms: Sequence[Prune], key: PairKey) -> list[Range]:
@@ -116,10 +116,10 @@ def equalities(atoms: Sequence[Prune], key: PairKey) -> list[Range]:
 
 def _ranges(key: PairKey, values: Sequence[Range], choices: Sequence[Range | None]) -> list[Range]:
     try:
-        found = [key.range(value, then) for value in values for then in choices]
+        ranges = [key.range(value, then) for value in values for then in choices]
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
         return []  # constant of another type
-    return [range_ for range_ in found if range_ is not None]
+    return [range_ for range_ in ranges if range_ is not None]
 
 
 def _described(item: Prune, schema: StreamSchema) -> str:
@@ -134,18 +134,18 @@ def _few(values: int, choices: Sequence[Range]) -> bool:
 def _choices(item: Prune, column: str) -> list[Range]:
     """The ranges that a conjunct on a column is a choice of; empty if it is none."""
     choices = item.items if isinstance(item, AnyOf) else (item,)
-    found = [one for one in choices if isinstance(one, Range) and one.column == column]
-    return found if len(found) == len(choices) else []
+    ranges = [one for one in choices if isinstance(one, Range) and one.column == column]
+    return ranges if len(ranges) == len(choices) else []
 
 
 def _values(item: Prune, column: str) -> list[Range]:
     """The equalities that a conjunct on a column is a choice of; empty if it is none."""
-    found = _choices(item, column)
+    ranges = _choices(item, column)
     equal = all(
         one.low is not None and one.low == one.high and not one.low_open and not one.high_open
-        for one in found
+        for one in ranges
     )
-    return found if equal and len(found) <= VALUES_MAX else []
+    return ranges if equal and len(ranges) <= VALUES_MAX else []
 
 
 _CONSTANT = 2.0**-48
@@ -236,9 +236,9 @@ def index_terms(
     """Conjuncts that indexes could look up; pair terms replace their conjuncts."""
     items = merged(prune)
     terms = []
-    for found in pair_terms(items, indexed, schema):
-        terms.append(Term(found.atoms, text=found.text))
-        items = [item for item in items if item not in found.instead_of]
+    for pair in pair_terms(items, indexed, schema):
+        terms.append(Term(pair.atoms, text=pair.text))
+        items = [item for item in items if item not in pair.instead_of]
     for item in items:
         if isinstance(item, AnyOf):
             atoms = [_atom(choice, schema) for choice in item.items]
@@ -272,12 +272,12 @@ def merged(prune: Prune | None) -> list[Prune]:
         if isinstance(item, AllOf):
             others.extend(merged(item))
         elif isinstance(item, Range):
-            known = ranges.get(item.column)
-            ranges[item.column] = item if known is None else _both(known, item)
+            range_ = ranges.get(item.column)
+            ranges[item.column] = item if range_ is None else _both(range_, item)
         else:
             others.append(item)
-    kept = [o for o in others if not (isinstance(o, NotNull) and o.column in ranges)]
-    return [*ranges.values(), *kept]
+    rest = [o for o in others if not (isinstance(o, NotNull) and o.column in ranges)]
+    return [*ranges.values(), *rest]
 
 
 def _both(a: Range, b: Range) -> Range:
@@ -325,15 +325,15 @@ def derived_keys(
     names: frozenset[str], schema: StreamSchema, compiled: CompiledMatch
 ) -> tuple[DerivedKey, ...]:
     """The derived indexes that apply to the events of a clause."""
-    found = []
+    keys = []
     for name in sorted(names):
         key = None if name in schema else index_key(name, schema)
         if not isinstance(key, DerivedKey):
             continue
         same = key.partition == tuple(sorted(set(compiled.partition_by)))
         if not key.back or (same and len(compiled.order_by) <= 1):
-            found.append(key)
-    return tuple(found)
+            keys.append(key)
+    return tuple(keys)
 
 
 def derived_prunes(
@@ -346,7 +346,7 @@ def derived_prunes(
 ) -> list[DerivedPrune]:
     """For each usable key, the condition with the key in place of its expression."""
     steps = _steps_before(compiled, variable)
-    found = []
+    prunes = []
     for key in keys:
         writer = _Writer(bound, variable, key, folder, steps, schema)
         scalar = writer.written(bound.scalar.copy())
@@ -356,8 +356,8 @@ def derived_prunes(
         wider = StreamSchema(pa.schema(fields), schema.time)
         prune = PredicateCompiler(wider, folder, writer.column_of).compile(scalar).prune
         if prune is not None:
-            found.append(DerivedPrune(key, prune, tuple(dict.fromkeys(writer.needs))))
-    return found
+            prunes.append(DerivedPrune(key, prune, tuple(dict.fromkeys(writer.needs))))
+    return prunes
 
 
 def _steps_before(compiled: CompiledMatch, variable: str) -> dict[str, int]:
@@ -370,14 +370,14 @@ def _steps_before(compiled: CompiledMatch, variable: str) -> dict[str, int]:
     names = [part.name if isinstance(part, Variable) else None for part in pattern.parts]
     if names.count(variable) != 1 or compiled.automaton.names.count(variable) != 1:
         return {}
-    here, found = names.index(variable), dict[str, int]()
+    here, steps = names.index(variable), dict[str, int]()
     for place in range(here - 1, -1, -1):
         name = names[place]
         if name is None:
             break
         if compiled.automaton.names.count(name) == 1:
-            found[name] = here - place
-    return found
+            steps[name] = here - place
+    return steps
 
 
 def with_unknown(prune: Prune, name: str) -> Prune:
@@ -436,9 +436,9 @@ class _Writer:
             if isinstance(inner, exp.Between) and not self._is_key(inner.this):
                 outside = self._between(inner, (exp.LT, exp.GT), exp.Or)
                 return node if outside is None else outside
-            known, self._exactly = self._exactly, True
+            exactly, self._exactly = self._exactly, True
             node.set("this", self.written(node.this))
-            self._exactly = known
+            self._exactly = exactly
         elif isinstance(node, exp.Paren):
             node.set("this", self.written(node.this))
         elif isinstance(node, exp.And | exp.Or):
@@ -462,12 +462,12 @@ class _Writer:
             kind(this=node.this.copy(), expression=node.args[side].copy())
             for kind, side in zip(kinds, ("low", "high"), strict=True)
         ]
-        known = self.used, list(self.needs)
-        found = [self._comparison(part) for part in parts]
-        if None in found and (self._whole or found == [None, None]):
-            self.used, self.needs = known
+        before = self.used, list(self.needs)
+        comparisons = [self._comparison(part) for part in parts]
+        if None in comparisons and (self._whole or comparisons == [None, None]):
+            self.used, self.needs = before
             return None
-        low, high = (one or part for one, part in zip(found, parts, strict=True))
+        low, high = (one or part for one, part in zip(comparisons, parts, strict=True))
         return joined(this=low, expression=high)
 
     def _named(self) -> Any:
@@ -482,9 +482,9 @@ class _Writer:
             return None if self._exactly and self._slack else self._whole_comparison(how, *sides)
         for (own, other), turned in ((sides, how), (sides[::-1], _FLIPPED[how])):
             if self._folder.fold(other).kind in (Kind.EXACT, Kind.FLOAT):
-                found = self._with_constant(turned, own, other)
-                if found is not None:
-                    return found
+                range_ = self._with_constant(turned, own, other)
+                if range_ is not None:
+                    return range_
         tree = self._key.tree
         if isinstance(tree, Operation) and tree.symbol == "-" and len(tree.operands) == 2:
             zero = exp.Literal.number(0)
@@ -492,9 +492,9 @@ class _Writer:
                 if self._is(own, tree.operands[0]) and self._is(other, tree.operands[1]):
                     return turned(this=self._named(), expression=zero)
         for (own, other), turned in ((sides, how), (sides[::-1], _FLIPPED[how])):
-            found = None if self._exactly else self._rounded(turned, own, other)
-            if found is not None:
-                return found
+            range_ = None if self._exactly else self._rounded(turned, own, other)
+            if range_ is not None:
+                return range_
         return None
 
     # -- doubles ------------------------------------------------------------------------------
@@ -512,19 +512,19 @@ class _Writer:
         text = _TEXTS[how]
         if symbol == "+" and tree.symbol == "-":
             if tree.operands == (theirs, mine):  # -d is x - p, to the last bit
-                found = sum_range(_TEXTS[_FLIPPED[how]], -constant, columns)
+                range_ = sum_range(_TEXTS[_FLIPPED[how]], -constant, columns)
             else:
-                found = sum_range(text, constant, columns)
+                range_ = sum_range(text, constant, columns)
         elif symbol == "*" and tree.symbol == "/" and constant:
             if tree.operands == (theirs, mine):
-                found = product_range(_TEXTS[_FLIPPED[how]], 1.0 / constant, columns)
+                range_ = product_range(_TEXTS[_FLIPPED[how]], 1.0 / constant, columns)
             else:
-                found = product_range(text, constant, columns)
+                range_ = product_range(text, constant, columns)
         else:
             return None
-        if found is None or set(tree.operands) != {mine, theirs} or len(tree.operands) != 2:
+        if range_ is None or set(tree.operands) != {mine, theirs} or len(tree.operands) != 2:
             return None
-        low, high, needs = found
+        low, high, needs = range_
         self.needs += needs
         parts = [
             kind(this=self._named(), expression=_number(bound))
@@ -586,12 +586,12 @@ class _Writer:
         values = dict(one.values)
         for value, times in two.values.items():
             values[value] = values.get(value, 0) - times
-        found = _Linear({v: n for v, n in values.items() if n}, one.constant - two.constant)
-        sign = self._sign(found)
+        difference = _Linear({v: n for v, n in values.items() if n}, one.constant - two.constant)
+        sign = self._sign(difference)
         if not sign:
             return None
         # found.values is sign * (d - constant of the key):  sign * d + rest  how  0
-        rest = found.constant - sign * self._sum.constant
+        rest = difference.constant - sign * self._sum.constant
         return self._against(how if sign > 0 else _FLIPPED[how], -sign * rest)
 
     def _sign(self, found: _Linear) -> int:
@@ -614,15 +614,15 @@ class _Writer:
         return how(this=self._named(), expression=literal)
 
     def _constant(self, node: Any) -> Any:
-        found = self._folder.fold(node)
+        constant = self._folder.fold(node)
         if self._tick_ns:
-            if found.kind is not Kind.INTERVAL:
+            if constant.kind is not Kind.INTERVAL:
                 return None
-            return Decimal(found.value) / self._tick_ns
-        if found.kind is not Kind.EXACT:
+            return Decimal(constant.value) / self._tick_ns
+        if constant.kind is not Kind.EXACT:
             return None
-        whole = int(found.value)
-        return whole if whole == found.value else None
+        whole = int(constant.value)
+        return whole if whole == constant.value else None
 
     def _sums(self, node: Any) -> _Linear | None:
         node = _inside(node)
@@ -678,8 +678,8 @@ class _Writer:
         if isinstance(tree, Value):
             return self._value(node) == tree
         if isinstance(tree, Number):
-            found = self._folder.fold(node)
-            return found.kind in (Kind.EXACT, Kind.FLOAT) and found.value == tree.value
+            constant = self._folder.fold(node)
+            return constant.kind in (Kind.EXACT, Kind.FLOAT) and constant.value == tree.value
         if tree.symbol == "ABS":
             inner = _of_abs(node)
             return inner is not None and self._is(inner, tree.operands[0])
@@ -711,10 +711,10 @@ class _Writer:
 
 def _double(value: Any) -> float | None:
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def _number(value: float) -> Any:

@@ -33,7 +33,7 @@ from ...core.sorting import distinct, places_in
 from ...indexes.keys import first_not_below, ticks_at
 from ...indexes.opened import Catalogue, RunsChanged, TimeRange
 from ...indexes.stream_indexes import StreamIndexes
-from ...store.layout import ROW_FIRST, ZONE_EVENTS, Encoding
+from ...store.layout import PAGE_EVENTS, ROW_FIRST, ZONE_EVENTS, Encoding
 from ...store.leaf_map import LeafMap, leaf_map
 from ...store.packing import unpack
 from ...store.segment import ScanMetrics, SegmentView
@@ -98,9 +98,9 @@ class Timeline:
             base, total = at - skipped, skipped + view.events
             part = TimelinePart(base, base + total, view, leaves, None)
             self.parts.append(part)
-            known = () if catalogue is None else catalogue.times.get(view.file.segment_id, ())
+            catalogued = () if catalogue is None else catalogue.times.get(view.file.segment_id, ())
             done = skipped
-            for times in known:
+            for times in catalogued:
                 if times.first > done:
                     pieces.append(_Piece(base + done, base + min(times.first, total), part, None))
                     done = times.first
@@ -147,8 +147,8 @@ class Timeline:
             firsts[here] = part.leaves.around(starts)[0]
             lasts[here] = part.leaves.around(ends - 1)[1]
             sharp = ~vague[here]
-            for out, known, at in ((firsts, ~early, starts), (lasts, sharp, ends - 1)):
-                out[here][known] = [part.leaves.tick(each) for each in at[known].tolist()]
+            for out, sure, at in ((firsts, ~early, starts), (lasts, sharp, ends - 1)):
+                out[here][sure] = [part.leaves.tick(each) for each in at[sure].tolist()]
         return _Bounds(firsts, lasts, vague)
 
     def _bounds_for(self, ticks: Ints) -> _Bounds:
@@ -159,12 +159,12 @@ class Timeline:
             return bounds
         low = np.searchsorted(ticks, bounds.firsts[vague + 1], side="left")
         high = np.searchsorted(ticks, bounds.lasts[vague], side="right")
-        asked = vague[high > low]
-        if not len(asked):
+        unclear = vague[high > low]
+        if not len(unclear):
             return bounds
         lasts, still = bounds.lasts.copy(), bounds.vague.copy()
-        lasts[asked] = self.ticks_at(self._starts[asked + 1] - 1)
-        still[asked] = False
+        lasts[unclear] = self.ticks_at(self._starts[unclear + 1] - 1)
+        still[unclear] = False
         self._bounds = bounds = _Bounds(bounds.firsts, lasts, still)
         return bounds
 
@@ -275,9 +275,9 @@ class Timeline:
             self._fetch(distinct(wanted).tolist())
         for group in np.split(rest, breaks):
             piece = self._pieces[int(number[group[0]])]
-            found = np.empty(len(group), np.int64)
-            self._piece_places(piece, ticks[group], upper, found)
-            out[group] = np.minimum(found, piece.end)
+            piece_places = np.empty(len(group), np.int64)
+            self._piece_places(piece, ticks[group], upper, piece_places)
+            out[group] = np.minimum(piece_places, piece.end)
         return out
 
     def _piece_places(self, piece: _Piece, ticks: Ints, upper: bool, out: Ints) -> None:
@@ -324,7 +324,6 @@ def read_arrays(
     first: int,
     end: int,
     metrics: ScanMetrics | None = None,
-    dictionary: bool = False,
 ) -> Iterator[tuple[int, list[pa.Array]]]:
     """Columns of positions [first, end) by leaf, with the first position of each."""
     for part in timeline.parts:
@@ -340,8 +339,7 @@ def read_arrays(
         at = low
         for leaf, a, b in leaves.pieces(low - part.start, high - part.start, output.names):
             arrays = [
-                leaves.view.column(leaf, field.name, a, b, type_=field.type, encoded=dictionary)
-                for field in output
+                leaves.view.column(leaf, field.name, a, b, type_=field.type) for field in output
             ]
             if metrics is not None:
                 metrics.blocks_read += 1
@@ -366,8 +364,10 @@ def rows_at(
         leaves = part.leaves
         assert leaves is not None
         numbers = np.searchsorted(leaves.starts, rows, side="right") - 1
+        apart = (np.diff(numbers) > 0) | (np.diff(rows) > PAGE_EVENTS)
+        bounds = [0, *(np.flatnonzero(apart) + 1).tolist(), len(rows)]
         rows = rows - leaves.starts[numbers]
-        groups = [(int(numbers[low]), rows[low:high]) for low, high in near(numbers, 0)]
+        groups = [(int(numbers[low]), rows[low:high]) for low, high in pairwise(bounds)]
         coming = leaves.ahead(
             [(number, ((int(some[0]), int(some[-1]) + 1),)) for number, some in groups],
             output.names,

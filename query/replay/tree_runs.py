@@ -87,7 +87,7 @@ def plan_tree_runs(
     if None in true or None in other:
         return None
     plan = TreeRuns(tuple(true), tuple(other), 1.0)
-    total = known = 0
+    total = decided = 0
     for part in Timeline(snapshot).parts:
         buckets = Buckets.of(part)
         _, mixed = plan.words(buckets)
@@ -95,8 +95,8 @@ def plan_tree_runs(
         total += int(sizes.sum())
         if part.leaves is not None:
             zoned = mixed & (sizes > 0)
-            known += int(sizes[~zoned].sum()) + _decided_in_zones(plan, buckets, zoned)
-    share = known / total if total else 0.0
+            decided += int(sizes[~zoned].sum()) + _decided_in_zones(plan, buckets, zoned)
+    share = decided / total if total else 0.0
     return TreeRuns(plan.true, plan.other, share) if share >= KNOWN_LEAST else None
 
 
@@ -177,17 +177,17 @@ def _flipping(
     buckets: Buckets, run: SituationRun, check: Callable[[], None],
 ) -> tuple[Ints, Words]:  # fmt: skip
     words, mixed = tree.words(buckets)
-    known = ~mixed
-    known[1:] &= mixed[:-1] | (words[1:] != words[:-1])
-    kept = np.flatnonzero(known)
-    places, found = [buckets.starts[kept]], [words[kept]]
+    starting = ~mixed
+    starting[1:] &= mixed[:-1] | (words[1:] != words[:-1])
+    chosen = np.flatnonzero(starting)
+    places, values = [buckets.starts[chosen]], [words[chosen]]
     ranges = np.stack([buckets.starts[mixed], buckets.ends[mixed]], axis=1)
     for some in _portions(ranges):
         check()
         position, word = _read_words(timeline, compiled, some, run)
         places.append(position)
-        found.append(word)
-    place, word = np.concatenate(places), np.concatenate(found)
+        values.append(word)
+    place, word = np.concatenate(places), np.concatenate(values)
     order = order_of(place)
     place, word = place[order], word[order]
     flips = np.ones(len(word), np.bool_)
@@ -226,6 +226,6 @@ def _read_words(
     table = pa.Table.from_batches([read_ranges(timeline, output, ranges, run.metrics)])
     run.events += total
     words = row_words(compiled.tests, table, np.array([0, total], np.int64))
-    places, found = np.empty(total, np.int64), np.empty(total, np.uint64)
-    count = _changes(words, ranges, places, found)
-    return places[:count].copy(), found[:count].copy()
+    places, values = np.empty(total, np.int64), np.empty(total, np.uint64)
+    count = _changes(words, ranges, places, values)
+    return places[:count].copy(), values[:count].copy()

@@ -112,7 +112,7 @@ class MeasureBinder(Binder):
     def _check(self, leaf: Leaf) -> None:
         if isinstance(leaf, Given):
             if leaf.function in IDENTITIES and leaf not in [
-                given for given, _ in self.given.values()
+                marked for marked, _ in self.given.values()
             ]:
                 raise self.fail(f"{leaf.function.upper()}() belongs to MATCH_RECOGNIZE")
             return
@@ -145,9 +145,9 @@ class MeasureBinder(Binder):
 
     def _mark(self, function: str, names: tuple[str, ...], node: Any) -> Any:
         types = {"relation": pa.string(), "match_id": pa.binary()}
-        given = Given(function, names, types.get(function, self.time))
+        marked = Given(function, names, types.get(function, self.time))
         marker = f"@given{len(self.given)}"
-        self.given[marker] = (given, f"{function.upper()}({', '.join(names)})")
+        self.given[marker] = (marked, f"{function.upper()}({', '.join(names)})")
         column = exp.column(exp.to_identifier(marker, quoted=True))
         column.meta.update(node.meta)
         return column
@@ -208,10 +208,10 @@ def _times(ticks: IntArray, mask: npt.NDArray[np.bool_] | None, type_: pa.DataTy
 @cache
 def _by_signs() -> tuple[pa.Array, pa.Array]:
     """Relation number by its four signs as a base-3 number; and the names of relations."""
-    found: list[int | None] = [None] * 3**4
+    numbers: list[int | None] = [None] * 3**4
     for number, code in enumerate(SIGNS):
-        found[sum((sign + 1) * 3 ** (3 - i) for i, sign in enumerate(code))] = number
-    return pa.array(found, pa.int64()), pa.array(NAMES, pa.string())
+        numbers[sum((sign + 1) * 3 ** (3 - i) for i, sign in enumerate(code))] = number
+    return pa.array(numbers, pa.int64()), pa.array(NAMES, pa.string())
 
 
 def _relations(found: MatchColumns, unknown: npt.NDArray[np.bool_], a: int, b: int) -> pa.Array:
@@ -239,20 +239,20 @@ def _ids(found: MatchColumns, identity: bytes, keys: pa.Table) -> pa.Array:
 
 
 def row_names(bounds: tuple[Bound, ...]) -> frozenset[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for bound in bounds:
         for leaf in bound.leaves:
-            found |= getattr(leaf, "variables", None) or frozenset()
-    return frozenset(found)
+            names |= getattr(leaf, "variables", None) or frozenset()
+    return frozenset(names)
 
 
 def row_columns(bounds: tuple[Bound, ...]) -> frozenset[str]:
-    found: set[str] = set()
+    columns: set[str] = set()
     for bound in bounds:
         for leaf in bound.leaves:
             row: RowExpression | None = getattr(leaf, "row", None)
-            found |= set(row.columns if row is not None else getattr(leaf, "columns", ()))
-    return frozenset(found)
+            columns |= set(row.columns if row is not None else getattr(leaf, "columns", ()))
+    return frozenset(columns)
 
 
 NAMES_MAX = 16
@@ -304,8 +304,8 @@ class CompiledSituations(EventOperator):
 
     @property
     def condition_columns(self) -> frozenset[str]:
-        found = {name for bound in self.conditions for name in _columns_of(bound)}
-        return frozenset(found)
+        columns = {name for bound in self.conditions for name in _columns_of(bound)}
+        return frozenset(columns)
 
     @property
     def measured_columns(self) -> frozenset[str]:
@@ -358,8 +358,8 @@ class CompiledSituations(EventOperator):
     @property
     def reach(self) -> int | None:
         reach = [self.kept(i) for i in range(len(self.names))]
-        known = [ticks for ticks in reach if ticks is not None]
-        return max(known) if len(known) == len(reach) else None
+        bounds = [ticks for ticks in reach if ticks is not None]
+        return max(bounds) if len(bounds) == len(reach) else None
 
     def begin(self, limits: MatchLimits, check: Check) -> SituationStream:
         from .stream import SituationStream
@@ -409,15 +409,15 @@ def compile_situations(
     names = tuple(definition.name for definition in definitions)
     partition = tuple(_resolve(columns, name, clause) for name in clause.partition_by)
     for key in partition:
-        found = plain.field(key).type
-        if not is_key(found):
-            raise _error(clause, unfit_key(key, found))
+        type_ = plain.field(key).type
+        if not is_key(type_):
+            raise _error(clause, unfit_key(key, type_))
     conditions = [_condition(d, columns, names, clause) for d in definitions]
-    for name, bound, found in zip(
+    for name, bound, type_ in zip(
         names, conditions, checked_types(types, conditions, clause.sql), strict=True
     ):
-        if not (pa.types.is_boolean(found) or pa.types.is_null(found)):
-            message = f"the condition of {name} must be true or false, it is of type {found}"
+        if not (pa.types.is_boolean(type_) or pa.types.is_null(type_)):
+            message = f"the condition of {name} must be true or false, it is of type {type_}"
             raise _error(clause, message, bound.at)
     tests = row_tests(
         dict(zip(names, conditions, strict=True)), types,
@@ -472,19 +472,19 @@ def _check_order(clause: SituationClause, columns: InputColumns) -> None:
 
 
 def _definitions(clause: SituationClause) -> list[SituationDefinition]:
-    known: set[str] = set()
+    names_before: set[str] = set()
     used = dict(clause.names)
     for definition in clause.definitions:
-        if definition.name in known:
+        if definition.name in names_before:
             raise _error(clause, f"{definition.name} is defined twice", definition.at)
-        known.add(definition.name)
+        names_before.add(definition.name)
         if definition.name not in used:
             raise _error(
                 clause, f"DEFINE names {definition.name}, which is not in PATTERN (it has "
                 f"{', '.join(used)})", definition.at,
             )  # fmt: skip
     for name, at in used.items():
-        if name not in known:
+        if name not in names_before:
             raise _error(clause, f"{name} has no condition in DEFINE", at)
     if len(used) > NAMES_MAX:
         raise _error(clause, f"a pattern has up to {NAMES_MAX} situations, found {len(used)}")
@@ -548,20 +548,20 @@ def _durations(
 
 def _allowed(clause: SituationClause, names: tuple[str, ...]) -> Masks:
     place = {name: i for i, name in enumerate(names)}
-    found = unrestricted(len(names))
+    allowed = unrestricted(len(names))
     for constraint in clause.constraints:
         i, j = place[constraint.left], place[constraint.right]
         mask = union(RELATIONS[word] for word in constraint.relations)
-        both = found[i][j] & mask
+        both = allowed[i][j] & mask
         if not both:
             raise _error(
-                clause, f"{constraint.left} cannot be both {describe(found[i][j])} and "
+                clause, f"{constraint.left} cannot be both {describe(allowed[i][j])} and "
                 f"{describe(mask)} {constraint.right}", constraint.at,
             )  # fmt: skip
-        found[i][j], found[j][i] = both, converse(both)
+        allowed[i][j], allowed[j][i] = both, converse(both)
     if len(names) > 1:
-        _check_connected(clause, names, found)
-    return tuple(map(tuple, found))
+        _check_connected(clause, names, allowed)
+    return tuple(map(tuple, allowed))
 
 
 def _check_connected(

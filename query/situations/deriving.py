@@ -98,7 +98,7 @@ def derive_runs(
         word_before = word[g]
         row_before = last_row[g]
         time_before = last_time[g]
-        known = seen[g]
+        started = seen[g]
         k = low
         while k < high:
             if gap < 0:  # skip rows with an unchanged word
@@ -114,7 +114,7 @@ def derive_runs(
                     row_before = base + (order[k - 1] if grouped else k - 1)
             r = order[k] if grouped else k
             now = time[r]
-            if gap >= 0 and known and word_before and span_of(time_before, now) > gap:
+            if gap >= 0 and started and word_before and span_of(time_before, now) > gap:
                 out = _room(out, count)
                 count = _finish(
                     out, count, g, word_before, time_before + gap, row_before, start, first, cut,
@@ -131,7 +131,7 @@ def derive_runs(
                     )
                     cut[g] &= ~ended
                 begun = changed & ~word_before
-                if not known and k == low:
+                if not started and k == low:
                     cut[g] |= begun
                 while begun:
                     p = trailing_zeros(begun)
@@ -139,7 +139,7 @@ def derive_runs(
                     start[g, p] = now
                     first[g, p] = base + r
                 word_before = words[r]
-            known = True
+            started = True
             time_before = now
             row_before = base + r
             k += 1
@@ -238,11 +238,11 @@ class Partitions:
         return np.full(count, INT64_MAX, np.int64)
 
     def encode(self, rows: pa.Table) -> IntArray:
-        known = self.codes.count
+        before = self.codes.count
         codes = self.codes.encode([rows.column(name) for name in self.columns])
-        if self.codes.count > known:
-            first = np.empty(self.codes.count - known, np.int64)
-            _first_rows(codes, known, first)
+        if self.codes.count > before:
+            first = np.empty(self.codes.count - before, np.int64)
+            _first_rows(codes, before, first)
             fresh = rows.select(self.columns).take(pa.array(first))
             self._values = pa.concat_tables([self._values, fresh])
             if self._values.column(0).num_chunks > 64:
@@ -310,21 +310,21 @@ class Stretches(Partitions):
         return self._number[codes]
 
     def encode(self, rows: pa.Table) -> IntArray:
-        found = np.asarray(flat(rows.column(SPAN)).to_numpy(zero_copy_only=False), np.int64)
+        spans = np.asarray(flat(rows.column(SPAN)).to_numpy(zero_copy_only=False), np.int64)
         if not self.columns:
-            return found
+            return spans
         keys = super().encode(rows)
         if self._pairs is not None:
-            pairs = (found << 31) | keys
-            numbers, known = found, self._pairs.count
-            found = self._pairs.encode([pa.chunked_array([pa.array(pairs)])])
-            fresh = np.empty(self._pairs.count - known, np.int64)
-            _first_rows(found, known, fresh)
+            pairs = (spans << 31) | keys
+            numbers, before = spans, self._pairs.count
+            spans = self._pairs.encode([pa.chunked_array([pa.array(pairs)])])
+            fresh = np.empty(self._pairs.count - before, np.int64)
+            _first_rows(spans, before, fresh)
             self._number = np.concatenate([self._number, numbers[fresh]])
             self._place = np.concatenate([self._place, keys[fresh]])
         else:
-            self._place[found] = keys
-        return found
+            self._place[spans] = keys
+        return spans
 
     def values(self, codes: IntArray) -> pa.Table:
         return super().values(self._place[codes] if self.columns else codes)
@@ -387,12 +387,12 @@ class Deriver:
             parts.append(self._runs(rows, codes))
             self.base += rows.num_rows
         if self.gap >= 0:
-            found, count = expire_runs(
+            out, count = expire_runs(
                 np.minimum(self.until, watermark), self.gap, self.least, self.most, self.word,
                 self.last_time, self.last_row, self.start, self.first, self.cut, self.out,
             )  # fmt: skip
-            self.out = found
-            parts.append(found[:count].copy())
+            self.out = out
+            parts.append(out[:count].copy())
         ended = np.concatenate(parts) if parts else np.zeros((0, COLUMNS), np.int64)
         return Derived(ended, codes, base)
 
@@ -405,12 +405,12 @@ class Deriver:
 
     def lasting(self, watermark: int, oldest: IntArray, known: bool) -> IntArray:
         """Open runs that began at ``oldest`` of their name or later; see ``open_runs``."""
-        found, count = open_runs(
+        out, count = open_runs(
             np.minimum(self.until, watermark), oldest, known, self.least, self.most, self.word,
             self.last_row, self.start, self.first, self.cut, self.out,
         )  # fmt: skip
-        self.out = found
-        return np.asarray(found[:count].copy(), np.int64)
+        self.out = out
+        return np.asarray(out[:count].copy(), np.int64)
 
     def _runs(self, rows: pa.Table, codes: IntArray | None) -> IntArray:
         looked_at = rows.select(self.looked_at)
@@ -438,13 +438,13 @@ class Deriver:
     ) -> IntArray:  # fmt: skip
         time = ticks.view()
         time.flags.writeable = False
-        found, count = derive_runs(
+        out, count = derive_runs(
             order, begin, stop, words, time, self.base - lead, self.gap, self.least, self.most,
             self.word, self.seen, self.last_time, self.last_row, self.start, self.first, self.cut,
             self.out,
         )  # fmt: skip
-        self.out = found
-        return np.asarray(found[:count].copy(), np.int64)
+        self.out = out
+        return np.asarray(out[:count].copy(), np.int64)
 
     def _words(self, rows: pa.Table, order: IntArray, offsets: IntArray) -> npt.NDArray[np.uint64]:
         tests = self.compiled.tests
@@ -467,11 +467,11 @@ class Deriver:
     def _keep_behind(
         self, rows: pa.Table, codes: IntArray | None, order: IntArray, offsets: IntArray
     ) -> None:
-        kept = np.zeros(rows.num_rows, np.bool_)
-        _last_rows(order, offsets, self.compiled.history, kept)
-        self.behind = rows.filter(pa.array(kept)).combine_chunks()
-        own = np.zeros(len(kept), np.int64) if codes is None else codes
-        self.behind_codes = own[kept]
+        last_rows = np.zeros(rows.num_rows, np.bool_)
+        _last_rows(order, offsets, self.compiled.history, last_rows)
+        self.behind = rows.filter(pa.array(last_rows)).combine_chunks()
+        own = np.zeros(len(last_rows), np.int64) if codes is None else codes
+        self.behind_codes = own[last_rows]
 
     def _grow(self, count: int) -> None:
         more = count - len(self.word)

@@ -128,16 +128,16 @@ def _known(start, until, least, bounded):
 def certain_instants(starts, untils, least, bounded, allowed, instants):
     """The instant of detection of each combination."""
     for i in range(starts.shape[0]):
-        found = _LEAST
+        latest = _LEAST
         for p in range(starts.shape[1]):
-            found = max(found, _known(starts[i, p], untils[i, p], least[p], bounded[p]))
+            latest = max(latest, _known(starts[i, p], untils[i, p], least[p], bounded[p]))
             for q in range(p):
                 if allowed[p, q] != _ALL:
                     at = _certain(
                         starts[i, p], untils[i, p], starts[i, q], untils[i, q], allowed[p, q]
                     )
-                    found = max(found, at)
-        instants[i] = found
+                    latest = max(latest, at)
+        instants[i] = latest
 
 
 @kernel
@@ -154,16 +154,16 @@ def find_triggers(
         p = name[k]
         limit = limits[group[k]]
         counts = early and (bounded[p] or start[k] <= OPEN - least[p])
-        known = _LEAST
+        certain = _LEAST
         if counts:
-            known = _known(start[k], until[k], least[p], bounded[p])
-            if since <= known <= limit:
+            certain = _known(start[k], until[k], least[p], bounded[p])
+            if since <= certain <= limit:
                 where[count] = k
-                instant[count] = known
+                instant[count] = certain
                 count += 1
         if by_end[p] and until[k] != OPEN:
             end = until[k] + 1
-            if since <= end <= limit and not (counts and end == known):
+            if since <= end <= limit and not (counts and end == certain):
                 where[count] = k
                 instant[count] = end
                 count += 1
@@ -215,22 +215,22 @@ def find_lonely(
         for q in range(count):
             if not closing[p, q]:
                 continue
-            found = False
+            related = False
             if word[g] >> np.uint64(q) & np.uint64(1) and open_start[g, q] <= until[k]:
                 bits = _relation(start[k], until[k], open_start[g, q], OPEN)
-                found = bits & allowed[p, q] != 0
+                related = bits & allowed[p, q] != 0
             low, high = offsets[g * count + q], offsets[g * count + q + 1]
-            if not found and low < high:
+            if not related and low < high:
                 first_end = _first_ending(until, low, high, low, start[k])
                 first_start = _first_beginning(start, first_end, high, low, until[k])
                 low, high = _range_of(
                     allowed[q, p], low, high, first_end, first_start, start, start[k]
                 )
-                while low < high and not found:
+                while low < high and not related:
                     bits = _relation(start[k], until[k], start[low], until[low])
-                    found = bits & allowed[p, q] != 0
+                    related = bits & allowed[p, q] != 0
                     low += 1
-            if not found:
+            if not related:
                 lonely[k] = True
                 break
 
@@ -240,13 +240,13 @@ def _share(allowed, low, high, start, until, z):
     """Fraction of a range that is in a set of relations to z; tests at most four situations."""
     first_end = _first_ending(until, low, high, low, start[z])
     first_start = _first_beginning(start, first_end, high, low, until[z])
-    found = 0
+    overlap = 0
     if allowed & _BEFORE:
-        found += first_end - low
+        overlap += first_end - low
     if allowed & _AFTER:
-        found += high - first_start
+        overlap += high - first_start
     if allowed & _DURING:
-        found += max(0, first_start - first_end - 3)
+        overlap += max(0, first_start - first_end - 3)
     looked = -1
     for j in range(4):
         k = first_end + j if j < 2 else first_start - 3 + j
@@ -254,8 +254,8 @@ def _share(allowed, low, high, start, until, z):
             looked = k
             bits = _relation(start[k], until[k], start[z], until[z])
             if bits & allowed and (bits & _AFTER == 0):
-                found += 1
-    return found / (high - low)
+                overlap += 1
+    return overlap / (high - low)
 
 
 @kernel
@@ -263,7 +263,7 @@ def _complete(
     chosen, count, start, until, instant, trigger, least, bounded, by_end, allowed, early
 ):
     """Whether a combination becomes known at this instant, and at no trigger of an earlier name."""
-    known = _LEAST
+    certain = _LEAST
     for p in range(count):
         k = chosen[p]
         at = _known(start[k], until[k], least[p], bounded[p] or not early)
@@ -272,7 +272,7 @@ def _complete(
         ends = by_end[p] and until[k] != OPEN and until[k] + 1 == instant
         if p < trigger and (at == instant or ends):
             return False
-        known = max(known, at)
+        certain = max(certain, at)
     if early:
         for p in range(count):
             for q in range(p + 1, count):
@@ -283,8 +283,8 @@ def _complete(
                     )  # fmt: skip
                     if at > instant:
                         return False
-                    known = max(known, at)
-    return known == instant
+                    certain = max(certain, at)
+    return certain == instant
 
 
 @kernel
@@ -299,7 +299,7 @@ def join(
     instant, their number, the next trigger, and a status.
     """
     out = np.empty((1024, count + 1), np.int64)
-    found = 0
+    matches = 0
     chosen = np.empty(count, np.int64)
     place = np.empty(count, np.int64)
     # range of each name's situations, in the window and after each step
@@ -309,7 +309,7 @@ def join(
     learned = np.empty((count, count), np.bool_)
     at = begin
     while at < where.shape[0]:
-        if found >= enough and instant[at] != instant[at - 1]:
+        if matches >= enough and instant[at] != instant[at - 1]:
             break
         now = instant[at]
         first = where[at]
@@ -411,18 +411,18 @@ def join(
                     allowed,
                     early,
                 ):
-                    if found == out.shape[0]:
-                        if found >= most:
-                            return out, found, at, TOO_MANY_RESULTS
-                        larger = np.empty((2 * found, count + 1), np.int64)
-                        for i in range(found):
+                    if matches == out.shape[0]:
+                        if matches >= most:
+                            return out, matches, at, TOO_MANY_RESULTS
+                        larger = np.empty((2 * matches, count + 1), np.int64)
+                        for i in range(matches):
                             for j in range(count + 1):
                                 larger[i, j] = out[i, j]
                         out = larger
                     for i in range(count):
-                        out[found, i] = chosen[i]
-                    out[found, count] = now
-                    found += 1
+                        out[matches, i] = chosen[i]
+                    out[matches, count] = now
+                    matches += 1
             elif fits:
                 step += 1
                 place[step] = lows[step - 1, orders[trigger, step]]
@@ -434,5 +434,5 @@ def join(
             place[step] += 1
             steps += 1
             if steps > steps_max:
-                return out, found, at, TOO_MANY_STEPS
-    return out, found, at, ENOUGH
+                return out, matches, at, TOO_MANY_STEPS
+    return out, matches, at, ENOUGH

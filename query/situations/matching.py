@@ -96,12 +96,12 @@ def _step(
 ) -> tuple[float, float]:
     """Cost of one search of a name's buffer, and the expected number of results."""
     size = max(float(statistics.sizes[name]), 1.0)
-    found, searches = size, 1
+    rows, searches = size, 1
     for other in joined:
         if implied[name][other] != ALL:
-            found *= float(statistics.shares[name, other])
+            rows *= float(statistics.shares[name, other])
             searches += 1
-    return searches * 2 * log2(size + 1) + found, found
+    return searches * 2 * log2(size + 1) + rows, rows
 
 
 def _next(joined: tuple[int, ...], implied: Masks) -> list[int]:
@@ -128,10 +128,10 @@ def _exact(first: int, implied: Masks, statistics: Statistics) -> list[int]:
     }
     for size in range(count - 1):
         for chosen in combinations(others, size):
-            found = best.get(frozenset((first, *chosen)))
-            if found is None:
+            cheapest = best.get(frozenset((first, *chosen)))
+            if cheapest is None:
                 continue
-            cost, partial, order = found
+            cost, partial, order = cheapest
             for name in _next(order, implied):
                 step, share = _step(order, name, implied, statistics)
                 key = frozenset((*order, name))
@@ -243,11 +243,11 @@ class Matching:
         columns = [np.ascontiguousarray(runs[:, i]) for i in (NAME, GROUP, START, UNTIL)]
         where = np.empty(2 * len(runs), np.int64)
         instant = np.empty(2 * len(runs), np.int64)
-        found = find_triggers(
+        triggered = find_triggers(
             fresh, *columns, self.least, self.bounded, self.by_end, self.compiled.early, since,
             np.minimum(deriver.until, watermark), where, instant,
         )  # fmt: skip
-        by_instant = np.argsort(instant[:found], kind="stable")
+        by_instant = np.argsort(instant[:triggered], kind="stable")
         where, instant = where[by_instant], instant[by_instant]
         at = 0
         while at < len(where):
@@ -325,37 +325,37 @@ Detail = tuple[str, str | tuple[str, ...]]
 
 
 def details(compiled: CompiledSituations) -> tuple[Detail, ...]:
-    found: list[Detail] = [("pattern", _constraints(compiled, implied=False) or compiled.names)]
+    lines: list[Detail] = [("pattern", _constraints(compiled, implied=False) or compiled.names)]
     implied = _constraints(compiled, implied=True)
     if implied:
-        found.append(("implied", implied))
+        lines.append(("implied", implied))
     durations = compiled.durations
     if durations.window < FAR:
-        found.append(("within", f"{durations.window} ticks, inclusive"))
+        lines.append(("within", f"{durations.window} ticks, inclusive"))
     if compiled.gap is not None:
-        found.append(("gap", f"{compiled.gap} ticks"))
-    found.append(("emit", "on detection" if compiled.early else "on completion"))
+        lines.append(("gap", f"{compiled.gap} ticks"))
+    lines.append(("emit", "on detection" if compiled.early else "on completion"))
     if compiled.partition_by:
-        found.append(("partition_by", compiled.partition_by))
-    found.append(("conditions", tuple(_conditions(compiled))))
-    found.append(("triggers", tuple(_triggers(compiled))))
+        lines.append(("partition_by", compiled.partition_by))
+    lines.append(("conditions", tuple(_conditions(compiled))))
+    lines.append(("triggers", tuple(_triggers(compiled))))
     if len(compiled.names) > 1:
-        found.append(("joins", tuple(_joins(compiled))))
-        found.append(("bounds", tuple(_bounds(compiled))))
+        lines.append(("joins", tuple(_joins(compiled))))
+        lines.append(("bounds", tuple(_bounds(compiled))))
     if compiled.notes:
-        found.append(("notes", compiled.notes))
-    return tuple(found)
+        lines.append(("notes", compiled.notes))
+    return tuple(lines)
 
 
 def _constraints(compiled: CompiledSituations, implied: bool) -> tuple[str, ...]:
-    names, found = compiled.names, []
+    names, texts = compiled.names, []
     for i in range(len(names)):
         for j in range(i + 1, len(names)):
             written, closed = compiled.allowed[i][j], compiled.implied[i][j]
             mask = closed if implied else written
             if mask != ALL and (not implied or closed != written):
-                found.append(f"{names[i]} {describe(mask)} {names[j]}")
-    return tuple(found)
+                texts.append(f"{names[i]} {describe(mask)} {names[j]}")
+    return tuple(texts)
 
 
 def _conditions(compiled: CompiledSituations) -> list[str]:
@@ -373,15 +373,15 @@ def _conditions(compiled: CompiledSituations) -> list[str]:
 
 
 def _triggers(compiled: CompiledSituations) -> list[str]:
-    found = []
+    triggers = []
     for i, name in enumerate(compiled.names):
         least, bounded = compiled.durations.least[i], compiled.durations.most[i] < FAR
         if compiled.early:
             start = f"{name} has lasted {least} ticks" if least else f"start of {name}"
-            found.append(f"end of {name}" if bounded else start)
+            triggers.append(f"end of {name}" if bounded else start)
         if compiled.ends_count[i] and not (compiled.early and bounded):
-            found.append(f"end of {name}")
-    return found
+            triggers.append(f"end of {name}")
+    return triggers
 
 
 def _joins(compiled: CompiledSituations) -> list[str]:
@@ -390,9 +390,9 @@ def _joins(compiled: CompiledSituations) -> list[str]:
 
 
 def _bounds(compiled: CompiledSituations) -> list[str]:
-    found = []
+    texts = []
     for i, name in enumerate(compiled.names):
-        kept = compiled.kept(i)
-        shown = "without bound" if kept is None else f"at most {kept} ticks"
-        found.append(f"start of {name} to the match: {shown}")
-    return found
+        most = compiled.kept(i)
+        shown = "without bound" if most is None else f"at most {most} ticks"
+        texts.append(f"start of {name} to the match: {shown}")
+    return texts

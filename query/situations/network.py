@@ -97,11 +97,11 @@ def describe(mask: int) -> str:
 
 @cache
 def _table() -> tuple[tuple[int, ...], ...]:
-    found = [[0] * len(NAMES) for _ in NAMES]
+    table = [[0] * len(NAMES) for _ in NAMES]
     stretches = list(combinations(range(6), 2))  # all orders of six endpoints, with ties
     for a, b, c in product(stretches, repeat=3):
-        found[relation_of(a, b)][relation_of(b, c)] |= 1 << relation_of(a, c)
-    return tuple(map(tuple, found))
+        table[relation_of(a, b)][relation_of(b, c)] |= 1 << relation_of(a, c)
+    return tuple(map(tuple, table))
 
 
 @cache
@@ -160,7 +160,7 @@ def close(masks: Masks) -> Masks:
     each two names, both ways.  Raises Unsatisfiable.
     """
     count = len(masks)
-    found = [list(row) for row in masks]
+    network = [list(row) for row in masks]
     changed = True
     while changed:
         changed = False
@@ -169,13 +169,13 @@ def close(masks: Masks) -> Masks:
                 for j in range(i + 1, count):
                     if k in (i, j):
                         continue
-                    kept = found[i][j] & compose(found[i][k], found[k][j])
-                    if kept != found[i][j]:
-                        if not kept:
+                    composed = network[i][j] & compose(network[i][k], network[k][j])
+                    if composed != network[i][j]:
+                        if not composed:
                             raise Unsatisfiable
-                        found[i][j], found[j][i] = kept, converse(kept)
+                        network[i][j], network[j][i] = composed, converse(composed)
                         changed = True
-    return tuple(map(tuple, found))
+    return tuple(map(tuple, network))
 
 
 def distances(masks: Masks, durations: Durations) -> IntArray:
@@ -227,7 +227,7 @@ def dead_relations(
     """Written relations that the rest of the pattern excludes: two names and a mask.
     INTERSECTS is exempt, because it names no particular relation.
     """
-    found = []
+    dead_ones = []
     for i, j in pairs:
         if masks[i][j] == INTERSECTS:
             continue
@@ -240,8 +240,8 @@ def dead_relations(
             except Unsatisfiable:
                 dead |= 1 << relation
         if dead:
-            found.append((i, j, dead))
-    return found
+            dead_ones.append((i, j, dead))
+    return dead_ones
 
 
 def unrestricted(count: int) -> list[list[int]]:

@@ -121,10 +121,10 @@ class Results:
     def forget(self, oldest: IntArray | None) -> None:
         if oldest is None or not len(self.codes):
             return
-        kept = self.sequence >= oldest[self.codes]
+        recent = self.sequence >= oldest[self.codes]
         self._sorted = None
-        self.rows = self.rows.filter(pa.array(kept)).combine_chunks()
-        self.codes, self.sequence = self.codes[kept], self.sequence[kept]
+        self.rows = self.rows.filter(pa.array(recent)).combine_chunks()
+        self.codes, self.sequence = self.codes[recent], self.sequence[recent]
 
     def rows_of(self, found: Found, keys: Partitions) -> Iterator[pa.RecordBatch]:
         order = self._order(found, keys)
@@ -325,11 +325,11 @@ class SituationStream(Search):
         self._check_memory()
 
     def _matches(self, derived: Derived, since: int, watermark: int) -> Iterator[pa.RecordBatch]:
-        for found in self.matching.find(derived, self.deriver, since, watermark, self.check):
+        for match in self.matching.find(derived, self.deriver, since, watermark, self.check):
             if self.certified is not None:
-                found = self.certified(found)
-            self.matches += len(found.instant)
-            yield from self.results.rows_of(found, self.deriver.keys)
+                match = self.certified(match)
+            self.matches += len(match.instant)
+            yield from self.results.rows_of(match, self.deriver.keys)
 
     def figures(self) -> tuple[tuple[str, int | float], ...]:
         return (
@@ -391,12 +391,12 @@ class Certifier(ABC):
         rows = found.first[doubtful[one, 0], doubtful[one, 1]]
         fresh = np.array([number not in self.known for number in groups.tolist()], np.bool_)
         if fresh.any():
-            told = self.rows_before(groups[fresh], rows[fresh])
-            self.known.update(zip(groups[fresh].tolist(), told, strict=True))
-        kept = np.ones(len(found.instant), np.bool_)
+            borders = self.rows_before(groups[fresh], rows[fresh])
+            self.known.update(zip(groups[fresh].tolist(), borders, strict=True))
+        certain = np.ones(len(found.instant), np.bool_)
         for i, name in doubtful.tolist():
-            kept[i] &= self._begins(int(found.group[i]), name, int(found.starts[i, name]))
-        return found.only(kept)
+            certain[i] &= self._begins(int(found.group[i]), name, int(found.starts[i, name]))
+        return found.only(certain)
 
     def _begins(self, group: int, name: int, start: int) -> bool:
         before = self.known[group]
@@ -414,14 +414,14 @@ READ_MAX = 1 << 20
 @kernel
 def _last_of(codes, place, left, kept):  # type: ignore[no-untyped-def]
     """Mark the last rows of partitions, ``left[place[code]]`` more of each that has a place."""
-    found = 0
+    count = 0
     for i in range(codes.shape[0] - 1, -1, -1):
         at = place[codes[i]]
         if at >= 0 and left[at] > 0:
             left[at] -= 1
             kept[i] = True
-            found += 1
-    return found
+            count += 1
+    return count
 
 
 class RowsBefore:
@@ -475,12 +475,12 @@ class RowsBefore:
             self.check()
             low = max(self.lowest, tail_start(self.snapshot, self.lowest, high - 1, rows))
             table = self._read(low, high)
-            found = self._encode(table)
+            row_codes = self._encode(table)
             place = np.concatenate([place, np.full(max(0, self._codes.count - len(place)), -1)])
-            kept = np.zeros(len(found), np.bool_)
-            missing -= _last_of(found, place, left, kept)
-            parts.append(table.filter(pa.array(kept)))
-            of.append(place[found[kept]])
+            chosen = np.zeros(len(row_codes), np.bool_)
+            missing -= _last_of(row_codes, place, left, chosen)
+            parts.append(table.filter(pa.array(chosen)))
+            of.append(place[row_codes[chosen]])
             high, rows = low, min(2 * rows, READ_MAX)
         if missing and self._all is None:
             self._all = max(1, self._codes.count)
@@ -542,10 +542,10 @@ class FromTick(InstantSearch):
 
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if self._before is not None and self.compiled.history and self.compiled.partition_by:
-            known = self._keys.count
+            count = self._keys.count
             self._keys.encode(pa.Table.from_batches([batch]))
-            if self._keys.count > known:
-                self._prepare(np.arange(known, self._keys.count))
+            if self._keys.count > count:
+                self._prepare(np.arange(count, self._keys.count))
         return self.stream.feed(batch)
 
     def finish(self, last: int | None = None) -> Iterator[pa.RecordBatch]:
@@ -567,13 +567,13 @@ class BordersOfTime(Certifier):
         self._before = before
 
     def rows_before(self, groups: Ints, rows: Ints) -> list[Before]:
-        found, of = self._before.find(self._keys.values(groups))
-        words = row_words(self.compiled.tests, found, np.array([0, found.num_rows], np.int64))
-        ticks, _ = numbers(flat(found.column(self.compiled.time)), "i")
-        told: list[Before] = [None] * len(groups)
+        nearest, of = self._before.find(self._keys.values(groups))
+        words = row_words(self.compiled.tests, nearest, np.array([0, nearest.num_rows], np.int64))
+        ticks, _ = numbers(flat(nearest.column(self.compiled.time)), "i")
+        before: list[Before] = [None] * len(groups)
         for i, word, tick in zip(of.tolist(), words.tolist(), ticks.tolist(), strict=True):
-            told[i] = (int(word), int(tick))
-        return told
+            before[i] = (int(word), int(tick))
+        return before
 
 
 def changed_instants(
@@ -591,16 +591,16 @@ def changed_instants(
                  [--------- reach ---)             runs that begin up to t
                              [--------- reach ---) runs that begin at the next row
     """
-    reach, found = compiled.reach, []
+    reach, ranges = compiled.reach, []
     assert reach is not None
     for first, last in spans:
         if compiled.gap is not None and not compiled.history:
-            found.append((first, moved(moved(last, compiled.gap), reach)))
+            ranges.append((first, moved(moved(last, compiled.gap), reach)))
             continue
-        found.append((first, moved(last, reach)))
+        ranges.append((first, moved(last, reach)))
         behind = _next_rows(compiled, snapshot, first, last, watermark)
-        found += [(tick, moved(tick, reach)) for tick in behind]
-    return united(tuple((low, min(watermark, high)) for low, high in found))
+        ranges += [(tick, moved(tick, reach)) for tick in behind]
+    return united(tuple((low, min(watermark, high)) for low, high in ranges))
 
 
 def _next_rows(
@@ -613,29 +613,29 @@ def _next_rows(
     def rows(low: int, high: int) -> tuple[Ints, Ints]:
         time = snapshot.schema.time
         read = snapshot.scan(*half_open(low, high), list(dict.fromkeys([*names, time])))
-        ticks, found = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        ticks, keys_of = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for batch in read:
             table = pa.Table.from_batches([batch])
             ticks.append(ticks_of_column(batch.column(time)).astype(np.int64))
             keys = [table.column(name) for name in names]
-            found.append(codes.encode(keys) if names else np.zeros(len(ticks[-1]), np.int64))
-        return np.concatenate(ticks), np.concatenate(found)
+            keys_of.append(codes.encode(keys) if names else np.zeros(len(ticks[-1]), np.int64))
+        return np.concatenate(ticks), np.concatenate(keys_of)
 
     _, touched = rows(first, last)
     left = np.zeros(max(codes.count, 1), np.int64)
     left[touched] = compiled.history + 1
-    told: list[int] = []
+    ticks_after: list[int] = []
     low, step = last + 1, max(1, last - first + 1)
     while left.any() and low <= watermark:
         high = min(watermark, low + step)
-        ticks, found = rows(low, high)
+        ticks, keys_of = rows(low, high)
         left = np.concatenate([left, np.zeros(max(0, codes.count - len(left)), np.int64)])
-        kept = np.zeros(len(found), np.bool_)
-        _first_of(found, left, kept)
-        told += distinct(ticks[kept]).tolist()
+        chosen = np.zeros(len(keys_of), np.bool_)
+        _first_of(keys_of, left, chosen)
+        ticks_after += distinct(ticks[chosen]).tolist()
         low = high + 1
-        step = _wider(step, len(found))
-    return told
+        step = _wider(step, len(keys_of))
+    return ticks_after
 
 
 def _wider(step: int, rows: int) -> int:

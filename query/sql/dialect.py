@@ -479,7 +479,7 @@ def error_on(text: str, node: Any, message: str) -> SqlError:
 def position_of(node: Any) -> int | None:
     """Offset of a node's first token; None if unknown."""
     offsets = [
-        found.meta["start"] for found in node.walk() if found is not None and "start" in found.meta
+        part.meta["start"] for part in node.walk() if part is not None and "start" in part.meta
     ]
     return min(offsets) if offsets else None
 
@@ -527,15 +527,19 @@ def canonical(node: Any) -> str:
     if isinstance(node, exp.Literal):
         return repr(str(node.this)) if node.is_string else str(node.this)
     if isinstance(node, exp.Expression | exp.Expr):
-        parts = [
-            f"{key}={_value(node, key, value)}"
-            for key, value in sorted(node.args.items())
-            if key not in _SILENT and value not in (None, False, [])
-        ]
-        return f"{type(node).__name__}({', '.join(parts)})"
+        return _canonical_node(node, _SILENT)
     if isinstance(node, list):
         return f"[{', '.join(canonical(part) for part in node)}]"
     return str(node).lower()
+
+
+def _canonical_node(node: Any, silent: tuple[str, ...]) -> str:
+    parts = [
+        f"{key}={_value(node, key, value)}"
+        for key, value in sorted(node.args.items())
+        if key not in silent and value not in (None, False, [])
+    ]
+    return f"{type(node).__name__}({', '.join(parts)})"
 
 
 def _value(node: Any, key: str, value: Any) -> str:
@@ -548,7 +552,4 @@ def _value(node: Any, key: str, value: Any) -> str:
 
 def canonical_pattern(source: str, clause: Any) -> str:
     """The canonical text of MATCH_RECOGNIZE over a source, without measures."""
-    bare = clause.copy()
-    for key in ("measures", "alias", "rows"):
-        bare.set(key, None)
-    return f"{source} {canonical(bare)}"
+    return f"{source} {_canonical_node(clause, (*_SILENT, 'measures', 'alias', 'rows'))}"

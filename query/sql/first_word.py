@@ -31,14 +31,14 @@ _INSERTED = re.compile(r"(insert\s+into\s.+?)\bvalues\s*\(([\s?,]*)\)\s*;?", re.
 
 def as_columns(statement: str, rows: Sequence[Any]) -> tuple[str, list[Any]] | None:
     """Text and parameters of one INSERT of all rows; None for other statements."""
-    found = _INSERTED.fullmatch(plain(statement))
-    if found is None or not rows:
+    match = _INSERTED.fullmatch(plain(statement))
+    if match is None or not rows:
         return None
-    width = found[2].count("?")
-    if found[2].replace(" ", "").strip() != ",".join("?" * width) or not width:
+    width = match[2].count("?")
+    if match[2].replace(" ", "").strip() != ",".join("?" * width) or not width:
         return None
     for place, row in enumerate(rows, 1):
         if not isinstance(row, Sequence) or isinstance(row, (str, bytes)) or len(row) != width:
             raise InvalidArgument(f"row {place} has to be a sequence of {width} values: {row!r}")
     columns = ", ".join(["unnest(?)"] * width)
-    return f"{found[1]} SELECT {columns}", [list(column) for column in zip(*rows, strict=True)]
+    return f"{match[1]} SELECT {columns}", [list(column) for column in zip(*rows, strict=True)]

@@ -210,9 +210,9 @@ def _check_arguments(node: Any, name: str, arguments: list[Any], text: str) -> N
 
 
 def _check_series(node: Any, arguments: list[Any], text: str) -> None:
-    found = [_integer(argument) for argument in arguments]
-    numbers = [number for number in found if number is not None]
-    if len(numbers) != len(found) or not 1 <= len(numbers) <= 3:
+    values = [_integer(argument) for argument in arguments]
+    numbers = [number for number in values if number is not None]
+    if len(numbers) != len(values) or not 1 <= len(numbers) <= 3:
         raise error_on(text, node, f"{node.name} takes one to three integer literals here")
     start, stop = (0, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
     step = numbers[2] if len(numbers) == 3 else 1
@@ -274,9 +274,9 @@ def _check_shape(root: Any, text: str) -> None:
             weight += times * own
             copies += (times - 1) * own
         if isinstance(node, exp.Column) and len(node.parts) == 1 and select is not None:
-            known = aliases.get((id(select), node.name.lower()), 0)
-            weight += known
-            copies += known
+            count = aliases.get((id(select), node.name.lower()), 0)
+            weight += count
+            copies += count
         elif isinstance(node, exp.Alias) and node.parent is select and select is not None:
             aliases[id(select), node.alias.lower()] = weight
         elif isinstance(node, exp.Group) and _grouping_sets(node) > GROUPING_SETS_MAX:
@@ -345,15 +345,15 @@ def lost_by_cast(
     type_ = attribute.type
     text = is_text(given)
     if pa.types.is_timestamp(type_):
-        found = [f"isinf(TRY_CAST({column} AS {sql_type(type_)}))"]
+        conditions = [f"isinf(TRY_CAST({column} AS {sql_type(type_)}))"]
         digits = DIGITS[type_.unit]
         if text:
-            found.append(f"regexp_matches({column}, '{_finer_than(digits)}')")
+            conditions.append(f"regexp_matches({column}, '{_finer_than(digits)}')")
         elif pa.types.is_timestamp(given) and DIGITS[given.unit] > digits:
-            found.append(
+            conditions.append(
                 f"epoch_{given.unit}({column}) % {10 ** (DIGITS[given.unit] - digits)} <> 0"
             )
-        return " OR ".join(found), f"the type {sql_type(type_)} cannot hold it"
+        return " OR ".join(conditions), f"the type {sql_type(type_)} cannot hold it"
     if pa.types.is_floating(type_) and text:
         infinite = f"isinf(CAST({column} AS {sql_type(type_)}))"
         named = f"regexp_full_match(lower(trim({column})), '[+-]?inf(inity)?')"

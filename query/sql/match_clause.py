@@ -322,17 +322,17 @@ def _pattern(parser: Any) -> Any:
 
 
 def clause_partition(node: Any, sql: str, begin: int) -> tuple[str, ...]:
-    found = []
+    columns = []
     for column in node.args.get("partition_by") or []:
         if not isinstance(column, exp.Column) or column.table:
             at = offset_of(column, begin)
             raise position_error("PARTITION BY takes the names of columns", sql, at)
-        found.append(column.name)
-    return tuple(found)
+        columns.append(column.name)
+    return tuple(columns)
 
 
 def clause_order(node: Any, sql: str, begin: int) -> tuple[OrderKey, ...]:
-    found = []
+    keys = []
     if node.args.get("order"):
         for key in node.args["order"].expressions:
             column = key.this
@@ -340,8 +340,8 @@ def clause_order(node: Any, sql: str, begin: int) -> tuple[OrderKey, ...]:
             if not isinstance(column, exp.Column) or column.table:
                 raise position_error("ORDER BY takes the names of columns", sql, at)
             descending, nulls_first = bool(key.args.get("desc")), bool(key.args.get("nulls_first"))
-            found.append(OrderKey(column.name, descending, nulls_first, at))
-    return tuple(found)
+            keys.append(OrderKey(column.name, descending, nulls_first, at))
+    return tuple(keys)
 
 
 def clause_measures(node: Any, begin: int) -> tuple[Measure, ...]:

@@ -53,9 +53,9 @@ def number_placeholders(root: Any, text: str) -> dict[str, int]:
     folded: dict[str, str] = {}
     for node in nodes:  # the executor ignores case in names
         name = node.meta["parameter"]
-        known = folded.setdefault(name.lower(), name)
-        if known != name or known.lower() == NOW:
-            what = "is taken" if known.lower() == NOW else f"differs from ${known} in case only"
+        first = folded.setdefault(name.lower(), name)
+        if first != name or first.lower() == NOW:
+            what = "is taken" if first.lower() == NOW else f"differs from ${first} in case only"
             raise error_at(text, node.meta.get("start", 0), f"the parameter name ${name} {what}")
     return names
 
@@ -65,17 +65,17 @@ def bind_values(
 ) -> dict[str, Any]:
     """Values by their name in the tree."""
     if params is None:
-        given: dict[str, Any] = {}
+        by_name: dict[str, Any] = {}
     elif isinstance(params, Mapping):
-        given = {str(key).removeprefix("$"): value for key, value in params.items()}
+        by_name = {str(key).removeprefix("$"): value for key, value in params.items()}
     elif isinstance(params, (str, bytes)) or not isinstance(params, Sequence):
         raise SqlError(
             f"params is a mapping for $name or a list for ?, found {type(params).__name__}"
         )
     else:
-        given = {str(position): value for position, value in enumerate(params, start=1)}
-    missing = [name for name in names if name not in given]
-    surplus = [name for name in given if name not in names]
+        by_name = {str(position): value for position, value in enumerate(params, start=1)}
+    missing = [name for name in names if name not in by_name]
+    surplus = [name for name in by_name if name not in names]
     if missing:
         shown = ", ".join(f"${name}" for name in missing)
         raise error_at(
@@ -87,7 +87,7 @@ def bind_values(
     values = {}
     for name, at in names.items():
         try:
-            value = _plain(name, given[name])
+            value = _plain(name, by_name[name])
         except SqlError as error:
             raise error_at(text, at, error.reason) from None
         values[f"{_POSITION}{name}" if name.isdigit() else name] = value

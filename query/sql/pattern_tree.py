@@ -218,16 +218,16 @@ class _Parser:
         tokens = []
         offset = start
         while offset < end:
-            found = _TOKEN.match(self.sql, offset, end)
-            if found is None:
+            token = _TOKEN.match(self.sql, offset, end)
+            if token is None:
                 self._fail(f"unexpected {self.sql[offset]!r} in PATTERN", offset)
-            kind = found.lastgroup or ""
-            if kind == "name" and found.group().upper() == "PERMUTE":
+            kind = token.lastgroup or ""
+            if kind == "name" and token.group().upper() == "PERMUTE":
                 kind = "permute"
             if kind != "space":
-                kind = found.group() if kind == "symbol" else kind
-                tokens.append(_Token(kind, found.group(), offset))
-            offset = found.end()
+                kind = token.group() if kind == "symbol" else kind
+                tokens.append(_Token(kind, token.group(), offset))
+            offset = token.end()
         return tokens
 
     def _fail(self, message: str, at: int) -> NoReturn:

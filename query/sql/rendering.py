@@ -241,8 +241,8 @@ def _collate(node: Any) -> str:
     wanted = node.expression
     parts = wanted.parts if isinstance(wanted, exp.Column) else [wanted]
     steps = [step for part in parts for step in str(part.name).split(".")]
-    known = [word(node, step, words.COLLATIONS, "collation").lower() for step in steps]
-    return f"{operand(node.this)} COLLATE {'.'.join(known)}"
+    collations = [word(node, step, words.COLLATIONS, "collation").lower() for step in steps]
+    return f"{operand(node.this)} COLLATE {'.'.join(collations)}"
 
 
 @form(exp.Interval, takes="this unit")
@@ -378,8 +378,8 @@ def _trim(node: Any) -> str:
 
 @form(exp.Substring, takes="this start length")
 def _substring(node: Any) -> str:
-    found = (node.args.get(key) for key in ("this", "start", "length"))
-    return f"substring({listed(argument for argument in found if argument is not None)})"
+    arguments = (node.args.get(key) for key in ("this", "start", "length"))
+    return f"substring({listed(argument for argument in arguments if argument is not None)})"
 
 
 @form(exp.Overlay, takes="this expression from_ for_")
@@ -477,8 +477,8 @@ def _select(node: Any) -> str:
 
 
 def _last(node: Any) -> list[str]:
-    found = (node.args.get(key) for key in ("order", "limit", "offset"))
-    return [render(clause) for clause in found if clause is not None]
+    clauses = (node.args.get(key) for key in ("order", "limit", "offset"))
+    return [render(clause) for clause in clauses if clause is not None]
 
 
 @form(exp.Union, exp.Except, exp.Intersect,
@@ -518,8 +518,8 @@ def _with(node: Any) -> str:
 def _cte(node: Any) -> str:
     keys = node.args.get("key_expressions")
     using = f" USING KEY {names_in_parentheses(keys)}" if keys else ""
-    kept = node.args.get("materialized")
-    how = "" if kept is None else "MATERIALIZED " if kept else "NOT MATERIALIZED "
+    materialized = node.args.get("materialized")
+    how = "" if materialized is None else "MATERIALIZED " if materialized else "NOT MATERIALIZED "
     if not isinstance(node.this, (*_QUERIES, exp.Subquery)):
         raise Refused(node, "expected a query behind AS")
     return f"{render(node.args['alias'])}{using} AS {how}({render(node.this)})"

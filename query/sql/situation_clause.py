@@ -166,15 +166,15 @@ def _definition(parser: Any) -> Any:
 def _pattern(parser: Any) -> Any:
     parser._match_l_paren()
     if parser._next is not None and parser._next.token_type is TokenType.R_PAREN:
-        found: list[Any] = [_name(parser)]
+        constraints: list[Any] = [_name(parser)]
     else:
-        found = _constraints(parser)
+        constraints = _constraints(parser)
         while parser._match(TokenType.AND):
-            found += _constraints(parser)
+            constraints += _constraints(parser)
     if not parser._match(TokenType.R_PAREN):
-        said = f", found {parser._curr.text!r}" if parser._curr else ""
-        parser.raise_error(f"expected AND or ) in PATTERN{said}")
-    return exp.Tuple(expressions=found)
+        instead = f", found {parser._curr.text!r}" if parser._curr else ""
+        parser.raise_error(f"expected AND or ) in PATTERN{instead}")
+    return exp.Tuple(expressions=constraints)
 
 
 def _constraints(parser: Any) -> list[Any]:
@@ -238,10 +238,10 @@ def _relation(parser: Any) -> Any:
     for words in RELATION_WORDS:
         if parser._match_text_seq(*words):
             return exp.var(" ".join(words))
-    known = [" ".join(words) for words in RELATION_WORDS]
-    found = parser._curr.text if parser._curr else ""
-    hint = did_you_mean(found.upper(), known, quoted=False) if found else ""
-    return parser.raise_error(f"expected a relation ({', '.join(known)}), found {found!r}{hint}")
+    relations = [" ".join(words) for words in RELATION_WORDS]
+    word = parser._curr.text if parser._curr else ""
+    hint = did_you_mean(word.upper(), relations, quoted=False) if word else ""
+    return parser.raise_error(f"expected a relation ({', '.join(relations)}), found {word!r}{hint}")
 
 
 # ----------------------------------------------------------------------------- to data
@@ -281,7 +281,7 @@ def situation_clause(node: MatchSituations) -> SituationClause:
 
 
 def _definitions(node: Any, begin: int) -> list[SituationDefinition]:
-    found = []
+    definitions = []
     for part in node.args["define"]:
         low, high = part.args.get("low"), part.args.get("high")
         inner: Any = part
@@ -289,5 +289,5 @@ def _definitions(node: Any, begin: int) -> list[SituationDefinition]:
             inner = part.this
         name = fold(inner.args["alias"])
         at = int(inner.meta.get("start", begin))
-        found.append(SituationDefinition(name, inner.this, low, high, at))
-    return found
+        definitions.append(SituationDefinition(name, inner.this, low, high, at))
+    return definitions

@@ -112,8 +112,8 @@ def arrow_type(node: Any, text: str) -> pa.DataType:
                 f"({precision}, {scale})",
             )
         return pa.decimal128(precision, scale)
-    found = _TYPES.get(kind)
-    if found is None:
+    type_ = _TYPES.get(kind)
+    if type_ is None:
         raise error_at(
             text,
             node.meta.get("start", position_of(node)),
@@ -121,7 +121,7 @@ def arrow_type(node: Any, text: str) -> pa.DataType:
             "UTINYINT to UBIGINT, FLOAT, DOUBLE, DECIMAL(p, s), VARCHAR, BLOB, JSON, DATE, "
             "TIMESTAMP (also _S, _MS, _NS), TIMESTAMPTZ, or lists and structs of these",
         )
-    return found
+    return type_
 
 
 def _inner(node: Any, around: Any, text: str) -> pa.DataType:
@@ -130,10 +130,10 @@ def _inner(node: Any, around: Any, text: str) -> pa.DataType:
         what = "a struct has names and types, as in STRUCT(a BIGINT, b VARCHAR)"
         raise error_at(text, start, what)
     node.meta.setdefault("start", start)
-    found = arrow_type(node, text)
-    if is_json(found):
+    type_ = arrow_type(node, text)
+    if is_json(type_):
         raise error_at(text, start, "a list or struct holds no JSON; make the whole column JSON")
-    return found
+    return type_
 
 
 def sql_type(type_: pa.DataType) -> str:
@@ -203,12 +203,12 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 def _as_json(column: pa.Array, name: str) -> pa.Array:
     """The executor's JSON text, checked and without white space."""
-    found = read_json(column)
-    if found.faults is not None:
-        at = int(found.faults.argmax())
-        reason = REASONS[found.faults[at] - 1].format(value=repr(column[at].as_py()[:100]))
+    cells = read_json(column)
+    if cells.faults is not None:
+        at = int(cells.faults.argmax())
+        reason = REASONS[cells.faults[at] - 1].format(value=repr(column[at].as_py()[:100]))
         raise SqlError(f"column {name!r}: {reason}; cast it to VARCHAR in the query")
-    return found.values
+    return cells.values
 
 
 def as_bigint(batch: pa.RecordBatch, place: int) -> pa.Array:
@@ -323,10 +323,10 @@ def exact_text(text: str, type_: pa.DataType) -> str:
 
     ValueError for more fractional digits than the type holds.
     """
-    found = _TIME.fullmatch(text)
-    if found is None:
+    match = _TIME.fullmatch(text)
+    if match is None:
         return text
-    date, hour, minute, second, fraction, offset = found.groups()
+    date, hour, minute, second, fraction, offset = match.groups()
     digits = DIGITS[type_.unit]
     fraction = (fraction or "").rstrip("0")
     if len(fraction) > digits:
@@ -428,6 +428,6 @@ def _times(
         else:
             sides = [node.this, node.expression]
         types = [type_of(side) for side in sides]
-        known = next((t for t in types if t is not None and pa.types.is_timestamp(t)), None)
-        if known is not None:
-            yield from ((side, known) for side in sides)
+        timestamp = next((t for t in types if t is not None and pa.types.is_timestamp(t)), None)
+        if timestamp is not None:
+            yield from ((side, timestamp) for side in sides)

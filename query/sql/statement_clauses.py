@@ -362,17 +362,17 @@ def _created(
 ) -> CreateLive:
     exists = bool(parser._match_text_seq("IF", "NOT", "EXISTS"))
     name = parser._name(f"the {what}")
-    said: dict[str, Any] = {}
+    clauses: dict[str, Any] = {}
     while True:
         token = parser._curr
         word = token.text.upper() if token else ""
         read = known.get(word)
         if read is None:
             break
-        if word in said:
+        if word in clauses:
             parser.raise_error(f"{word} was said already", token)
         parser._advance()
-        said[word] = read(parser)
+        clauses[word] = read(parser)
     options = parser._parse_options("retention = '30 days'")
     if not parser._match_text_seq("AS"):
         listed = ", ".join(known)
@@ -381,17 +381,17 @@ def _created(
     query = parser._parse_statement() if token else None
     if not isinstance(query, exp.Query):
         parser.raise_error(f"a {what} is a SELECT", token or None)
-    late, correct_for = said.get("LATE", (None, None))
+    late, correct_for = clauses.get("LATE", (None, None))
     made = kind(
         this=name,
         query=query,
-        into=said.get("INTO"),
-        start=said.get("START"),
-        delay=said.get("DELAY"),
-        idle=said.get("IDLE"),
+        into=clauses.get("INTO"),
+        start=clauses.get("START"),
+        delay=clauses.get("DELAY"),
+        idle=clauses.get("IDLE"),
         late=late,
         correct_for=correct_for,
-        every=said.get("EMIT"),
+        every=clauses.get("EMIT"),
         options=options,
         exists=exists,
     )

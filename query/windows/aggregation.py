@@ -55,11 +55,11 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 def _threads() -> ThreadPoolExecutor:
     """Thread pool of this process; a forked child gets its own."""
     process = os.getpid()
-    found = _pools.get(process)
-    if found is None:  # concurrent callers use the first one
+    pool = _pools.get(process)
+    if pool is None:  # concurrent callers use the first one
         made = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="chronicle-sweep")
-        found = _pools.setdefault(process, made)
-    return found
+        pool = _pools.setdefault(process, made)
+    return pool
 
 
 @dataclass(frozen=True)
@@ -160,9 +160,11 @@ class _Sliced(WindowAggregation):
             if isinstance(windows, TimeWindows):
                 yield self._batch(*windows.bounds(numbers), words)
                 continue
-            kept = int(np.searchsorted(numbers, windows.complete(self._events), "left"))
-            if kept:
-                yield self._batch(*self.plan.span(words[:kept]), words[:kept], ids=numbers[:kept])
+            count = int(np.searchsorted(numbers, windows.complete(self._events), "left"))
+            if count:
+                yield self._batch(
+                    *self.plan.span(words[:count]), words[:count], ids=numbers[:count]
+                )
 
     def _merged(self) -> Iterator[SliceChunk]:
         for ids, words in merge_slices(self._sources(), self.plan, self._check):

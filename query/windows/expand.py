@@ -144,5 +144,5 @@ class _Clock:
             self._base = position
 
     def ticks(self, positions: Words) -> Words:
-        found: Words = self._known[positions - self._base]
-        return found
+        ticks: Words = self._known[positions - self._base]
+        return ticks

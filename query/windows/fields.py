@@ -389,14 +389,14 @@ class GrainFold:
         return pa.RecordBatch.from_arrays(cast, schema=schema)
 
     def results(self, merged: Sequence[pa.Array]) -> list[pa.Array]:
-        left, found = iter(merged), dict[Aggregate, tuple[pa.Array, ...]]()
+        left, values = iter(merged), dict[Aggregate, tuple[pa.Array, ...]]()
         for partial, type_ in zip(self._partials, self._types, strict=True):
             first = next(left)
             if _is_wide(type_):
-                found[partial] = (first, next(left))
+                values[partial] = (first, next(left))
             else:
-                found[partial] = (first,)
-        return [self._result(aggregate, found) for aggregate in self._aggregates]
+                values[partial] = (first,)
+        return [self._result(aggregate, values) for aggregate in self._aggregates]
 
     def _result(
         self, aggregate: Aggregate, found: dict[Aggregate, tuple[pa.Array, ...]]

@@ -142,18 +142,18 @@ class Filler:
         ends = (_index(order, before, precedes & ~there), _index(order, behind, follows & ~there))
         for i, counts in enumerate(self.counts):
             column = rows.column(2 + self.keys + i)
-            found = _taken(column, own)
+            values = _taken(column, own)
             if not there.all():
                 if counts:
-                    found = pc.fill_null(found, pa.scalar(0, found.type))
+                    values = pc.fill_null(values, pa.scalar(0, values.type))
                 elif self.fill.how == "previous":
-                    found = pc.if_else(seen, found, _taken(column, ends[0]))
+                    values = pc.if_else(seen, values, _taken(column, ends[0]))
                 elif self.fill.how == "linear" and _is_number(column.type):
                     between = self._between(rows, column, start, ends)
-                    found = pc.if_else(seen, found, between)
+                    values = pc.if_else(seen, values, between)
                 elif self._values[i] is not None:
-                    found = pc.if_else(seen, found, self._values[i])
-            arrays.append(found)
+                    values = pc.if_else(seen, values, self._values[i])
+            arrays.append(values)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _between(

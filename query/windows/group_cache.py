@@ -50,20 +50,20 @@ class KeyTable:
         local, firsts = codes_of(plain)
         chosen = pa.array(firsts)
         listed = zip(*(column.take(chosen).to_pylist() for column in plain), strict=True)
-        known = self._codes
-        found = np.empty(len(firsts), np.int64)
+        by_value = self._codes
+        own_codes = np.empty(len(firsts), np.int64)
         fresh: list[int] = []
         for i, values in enumerate(listed):
-            code = known.get(values)
+            code = by_value.get(values)
             if code is None:
-                code = known[values] = len(known)
+                code = by_value[values] = len(by_value)
                 fresh.append(i)
-            found[i] = code
+            own_codes[i] = code
         if fresh:
             new = pa.array(firsts[np.array(fresh)])
             for pieces, column in zip(self._values, columns, strict=True):
                 pieces.append(column.take(new))
-        codes: Words = found[local]
+        codes: Words = own_codes[local]
         return codes
 
     def columns(self, codes: Words) -> list[pa.Array]:
@@ -172,10 +172,10 @@ class GroupCache:
         rows = self._numbers.take(_pairs(groups))
         had = len(self._words)
         if self._numbers.count > had:
-            room = max(self._numbers.count, 2 * had)
-            longer = np.empty((room, self._words.shape[1]), np.int64)
+            capacity = max(self._numbers.count, 2 * had)
+            longer = np.empty((capacity, self._words.shape[1]), np.int64)
             longer[:had] = self._words
-            k.fill_identity(longer, had, room, self._fields)
+            k.fill_identity(longer, had, capacity, self._fields)
             self._words = longer
         return rows
 

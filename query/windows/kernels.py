@@ -319,16 +319,16 @@ def open_slice(value, slicing):  # type: ignore[no-untyped-def]
         rest += slide
         number -= 1
     gap = False
-    room = slide - 1 - rest
+    distance = slide - 1 - rest
     if cut > 0:
         number = 2 * number
         if rest < cut:
-            room = cut - 1 - rest
+            distance = cut - 1 - rest
         else:
             number += 1
             gap = slicing[4] != 0
     # compare before adding: compiled code may assume that nothing overflows
-    last = _SIGNED_MAX if value > _SIGNED_MAX - room else value + room
+    last = _SIGNED_MAX if value > _SIGNED_MAX - distance else value + distance
     return number, last, gap
 
 
@@ -348,8 +348,8 @@ def slice_runs(values, slicing, position, ids, starts):  # type: ignore[no-untyp
         starts[runs] = at
         runs += 1
         if by_position:
-            room = last - value
-            at = count if room >= count - at else at + room + 1
+            distance = last - value
+            at = count if distance >= count - at else at + distance + 1
         else:
             at += 1
             while at < count and values[at] <= last:

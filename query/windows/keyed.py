@@ -99,10 +99,10 @@ class KeyedAggregation(WindowAggregation):
             shown: Words | None = None
             if isinstance(windows, CountWindows):
                 assert self._edges is not None
-                kept = int(np.searchsorted(numbers, windows.complete(self._events), "left"))
-                if not kept:
+                complete = int(np.searchsorted(numbers, windows.complete(self._events), "left"))
+                if not complete:
                     continue
-                shown, keys, partials = numbers[:kept], keys[:kept], partials[:kept]
+                shown, keys, partials = numbers[:complete], keys[:complete], partials[:complete]
                 start, end = self._edges.bounds(shown)
             else:
                 if self._hook is not None:
@@ -265,9 +265,9 @@ class Pieces:
         sessions: Words = np.repeat(self.number, np.diff(self.starts))
         if self.order is None:
             return sessions
-        found = np.empty_like(sessions)
-        found[self.order] = sessions
-        return found
+        session_numbers = np.empty_like(sessions)
+        session_numbers[self.order] = sessions
+        return session_numbers
 
     def fold(self, batch: pa.RecordBatch, plan: FieldPlan) -> Words:
         """The partials of the pieces."""
@@ -335,8 +335,8 @@ class Sessions:
         """Whether events at these ticks, the later one second, are of one session."""
         # the difference of two ticks may exceed 63 bits, but not 64
         apart = after.view(np.uint64) - before.view(np.uint64)
-        found: npt.NDArray[np.bool_] = apart <= np.uint64(self._gap)
-        return found
+        near: npt.NDArray[np.bool_] = apart <= np.uint64(self._gap)
+        return near
 
     def _grow(self, known: int) -> None:
         more = max(known, 2 * len(self._number)) - len(self._number)
@@ -397,8 +397,8 @@ class SessionAggregation(WindowAggregation):
 
 
 def _ends(last: Words, gap: int) -> Words:
-    found: Words = np.where(last > TICK_MAX - gap, TICK_MAX, last + gap)
-    return found
+    ends: Words = np.where(last > TICK_MAX - gap, TICK_MAX, last + gap)
+    return ends
 
 
 def expand_sessions(
@@ -415,11 +415,11 @@ def expand_sessions(
     sessions = Sessions(windows.gap, time, keys)
     for batch in in_pieces(ahead, check):
         pieces = sessions.take(batch)
-        known, count = count, max(count, int(pieces.number.max()) + 1)
+        before, count = count, max(count, int(pieces.number.max()) + 1)
         if count > len(first):
-            room = np.zeros(max(count, 2 * len(first)) - len(first), np.int64)
-            first, last = np.append(first, room), np.append(last, room)
-        begins = pieces.number >= known
+            padding = np.zeros(max(count, 2 * len(first)) - len(first), np.int64)
+            first, last = np.append(first, padding), np.append(last, padding)
+        begins = pieces.number >= before
         first[pieces.number[begins]] = pieces.first[begins]
         last[pieces.number] = pieces.last  # a session has at most one piece per batch
     sessions = Sessions(windows.gap, time, keys)

@@ -114,16 +114,16 @@ class BatchColumns:
         name = self._plan.own.names[column]
         attribute = self._plan.schema.attribute(name)
         doubled = op == k.MOMENTS and attribute.storage is not Storage.FLOAT
-        found = self._known.get((name, doubled))
-        if found is None:
+        words_of_column = self._known.get((name, doubled))
+        if words_of_column is None:
             array = self._batch.column(self._batch.schema.get_field_index(name))
             view = ColumnView(attribute, array)
             if doubled:  # moments use doubles
                 words = frozen(view.values.astype(np.float64).view(np.int64))
             else:
                 words = words_of(view, array)
-            found = self._known[name, doubled] = words, view.validity, array.offset
-        return found
+            words_of_column = self._known[name, doubled] = words, view.validity, array.offset
+        return words_of_column
 
 
 def fold_batch(
@@ -168,8 +168,8 @@ def replay_slices(
         words = fold_batch(batch, ticks, starts, runs, plan)
         ids = ids[:runs]
         if gaps:
-            kept = ids != -1
-            ids, words = ids[kept], words[kept]
+            inside = ids != -1
+            ids, words = ids[inside], words[inside]
         if ids.size:
             yield ids, words
 

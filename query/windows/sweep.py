@@ -75,13 +75,13 @@ _guard = ModuleLock()
 
 def _mapping(file: SegmentFile, length: int) -> _Mapping:
     epoch, data = file.epoch, file.sparse(length)  # also checks the file's length
-    found = _mappings.get(epoch)
-    if found is None or found.data is not data:
+    mapping = _mappings.get(epoch)
+    if mapping is None or mapping.data is not data:
         # marks stay valid when the file has grown, but not in an object store
-        found = _Mapping(data, {} if found is None or file.moved else found.ready)
+        mapping = _Mapping(data, {} if mapping is None or file.moved else mapping.ready)
         with _guard:
-            _mappings[epoch] = found
-    return found
+            _mappings[epoch] = mapping
+    return mapping
 
 
 class Sweep:
@@ -179,12 +179,12 @@ class Sweep:
 
     def _leaves(self, file: SegmentFile, own: SchemaFields, table: Words) -> Iterator[SliceChunk]:
         ready = self._mapped.marks(int(table[ROW_OFFSET, 0]), own.names)
-        known = ready
-        given = _NOTHING
+        verified = ready
+        words = _NOTHING
         child = 0
         while True:
             reason = sweep_leaves(
-                self._mapped.words, self._mapped.narrow, table, child, ready, given, self._start,
+                self._mapped.words, self._mapped.narrow, table, child, ready, words, self._start,
                 self._last, self._slicing, own.fields, own.columns, own.time_position, self._ids,
                 self._words, self._state, self._scratch, self._valid, EVENTS_AT_ONCE,
             )  # fmt: skip
@@ -199,18 +199,18 @@ class Sweep:
                 yield from self._flush()
                 self._grow(int(table[ROW_COUNT, child]))
                 continue
-            ready, given = known, _NOTHING
+            ready, words = verified, _NOTHING
             place = int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child])
             if file.moved and not file.knows(place[0]):
                 file.fetch((place,))  # the whole leaf, with read-ahead
             leaf = file.leaf(*place)
-            if known[child] == _UNKNOWN:
-                known[child] = _verify(leaf, own)
-            if known[child] == _COMPRESSED:
+            if verified[child] == _UNKNOWN:
+                verified[child] = _verify(leaf, own)
+            if verified[child] == _COMPRESSED:
                 self._check()
-                ready = known.copy()
+                ready = verified.copy()
                 ready[child] = _READY
-                given = self._decompressed(leaf, own)
+                words = self._decompressed(leaf, own)
 
     def _grow(self, events: int) -> None:
         if events + 3 > self._ids.size:
@@ -226,20 +226,20 @@ class Sweep:
         )
         per_page = PAGE_EVENTS // ZONE
         pages = distinct(np.flatnonzero(marks) // per_page)
-        given = np.empty((len(own.names) + 1, leaf.events), np.int64)
+        words = np.empty((len(own.names) + 1, leaf.events), np.int64)
         for first_page, end_page in _runs(pages):
             first = first_page * PAGE_EVENTS
             end = min(end_page * PAGE_EVENTS, leaf.events)
             if leaf.chunk_entry(leaf.schema.time).codec is not Codec.NONE:
-                given[-1, first:end] = leaf.ticks(first, end)
+                words[-1, first:end] = leaf.ticks(first, end)
             for row, name in enumerate(own.names):
                 if leaf.chunk_entry(name).codec is Codec.NONE or own.columns[row, 1] == 11:
                     continue
                 array = leaf.column(name, first, end)
-                given[row, first:end] = words_of(
+                words[row, first:end] = words_of(
                     ColumnView(leaf.schema.attribute(name), array), array
                 )
-        return frozen(given)
+        return frozen(words)
 
 
 def _contiguous(table: Words) -> Words:
@@ -652,8 +652,8 @@ def sweep_leaves(  # type: ignore[no-untyped-def]
                 if state[1] == 0 or value > state[2]:
                     _enter(value, slicing, ids, words, fields, state)
                 if by_position:
-                    room = state[2] - value
-                    stop = end if room >= end - first else first + room + 1
+                    distance = state[2] - value
+                    stop = end if distance >= end - first else first + distance + 1
                 elif scratch[kinds, end - 1] <= state[2]:
                     stop = end
                 else:

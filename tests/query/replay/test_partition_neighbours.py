@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +15,7 @@ from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay import partitions
 from chronicle.query.replay.partitions import PartitionKeys, rows_beside
+from chronicle.query.replay.spans import Spans
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store.options import StreamOptions
@@ -30,11 +30,9 @@ class Listed:
     def __init__(self, codes: list[int]) -> None:
         self.codes, self.count, self.read = np.array(codes, np.int64), max(codes) + 1, 0
 
-    def pieces(self, first: int, end: int) -> Iterator[tuple[int, Any]]:
-        """Some at a time."""
-        self.read += end - first
-        for at in range(first, end, 5):
-            yield at, self.codes[at : min(end, at + 5)]
+    def codes_at(self, positions: Any) -> Any:
+        self.read += len(positions)
+        return self.codes[positions]
 
 
 @given(st.data(), st.sampled_from([1, 3, 50]))
@@ -165,3 +163,15 @@ def test_rows_of_two_intervals_are_not_next_to_one_another(tmp_path: Path, which
     assert found == expected
     indexes.close()
     store.close()
+
+
+@given(st.lists(st.integers(0, 3), max_size=80), st.integers(1, 9), st.integers(1, 9))
+def test_positions_of_spans_come_in_pieces(flags: list[int], first: int, most: int) -> None:
+    places = np.flatnonzero(np.array(flags, np.int64))
+    pieces = list(Spans.of(places, places + 1).positions(first, most))
+    assert np.array_equal(np.concatenate([np.zeros(0, np.int64), *pieces]), places)
+    sizes = [len(piece) for piece in pieces]
+    assert all(sizes)
+    assert sizes[:1] == [min(first, len(places))][: len(places)]
+    assert all(size == most for size in sizes[1:-1])
+    assert sizes[-1:] == [] or sizes[-1] <= max(first, most)
