@@ -300,7 +300,7 @@ class _Side:
         self.code = key_codes(known, self.rows)
         self.before = np.empty(len(self.rows), np.int64)
 
-    def room(self, keys: int) -> None:
+    def reserve(self, keys: int) -> None:
         if len(self.head) < keys:
             more = np.full(max(keys - len(self.head), len(self.head), SPARE_ROWS), -1, np.int64)
             self.head = np.concatenate([self.head, more])
@@ -358,7 +358,7 @@ class JoinState:
         old = len(self.left.rows), len(self.right.rows)
         codes = [key_codes(self._codes, rows) for rows in (left, right)]
         for side, rows, code in zip((self.left, self.right), (left, right), codes, strict=True):
-            side.room(self._keys)
+            side.reserve(self._keys)
             side.add(rows, code)
         self.met = np.concatenate([self.met, np.zeros(len(left), np.bool_)])
         one, other = self.left, self.right
@@ -400,7 +400,7 @@ PAIRS, ROW = "joined", "#row"
 
 
 @dataclass(frozen=True)
-class Asked:
+class PairsQuery:
     """A condition or SELECT over pairs of rows: the stream ``PAIRS`` of time, ``ROW``, columns."""
 
     evaluator: Evaluator
@@ -440,11 +440,11 @@ class JoinForm(Form):
         self._back = max(0, bound.before)
         self._state: JoinState | None = None
         self._gone: dict[str, Removals] = {}
-        asked = [*tree.expressions, *bound.on, *bound.where]
+        expressions = [*tree.expressions, *bound.on, *bound.where]
         self._names = tuple(
             tuple(dict.fromkeys(
                 name
-                for node in asked
+                for node in expressions
                 for column in node.find_all(exp.Column)
                 if bound.side_of(column) == number
                 and (name := side.attribute(column)) is not None
@@ -455,11 +455,11 @@ class JoinForm(Form):
         shown = exp.select(*(node.copy() for node in tree.expressions))
         inner = not bound.outer
         after = [*bound.where, *(bound.on if inner else ())]
-        self._shown = self._asked(engine, text, shown, after)
+        self._shown = self._pairs_query(engine, text, shown, after)
         self._picked = None if after else _picked(tree, bound)
         self._on = None
         if bound.outer and bound.on:
-            self._on = self._asked(engine, text, exp.Select(), bound.on)
+            self._on = self._pairs_query(engine, text, exp.Select(), bound.on)
 
     def _side(self, engine: Callable[[], QueryEngine], text: str, number: int) -> Evaluator:
         side = self._bound.sides[number]
@@ -475,9 +475,9 @@ class JoinForm(Form):
             tree.set("where", exp.Where(this=_all(side.conditions)))
         return Evaluator(engine, tree, text, side.stream)
 
-    def _asked(
+    def _pairs_query(
         self, engine: Callable[[], QueryEngine], text: str, tree: Any, conditions: Sequence[Any]
-    ) -> Asked:
+    ) -> PairsQuery:
         bound = self._bound
         tree.append("expressions", _named(column_node(ROW), ROW))
         tree = tree.from_(exp.Table(this=exp.to_identifier(PAIRS, quoted=True)))
@@ -501,7 +501,7 @@ class JoinForm(Form):
             column.set("table", None)
         schema = StreamSchema(pa.schema(fields), TIME)
         made = engine_with(engine, PAIRS, schema)
-        return Asked(Evaluator(made, tree, text, PAIRS), schema, tuple(columns))
+        return PairsQuery(Evaluator(made, tree, text, PAIRS), schema, tuple(columns))
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -513,8 +513,8 @@ class JoinForm(Form):
         if side.conditions:
             table = self._sides[number].over(moment[side.stream], *bounds).arrow().select(names)
         else:  # as stored, without the executor
-            found = [str(side.attribute(key)) for key in side.keys]
-            stored = [*self._names[number], *found, side.schema.time]
+            read_columns = [str(side.attribute(key)) for key in side.keys]
+            stored = [*self._names[number], *read_columns, side.schema.time]
             read = list(dict.fromkeys(stored))
             schema = pa.schema([side.schema.arrow.field(name) for name in read])
             batches = list(moment[side.stream].scan(*bounds, read))
@@ -543,11 +543,11 @@ class JoinForm(Form):
     def _pairs(self, left: SideRows, right: SideRows) -> Pairs:
         """Pairs of rows that satisfy the join condition."""
         codes = KeyCodes(len(left.keys)) if left.keys else None
-        found = window_join(
+        joined = window_join(
             left.tick, right.tick, self._bound.before, self._bound.behind,
             key_codes(codes, left), key_codes(codes, right),
         )  # fmt: skip
-        return self._held(left, right, found)
+        return self._held(left, right, joined)
 
     def _held(self, left: SideRows, right: SideRows, pairs: Pairs) -> Pairs:
         """Pairs for which the rest of ON holds; an inner join evaluates it with WHERE."""
@@ -556,8 +556,8 @@ class JoinForm(Form):
         times = np.maximum(left.tick[pairs.left], right.tick[pairs.right])
         order = np.argsort(times, kind="stable")
         pairs = Pairs(pairs.left[order], pairs.right[order])
-        found = self._on.of(left.table, right.table, pairs, times[order]).column(ROW).to_numpy()
-        return Pairs(pairs.left[found], pairs.right[found])
+        passing = self._on.of(left.table, right.table, pairs, times[order]).column(ROW).to_numpy()
+        return Pairs(pairs.left[passing], pairs.right[passing])
 
     def _results(self, left: SideRows, right: SideRows, pairs: Pairs, alone: IntArray) -> Results:
         lefts = np.concatenate([pairs.left, alone])
@@ -578,8 +578,8 @@ class JoinForm(Form):
             table = pa.table(columns, names=list(self.columns))
         else:
             table = self._shown.of(left.table, right.table, pairs, times)
-            kept = table.column(ROW).to_numpy()
-            lefts, rights, times = lefts[kept], rights[kept], times[kept]
+            passing = table.column(ROW).to_numpy()
+            lefts, rights, times = lefts[passing], rights[passing], times[passing]
         lonely = rights < 0
         other = [np.append(values, 0)[rights] for values in (right.tick, right.rank)]
         names = digests(
@@ -598,14 +598,14 @@ class JoinForm(Form):
         if state is None or state.watermark != since or not spared(self._gone, moment, state.first):
             state = self._rebuilt(moment, since)
         low = since + 1
-        found = self._held_of(state, self._read(moment, 0, low, known),
+        pairs_table = self._held_of(state, self._read(moment, 0, low, known),
                               self._read(moment, 1, low, known))  # fmt: skip
         alone = np.zeros(0, np.int64)
         if self._bound.outer:
-            state.met[found.left] = True
+            state.met[pairs_table.left] = True
             ends = moved(state.left.rows.tick, self._lead)
             alone = np.flatnonzero(~state.met & (ends >= low) & (ends <= known))
-        results = self._results(state.left.rows, state.right.rows, found, alone)
+        results = self._results(state.left.rows, state.right.rows, pairs_table, alone)
         state.let_go(known)
         self._state = state
         self._gone = removals_of(moment, self.streams)
@@ -660,14 +660,14 @@ class JoinForm(Form):
 
 def _picked(tree: Any, bound: BoundJoin) -> list[tuple[int, str]] | None:
     """Side and attribute of each projection; None unless all are plain columns."""
-    found = []
+    picked = []
     for node in tree.expressions:
         column = node.unalias()
         side = bound.side_of(column) if isinstance(column, exp.Column) else None
         if side is None:
             return None
-        found.append((side, str(bound.sides[side].attribute(column))))
-    return found
+        picked.append((side, str(bound.sides[side].attribute(column))))
+    return picked
 
 
 def _named(node: Any, name: str) -> Any:

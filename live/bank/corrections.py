@@ -187,14 +187,16 @@ def _uncovered(
 
 
 def free_rows(
-    layer: Layer, hits: Hits, fresh: Fresh, bound: IntArray, low: IntArray, room: Scratch
+    layer: Layer, hits: Hits, fresh: Fresh, bound: IntArray, low: IntArray, scratch: Scratch
 ) -> tuple[IntArray, IntArray]:
     """Last uncovered rows before ``bound`` (tick per partition), per (pattern, partition), or -1.
 
     Rows begin two windows before ``bound``; all absent rows lie before ``low``.  Pairs that are not
     listed may be cut anywhere.
     """
-    parts = layer.search(hits, fresh, no_open_matches(), moved(bound, -1), room, skip=TO_NEXT).parts
+    parts = layer.search(
+        hits, fresh, no_open_matches(), moved(bound, -1), scratch, skip=TO_NEXT
+    ).parts
     offsets = np.concatenate([[0], np.cumsum(fresh.count)]).astype(np.int64)
     return _uncovered(
         parts.query, parts.partition, parts.first_row, parts.last_row, layer.window, fresh.tick,
@@ -228,19 +230,21 @@ def open_at(bank: PatternBank, layer: Layer, scan: Scan, first: int, watermark: 
         fresh, order = places.arrange(table)
         bound = np.full(len(places), min(watermark, INT64_MAX - 1) + 1)
         since = np.full(len(places), INT64_MIN if low <= first else low)
-        hits = layer.hits(layer.read(Columns(table)), order, fresh, bank.room)
-        begin = free_rows(layer, hits, fresh, bound, since, bank.room)
+        hits = layer.hits(layer.read(Columns(table)), order, fresh, bank.scratch)
+        begin = free_rows(layer, hits, fresh, bound, since, bank.scratch)
         if (begin[1] >= 0).all():
             break
         reach *= 2
     behind = hits_behind(hits, fresh, *begin)
-    found = layer.search(behind, fresh, no_open_matches(), watermark, bank.room)
+    result = layer.search(behind, fresh, no_open_matches(), watermark, bank.scratch)
     number = _numbers(places.keys, bank.partitions)
     shift = bank.partitions.count[number] - places.count
     bank.partitions.reach(number, places.tick, places.rank)
-    kept = found.kept
-    rank = kept.rank + np.repeat(shift[kept.partition], np.diff(kept.first))
-    layer.kept = merged_open([kept._replace(partition=number[kept.partition], rank=rank)])
+    open_matches = result.open_matches
+    rank = open_matches.rank + np.repeat(shift[open_matches.partition], np.diff(open_matches.first))
+    layer.open_matches = merged_open(
+        [open_matches._replace(partition=number[open_matches.partition], rank=rank)]
+    )
 
 
 def _numbers(keys: pa.Table, places: Partitions) -> IntArray:
@@ -277,9 +281,9 @@ class Late:
         begin = end - self.count
         if (begin < np.searchsorted(ticks, self.tick, side="left")).any():
             return None
-        found: Bools = np.zeros(len(ticks), np.bool_)
-        found[take_ranges(begin, end)] = True
-        return found
+        is_late: Bools = np.zeros(len(ticks), np.bool_)
+        is_late[take_ranges(begin, end)] = True
+        return is_late
 
 
 @dataclass(frozen=True)
@@ -287,7 +291,7 @@ class Corrected:
     """Matches gone or changed, and matches that hold now; one with a late event is in both."""
 
     gone: BankMatches
-    found: BankMatches
+    added: BankMatches
 
 
 @kernel
@@ -464,20 +468,20 @@ class _Near:
             reach = 2 * max(1, bank.longest) + 1
         self.size = np.zeros(stretch.partitions, np.int64)
         row, rank, among = np.empty((3, len(stretch.tick)), np.int64)
-        found = _near_late(
+        near_count = _near_late(
             stretch.tick, stretch.code, stretch.is_late, *extent, reach, self.size,
             np.empty(len(row), np.bool_), row, rank, among,
         )  # fmt: skip
-        order, _ = group_rows(stretch.code[row[:found]], len(self.size))
+        order, _ = group_rows(stretch.code[row[:near_count]], len(self.size))
         row, self.rank, among = row[order], rank[order], among[order]
         partition, tick, is_late = stretch.code[row], stretch.tick[row], stretch.is_late[row]
         begins = np.diff(partition, prepend=-1) != 0
         begins |= np.diff(self.rank, prepend=0) != 1
         begin = np.flatnonzero(begins)
-        self.offsets = np.append(begin, found)
+        self.offsets = np.append(begin, near_count)
         self.partition, sizes = partition[begin], np.diff(self.offsets)
         self.columns = Columns(stretch.table.take(pa.array(row)))
-        self.every = np.arange(found)
+        self.every = np.arange(near_count)
         every = np.repeat(np.arange(len(begin)), sizes)
         place = self.every - begin[every]
         self.new = Fresh(every, place, tick, among, sizes)
@@ -508,11 +512,11 @@ class _Near:
 
     def search(self, layer: Layer) -> tuple[SearchResult, SearchResult, Bools, Bools]:
         """Results without and with the late events, and neighbourhoods too short on a side."""
-        room, count = self.bank.room, len(self)
+        scratch, count = self.bank.scratch, len(self)
         before, behind = np.zeros((2, count), np.bool_)
         batch = layer.read(self.columns)
         near_first = (self.offsets[:-1] + self.first - 1)[self.first > 0]
-        hits = layer.hits(batch, self.every, self.new, room, near_first)
+        hits = layer.hits(batch, self.every, self.new, scratch, near_first)
         listed, cut, rejoins = bare_rows(hits, self.new, layer.passes, self.first, self.last)
         query, place = listed.T
         cut = np.where(self.whole[place] & (cut < 0), 0, cut)
@@ -525,22 +529,33 @@ class _Near:
         if doubtful.any():
             cut[doubtful] = 0
             some = hits_behind(hits, self.new, listed, np.where(doubtful, 0, NOWHERE))
-            found, free = free_rows(layer, some, self.new, self.bound, self.begun, room)
-            at = np.searchsorted(query * count + place, found[:, 0] * count + found[:, 1])
+            pairs, free = free_rows(layer, some, self.new, self.bound, self.begun, scratch)
+            at = np.searchsorted(query * count + place, pairs[:, 0] * count + pairs[:, 1])
             before[place[at[free < 0]]] = True
             cut[at] = np.maximum(free, 0)
         after = layer.search(
-            hits_behind(hits, self.new, listed, cut), self.new, no_open_matches(), self.known, room
+            hits_behind(hits, self.new, listed, cut),
+            self.new,
+            no_open_matches(),
+            self.known,
+            scratch,
         )
-        hits = layer.hits(batch, self.stays, self.old, room)
+        hits = layer.hits(batch, self.stays, self.old, scratch)
         without = layer.search(
-            hits_behind(hits, self.old, listed, cut), self.old, no_open_matches(), self.known, room
+            hits_behind(hits, self.old, listed, cut),
+            self.old,
+            no_open_matches(),
+            self.known,
+            scratch,
         )
         behind |= self.last == np.diff(self.offsets) - 1
         apart = ~rejoins & ~self.tail[place]
         if apart.any():
             keys = (query * count + place)[apart]
-            here, there = _stands(without.kept, keys, count), _stands(after.kept, keys, count)
+            here, there = (
+                _stands(without.open_matches, keys, count),
+                _stands(after.open_matches, keys, count),
+            )
             of = place[apart]
             open_ = there >= 0
             met = np.where(open_, here + self.counts[of] == there, here < 0)
@@ -560,9 +575,9 @@ class _Near:
         number = np.empty(len(order), np.int64)
         number[order] = np.concatenate([[0], np.cumsum(other)])
         mine, theirs = number[: len(without.parts.query)], number[len(without.parts.query) :]
-        said, same = np.zeros((2, len(order)), np.bool_)
-        said[mine] = True
-        fresh = holds | ~said[theirs]
+        emitted, same = np.zeros((2, len(order)), np.bool_)
+        emitted[mine] = True
+        fresh = holds | ~emitted[theirs]
         same[theirs[~fresh]] = True
         return ~same[mine], fresh
 
@@ -620,13 +635,13 @@ def _searched(
     while True:
         near = _Near(bank, stretch, extent, first, watermark)
         short = np.zeros((2, len(near)), np.bool_)
-        found = []
+        results = []
         for layer in bank.layers:
             without, after, before, behind = near.search(layer)
-            found.append((without, after))
+            results.append((without, after))
             short |= before, behind
         if not short.any():
-            return near, found
+            return near, results
         if (short[0] & near.at_begin).any() or (short[1] & near.at_end).any():
             return None
         extent = np.where(short[:, near.piece], LONGER * extent, extent)
@@ -657,14 +672,17 @@ def _applied(
         for parts, one, some in zip((gone, there), (without, after), changed, strict=True):
             if some.any():
                 parts.append(one.matches(layer.names, keys_at).where(some))
-        kept = open_where(layer.kept, ~ends[layer.kept.partition])
-        more = np.repeat(shift[kept.partition], np.diff(kept.first))
-        open_ = open_where(after.kept, tail[after.kept.partition])
+        staying = open_where(layer.open_matches, ~ends[layer.open_matches.partition])
+        more = np.repeat(shift[staying.partition], np.diff(staying.first))
+        open_ = open_where(after.open_matches, tail[after.open_matches.partition])
         of = near.partition[open_.partition]
         base = near.rank[near.offsets[open_.partition]] - near.size[of] + places.count[number[of]]
         rank = open_.rank + np.repeat(base, np.diff(open_.first))
-        layer.kept = merged_open(
-            [kept._replace(rank=kept.rank + more), open_._replace(partition=number[of], rank=rank)]
+        layer.open_matches = merged_open(
+            [
+                staying._replace(rank=staying.rank + more),
+                open_._replace(partition=number[of], rank=rank),
+            ]
         )
     return Corrected(BankMatches.joined(gone), BankMatches.joined(there))
 
@@ -695,7 +713,7 @@ def late_matches(
             back *= 2
             continue
         search = partial(_searched_alone, stream, high)
-        after, found = search(rows.table)
+        after, added = search(rows.table)
         before, gone = search(rows.table.filter(pa.array(~rows.is_late)))
         if high >= watermark or _rejoined(compiled, rows, before, after, high):
             break
@@ -705,7 +723,7 @@ def late_matches(
         stream.forget(rows.table.filter(pa.array(rows.is_late)))
         stream.restore(after.export(since), watermark)
         stream.replay(rows.table.filter(pa.array(rows.tick >= since)), watermark)
-    return _behind(rows, begin, gone), _behind(rows, begin, found)
+    return _behind(rows, begin, gone), _behind(rows, begin, added)
 
 
 def _searched_alone(
@@ -778,11 +796,11 @@ def _rejoined(
     stands = []
     for search in (before, after):
         positions = search.export(INT64_MIN + 1).positions
-        found = np.full((2, rows.partitions), INT64_MAX)  # after every event
+        stand = np.full((2, rows.partitions), INT64_MAX)  # after every event
         where = rows.partition_of(positions, positions.num_rows)
-        found[0, where] = positions.column("@tick").to_numpy()
-        found[1, where] = positions.column("@rank").to_numpy()
-        stands.append(found)
+        stand[0, where] = positions.column("@tick").to_numpy()
+        stand[1, where] = positions.column("@rank").to_numpy()
+        stands.append(stand)
     mine, theirs = stands
     passed = (mine[0] > tick) | ((mine[0] == tick) & (mine[1] > rank))
     return bool(np.array_equal(mine, theirs) and passed.all())
