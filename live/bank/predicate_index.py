@@ -18,7 +18,8 @@ null        one key
 residuals   one key per SQL text, all evaluated by one query per batch
 ==========  ==================================================================================
 
-Cost per batch: a sort per column, two binary searches per condition, few instructions per hit.
+Cost per batch: a sort per column, two binary searches per condition, few instructions per hit; a
+column with few ranges is compared with each instead.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -46,6 +47,8 @@ Rows = npt.NDArray[np.uint32]
 Bools = npt.NDArray[np.bool_]
 EDGE, HITS = np.uint8(128), np.uint8(127)
 SORTED_BY_HAND = 24
+RANGES_FEW = 8
+"""Up to this many ranges, a batch is compared with each rather than sorted."""
 
 
 class Tests(NamedTuple):
@@ -241,6 +244,18 @@ class _KeyRange:
     low: IntArray
     high: IntArray
     owner: IntArray
+
+
+def _scanned(
+    keys: IntArray, valid: npt.NDArray[np.bool_] | None, rows: IntArray, way: _KeyRange
+) -> list[IntArray]:
+    """Positions in ``rows`` of the keys in each range; faster than sorting for few ranges."""
+    keys = keys[rows]
+    inside = ((keys >= low) & (keys <= high) for low, high in zip(way.low, way.high, strict=True))
+    if valid is not None:
+        held = valid[rows]
+        inside = (some & held for some in inside)
+    return [np.flatnonzero(some) for some in inside]
 
 
 class Uses(NamedTuple):
@@ -457,16 +472,22 @@ class PredicateIndex:
         begin, end = np.zeros((2, self._spans + len(self._tested)), np.int64)
         rows, at, base = [np.zeros(0, np.uint32)], 0, 0
         for way, access in zip(self._ranges, read.access, strict=True):
-            if way.kind == "range":
-                keys, by_key = read.columns.in_order(way.name, order)
-            else:
-                keys, by_key = in_order(*access, order)
             own = slice(at, at + len(way.low))
-            begin[own] = base + np.searchsorted(keys, way.low, side="left")
-            end[own] = base + np.searchsorted(keys, way.high, side="right")
-            np.maximum(begin[own], end[own], out=end[own])  # of a range without values
+            if 0 < len(way.low) <= RANGES_FEW:
+                passing = _scanned(*access, order, way)
+                ends = base + np.cumsum([len(some) for some in passing], dtype=np.int64)
+                begin[own], end[own] = np.concatenate([[base], ends[:-1]]), ends
+                by_key = np.concatenate(passing)
+            else:
+                if way.kind == "range":
+                    keys, by_key = read.columns.in_order(way.name, order)
+                else:
+                    keys, by_key = in_order(*access, order)
+                begin[own] = base + np.searchsorted(keys, way.low, side="left")
+                end[own] = base + np.searchsorted(keys, way.high, side="right")
+                np.maximum(begin[own], end[own], out=end[own])  # of a range without values
             rows.append((by_key + 1).astype(np.uint32))
-            at, base = at + len(way.low), base + len(keys)
+            at, base = at + len(way.low), base + len(by_key)
         return begin, end, np.concatenate(rows)
 
     def _by_query(
