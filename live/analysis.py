@@ -84,9 +84,9 @@ def check_live(tree: Any, text: str, *, join: bool = False, union: bool = False)
     if not isinstance(tree, exp.Select) or tree.args.get("from_") is None:
         raise refused(text, tree, "a live query is a SELECT from a stream")
     for clause, why in _CLAUSES.items():
-        found = tree.args.get(clause)
-        if found and not (join and clause == "joins"):
-            node = found[0] if isinstance(found, list) else found
+        clause_tree = tree.args.get(clause)
+        if clause_tree and not (join and clause == "joins"):
+            node = clause_tree[0] if isinstance(clause_tree, list) else clause_tree
             name = "WITH" if clause == "with_" else type(node).__name__.upper()
             at = tree if position_of(node) is None else node
             raise refused(text, at, f"{name} cannot be live: {why}")
@@ -261,12 +261,14 @@ def _rows(
     source: _Source, columns: tuple[str, ...], fields: Sequence[pa.Field], name: str | None
 ) -> StreamForm:
     tree = source.tree
-    found = aggregate_in(tree)
-    if found is not None or tree.args.get("group") or tree.args.get("having"):
+    aggregate = aggregate_in(tree)
+    if aggregate is not None or tree.args.get("group") or tree.args.get("having"):
         raise source.refuse(
             "an aggregate over all events is never known for good: aggregate over a window, FROM "
             f"TUMBLE({source.stream}, {source.time}, ...) GROUP BY window_start, window_end",
-            found if found is not None else tree.args.get("group") or tree.args.get("having"),
+            aggregate
+            if aggregate is not None
+            else tree.args.get("group") or tree.args.get("having"),
         )
     if not is_plain(tree):
         raise source.refuse(
@@ -394,7 +396,7 @@ def _groups(source: _Source, group: Any) -> list[Any]:
     if group.args.get("all"):
         return [part.unalias() for part in shown if not _aggregates(part)]
     attributes = {name.lower() for name in source.snapshot.schema.names}
-    found = []
+    names = []
     for node in group.expressions:
         if isinstance(node, exp.Literal) and not node.is_string:
             node = shown[int(node.this) - 1].unalias()
@@ -402,8 +404,8 @@ def _groups(source: _Source, group: Any) -> list[Any]:
             named = [part for part in shown if part.alias.lower() == node.name.lower()]
             if len(named) == 1 and node.name.lower() not in (*attributes, *_WINDOW):
                 node = named[0].unalias()
-        found.append(node)
-    return found
+        names.append(node)
+    return names
 
 
 def _aggregates(node: Any) -> bool:
@@ -474,12 +476,12 @@ def _measuring(
 
 
 def _row_for_each(source: _Source) -> Any:
-    found = aggregate_in(source.tree)
-    if found is not None or not is_plain(source.tree):
+    aggregate = aggregate_in(source.tree)
+    if aggregate is not None or not is_plain(source.tree):
         raise source.refuse(
             "a live query of matches gives a row for each: aggregate in MEASURES, or where it is "
             "read",
-            found,
+            aggregate,
         )
     return source.tree.args["from_"].this
 

@@ -59,7 +59,7 @@ class Corrected:
 
     ids: pa.Array
     time: IntArray
-    found: Results
+    replacements: Results
     rest: Spans = ()
 
 
@@ -85,8 +85,8 @@ class Emitted:
             ticks_of_column(net.column("_time")), net.column("_id"),
             pa.Table.from_batches([net.select(list(columns))]),
         )  # fmt: skip
-        kept = net.column("_rev").to_numpy(zero_copy_only=False).astype(np.int64)
-        return cls(results, kept, lambda ids: _of_known(ids, coded.dictionary, last))
+        revision = net.column("_rev").to_numpy(zero_copy_only=False).astype(np.int64)
+        return cls(results, revision, lambda ids: _revisions_of(ids, coded.dictionary, last))
 
     def named(self, ids: pa.Array) -> Emitted:
         mine = pc.is_in(self.net.id, value_set=ids).to_numpy(zero_copy_only=False)
@@ -130,7 +130,7 @@ class Changes:
 def _contents(*each: Results) -> list[pa.Array]:
     columns = [[pa.array(some.time), *some.columns.columns] for some in each]
     words = [row_words(some.id, held) for some, held in zip(each, columns, strict=True)]
-    if all(found is not None for found in words):
+    if all(words_of_column is not None for words_of_column in words):
         return words
     return [
         pc.binary_join_element_wise(some.id, digests(b"", held), b"")
@@ -138,16 +138,16 @@ def _contents(*each: Results) -> list[pa.Array]:
     ]
 
 
-def difference(want: Results, said: Emitted) -> Changes:
-    """Changes that turn ``said`` into ``want``, both complete over the same range."""
-    have = said.net
+def difference(want: Results, emitted: Emitted) -> Changes:
+    """Changes that turn ``emitted`` into ``want``, both complete over the same range."""
+    have = emitted.net
     mine, theirs = _contents(want, have)
     gone = pc.invert(pc.is_in(theirs, value_set=mine)).to_numpy(zero_copy_only=False)
     revoked = have.where(gone)
     return Changes.joined(
         [
-            Changes(revoked, said.revision[gone], np.full(len(revoked), -1, np.int64)),
-            _added(want, mine, theirs, said),
+            Changes(revoked, emitted.revision[gone], np.full(len(revoked), -1, np.int64)),
+            _added(want, mine, theirs, emitted),
         ]
     )
 
@@ -159,22 +159,22 @@ def without(results: Results, others: Results) -> Results:
     return results.where(pc.invert(held).to_numpy(zero_copy_only=False))
 
 
-def newly(more: Results, said: Emitted) -> Changes:
-    """Additions for results missing from ``said``; other results there stay."""
-    mine, theirs = _contents(more, said.net)
-    return _added(more, mine, theirs, said)
+def newly(more: Results, emitted: Emitted) -> Changes:
+    """Additions for results missing from ``emitted``; other results there stay."""
+    mine, theirs = _contents(more, emitted.net)
+    return _added(more, mine, theirs, emitted)
 
 
-def _added(want: Results, mine: pa.Array, theirs: pa.Array, said: Emitted) -> Changes:
+def _added(want: Results, mine: pa.Array, theirs: pa.Array, emitted: Emitted) -> Changes:
     """Missing results, each with its next revision."""
     added = want.where(pc.invert(pc.is_in(mine, value_set=theirs)).to_numpy(zero_copy_only=False))
-    return Changes(added, said.last(added.id) + 1, np.ones(len(added), np.int64))
+    return Changes(added, emitted.last(added.id) + 1, np.ones(len(added), np.int64))
 
 
-def _of_known(ids: pa.Array, known: pa.Array, last: IntArray) -> IntArray:
+def _revisions_of(ids: pa.Array, known: pa.Array, last: IntArray) -> IntArray:
     at = pc.index_in(ids, value_set=known).fill_null(-1).to_numpy(zero_copy_only=False)
-    found: IntArray = np.append(last, -1)[at]  # index -1: never emitted
-    return found
+    revision: IntArray = np.append(last, -1)[at]  # index -1: never emitted
+    return revision
 
 
 class Removals(NamedTuple):

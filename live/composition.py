@@ -90,20 +90,20 @@ class Relation:
     def read(self, moment: Moment, low: int, high: int, known: int) -> pa.RecordBatch:
         """Rows with ``low <= t <= high`` of results that are closed at ``known``."""
         back = -self.offset
-        found = self.inner.results(moment, moved(low, back), moved(high, back), known)
-        ties = np.arange(len(found)) if self.inner.in_order else found.id
+        results = self.inner.results(moment, moved(low, back), moved(high, back), known)
+        ties = np.arange(len(results)) if self.inner.in_order else results.id
         order = pc.sort_indices(
-            pa.table({"time": found.time, "tie": ties}),
+            pa.table({"time": results.time, "tie": ties}),
             [("time", "ascending"), ("tie", "ascending")],
         )
         arrays = []
         for field in self.schema.arrow:
             if field.name == ID:
-                column: Any = found.id
+                column: Any = results.id
             elif field.name in self.inner.columns:
-                column = found.columns.column(field.name).cast(field.type)
+                column = results.columns.column(field.name).cast(field.type)
             else:
-                column = pa.array(found.time + self.offset).cast(field.type)
+                column = pa.array(results.time + self.offset).cast(field.type)
             taken = column.take(order)
             arrays.append(taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
@@ -156,9 +156,9 @@ class Derived(Snapshot):
         return self._between(start, end).aggregate(attributes, start, end, **options)
 
     def scan(
-        self, start: int | None = None, end: int | None = None, *given: Any, **options: Any
+        self, start: int | None = None, end: int | None = None, *columns: Any, **options: Any
     ) -> Iterator[pa.RecordBatch]:
-        return self._between(start, end).scan(start, end, *given, **options)
+        return self._between(start, end).scan(start, end, *columns, **options)
 
 
 class NestedForm(Form):
@@ -174,7 +174,7 @@ class NestedForm(Form):
         self.rebuilds = form.rebuilds
         self.in_order = False
 
-    def _known(self, watermark: int) -> int:
+    def _rows_watermark(self, watermark: int) -> int:
         if watermark >= INT64_MAX:
             return INT64_MAX
         return moved(self.relation.inner.closed(watermark), self.relation.offset)
@@ -183,11 +183,13 @@ class NestedForm(Form):
         rows = self.relation.at(moment, known)
         if rows.time_range is not None:
             low = max(low, moved(rows.time_range[0], 1))
-        return self.form.results({self.form.stream: rows}, low, high, self._known(known))
+        return self.form.results({self.form.stream: rows}, low, high, self._rows_watermark(known))
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
         rows = self.relation.at(moment, known)
-        return self.form.advanced({self.form.stream: rows}, self._known(since), self._known(known))
+        return self.form.advanced(
+            {self.form.stream: rows}, self._rows_watermark(since), self._rows_watermark(known)
+        )
 
     @property
     def state_bytes(self) -> int:
@@ -198,11 +200,11 @@ class NestedForm(Form):
         self.relation.inner.drop_state()
 
     def closed(self, watermark: int) -> int:
-        return self.form.closed(self._known(watermark))
+        return self.form.closed(self._rows_watermark(watermark))
 
     def begin(self, moment: Moment, watermark: int) -> int:
         rows = self.relation.at(moment, watermark)
-        return self.form.begin({self.form.stream: rows}, self._known(watermark))
+        return self.form.begin({self.form.stream: rows}, self._rows_watermark(watermark))
 
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
         inner, offset = self.relation.inner, self.relation.offset
@@ -216,11 +218,11 @@ class NestedForm(Form):
         if not spans or rows.time_range is None:
             return ()
         name = self.form.stream
-        return self.form.changed({name: rows}, {name: spans}, self._known(watermark))
+        return self.form.changed({name: rows}, {name: spans}, self._rows_watermark(watermark))
 
     def explain(self) -> list[tuple[str, str]]:
-        told = list(self.form.explain())
-        return told + [(f"of {name}", value) for name, value in self.relation.inner.explain()]
+        lines = list(self.form.explain())
+        return lines + [(f"of {name}", value) for name, value in self.relation.inner.explain()]
 
 
 class UnionForm(Form):
@@ -240,7 +242,7 @@ class UnionForm(Form):
         return self._joined([part.results(moment, low, high, known) for part in self.parts])
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
-        found = []
+        parts = []
         for part in self.parts:
             new = part.advanced(moment, since, known) if part.incremental else None
             if new is None and part.appends:
@@ -249,15 +251,15 @@ class UnionForm(Form):
             if new is None:
                 self.drop_state()
                 return None
-            found.append(new)
-        return self._joined(found)
+            parts.append(new)
+        return self._joined(parts)
 
-    def _joined(self, found: Sequence[Results]) -> Results:
-        tables = [each.columns.rename_columns(list(self.columns)) for each in found]
+    def _joined(self, parts: Sequence[Results]) -> Results:
+        tables = [each.columns.rename_columns(list(self.columns)) for each in parts]
         names = [
-            digests(seed_of(f"union {number}"), [each.id]) for number, each in enumerate(found)
+            digests(seed_of(f"union {number}"), [each.id]) for number, each in enumerate(parts)
         ]
-        times = np.concatenate([each.time for each in found])
+        times = np.concatenate([each.time for each in parts])
         order = np.argsort(times, kind="stable")
         taken = pa.array(order)
         whole = pa.concat_tables(tables).take(taken)
@@ -283,10 +285,10 @@ class UnionForm(Form):
         )
 
     def explain(self) -> list[tuple[str, str]]:
-        told = [("class", f"{self.kind} of {len(self.parts)}")]
+        lines = [("class", f"{self.kind} of {len(self.parts)}")]
         for number, part in enumerate(self.parts, 1):
-            told += [(f"{number}. {name}", value) for name, value in part.explain()]
-        return told
+            lines += [(f"{number}. {name}", value) for name, value in part.explain()]
+        return lines
 
 
 def analyse(
@@ -327,8 +329,8 @@ class _Parts:
             return recent.analyse(tree, frozen)
         if isinstance(tree, exp.Select) and _inner(tree) is not None:
             return self._nested(tree, frozen)
-        found = form_of(self._engine, self._snapshot, tree, self._text, frozen)
-        return replace(found, times=_times(tree, found))
+        analysed = form_of(self._engine, self._snapshot, tree, self._text, frozen)
+        return replace(analysed, times=_times(tree, analysed))
 
     # -- unions -------------------------------------------------------------------------------
 
@@ -340,12 +342,12 @@ class _Parts:
             branches.insert(0, node.expression)
             if not isinstance(node.this, exp.SetOperation):
                 branches.insert(0, node.this)
-        found = [
+        parts = [
             self.analyse(branch.this if isinstance(branch, exp.Subquery) else branch, ())
             for branch in branches
         ]
-        first = found[0]
-        for branch, other in zip(branches[1:], found[1:], strict=True):
+        first = parts[0]
+        for branch, other in zip(branches[1:], parts[1:], strict=True):
             mine, theirs = ([field.type for field in each.fields] for each in (first, other))
             if mine != theirs or first.time != other.time:
                 raise refused(
@@ -359,14 +361,14 @@ class _Parts:
             raise refused(text, tree, "windows of so many events stand alone in a live query")
         names = tuple(field.name for field in first.fields)
         times = dict(first.times)
-        for other in found[1:]:
+        for other in parts[1:]:
             theirs = [other.times.get(field.name) for field in other.fields]
             times = {
                 field.name: times[field.name]
                 for field, offset in zip(first.fields, theirs, strict=True)
                 if times.get(field.name, _NOWHERE) == offset
             }
-        form = UnionForm([each.form for each in found], names)
+        form = UnionForm([each.form for each in parts], names)
         return Analysed(form, first.fields, first.time, times)
 
     # -- subqueries ---------------------------------------------------------------------------
@@ -402,11 +404,11 @@ class _Parts:
             raise refused(text, query, f"{error}") from None
         relation = Relation(name, inner.form, schema, offset)
         engine = engine_with(self._engine, name, schema)
-        found = form_of(engine, lambda _: snapshot_of([], schema), outer, text, frozen, own)
-        assert isinstance(found.form, StreamForm)
-        form = NestedForm(found.form, relation)
+        analysed = form_of(engine, lambda _: snapshot_of([], schema), outer, text, frozen, own)
+        assert isinstance(analysed.form, StreamForm)
+        form = NestedForm(analysed.form, relation)
         times = {} if own is None else _picked(outer, inner.times)
-        return replace(found, form=form, times=times)
+        return replace(analysed, form=form, times=times)
 
     def _time_of(self, item: Any, inner: Analysed) -> tuple[str, int]:
         """The column that ORDER BY begins with, and its offset in ticks from the result's time."""
@@ -416,10 +418,10 @@ class _Parts:
         for name, offset in inner.times.items():
             if isinstance(column, exp.Column) and column.name.lower() == name.lower():
                 return name, offset
-        known = ", ".join(inner.times) or "select the time, window_start or window_end there"
+        times = ", ".join(inner.times) or "select the time, window_start or window_end there"
         raise refused(
             self._text, order if order is not None else item, "a live pattern over a subquery is "
-            f"in the order of its results' time: ORDER BY one of its columns for that ({known})"
+            f"in the order of its results' time: ORDER BY one of its columns for that ({times})"
         )  # fmt: skip
 
     # -- joins --------------------------------------------------------------------------------
@@ -436,10 +438,10 @@ class _Parts:
         fields = self._fields(whole) if any(map(_is_query, _tables(tree))) else None
         tree = over_streams(tree, text, self._schema_of, self._names)
         check_live(tree, text, join=True)
-        found = aggregate_in(tree)
-        if found is not None or tree.args.get("group") or tree.args.get("having"):
+        aggregate = aggregate_in(tree)
+        if aggregate is not None or tree.args.get("group") or tree.args.get("having"):
             raise refused(
-                text, found if found is not None else tree, "a live join gives a row for each "
+                text, tree if aggregate is None else aggregate, "a live join gives a row for each "
                 "pair: aggregate where it is read, FROM NET(name)"
             )  # fmt: skip
         fields = fields or self._fields(tree)
@@ -449,21 +451,21 @@ class _Parts:
             raise refused(text, tree, "a live join gives one row for each pair: unnest elsewhere")
         named = tree.copy()
         shown = list(_expanded(named, bound, text))
-        made, kept = result_columns(shown, fields, frozen, text, tree.expressions[0])
+        made, columns = result_columns(shown, fields, frozen, text, tree.expressions[0])
         named.set("expressions", made)
-        names = tuple(field.name for field in kept)
+        names = tuple(field.name for field in columns)
         streams = " ".join(side.stream for side in bound.sides)
         seed = seed_of(f"{streams} {canonical(whole)}")
         form = JoinForm(self._engine, named, text, bound, names, seed)
-        return Analysed(form, kept, bound.left.schema.time_type)
+        return Analysed(form, columns, bound.left.schema.time_type)
 
     def _schema_of(self, table: Any) -> tuple[str, StreamSchema]:
         catalog = self._engine().catalog
         names = StreamNames(catalog.streams())
-        found = names.find(table.name)
-        if found is None:
+        schema = names.find(table.name)
+        if schema is None:
             raise names.missing(table, self._text)
-        return found, catalog.stream_schema(found)
+        return schema, catalog.stream_schema(schema)
 
     def _members_taken(self, tree: Any) -> Any:
         """Replace member accesses by functions, so that each column belongs to one side."""
@@ -501,11 +503,11 @@ def _is_query(table: Any) -> bool:
 
 
 def _set_operations(tree: Any) -> list[Any]:
-    found = []
+    operations = []
     while isinstance(tree, exp.SetOperation):
-        found.append(tree)
+        operations.append(tree)
         tree = tree.this
-    return found
+    return operations
 
 
 def _types(types: Sequence[pa.DataType]) -> str:
@@ -577,53 +579,53 @@ def _write_stars_out(tree: Any, columns: Sequence[str], text: str) -> None:
     tree.set("expressions", shown)
 
 
-def _times(tree: Any, found: Analysed) -> dict[str, int]:
+def _times(tree: Any, analysed: Analysed) -> dict[str, int]:
     """Result columns that are the result's time, with their offset in ticks."""
-    form = found.form
-    known: dict[str, int] = {}
+    form = analysed.form
+    positions: dict[str, int] = {}
     if isinstance(form, RowForm):
-        known[found.attribute] = 0
+        positions[analysed.attribute] = 0
     elif isinstance(form, WindowForm):
-        known.update(window_start=1 - form.windows.size, window_end=1)
+        positions.update(window_start=1 - form.windows.size, window_end=1)
     elif isinstance(form, SessionForm):
-        known["window_end"] = 1
+        positions["window_end"] = 1
     elif isinstance(form, PatternForm):
         match = tree.args["from_"].this.args["match"]
         rows = match.args.get("rows")
         for measure in match.args.get("measures") or () if rows is None else ():
-            if _last_time(measure.unalias(), found.attribute):
-                known[measure.alias] = 0
-    return _picked(tree, known)
+            if _last_time(measure.unalias(), analysed.attribute):
+                positions[measure.alias] = 0
+    return _picked(tree, positions)
 
 
 def _last_time(node: Any, attribute: str) -> bool:
     """Whether a measure is the time of the last event of a match."""
     if not isinstance(node, exp.Anonymous):
         return False
-    name, given = node.name.lower(), node.expressions
+    name, arguments = node.name.lower(), node.expressions
     if name == "match_time":
         return True
-    bare = len(given) == 1 and isinstance(given[0], exp.Column) and not given[0].table
-    return name == "last" and bare and given[0].name.lower() == attribute.lower()
+    bare = len(arguments) == 1 and isinstance(arguments[0], exp.Column) and not arguments[0].table
+    return name == "last" and bare and arguments[0].name.lower() == attribute.lower()
 
 
 def _picked(tree: Any, known: Mapping[str, int]) -> dict[str, int]:
     folded = {name.lower(): offset for name, offset in known.items()}
-    found: dict[str, int] = {}
+    position: dict[str, int] = {}
     item = tree.args["from_"].this
     clause = item.args.get("match")
     relations = {"", item.alias_or_name.lower(), "" if clause is None else clause.alias.lower()}
     for node in tree.expressions:
         if type(node) is exp.Star:
-            found |= known
+            position |= known
         column = node.unalias()
         if (
             isinstance(column, exp.Column)
             and column.table.lower() in relations
             and column.name.lower() in folded
         ):
-            found[node.alias_or_name] = folded[column.name.lower()]
-    return found
+            position[node.alias_or_name] = folded[column.name.lower()]
+    return position
 
 
 @dataclass(frozen=True)
@@ -700,8 +702,10 @@ def _take_filters_over(select: Any) -> None:
         if join is None or not join.side:
             select.where(exp.paren(condition), copy=False)
         else:
-            asked = join.args.get("on")
-            parts = [exp.paren(condition)] if asked is None else [asked, exp.paren(condition)]
+            on_clause = join.args.get("on")
+            parts = (
+                [exp.paren(condition)] if on_clause is None else [on_clause, exp.paren(condition)]
+            )
             join.set("on", exp.and_(*parts, copy=False))
 
 

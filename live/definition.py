@@ -118,10 +118,10 @@ class LiveDefinition:
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> LiveDefinition:
-        known = dict(body)
-        sources = known.pop("sources", None) or [known.pop("source")]  # earlier format
-        known.update(sources=tuple(sources), columns=tuple(known["columns"]))
-        return cls(**known)
+        fields = dict(body)
+        sources = fields.pop("sources", None) or [fields.pop("source")]  # earlier format
+        fields.update(sources=tuple(sources), columns=tuple(fields["columns"]))
+        return cls(**fields)
 
 
 def _place(name: str) -> str:
@@ -145,65 +145,65 @@ def lose_definition(files: Files, name: str) -> None:
 
 def stored_definitions(files: Files) -> tuple[dict[str, LiveDefinition], dict[str, str]]:
     """All definitions by name, and error messages of unreadable ones by name."""
-    found: dict[str, LiveDefinition] = {}
+    definitions: dict[str, LiveDefinition] = {}
     damaged: dict[str, str] = {}
     for directory in files.list(DIRECTORY) if files.exists(DIRECTORY) else ():
         name = stream_name(directory)
         try:
             body = read_manifest(files, f"{DIRECTORY}/{directory}")
             if body is not None:  # None: an interrupted creation
-                found[name] = LiveDefinition.from_json(body)
+                definitions[name] = LiveDefinition.from_json(body)
         except (ChronicleError, KeyError, TypeError, ValueError) as error:
             damaged[name] = (
                 f"the live query {name!r} cannot be read: {error}; drop it and create it again"
             )
-    return found, damaged
+    return definitions, damaged
 
 
 class Definitions:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.lock = threading.RLock()
-        self._known, self._damaged = stored_definitions(store.files)
+        self._definitions, self._damaged = stored_definitions(store.files)
 
     def __iter__(self) -> Iterator[LiveDefinition]:
-        return iter(list(self._known.values()))
+        return iter(list(self._definitions.values()))
 
     def get(self, name: str) -> LiveDefinition | None:
         """The definition as last read, without the lock; None without one."""
-        return self._known.get(name)
+        return self._definitions.get(name)
 
     def names(self) -> list[str]:
         with self.lock:
             self._look()
-            return sorted({*self._known, *self._damaged})
+            return sorted({*self._definitions, *self._damaged})
 
     def find(self, name: str) -> LiveDefinition:
         """The definition; StreamNotFound, naming those that exist, or CorruptStore."""
         with self.lock:
             self._look()
-            found = self._known.get(name)
+            definition = self._definitions.get(name)
             if name in self._damaged:
                 raise CorruptStore(self._damaged[name])
-        if found is None:
-            known = ", ".join(self.names()) or "there are none yet"
-            raise StreamNotFound(f"no live query {name!r} (there are: {known})")
-        return found
+        if definition is None:
+            names = ", ".join(self.names()) or "there are none yet"
+            raise StreamNotFound(f"no live query {name!r} (there are: {names})")
+        return definition
 
     def _look(self) -> None:
         if self._store.mode == "r":
-            self._known, self._damaged = stored_definitions(self._store.files)
+            self._definitions, self._damaged = stored_definitions(self._store.files)
 
     # -- changes ----------------------------------------------------------------------------------
 
     def keep(self, definition: LiveDefinition) -> None:
         """Write a definition, durable on return."""
         keep_definition(self._store.files, definition)
-        self._known[definition.name] = definition
+        self._definitions[definition.name] = definition
 
     def forget(self, name: str) -> None:
         """Remove from memory only, until ``lose``."""
-        self._known.pop(name, None)
+        self._definitions.pop(name, None)
 
     def lose(self, name: str) -> None:
         self.forget(name)
@@ -232,7 +232,7 @@ class Definitions:
             writers = [each.name for each in self if each.sink == stream and each.store]
         if readers or writers:
             what = "read by" if readers else "the sink of"
-            first = self._known[(readers or writers)[0]]
+            first = self._definitions[(readers or writers)[0]]
             kind = "live queries" if first.rollup is None else "roll-ups and live queries"
             word = "LIVE QUERY" if first.rollup is None else "ROLLUP"
             named = ", ".join(readers or writers)

@@ -136,10 +136,10 @@ def check_webhook(url: str, secret: str | None) -> Webhook:
 
 def _addresses(host: str, port: int) -> list[str]:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise Undelivered(f"{host} has no address ({error})") from None
-    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
     if os.environ.get(ALLOW_PRIVATE, "").lower() not in ("1", "true", "yes"):
         for address in addresses:
             if not _public(address):
@@ -151,14 +151,14 @@ def _addresses(host: str, port: int) -> list[str]:
 
 
 def _public(address: str) -> bool:
-    found = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour
-        if found in _NAT64:
-            inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(parsed, ipaddress.IPv6Address):
+        inner = parsed.ipv4_mapped or parsed.sixtofour
+        if parsed in _NAT64:
+            inner = ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF)
         if inner is not None:
-            found = inner
-    return found.is_global and not found.is_multicast
+            parsed = inner
+    return parsed.is_global and not parsed.is_multicast
 
 
 class _Pinned(http.client.HTTPConnection):
@@ -403,11 +403,11 @@ class Deliveries:
 
     def remove(self, name: str) -> None:
         with self._lock:
-            found = self._deliveries.pop(name, None)
-            if found is None:
+            delivery = self._deliveries.pop(name, None)
+            if delivery is None:
                 return
-            found.dropped = True
-            stream = found.sink.stream
+            delivery.dropped = True
+            stream = delivery.sink.stream
             if not any(each.sink.stream is stream for each in self._deliveries.values()):
                 stream.unsubscribe(self._heard.pop(stream))
 
@@ -417,16 +417,16 @@ class Deliveries:
         One with a request on its way goes on when that has been answered.
         """
         with self._lock:
-            found = self._deliveries.get(name)
-            if found is not None and found.busy:
-                found.resumed = True
-            elif found is not None:
-                found.go_on()
+            delivery = self._deliveries.get(name)
+            if delivery is not None and delivery.busy:
+                delivery.resumed = True
+            elif delivery is not None:
+                delivery.go_on()
         self._wake.set()
 
     def status(self, name: str) -> dict[str, Any] | None:
-        found = self._deliveries.get(name)
-        return None if found is None else found.status()
+        delivery = self._deliveries.get(name)
+        return None if delivery is None else delivery.status()
 
     def start(self) -> None:
         self._pool = ThreadPoolExecutor(THREADS, "chronicle-webhook")

@@ -33,7 +33,7 @@ from .composition import analyse, engine_with_views, expand_views, stored_views
 from .definition import Definitions, LiveDefinition
 from .delivery import Deliveries, Webhook
 from .options import defined
-from .query import LiveQuery, told
+from .query import LiveQuery, error_text
 from .rollups import RetentionHolds, checked, rollup_of
 from .rounds import Rounds
 from .sharing import card_of_query
@@ -79,25 +79,25 @@ class LiveQueries:
 
     def rollups_of(self, stream: str) -> list[Rollup]:
         """Roll-ups of a stream whose results can be read."""
-        names, found, streams = self.rollups(), [], self._store.streams()
+        names, readable, streams = self.rollups(), [], self._store.streams()
         for name in names:
             definition = self._definitions.get(name)
             if definition is None or stream not in definition.sources:
                 continue
             schema = self._store.stream(stream).schema
-            known = self._rollups.get(name)
-            if known is None or known[0] != definition or known[1] is not schema:
+            cached = self._rollups.get(name)
+            if cached is None or cached[0] != definition or cached[1] is not schema:
                 made = rollup_of(self._engine(), definition, partial(self._rounds.get, name))
-                known = self._rollups[name] = (definition, schema, made)
-            if known[2] is not None and definition.sink in streams:
-                found.append(known[2])
-        return found
+                cached = self._rollups[name] = (definition, schema, made)
+            if cached[2] is not None and definition.sink in streams:
+                readable.append(cached[2])
+        return readable
 
     def sink_of(self, name: str) -> str:
         """Name of the results' stream; the query's own name if the definition is unreadable."""
         with self._definitions.lock:
-            found = self._definitions.get(name)
-        return name if found is None else found.sink
+            definition = self._definitions.get(name)
+        return name if definition is None else definition.sink
 
     def query(self, name: str) -> LiveQuery:
         """A running query, opened on first use."""
@@ -120,17 +120,17 @@ class LiveQueries:
             )
         return SinkReader(self._store.stream(definition.sink), name, definition.columns)
 
-    def _opened(self, definition: LiveDefinition, found: Analysed | None = None) -> LiveQuery:
-        if found is None:
+    def _opened(self, definition: LiveDefinition, analysed: Analysed | None = None) -> LiveQuery:
+        if analysed is None:
             text, views = definition.sql, stored_views(definition.views)
             expanded = expand_views(parse_statement(text), text, views)
             with expanded.explained():
-                found = self._analyse(expanded.tree, text, definition.columns)
+                analysed = self._analyse(expanded.tree, text, definition.columns)
         sources = self._rounds.sources(definition.sources)
-        sink = self._sinks.opened(definition, found)
+        sink = self._sinks.opened(definition, analysed)
         if definition.rollup is not None:
             self._holds.serve(definition.name, sink.stream)
-        card = card_of_query(definition, found.form)
+        card = card_of_query(definition, analysed.form)
         if card is not None and Card.from_json(definition.card) != card:
             definition = replace(definition, card=card.to_json())
             if self._definitions.get(definition.name) is not None and not definition.dropping:
@@ -138,7 +138,7 @@ class LiveQueries:
         if definition.webhook is not None and definition.webhook_secret is not None:
             webhook = Webhook(definition.webhook, definition.webhook_secret)
             self._deliveries.add(webhook, sink)
-        return LiveQuery(definition, found.form, sources, sink, card)
+        return LiveQuery(definition, analysed.form, sources, sink, card)
 
     def _analyse(self, tree: Any, text: str, frozen: Sequence[str] = ()) -> Analysed:
         return analyse(
@@ -146,9 +146,9 @@ class LiveQueries:
         )
 
     def _writer(self, name: str) -> EventStream:
-        found = self._store.stream(name)
-        assert isinstance(found, EventStream)
-        return found
+        stream = self._store.stream(name)
+        assert isinstance(stream, EventStream)
+        return stream
 
     # -- statements -------------------------------------------------------------------------------
 
@@ -162,23 +162,23 @@ class LiveQueries:
                 raise wrong(request, f"there is a live query {request.name!r} already")
             expanded = expand_views(request.tree, request.text, self._engine().catalog.views())
             with expanded.explained():
-                found = self._analyse(expanded.tree, request.text)
-            sources = [self._writer(name) for name in found.form.streams]
-            definition = replace(defined(request, found, sources), views=expanded.views)
-            self._sinks.check(request, definition, found)
+                analysed = self._analyse(expanded.tree, request.text)
+            sources = [self._writer(name) for name in analysed.form.streams]
+            definition = replace(defined(request, analysed, sources), views=expanded.views)
+            self._sinks.check(request, definition, analysed)
             if request.rollup and not definition.store:
                 raise wrong(request, "a roll-up stores its results: leave store = false out")
             if request.rollup:
                 with expanded.explained():
-                    windows = checked(self._engine(), found, expanded.tree, request.text)
+                    windows = checked(self._engine(), analysed, expanded.tree, request.text)
                 definition = replace(definition, rollup=windows)
-            card = card_of_query(definition, found.form)
+            card = card_of_query(definition, analysed.form)
             if card is not None:
                 definition = replace(definition, card=card.to_json())
             self._holds.begin(definition)
             try:
                 self._definitions.keep(definition)
-                self._rounds.begin(definition, lambda: self._opened(definition, found))
+                self._rounds.begin(definition, lambda: self._opened(definition, analysed))
             except BaseException:
                 self._definitions.forget(definition.name)
                 self._rounds.end(definition)
@@ -286,7 +286,7 @@ class LiveQueries:
         except ReadOnlyStore:
             state, error = "elsewhere", None
         except Exception as problem:
-            state, error = "failed", told(problem)
+            state, error = "failed", error_text(problem)
         return {
             "name": name, "sink": sink, "state": state, "sources": sources,
             "watermark": None, "lag_events": None, "lag_ms": None, "rows": None,
@@ -329,8 +329,8 @@ class LiveQueries:
     def explain(self, name: str) -> list[str]:
         query = self.query(name)
         lines = [f"LiveQuery {name}"]
-        told_ = [*query.form.explain(), *self._rounds.sharing.explain(name, query)]
-        lines += [f"  {key}: {value}" for key, value in told_]
+        facts = [*query.form.explain(), *self._rounds.sharing.explain(name, query)]
+        lines += [f"  {key}: {value}" for key, value in facts]
         lines.append("  after a restart: goes on from its mark; what is kept is read again")
         lines.append("  query:")
         definition = query.definition
@@ -419,14 +419,14 @@ class LiveHandle:
         schema = sink.schema
         low = INT64_MIN if start is None else schema.to_ticks(start)
         high = INT64_MAX if end is None else schema.to_ticks(end) - 1
-        said = sink.emitted(low, high)
+        emitted = sink.emitted(low, high)
         columns = {
-            "_time": pa.array(said.net.time).cast(schema.time_type),
-            "_id": said.net.id,
-            "_rev": pa.array(said.revision).cast(pa.int32()),
+            "_time": pa.array(emitted.net.time).cast(schema.time_type),
+            "_id": emitted.net.id,
+            "_rev": pa.array(emitted.revision).cast(pa.int32()),
         }
         for name in sink.columns:
-            columns[name] = said.net.columns.column(name)
+            columns[name] = emitted.net.columns.column(name)
         return pa.table(columns)
 
     def pause(self) -> None:
@@ -498,9 +498,9 @@ def _length(value: object, what: str) -> Given | None:
         return Given(value)
     if isinstance(value, str):
         now = dt.datetime.now(dt.timezone.utc)
-        found = Folder({}, now).fold(parse_predicate(f"INTERVAL {quoted_text(value)}"))
-        if found.kind is Kind.INTERVAL:
-            return Given(None, int(found.value))
+        constant = Folder({}, now).fold(parse_predicate(f"INTERVAL {quoted_text(value)}"))
+        if constant.kind is Kind.INTERVAL:
+            return Given(None, int(constant.value))
     raise InvalidArgument(
         f"{what} is a timedelta, an integer where times are integers, or a text such as "
         f"'5 minutes', found {value!r}"

@@ -80,13 +80,13 @@ def engine_with(
     engine: Callable[[], QueryEngine], name: str, schema: StreamSchema
 ) -> Callable[[], QueryEngine]:
     """Lazily, the query engine with an additional relation."""
-    known: list[tuple[QueryEngine, QueryEngine]] = []
+    cached: list[tuple[QueryEngine, QueryEngine]] = []
 
     def made() -> QueryEngine:
         whole = engine()
-        if not known or known[0][0] is not whole:
-            known[:] = [(whole, whole.over_catalog(WithRelation(whole, name, schema)))]
-        return known[0][1]
+        if not cached or cached[0][0] is not whole:
+            cached[:] = [(whole, whole.over_catalog(WithRelation(whole, name, schema)))]
+        return cached[0][1]
 
     return made
 

@@ -59,17 +59,17 @@ class InstantState(SearchState):
         search = self._search
         assert search is not None
         search.go_on(run)
-        found = _fed(search, run, since + 1, known)
+        rows = _fed(search, run, since + 1, known)
         self.settle(run.snapshot, known, search.nbytes)
-        return found
+        return rows
 
 
 def _fed(search: InstantSearch, run: PartRun, low: int, high: int) -> list[pa.RecordBatch]:
-    found: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
     for batch in run.scan_between(low, high):
-        found += search.feed(batch)
-    found += search.finish(high)
-    return found
+        batches += search.feed(batch)
+    batches += search.finish(high)
+    return batches
 
 
 class InstantForm(StatefulForm):

@@ -118,11 +118,11 @@ def bind_join(
             "times have one type"
         )  # fmt: skip
     where = tree.args.get("where")
-    asked = list(conjuncts(join.args.get("on")))
+    conditions = list(conjuncts(join.args.get("on")))
     after = [] if where is None else list(conjuncts(where.this))
     if not bound.outer:
-        asked, after = [*asked, *after], []
-    _take_apart(bound, asked, after, folder, text, join)
+        conditions, after = [*conditions, *after], []
+    _take_apart(bound, conditions, after, folder, text, join)
     return bound
 
 
@@ -143,13 +143,13 @@ def _check_kind(join: Any, text: str) -> None:
 
 
 def _take_apart(
-    bound: BoundJoin, asked: Sequence[Any], after: Sequence[Any], folder: Folder, text: str, at: Any
+    bound: BoundJoin, on: Sequence[Any], after: Sequence[Any], folder: Folder, text: str, at: Any
 ) -> None:
     lows: list[int] = []
     highs: list[int] = []
     per_second = bound.left.schema.ticks_per_second
     fine = per_second == NS_PER_SECOND
-    for node in asked:
+    for node in on:
         limits = list(_limits(bound, node, folder))
         lows += [low for low, _ in limits if low is not None]
         highs += [high for _, high in limits if high is not None]
@@ -220,9 +220,9 @@ def _limits(bound: BoundJoin, node: Any, folder: Folder) -> Iterator[tuple[int |
     """Inclusive bounds of ``right - left`` that a condition sets."""
     if isinstance(node, exp.Between) and not node.args.get("symmetric"):
         pairs = [(exp.GTE, node.this, node.args["low"]), (exp.LTE, node.this, node.args["high"])]
-        found = [_limit(bound, *pair, folder) for pair in pairs]
-        if None not in found:  # else the condition is evaluated on pairs
-            yield from (each for each in found if each is not None)
+        limits = [_limit(bound, *pair, folder) for pair in pairs]
+        if None not in limits:  # else the condition is evaluated on pairs
+            yield from (each for each in limits if each is not None)
     elif type(node) in _TURNED:
         limit = _limit(bound, type(node), node.this, node.expression, folder)
         if limit is not None:
@@ -301,9 +301,9 @@ def over_streams(tree: Any, text: str, schema_of: SchemaOf, names_of: NamesOf) -
     optional = [s for s, join in zip(sides[1:], joins, strict=True) if join.side]
     _write_stars_out(made, sides)
     for join in joins:
-        asked = join.args.get("on")
-        if asked is not None:
-            join.set("on", _over(asked, sides, text))
+        condition = join.args.get("on")
+        if condition is not None:
+            join.set("on", _over(condition, sides, text))
     made.set("expressions", [_over(node, sides, text, optional) for node in made.expressions])
     where = made.args.get("where")
     if where is not None:
@@ -319,8 +319,8 @@ def over_streams(tree: Any, text: str, schema_of: SchemaOf, names_of: NamesOf) -
         if side.condition is None:
             continue
         if isinstance(holder, exp.Join) and holder.side:
-            asked = holder.args.get("on")
-            parts = [side.condition] if asked is None else [asked, side.condition]
+            condition = holder.args.get("on")
+            parts = [side.condition] if condition is None else [condition, side.condition]
             holder.set("on", exp.and_(*parts, copy=False))
         else:
             made.where(side.condition, copy=False)
@@ -345,8 +345,8 @@ def _side(item: Any, text: str, schema_of: SchemaOf, names_of: NamesOf) -> _Side
 
 
 def _query(query: Any, alias: str, text: str, schema_of: SchemaOf, names_of: NamesOf) -> _Side:
-    said = {key for key, value in query.args.items() if value and key != "kind"}
-    if not isinstance(query, exp.Select) or not said <= {"expressions", "from_", "where"}:
+    clauses = {key for key, value in query.args.items() if value and key != "kind"}
+    if not isinstance(query, exp.Select) or not clauses <= {"expressions", "from_", "where"}:
         raise _no_events(text, query)
     if aggregate_in(query) is not None or not is_plain(query):
         raise _no_events(text, query)
@@ -395,13 +395,13 @@ def _over(node: Any, sides: Sequence[_Side], text: str, optional: Sequence[_Side
                     "before it"
                 )  # fmt: skip
             continue
-        _, found = side.columns[parts[0].name.lower()]
-        if isinstance(found, exp.Column):
-            made = path_of([*(each.copy() for each in found.parts), *parts[1:]], column)
+        _, name = side.columns[parts[0].name.lower()]
+        if isinstance(name, exp.Column):
+            made = path_of([*(each.copy() for each in name.parts), *parts[1:]], column)
         elif len(parts) > 1:
             raise refused(text, column, "members of a computed column: take them out in the query")
         else:
-            made = exp.paren(found.copy(), copy=False)
+            made = exp.paren(name.copy(), copy=False)
             if any(side is each for each in optional):
                 there = exp.Is(
                     this=column_node(side.schema.time, side.alias), expression=exp.Null()
@@ -411,9 +411,9 @@ def _over(node: Any, sides: Sequence[_Side], text: str, optional: Sequence[_Side
                 )
             made.meta.update(column.meta)
         column.replace(made)
-    found = holder.this
-    found.pop()
-    return found
+    name = holder.this
+    name.pop()
+    return name
 
 
 def _of(column: Any, sides: Sequence[_Side]) -> tuple[_Side | None, list[Any]]:
@@ -422,8 +422,8 @@ def _of(column: Any, sides: Sequence[_Side]) -> tuple[_Side | None, list[Any]]:
     if len(parts) > 1:
         for side in sides:
             if side.alias.lower() == parts[0].name.lower():
-                known = parts[1].name.lower() in side.columns
-                return (side if known else None), parts[1:]
+                of_side = parts[1].name.lower() in side.columns
+                return (side if of_side else None), parts[1:]
     for side in sides:
         if parts[0].name.lower() in side.columns:
             return side, parts
@@ -448,9 +448,9 @@ def _write_stars_out(tree: Any, sides: Sequence[_Side]) -> None:
 
 
 def _refuse_lambdas(tree: Any, text: str) -> None:
-    found = tree.find(exp.Lambda)
-    if found is not None:
-        raise refused(text, found, "a live join of queries has no lambdas")
+    function = tree.find(exp.Lambda)
+    if function is not None:
+        raise refused(text, function, "a live join of queries has no lambdas")
 
 
 def _no_events(text: str, node: Any) -> SqlError:

@@ -6,23 +6,14 @@
     LEFT JOIN, unmatched row      a.t + q <= W               _time is that; q from the bounds
                                                              -p <= b.t - a.t <= q, at least 0
 
-A region reads the rows that its results can depend on, finds pairs by key and time
-(``window_join``), and evaluates conditions and SELECT on them; a step in order reads only new
-events.  Identity: tick of each event and its rank within side and tick.
+A region reads the rows that its results can depend on, finds pairs by key and time, and evaluates
+conditions and SELECT on them; a step in order adds its events to the rows in the join's window, a
+cache that is valid for one watermark.  Rows that no event can meet any more are removed once they
+are half of all.  Identity: tick of each event and its rank within side and tick.
 
-The cache of the rows in the join's window is valid for one watermark.  Rows are chained by key
-(``window_join``).  Rows that no event can meet any more are removed once they are half of all.
-
-Pairs are those of thesis, Definitions 2.12 and 2.13.  Both sides are in time order.  The right side
-is grouped by key (stable counting sort); two cursors per key follow the left side, and the rows
-between them are its partners::
-
-    left    t = 5  7 ...            right, key k   t = 1 3 | 4 6 9 | 11      low, high
-
-Pairs are ordered by left, then right row; cost: pairs, plus rows if there are keys.
-
-The incremental join finds a pair when its later event arrives.  Rows of one key form a chain,
-newest first: ``head`` is the newest row per key, ``before`` the previous one per row::
+Pairs are those of thesis, Definitions 2.12 and 2.13, each found when its later event arrives.  Rows
+of one key form a chain, newest first: ``head`` is the newest row per key, ``before`` the previous
+one per row::
 
     head[k] -> 17 -> 12 -> 5 -> -1
 
@@ -83,88 +74,6 @@ def at_most(tick, other, by):
     if by >= 0:
         return other > MOST - by or tick <= other + by
     return other >= LEAST - by and tick <= other + by
-
-
-@kernel
-def _ranges(tick, code, by_key, first, right_tick, before, behind, low, high):
-    """Partners per left row, ``by_key[low] .. by_key[high]``; returns the number of pairs."""
-    begin = first[:-1].copy()
-    end = first[:-1].copy()
-    total = 0
-    for i in range(tick.shape[0]):
-        k = code[i]
-        low[i] = 0
-        high[i] = 0
-        if k < 0:
-            continue
-        b = begin[k]
-        while b < first[k + 1] and not at_least(right_tick[by_key[b]], tick[i], -before):
-            b += 1
-        begin[k] = b
-        e = max(end[k], b)
-        while e < first[k + 1] and at_most(right_tick[by_key[e]], tick[i], behind):
-            e += 1
-        end[k] = e
-        low[i] = b
-        high[i] = e
-        total += e - b
-    return total
-
-
-@kernel
-def _fill(low, high, by_key, lonely, left, right):
-    n = 0
-    for i in range(low.shape[0]):
-        for j in range(low[i], high[i]):
-            left[n] = i
-            right[n] = by_key[j]
-            n += 1
-        if lonely and low[i] >= high[i]:
-            left[n] = i
-            right[n] = -1
-            n += 1
-
-
-@kernel
-def _group(code, first, out):
-    for i in range(code.shape[0]):
-        if code[i] >= 0:
-            first[code[i] + 1] += 1
-    for k in range(1, first.shape[0]):
-        first[k] += first[k - 1]
-    cursor = first.copy()
-    for i in range(code.shape[0]):
-        if code[i] >= 0:
-            out[cursor[code[i]]] = i
-            cursor[code[i]] += 1
-
-
-def window_join(
-    left_tick: IntArray,
-    right_tick: IntArray,
-    before: int,
-    behind: int,
-    left_code: IntArray | None = None,
-    right_code: IntArray | None = None,
-    *,
-    keep_left: bool = False,
-) -> Pairs:
-    """Pairs with ``left - before <= right <= left + behind`` (ticks) and equal codes; negative ones
-    have none.  ``keep_left``: left rows without a partner pair with -1.
-    """
-    left_code = np.zeros(len(left_tick), np.int64) if left_code is None else left_code
-    right_code = np.zeros(len(right_tick), np.int64) if right_code is None else right_code
-    codes = 1 + max(int(left_code.max(initial=0)), int(right_code.max(initial=0)))
-    first = np.zeros(codes + 1, np.int64)
-    by_key = np.zeros(len(right_tick), np.int64)
-    _group(right_code, first, by_key)
-    low, high = np.zeros(len(left_tick), np.int64), np.zeros(len(left_tick), np.int64)
-    total = _ranges(left_tick, left_code, by_key, first, right_tick, before, behind, low, high)
-    if keep_left:
-        total += int((low >= high).sum())
-    pairs = Pairs(np.empty(total, np.int64), np.empty(total, np.int64))
-    _fill(low, high, by_key, keep_left, *pairs)
-    return pairs
 
 
 @kernel
@@ -300,7 +209,7 @@ class _Side:
         self.code = key_codes(known, self.rows)
         self.before = np.empty(len(self.rows), np.int64)
 
-    def room(self, keys: int) -> None:
+    def reserve(self, keys: int) -> None:
         if len(self.head) < keys:
             more = np.full(max(keys - len(self.head), len(self.head), SPARE_ROWS), -1, np.int64)
             self.head = np.concatenate([self.head, more])
@@ -321,10 +230,8 @@ class _Side:
 class JoinState:
     """``met``: left rows that have had a partner."""
 
-    def __init__(
-        self, left: SideRows, right: SideRows, before: int, behind: int, watermark: int
-    ) -> None:
-        self.watermark = watermark
+    def __init__(self, left: SideRows, right: SideRows, before: int, behind: int) -> None:
+        self.watermark: int | None = None
         self.before, self.behind = before, behind
         self.left, self.right = _Side(left), _Side(right)
         self.met = np.zeros(len(left), np.bool_)
@@ -358,7 +265,7 @@ class JoinState:
         old = len(self.left.rows), len(self.right.rows)
         codes = [key_codes(self._codes, rows) for rows in (left, right)]
         for side, rows, code in zip((self.left, self.right), (left, right), codes, strict=True):
-            side.room(self._keys)
+            side.reserve(self._keys)
             side.add(rows, code)
         self.met = np.concatenate([self.met, np.zeros(len(left), np.bool_)])
         one, other = self.left, self.right
@@ -400,7 +307,7 @@ PAIRS, ROW = "joined", "#row"
 
 
 @dataclass(frozen=True)
-class Asked:
+class PairsQuery:
     """A condition or SELECT over pairs of rows: the stream ``PAIRS`` of time, ``ROW``, columns."""
 
     evaluator: Evaluator
@@ -440,11 +347,11 @@ class JoinForm(Form):
         self._back = max(0, bound.before)
         self._state: JoinState | None = None
         self._gone: dict[str, Removals] = {}
-        asked = [*tree.expressions, *bound.on, *bound.where]
+        expressions = [*tree.expressions, *bound.on, *bound.where]
         self._names = tuple(
             tuple(dict.fromkeys(
                 name
-                for node in asked
+                for node in expressions
                 for column in node.find_all(exp.Column)
                 if bound.side_of(column) == number
                 and (name := side.attribute(column)) is not None
@@ -455,11 +362,11 @@ class JoinForm(Form):
         shown = exp.select(*(node.copy() for node in tree.expressions))
         inner = not bound.outer
         after = [*bound.where, *(bound.on if inner else ())]
-        self._shown = self._asked(engine, text, shown, after)
+        self._shown = self._pairs_query(engine, text, shown, after)
         self._picked = None if after else _picked(tree, bound)
         self._on = None
         if bound.outer and bound.on:
-            self._on = self._asked(engine, text, exp.Select(), bound.on)
+            self._on = self._pairs_query(engine, text, exp.Select(), bound.on)
 
     def _side(self, engine: Callable[[], QueryEngine], text: str, number: int) -> Evaluator:
         side = self._bound.sides[number]
@@ -475,9 +382,9 @@ class JoinForm(Form):
             tree.set("where", exp.Where(this=_all(side.conditions)))
         return Evaluator(engine, tree, text, side.stream)
 
-    def _asked(
+    def _pairs_query(
         self, engine: Callable[[], QueryEngine], text: str, tree: Any, conditions: Sequence[Any]
-    ) -> Asked:
+    ) -> PairsQuery:
         bound = self._bound
         tree.append("expressions", _named(column_node(ROW), ROW))
         tree = tree.from_(exp.Table(this=exp.to_identifier(PAIRS, quoted=True)))
@@ -501,7 +408,7 @@ class JoinForm(Form):
             column.set("table", None)
         schema = StreamSchema(pa.schema(fields), TIME)
         made = engine_with(engine, PAIRS, schema)
-        return Asked(Evaluator(made, tree, text, PAIRS), schema, tuple(columns))
+        return PairsQuery(Evaluator(made, tree, text, PAIRS), schema, tuple(columns))
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -513,8 +420,8 @@ class JoinForm(Form):
         if side.conditions:
             table = self._sides[number].over(moment[side.stream], *bounds).arrow().select(names)
         else:  # as stored, without the executor
-            found = [str(side.attribute(key)) for key in side.keys]
-            stored = [*self._names[number], *found, side.schema.time]
+            read_columns = [str(side.attribute(key)) for key in side.keys]
+            stored = [*self._names[number], *read_columns, side.schema.time]
             read = list(dict.fromkeys(stored))
             schema = pa.schema([side.schema.arrow.field(name) for name in read])
             batches = list(moment[side.stream].scan(*bounds, read))
@@ -542,12 +449,17 @@ class JoinForm(Form):
 
     def _pairs(self, left: SideRows, right: SideRows) -> Pairs:
         """Pairs of rows that satisfy the join condition."""
-        codes = KeyCodes(len(left.keys)) if left.keys else None
-        found = window_join(
-            left.tick, right.tick, self._bound.before, self._bound.behind,
-            key_codes(codes, left), key_codes(codes, right),
-        )  # fmt: skip
-        return self._held(left, right, found)
+        return self._added(self._empty(left, right), left, right)
+
+    def _empty(self, left: SideRows, right: SideRows) -> JoinState:
+        """A state without rows, of the columns of two sides."""
+        none = left.slice(len(left)), right.slice(len(right))
+        return JoinState(*none, self._bound.before, self._bound.behind)
+
+    def _added(self, state: JoinState, left: SideRows, right: SideRows) -> Pairs:
+        """Add rows to a state; the pairs that they complete and that satisfy the condition."""
+        pairs = state.follow(left, right)
+        return self._held(state.left.rows, state.right.rows, pairs)
 
     def _held(self, left: SideRows, right: SideRows, pairs: Pairs) -> Pairs:
         """Pairs for which the rest of ON holds; an inner join evaluates it with WHERE."""
@@ -556,8 +468,8 @@ class JoinForm(Form):
         times = np.maximum(left.tick[pairs.left], right.tick[pairs.right])
         order = np.argsort(times, kind="stable")
         pairs = Pairs(pairs.left[order], pairs.right[order])
-        found = self._on.of(left.table, right.table, pairs, times[order]).column(ROW).to_numpy()
-        return Pairs(pairs.left[found], pairs.right[found])
+        passing = self._on.of(left.table, right.table, pairs, times[order]).column(ROW).to_numpy()
+        return Pairs(pairs.left[passing], pairs.right[passing])
 
     def _results(self, left: SideRows, right: SideRows, pairs: Pairs, alone: IntArray) -> Results:
         lefts = np.concatenate([pairs.left, alone])
@@ -578,8 +490,8 @@ class JoinForm(Form):
             table = pa.table(columns, names=list(self.columns))
         else:
             table = self._shown.of(left.table, right.table, pairs, times)
-            kept = table.column(ROW).to_numpy()
-            lefts, rights, times = lefts[kept], rights[kept], times[kept]
+            passing = table.column(ROW).to_numpy()
+            lefts, rights, times = lefts[passing], rights[passing], times[passing]
         lonely = rights < 0
         other = [np.append(values, 0)[rights] for values in (right.tick, right.rank)]
         names = digests(
@@ -598,31 +510,29 @@ class JoinForm(Form):
         if state is None or state.watermark != since or not spared(self._gone, moment, state.first):
             state = self._rebuilt(moment, since)
         low = since + 1
-        found = self._held_of(state, self._read(moment, 0, low, known),
+        pairs_table = self._added(state, self._read(moment, 0, low, known),
                               self._read(moment, 1, low, known))  # fmt: skip
         alone = np.zeros(0, np.int64)
         if self._bound.outer:
-            state.met[found.left] = True
+            state.met[pairs_table.left] = True
             ends = moved(state.left.rows.tick, self._lead)
             alone = np.flatnonzero(~state.met & (ends >= low) & (ends <= known))
-        results = self._results(state.left.rows, state.right.rows, found, alone)
+        results = self._results(state.left.rows, state.right.rows, pairs_table, alone)
         state.let_go(known)
         self._state = state
         self._gone = removals_of(moment, self.streams)
         return results
-
-    def _held_of(self, state: JoinState, left: SideRows, right: SideRows) -> Pairs:
-        pairs = state.follow(left, right)
-        return self._held(state.left.rows, state.right.rows, pairs)
 
     def _rebuilt(self, moment: Moment, since: int) -> JoinState:
         bound = self._bound
         more = self._lead if bound.outer else 0
         left = self._read(moment, 0, moved(since, 1 - self._lead), since)
         right = self._read(moment, 1, moved(since, 1 - self._back - more), since)
-        state = JoinState(left, right, bound.before, bound.behind, since)
+        state = self._empty(left, right)
+        pairs = self._added(state, left, right)
         if bound.outer:
-            state.met[self._pairs(left, right).left] = True
+            state.met[pairs.left] = True
+        state.watermark = since
         return state
 
     @property
@@ -660,14 +570,14 @@ class JoinForm(Form):
 
 def _picked(tree: Any, bound: BoundJoin) -> list[tuple[int, str]] | None:
     """Side and attribute of each projection; None unless all are plain columns."""
-    found = []
+    picked = []
     for node in tree.expressions:
         column = node.unalias()
         side = bound.side_of(column) if isinstance(column, exp.Column) else None
         if side is None:
             return None
-        found.append((side, str(bound.sides[side].attribute(column))))
-    return found
+        picked.append((side, str(bound.sides[side].attribute(column))))
+    return picked
 
 
 def _named(node: Any, name: str) -> Any:

@@ -30,30 +30,30 @@ _NS_PER_MS = 1_000_000
 
 
 def defined(
-    request: LiveRequest, found: Analysed, sources: Sequence[EventStream]
+    request: LiveRequest, analysed: Analysed, sources: Sequence[EventStream]
 ) -> LiveDefinition:
     """The definition for a request.
 
     Raises SqlError (with position) or InvalidArgument for an option that does not fit.
     """
     name, source = request.name, sources[0]
-    if not found.form.corrects and request.late == "correct":
+    if not analysed.form.corrects and request.late == "correct":
         raise _wrong(
             request, None, "windows of so many events shift with every late event, which cannot be "
             "corrected: say LATE IGNORE"
         )  # fmt: skip
-    if not found.form.corrects and not _stored(request):
+    if not analysed.form.corrects and not _stored(request):
         raise _wrong(
             request, request.options["store"], "windows of so many events are counted on from "
             "those that are stored: leave store = false out"
         )  # fmt: skip
-    if not found.form.corrects and source.options.retention is not None:
+    if not analysed.form.corrects and source.options.retention is not None:
         raise _wrong(
             request, None, f"windows of so many events are counted from the first, which the "
             f"retention of {source.name} will drop: use windows in time"
         )  # fmt: skip
     every = _wall(request, request.every, "EMIT ON CHANGE EVERY")
-    if every is not None and not found.form.emits_changes:
+    if every is not None and not analysed.form.emits_changes:
         raise _wrong(
             request, request.every, "EMIT ON CHANGE is for windows and sessions: other results are "
             "known at once"
@@ -65,7 +65,7 @@ def defined(
     return LiveDefinition(
         name,
         request.sql,
-        found.form.streams,
+        analysed.form.streams,
         sink,
         shared=request.into is not None,
         start=_start(request, sources, delay or 0),
@@ -78,7 +78,7 @@ def defined(
         **limits,
         webhook=webhook,
         webhook_secret=secret,
-        columns=tuple(field.name for field in found.fields),
+        columns=tuple(field.name for field in analysed.fields),
     )
 
 
@@ -135,8 +135,8 @@ def _start(request: LiveRequest, sources: Sequence[EventStream], delay: int) -> 
         return None
     snapshots = [source.snapshot() for source in sources]
     if request.start == "now":
-        known = combined_watermark(((snapshot, False) for snapshot in snapshots), delay)
-        return None if known is None else moved(known, 1)
+        watermark = combined_watermark(((snapshot, False) for snapshot in snapshots), delay)
+        return None if watermark is None else moved(watermark, 1)
     assert isinstance(request.start, Given)
     try:
         start = sources[0].schema.to_ticks(request.start.value)
@@ -157,19 +157,19 @@ def _start(request: LiveRequest, sources: Sequence[EventStream], delay: int) -> 
 
 def _options(request: LiveRequest, source: EventStream) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
-    for name, given in request.options.items():
+    for name, option in request.options.items():
         if name not in OPTIONS:
             hint = did_you_mean(name, OPTIONS, quoted=False)
             raise _wrong(
-                request, given, f"no option {name!r}{hint} (there are {', '.join(OPTIONS)})"
+                request, option, f"no option {name!r}{hint} (there are {', '.join(OPTIONS)})"
             )
         if name not in SETTINGS:
             continue
         if not _stored(request):
-            raise _wrong(request, given, "nothing is stored that could have settings")
+            raise _wrong(request, option, "nothing is stored that could have settings")
         if request.into is not None:
-            raise _wrong(request, given, "a sink that is shared has its own settings")
-        chosen[name] = given.value
+            raise _wrong(request, option, "a sink that is shared has its own settings")
+        chosen[name] = option.value
     try:
         StreamOptions(**chosen)
     except ChronicleError as error:
@@ -180,19 +180,19 @@ def _options(request: LiveRequest, source: EventStream) -> dict[str, Any]:
 def _limits(request: LiveRequest) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
     for name in ("lag_events_max", "state_bytes_max"):
-        given = request.options.get(name)
-        if given is None:
+        option = request.options.get(name)
+        if option is None:
             continue
-        if isinstance(given.value, bool) or not isinstance(given.value, int) or given.value < 0:
-            raise _wrong(request, given, f"{name} is a number, 0 or more, found {given.value!r}")
-        chosen[name] = given.value
-    given = request.options.get("on_truncate")
-    if given is not None:
-        if given.value not in TRUNCATIONS:
+        if isinstance(option.value, bool) or not isinstance(option.value, int) or option.value < 0:
+            raise _wrong(request, option, f"{name} is a number, 0 or more, found {option.value!r}")
+        chosen[name] = option.value
+    option = request.options.get("on_truncate")
+    if option is not None:
+        if option.value not in TRUNCATIONS:
             raise _wrong(
-                request, given, f"on_truncate is 'refresh' or 'stop', found {given.value!r}"
+                request, option, f"on_truncate is 'refresh' or 'stop', found {option.value!r}"
             )
-        chosen["on_truncate"] = given.value
+        chosen["on_truncate"] = option.value
     if not _stored(request):
         chosen["store"] = False
         for what, wrong in (
@@ -209,12 +209,12 @@ def _limits(request: LiveRequest) -> dict[str, Any]:
 
 
 def _stored(request: LiveRequest) -> bool:
-    given = request.options.get("store")
-    if given is None:
+    option = request.options.get("store")
+    if option is None:
         return True
-    text = str(given.value).lower()
+    text = str(option.value).lower()
     if text not in ("true", "false"):
-        raise _wrong(request, given, f"store is true or false, found {given.value!r}")
+        raise _wrong(request, option, f"store is true or false, found {option.value!r}")
     return text == "true"
 
 
@@ -223,8 +223,8 @@ def _webhook(request: LiveRequest) -> tuple[str | None, str | None]:
     if url is None and secret is None:
         return None, None
     try:
-        known = None if secret is None else str(secret.value)
-        found = check_webhook("" if url is None else str(url.value), known)
+        secret_text = None if secret is None else str(secret.value)
+        webhook = check_webhook("" if url is None else str(url.value), secret_text)
     except InvalidArgument as error:
         raise _wrong(request, url or secret, str(error)) from None
-    return found.url, found.secret
+    return webhook.url, webhook.secret

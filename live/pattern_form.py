@@ -92,10 +92,10 @@ class PatternState(SearchState):
 
     def pays(self, snapshot: Snapshot, compiled: CompiledMatch, late: LateEvents) -> bool:
         """Whether late events are few enough to search only their partitions."""
-        known = 0
+        partitions = 0
         if self._stream is not None and self.holds(snapshot, compiled, late.watermark):
-            known = self._stream.input.rows.partitions
-        return late.count <= max(LATE_FEW, known // 4)
+            partitions = self._stream.input.rows.partitions
+        return late.count <= max(LATE_FEW, partitions // 4)
 
     def drop(self) -> None:
         super().drop()
@@ -105,13 +105,13 @@ class PatternState(SearchState):
         stream = self._stream
         assert stream is not None
         hits = stream.hits
-        found: Rows = []
+        rows: Rows = []
         new = run.scan_between(since + 1, known)
         for table, watermark in _chunks(new, run.snapshot.schema.time, known):
-            found += stream.advance(table, watermark).rows.to_batches()
+            rows += stream.advance(table, watermark).rows.to_batches()
         self.hits += stream.hits - hits
         self.settle(run.snapshot, known, stream.nbytes)
-        return found
+        return rows
 
     def correct(
         self, old: Snapshot, run: PartRun, late: Late, since: int
@@ -188,12 +188,12 @@ def _positions(compiled: CompiledMatch, cut: Cut, rows: pa.Table) -> Positions:
 
 def _ticks(snapshot: Snapshot, spans: Spans) -> Ticks:
     time = snapshot.schema.time
-    found = [
+    ticks = [
         ticks_of_column(batch.column(0))
         for low, high in spans
         for batch in snapshot.scan(*half_open(low, high), [time])
     ]
-    return np.concatenate([np.zeros(0, np.int64), *found])
+    return np.concatenate([np.zeros(0, np.int64), *ticks])
 
 
 def late_ticks(old: Snapshot, new: Snapshot, events: pa.Table | None, spans: Spans) -> Late | None:
@@ -255,8 +255,8 @@ class PatternForm(StatefulForm):
             tables.append(self._ended(self.evaluator.over(snapshot), low, min(high, old - 1)))
         low = max(low, old)
         tables.append(self._ended(self.evaluator.over(snapshot, part=part), low, high))
-        table = pa.concat_tables([found for found, _ in tables])
-        return self._named(table, np.concatenate([found for _, found in tables]))
+        table = pa.concat_tables([part_result for part_result, _ in tables])
+        return self._named(table, np.concatenate([part_result for _, part_result in tables]))
 
     def _nothing(self, snapshot: Snapshot) -> Results:
         if self._none is None:
@@ -317,13 +317,13 @@ class PatternForm(StatefulForm):
                 rows = changed[1].to_batches()
             return rows
 
-        found = self._from_state(snapshot, compute)
-        if found is None or not ended:
+        replacing = self._from_state(snapshot, compute)
+        if replacing is None or not ended:
             return None
         gone = self._nothing(snapshot)
         if ended[0].num_rows:
             gone = self._computed(snapshot, lambda _: ended[0].to_batches())
-        over, more = without(gone, found), without(found, gone)
+        over, more = without(gone, replacing), without(replacing, gone)
         return Corrected(over.id, over.time, more)
 
     def _results_of(self, result: Result) -> Results:
@@ -343,8 +343,8 @@ class PatternForm(StatefulForm):
         return None if self._state is None else self._state.hits
 
     def _ended(self, result: Result, low: int, high: int) -> tuple[pa.Table, Ticks]:
-        found: tuple[pa.Table, Ticks] = self._table(result, low, high, lambda t: ticks_of(t, TIME))
-        return found
+        ended: tuple[pa.Table, Ticks] = self._table(result, low, high, lambda t: ticks_of(t, TIME))
+        return ended
 
     def begin(self, moment: Moment, watermark: int) -> int:
         """Matches open at a watermark began within their reach before it (or end behind it)."""

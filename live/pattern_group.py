@@ -87,29 +87,31 @@ def rows_of(
     """Results or the exception, by query; an error affects only its query."""
     if not len(matches):
         return {}
-    asked = [queries[str(name)] for name in matches.names]
+    members = [queries[str(name)] for name in matches.names]
     schema, partition_by = snapshot.schema, list(matches.keys.schema.names)
-    read = {c for q in asked for c in form_of_member(q).compiled.input_columns}
+    read = {c for q in members for c in form_of_member(q).compiled.input_columns}
     columns = [n for n in schema.names if n in {*read, *partition_by, schema.time}]
     every, events, begin, end = _events_of(matches, snapshot, columns)
-    found: dict[str, Results | Exception] = {}
-    for i, query in enumerate(asked):
+    rows_by_name: dict[str, Results | Exception] = {}
+    for i, query in enumerate(members):
         mine = np.flatnonzero(matches.query == i)
         rows = take_ranges(begin[mine], end[mine])
         table = every.take(pa.array(events.order[rows]))
         table = table.append_column(RANK, pa.array(events.ranks(rows)))
         offsets = np.concatenate([[0], np.cumsum((end - begin)[mine])]).astype(np.int64)
         try:
-            found[str(matches.names[i])] = form_of_member(query).known(snapshot, table, offsets)
+            rows_by_name[str(matches.names[i])] = form_of_member(query).known(
+                snapshot, table, offsets
+            )
         except Exception as error:  # the other queries continue
-            found[str(matches.names[i])] = error
-    return found
+            rows_by_name[str(matches.names[i])] = error
+    return rows_by_name
 
 
-def added_rows(query: LiveQuery, rows: Results, said: Emitted | None) -> Changes:
-    """Changes for newly decided matches; ``said``: output that may already contain them."""
+def added_rows(query: LiveQuery, rows: Results, emitted: Emitted | None) -> Changes:
+    """Changes for newly decided matches; ``emitted``: output that may already contain them."""
     rows = _wanted(query, rows)
-    return Changes.added(rows) if said is None or not len(rows) else newly(rows, said)
+    return Changes.added(rows) if emitted is None or not len(rows) else newly(rows, emitted)
 
 
 def corrected_rows(
@@ -118,10 +120,10 @@ def corrected_rows(
     gone: BankMatches,
     found: BankMatches,
     floor: int,
-    said: EmittedBy,
+    emitted: EmittedBy,
 ) -> Changes:
     ids = pa.concat_arrays([_names(query, each) for each in (gone, found)])
-    some = said.of(query, ids)
+    some = emitted.of(query, ids)
     some = some.where(some.net.time >= floor)
     rows = _wanted(query, rows)
     return difference(rows.where(rows.time >= floor), some)
@@ -254,16 +256,16 @@ class PatternGroup:
         self.bank.take(layer)
         sinks: dict[int, tuple[EventStream, dict[str, Any]]] = {}
         for member in members:
-            own, known = member.mark, self.key.name if member.definition.shared else ""
+            own, group_name = member.mark, self.key.name if member.definition.shared else ""
             member.mark = replace(
-                own, group=known, late=own.late - self.mark.late,
+                own, group=group_name, late=own.late - self.mark.late,
                 ignored=own.ignored - self.mark.ignored,
             )  # fmt: skip
             name = member.definition.name
             self.members[name] = member
             if member.definition.shared:
                 self._shared[id(member.sink)] = member.sink
-                if own.group != known or own.watermark != self.mark.watermark:
+                if own.group != group_name or own.watermark != self.mark.watermark:
                     group = {self.key.name: self.mark.to_json()}
                     _, marks = sinks.setdefault(id(member.sink), (member.sink, group))
                     marks[name] = self.mark_of(name).to_json()
@@ -334,15 +336,15 @@ class PatternGroup:
         sinks.
         """
         before, moment = self.mark, self.sources.look()
-        known = self.known()
+        watermark = self.known()
         assert before.watermark is not None
-        known = before.watermark if known is None else max(known, before.watermark)
+        watermark = before.watermark if watermark is None else max(watermark, before.watermark)
         positions = {self.key.source: moment[self.key.source].version}
-        if known == before.watermark and positions == before.positions:
+        if watermark == before.watermark and positions == before.positions:
             self.moment, self._caught_up = moment, True
             return False, {}
         with self.stepping.timed():
-            return self._taken_in(moment, known)
+            return self._taken_in(moment, watermark)
 
     def _taken_in(
         self, moment: Mapping[str, Snapshot], known: int
@@ -359,11 +361,11 @@ class PatternGroup:
         if not self._gone.spare(snapshot.state, oldest):
             self._reopen(snapshot)
         scan = self._scan(snapshot, self.bank.columns)
-        found = self.bank.advance(scan(before.watermark + 1, upto), upto)
+        matches = self.bank.advance(scan(before.watermark + 1, upto), upto)
         span = snapshot.time_range
         if span is not None and snapshot.state.dropped:  # drop matches with removed events
-            found = found.where(found.first_tick >= span[0])
-        parts, failed = self._changes(moment, corrected, found, upto)
+            matches = matches.where(matches.first_tick >= span[0])
+        parts, failed = self._changes(moment, corrected, matches, upto)
         late = count if self.key.correct else 0
         mark = Mark(
             positions, upto, self.sources.events(moment, upto), 0, before.step + 1, 0, 0,
@@ -436,31 +438,31 @@ class PatternGroup:
         gone: dict[str, BankMatches] = {}
         there: dict[str, BankMatches] = {}
         if corrected is not None and self.key.correct:
-            gone, there = _by_name(corrected.gone), _by_name(corrected.found)
-            found = BankMatches.joined([corrected.found, found])
+            gone, there = _by_name(corrected.gone), _by_name(corrected.added)
+            found = BankMatches.joined([corrected.added, found])
         mine = _by_name(found)
         queries = {name: self._opened(name) for name in {**gone, **mine}}
-        told = rows_of(found, queries, snapshot)
+        rows_by_name = rows_of(found, queries, snapshot)
         nothing = self.bank.nothing()
         of_all = () if corrected is None else (corrected.gone,)
         low, _ = span_of(found, *of_all) if queries else (upto, upto)
-        said = EmittedBy(low, upto)
+        emitted = EmittedBy(low, upto)
         parts: dict[str, Changes] = {}
         failed: dict[str, Exception] = {}
         for name, query in queries.items():
             try:
-                rows = told[name] if name in told else query.nothing()
+                rows = rows_by_name[name] if name in rows_by_name else query.nothing()
                 if isinstance(rows, Exception):
                     raise rows
                 matches = mine.get(name, nothing)
                 if name in gone or name in there:
                     floor = query.floor(moment, watermark)
                     changes = corrected_rows(
-                        query, rows, gone.get(name, nothing), matches, floor, said
+                        query, rows, gone.get(name, nothing), matches, floor, emitted
                     )
                 else:
                     doubtful = int(matches.first_tick.min()) <= self._doubtful
-                    changes = added_rows(query, rows, said(query) if doubtful else None)
+                    changes = added_rows(query, rows, emitted(query) if doubtful else None)
                 if len(changes):
                     parts[name] = changes
             except Exception as error:  # the other members continue
@@ -480,11 +482,11 @@ class PatternGroup:
                 own, step=mark.step, rows=own.rows + len(changes) - gone,
                 retractions=own.retractions + gone,
             )  # fmt: skip
-            said = sinks.setdefault(id(member.sink), (member.sink, []))[1]
-            said.append((query.sink, changes, self.mark_of(name, mark)))
-        for key, (stream, said) in sinks.items():
+            changes_of_sink = sinks.setdefault(id(member.sink), (member.sink, []))[1]
+            changes_of_sink.append((query.sink, changes, self.mark_of(name, mark)))
+        for key, (stream, changes_of_sink) in sinks.items():
             whole = {self.key.name: mark.to_json()} if key in self._shared else {}
-            put_together(stream, said, whole)
+            put_together(stream, changes_of_sink, whole)
         if not quiet:
             return
         self._marked = now

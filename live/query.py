@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """A live query between its last step (``before``, ``told``) and a moment."""
+    """A live query between its last step (``before``, ``previous``) and a moment."""
 
     definition: LiveDefinition
     form: Form
@@ -66,7 +66,7 @@ class Reconciliation:
     timer: Timer
     first: int
     before: Mark
-    told: Moment
+    previous: Moment
     moment: Moment
 
     # -- what came late ---------------------------------------------------------------------------
@@ -82,9 +82,9 @@ class Reconciliation:
         before, definition = self.before, self.definition
         if self.form.appends and (not definition.correct or definition.every_ms is not None):
             return None
-        told = {name: snapshot.version for name, snapshot in self.told.items()}
+        versions = {name: snapshot.version for name, snapshot in self.previous.items()}
         if (
-            before.watermark is None or told != before.positions or not definition.store
+            before.watermark is None or versions != before.positions or not definition.store
             or definition.correct_for is not None or self.sources.truncated(before) is not None
             or any(spans[0][0] <= INT64_MIN for spans in late.values())
             or any(self.sources.deleted(name, before) for name in self.moment)
@@ -95,18 +95,18 @@ class Reconciliation:
             for name in late
         }
         begun = time.perf_counter()
-        added = LateEvents(self.told, self.moment, late, count, before.watermark, events)
-        found = self.form.corrected(added, upto)
-        if found is not None:
+        added = LateEvents(self.previous, self.moment, late, count, before.watermark, events)
+        corrected = self.form.corrected(added, upto)
+        if corrected is not None:
             self.timer.count(begun)
-        return found
+        return corrected
 
     def added_by(self) -> Results | None:
         """Results of late events, if each is one by itself and the events are at hand."""
         before = self.before
         if not self.form.by_event or not self.definition.correct or before.watermark is None:
             return None
-        if {name: snapshot.version for name, snapshot in self.told.items()} != before.positions:
+        if {name: snapshot.version for name, snapshot in self.previous.items()} != before.positions:
             return None  # their earlier output is unknown
         events = {}
         for name, snapshot in self.moment.items():
@@ -115,17 +115,17 @@ class Reconciliation:
                 return None
             events[name] = late
         begun = time.perf_counter()
-        found = self.form.added_by(self.moment, events)
-        if found is None:
+        results = self.form.added_by(self.moment, events)
+        if results is None:
             return None
         self.timer.count(begun)
-        return found.where(found.time >= self.floor(before.watermark))
+        return results.where(results.time >= self.floor(before.watermark))
 
     def exchanged(self, corrected: Corrected, new: Results) -> Changes:
-        watermark, found = self.before.watermark, corrected.found
+        watermark, results = self.before.watermark, corrected.replacements
         assert watermark is not None
         floor = self.floor(watermark)
-        want = Results.joined([found.where(found.time >= floor), new])
+        want = Results.joined([results.where(results.time >= floor), new])
         ids = pa.concat_arrays([corrected.ids, want.id])
         times = np.concatenate([corrected.time, want.time])
         if not len(times):
@@ -170,9 +170,12 @@ class Reconciliation:
 
     def region(self, low: int, high: int, known: int) -> Changes:
         with self.timer.timed():
-            want, said = self.form.results(self.moment, low, high, known), self.emitted(low, high)
+            want, emitted = (
+                self.form.results(self.moment, low, high, known),
+                self.emitted(low, high),
+            )
             takes_back = self.definition.correct or self.definition.every_ms is not None
-            return difference(want, said) if takes_back else newly(want, said)
+            return difference(want, emitted) if takes_back else newly(want, emitted)
 
     def closed_since(self, low: int, high: int, known: int) -> Changes:
         """Additions for results that closed after the mark; earlier ones stay as emitted."""
@@ -194,7 +197,7 @@ class Reconciliation:
         if (watermark := self.before.watermark) is None:
             low, high, watermark = 1, 0, 0
         top = min(high, self.form.closed(watermark))
-        return Emitted.anew(self.form.results(self.told, max(low, self.first), top, watermark))
+        return Emitted.anew(self.form.results(self.previous, max(low, self.first), top, watermark))
 
 
 logger = logging.getLogger("chronicle.live")
@@ -203,7 +206,7 @@ QUIET_MARK_SECONDS = 5.0
 """Interval between marks of steps without results."""
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Text of an error for users."""
     if isinstance(error, ChronicleError):
         return str(error)
@@ -230,11 +233,11 @@ class Timer:
 
 def figures(stepping: Timer, reconciling: Timer, hits: int | None) -> dict[str, float]:
     """Counters for metrics."""
-    found: dict[str, float] = {
+    counters: dict[str, float] = {
         "steps": stepping.times, "step_seconds": stepping.seconds,
         "reconciles": reconciling.times, "reconcile_seconds": reconciling.seconds,
     }  # fmt: skip
-    return found if hits is None else {**found, "hits": hits}
+    return counters if hits is None else {**counters, "hits": hits}
 
 
 def status_row(
@@ -287,22 +290,22 @@ class LiveQuery:
         self._caught_up = False
         self._known_moment = self._moment
         """Sources when the query last had no backlog."""
-        kept = sink.mark(definition.sources)
-        self._mark = kept or Mark()
-        self._told = self._moment
+        stored_mark = sink.mark(definition.sources)
+        self._mark = stored_mark or Mark()
+        self._previous = self._moment
         """Sources at the mark, where results are not stored."""
         self._first = INT64_MIN if definition.start is None else definition.start
         if not definition.store:
             self._begin_now()
-        self._whole = kept is None and sink.stream.snapshot().count > 0
+        self._whole = stored_mark is None and sink.stream.snapshot().count > 0
         """Compare the whole output."""
 
     def _begin_now(self) -> None:
-        known = self.sources.watermark(self.definition)
-        if known is not None:
+        watermark = self.sources.watermark(self.definition)
+        if watermark is not None:
             positions = {name: snapshot.version for name, snapshot in self._moment.items()}
-            self._mark = Mark(positions, known, self.sources.events(self._moment, known))
-            self._first = moved(self.form.closed(known), 1)
+            self._mark = Mark(positions, watermark, self.sources.events(self._moment, watermark))
+            self._first = moved(self.form.closed(watermark), 1)
 
     @property
     def mark(self) -> Mark:
@@ -334,8 +337,8 @@ class LiveQuery:
         waits = [self.sources.idle_in(definition, self.mark.watermark)]
         if definition.every_ms is not None and self._emitted < self.sources.heard:
             waits.append(self._emitted + definition.every_ms / 1000 - time.monotonic())
-        known = [wait for wait in waits if wait is not None]
-        return max(0.0, min(known)) if known else None
+        bounded = [wait for wait in waits if wait is not None]
+        return max(0.0, min(bounded)) if bounded else None
 
     # -- a step -----------------------------------------------------------------------------------
 
@@ -353,7 +356,7 @@ class LiveQuery:
                 return False
 
     def fail(self, error: Exception) -> None:
-        self.error = told(error)
+        self.error = error_text(error)
         self.form.drop_state()
         logger.warning(
             "live query %s stopped: %s", self.definition.name, self.error,
@@ -364,11 +367,11 @@ class LiveQuery:
         moment = self._moment = self.sources.look() if at is None else at[0]
         positions = {name: snapshot.version for name, snapshot in moment.items()}
         definition, before = self.definition, self.mark
-        known = self.sources.watermark(definition) if at is None else at[1]
+        watermark = self.sources.watermark(definition) if at is None else at[1]
         if before.watermark is not None:
-            known = before.watermark if known is None else max(known, before.watermark)
-        if known is None or (
-            known == before.watermark and positions == before.positions and not self._due()
+            watermark = before.watermark if watermark is None else max(watermark, before.watermark)
+        if watermark is None or (
+            watermark == before.watermark and positions == before.positions and not self._due()
             and not self._whole
         ):  # fmt: skip
             self._mark = replace(before, positions=positions)
@@ -377,7 +380,7 @@ class LiveQuery:
         if definition.on_truncate == "stop":
             self._check_truncated()
         with self.stepping.timed():
-            return self._taken_in(moment, known, cancelled)
+            return self._taken_in(moment, watermark, cancelled)
 
     def _taken_in(self, moment: Moment, known: int, cancelled: Callable[[], None]) -> bool:
         definition, before = self.definition, self.mark
@@ -387,8 +390,8 @@ class LiveQuery:
             upto = self.sources.cut(moment, before.watermark, known)
         late, spans = (0, {}) if self._whole else over.late()
         single = over.added_by() if spans and late > 0 else None
-        known_by_form = spans and late > 0 and single is None
-        corrected = over.corrected(spans, late, upto) if known_by_form else None
+        ask_form = spans and late > 0 and single is None
+        corrected = over.corrected(spans, late, upto) if ask_form else None
         if corrected is not None:
             regions = over.within(corrected.rest)
         else:
@@ -405,8 +408,8 @@ class LiveQuery:
                 )
             regions = ()
             (snapshot,) = moment.values()
-            found, windows = form.following(snapshot, windows, upto)
-            parts.append(Changes.added(found.where(found.time >= start)))
+            results, windows = form.following(snapshot, windows, upto)
+            parts.append(Changes.added(results.where(results.time >= start)))
         elif self._whole:
             regions = ((over.floor(known), INT64_MAX),)
         else:
@@ -415,11 +418,11 @@ class LiveQuery:
                 low = max(start, form.begin(moment, before.watermark))
             behind = (low, form.closed(upto))
             if form.appends and definition.every_ms is None:
-                kept = self._new(moment, upto, late, regions, corrected)
-                if kept is None:
-                    kept = form.results(moment, *(behind if low <= behind[1] else (1, 0)), upto)
-                kept = kept.where(kept.time >= start)
-                one = Changes.added(kept) if corrected is None else over.exchanged(corrected, kept)
+                rows = self._new(moment, upto, late, regions, corrected)
+                if rows is None:
+                    rows = form.results(moment, *(behind if low <= behind[1] else (1, 0)), upto)
+                rows = rows.where(rows.time >= start)
+                one = Changes.added(rows) if corrected is None else over.exchanged(corrected, rows)
                 parts.append(one)
                 if single is not None:
                     parts.append(Changes.added(single))
@@ -446,7 +449,7 @@ class LiveQuery:
         self._check_state()
         changes = Changes.joined(parts) if parts else None
         self._put(changes, moment, upto, late, windows)
-        self._told = moment
+        self._previous = moment
         self._whole = False
         self._caught_up = upto >= known
         if self._caught_up:
@@ -485,12 +488,12 @@ class LiveQuery:
         return self.form.advanced(moment, before.watermark, upto)
 
     def _check_state(self) -> None:
-        kept, most = self.form.state_bytes, self.definition.state_bytes_max
-        if kept > most and not self.form.incremental:  # the state is optional
+        size, most = self.form.state_bytes, self.definition.state_bytes_max
+        if size > most and not self.form.incremental:  # the state is optional
             self.form.drop_state()
-        elif kept > most:
+        elif size > most:
             raise ResourceLimit(
-                f"{kept} bytes are kept from step to step, more than state_bytes_max = {most}: "
+                f"{size} bytes are kept from step to step, more than state_bytes_max = {most}: "
                 "narrow its time window, or create it again WITH (state_bytes_max = ...)"
             )
 
@@ -506,7 +509,7 @@ class LiveQuery:
     def _over(self, moment: Moment) -> Reconciliation:
         return Reconciliation(
             self.definition, self.form, self.sources, self.sink, self.reconciling, self._first,
-            self.mark, self._told, moment,
+            self.mark, self._previous, moment,
         )  # fmt: skip
 
     def _put(
@@ -568,8 +571,8 @@ class LiveQuery:
     @property
     def settled(self) -> bool:
         """Whether it is caught up, at a watermark, and nothing must be compared."""
-        known = self._mark.watermark is not None
-        return self.active and not self._whole and self._caught_up and known
+        has_watermark = self._mark.watermark is not None
+        return self.active and not self._whole and self._caught_up and has_watermark
 
     # -- what people ask for ----------------------------------------------------------------------
 
@@ -601,7 +604,7 @@ class LiveQuery:
         with self.holding():
             self.form.drop_state()
             self.sink.forget()
-            found = self._compared(low, high)
+            changes = self._compared(low, high)
             watermark, every = self.mark.watermark, low is None and high is None
             if every and self.group is None and watermark is not None:
                 moment = self._moment
@@ -609,10 +612,10 @@ class LiveQuery:
                     self._mark, events=self.sources.events(moment, watermark),
                     positions={name: snapshot.version for name, snapshot in moment.items()},
                 )  # fmt: skip
-            if every or len(found):
+            if every or len(changes):
                 self.error = None
-                self.sink.put(found, self._counted(found))
-            return len(found)
+                self.sink.put(changes, self._counted(changes))
+            return len(changes)
 
     def _counted(self, changes: Changes) -> Mark:
         gone = int((changes.sign < 0).sum())
@@ -655,9 +658,9 @@ class LiveQuery:
 
     def retract(self) -> None:
         with self.holding():
-            said = self.sink.emitted(INT64_MIN, INT64_MAX)
-            nothing = said.net.where(said.revision < 0)
-            self.sink.put(difference(nothing, said), None)
+            emitted = self.sink.emitted(INT64_MIN, INT64_MAX)
+            nothing = emitted.net.where(emitted.revision < 0)
+            self.sink.put(difference(nothing, emitted), None)
 
     def figures(self) -> dict[str, float]:
         return figures(self.stepping, self.reconciling, self.form.hits)

@@ -65,7 +65,7 @@ from .analysis import (
 )
 from .changes import Removals, Results, removals_of, spared
 from .forms import Evaluator, Form, Moment, StreamForm, chosen, engine_with
-from .join_form import PAIRS, ROW, Asked, Pairs
+from .join_form import PAIRS, ROW, Pairs, PairsQuery
 from .row_form import TIME
 
 Ints = npt.NDArray[np.int64]
@@ -84,21 +84,21 @@ class Side:
     lead: int
     keys: tuple[str, ...]
 
-    def rows(self, found: Results, codes: KeyCodes | None) -> TimedRows:
-        start = found.columns.column(self.start)
-        known = np.asarray(start.is_valid().to_numpy(), np.bool_)
+    def rows(self, results: Results, codes: KeyCodes | None) -> TimedRows:
+        start = results.columns.column(self.start)
+        valid = np.asarray(start.is_valid().to_numpy(), np.bool_)
         ticks = start.cast(pa.int64()).fill_null(0).to_numpy().astype(np.int64)
         names = list(self.columns)
-        table = found.columns.select([self.columns[name] for name in names]).rename_columns(names)
-        code = np.zeros(len(found), np.int64)
+        table = results.columns.select([self.columns[name] for name in names]).rename_columns(names)
+        code = np.zeros(len(results), np.int64)
         if codes is not None:
             columns = [table.column(name) for name in self.keys]
             code = codes.encode(columns).copy()
             for column in columns:
                 if column.null_count:
                     code[column.is_null().to_numpy()] = -1
-        ids = found.id.combine_chunks() if isinstance(found.id, pa.ChunkedArray) else found.id
-        return TimedRows(found.time, ticks, found.time + self.lead, code, known, ids, table)
+        ids = results.id.combine_chunks() if isinstance(results.id, pa.ChunkedArray) else results.id
+        return TimedRows(results.time, ticks, results.time + self.lead, code, valid, ids, table)
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Recency:
     kind: str
     distance: int
     last: int | None
-    on: Asked | None
+    on: PairsQuery | None
 
     @property
     def waits(self) -> bool:
@@ -233,7 +233,7 @@ class RecentForm(Form):
         live: Side,
         archive: Side,
         recency: Recency,
-        shown: Asked | tuple[tuple[int, str], ...],
+        shown: PairsQuery | tuple[tuple[int, str], ...],
         fields: tuple[pa.Field, ...],
         seed: bytes,
     ) -> None:
@@ -281,10 +281,10 @@ class RecentForm(Form):
     ) -> TimedRows:
         ends = live.end[live.known]
         regions = Regions.of(back(ends, self.recency.distance), moved(ends, -1))
-        found = [
+        near = [
             self._ending(moment, low, high, known, codes) for low, high in self._coalesced(regions)
         ] or [self._ending(moment, 1, 0, known, codes)]
-        return found[0].followed_by(*found[1:])
+        return near[0].followed_by(*near[1:])
 
     def _ending(
         self, moment: Moment, low: int, high: int, known: int, codes: KeyCodes | None
@@ -316,16 +316,16 @@ class RecentForm(Form):
         events = live.events(ours), archive.events(theirs)
         pairing = Pairing(*events, self.recency.distance)
         batches = list(pairing.batches())
-        found = Pairs(*(np.concatenate([none, *(b[side] for b in batches)]) for side in (0, 1)))
-        pairs = Pairs(ours[found.left], theirs[found.right])
+        pair_rows = Pairs(*(np.concatenate([none, *(b[side] for b in batches)]) for side in (0, 1)))
+        pairs = Pairs(ours[pair_rows.left], theirs[pair_rows.right])
         if self.recency.on is not None and len(pairs.left):
             time = live.time[pairs.left]
             order = np.argsort(time, kind="stable")
             held = self.recency.on.of(live.table, archive.table, _where(pairs, order), time[order])
-            kept = np.sort(order[held.column(ROW).to_numpy()])
-            found, pairs = _where(found, kept), _where(pairs, kept)
+            passing = np.sort(order[held.column(ROW).to_numpy()])
+            pair_rows, pairs = _where(pair_rows, passing), _where(pairs, passing)
         if self.recency.last is not None and len(pairs.left):
-            (newest,) = pairing.newest(iter([(found.left, found.right)]), self.recency.last)
+            (newest,) = pairing.newest(iter([(pair_rows.left, pair_rows.right)]), self.recency.last)
             pairs = Pairs(ours[newest[0]], theirs[newest[1]])
         return pairs
 
@@ -346,10 +346,10 @@ class RecentForm(Form):
         time = live.time[pairs.left]
         if not len(time):  # skip the executor
             table = self._nothing
-        elif isinstance(self._shown, Asked):
+        elif isinstance(self._shown, PairsQuery):
             table = self._shown.of(live.table, archive.table, pairs, time)
-            kept = table.column(ROW).to_numpy()
-            pairs, time = _where(pairs, kept), time[kept]
+            passing = table.column(ROW).to_numpy()
+            pairs, time = _where(pairs, passing), time[passing]
         else:
             takes = pa.array(pairs.left), pa.array(pairs.right, mask=pairs.right < 0)
             sides = live.table, archive.table
@@ -385,7 +385,7 @@ class RecentForm(Form):
         self, state: RecentState, moment: Moment, since: int, known: int, settled: int
     ) -> Results:
         recency = self.recency
-        kept, before = np.arange(len(state.live)), len(state.archive)
+        rows, before = np.arange(len(state.live)), len(state.archive)
         new = self._new(self.live.form, moment, since, known)
         if len(new):
             state.live = state.live.followed_by(self.live.rows(new, state.codes))
@@ -395,11 +395,11 @@ class RecentForm(Form):
             state.archive = state.archive.followed_by(self.archive.rows(new, state.codes))
         fresh = np.arange(before, len(state.archive))
         decided = state.live.end <= settled
-        ours = np.flatnonzero(decided) if recency.waits else np.arange(len(kept), len(state.live))
+        ours = np.flatnonzero(decided) if recency.waits else np.arange(len(rows), len(state.live))
         near = self._around(state, moment, ours)
         pairs = self._pairs(state.live, state.archive, ours, near)
         if not recency.waits:
-            more = self._pairs(state.live, state.archive, kept, fresh)
+            more = self._pairs(state.live, state.archive, rows, fresh)
             pairs = Pairs(*map(np.concatenate, zip(pairs, more, strict=True)))
         met = state.met.copy()
         state.met[pairs.left] = True
@@ -425,8 +425,8 @@ class RecentForm(Form):
         settled, codes = self._settled(moment, since), self._codes()
         form, lead = self.live.form, self.live.lead
         low, high = moved(settled, 1 - lead), form.closed(since)
-        found = form.results(moment, *((low, high) if low <= high else (1, 0)), since)
-        live = self.live.rows(found, codes)
+        results = form.results(moment, *((low, high) if low <= high else (1, 0)), since)
+        live = self.live.rows(results, codes)
         met = np.zeros(len(live), np.bool_)
         if self.recency.kind != "inner" and not self.recency.waits:
             near = self._near(moment, live, since, codes)
@@ -439,15 +439,15 @@ class RecentForm(Form):
 
     def _new(self, form: Form, moment: Moment, since: int, known: int) -> Results:
         """Results of a side that are closed at ``known`` but were not at ``since``."""
-        found = form.advanced(moment, since, known) if form.incremental else None
-        if found is None:
+        results = form.advanced(moment, since, known) if form.incremental else None
+        if results is None:
             begin = form.begin(moment, since)
-            found = form.results(moment, begin, form.closed(known), known)
+            results = form.results(moment, begin, form.closed(known), known)
             if not form.appends:
                 old = form.results(moment, begin, form.closed(since), since)
-                said = pc.is_in(found.id, value_set=old.id)
-                found = found.where(~said.to_numpy(zero_copy_only=False))
-        return found
+                emitted = pc.is_in(results.id, value_set=old.id)
+                results = results.where(~emitted.to_numpy(zero_copy_only=False))
+        return results
 
     # -- what is known, and what late events change -----------------------------------------------
 
@@ -471,8 +471,8 @@ class RecentForm(Form):
 
     @property
     def state_bytes(self) -> int:
-        kept = 0 if self._state is None else self._state.nbytes
-        return kept + self.live.form.state_bytes + self.archive.form.state_bytes
+        state_bytes = 0 if self._state is None else self._state.nbytes
+        return state_bytes + self.live.form.state_bytes + self.archive.form.state_bytes
 
     def drop_state(self) -> None:
         self._state = None
@@ -490,7 +490,7 @@ class RecentForm(Form):
             closed = "when all archive rows are known that end before the live one"
         elif recency.kind == "left":
             closed += "; a live row alone when all archive rows are known that end before it"
-        told = [
+        lines = [
             ("class", f"{self.kind} ({', '.join(words)})"),
             ("reach", f"{recency.distance} ticks from the start of an archive row"),
             ("closed", closed),
@@ -498,8 +498,8 @@ class RecentForm(Form):
              "events, or after a restart, those within reach are read again"),
         ]  # fmt: skip
         for name, side in (("live", self.live), ("archive", self.archive)):
-            told += [(f"{name} {what}", value) for what, value in side.form.explain()]
-        return told
+            lines += [(f"{name} {what}", value) for what, value in side.form.explain()]
+        return lines
 
 
 def _where(pairs: Pairs, chosen: npt.NDArray[Any] | slice) -> Pairs:
@@ -550,13 +550,13 @@ class RecentAnalysis:
         over = exp.Table(this=exp.to_identifier(PAIRS, quoted=True))
         outer.args["from_"].set("this", over)
         check_live(outer, text)
-        for part in self._asked_in(item):
+        for part in self._items_in(item):
             check_live(exp.select(part.copy()).from_(over.copy()), text)
-        found = aggregate_in(tree)
-        if found is not None or tree.args.get("group") or tree.args.get("having"):
+        aggregate = aggregate_in(tree)
+        if aggregate is not None or tree.args.get("group") or tree.args.get("having"):
             raise refused(
-                text, found if found is not None else tree, "a live recency join gives a row for "
-                "each pair: aggregate where it is read, FROM NET(name)"
+                text, tree if aggregate is None else aggregate, "a live recency join gives a row "
+                "for each pair: aggregate where it is read, FROM NET(name)"
             )  # fmt: skip
         if not is_plain(tree):
             raise refused(
@@ -564,12 +564,12 @@ class RecentAnalysis:
                 "read"
             )  # fmt: skip
 
-    def _asked_in(self, item: Any) -> Iterator[Any]:
+    def _items_in(self, item: Any) -> Iterator[Any]:
         yield from (item.args[key] for key in ("on", "within", "last") if item.args.get(key))
         for side in (item.this, item.expression):
             inner = unwrapped(side, self._text)
             if isinstance(inner, RecentRelation):
-                yield from self._asked_in(inner)
+                yield from self._items_in(inner)
 
     def _refuse(self, item: Any, what: str) -> SqlError:
         return error_at(self._text, item.meta["recent_at"], what)
@@ -611,14 +611,14 @@ class RecentAnalysis:
                     column.set("table", exp.to_identifier(relation, quoted=True))
                 select = select.where(where, copy=False)
             else:
-                on = self._asked(_over_pairs().where(condition.copy()), bound)
-        shown = _picked(select, live) or self._asked(select, bound)
+                on = self._pairs_query(_over_pairs().where(condition.copy()), bound)
+        shown = _picked(select, live) or self._pairs_query(select, bound)
         recency = Recency(bound.kind, distance, greatest, on)
         return RecentForm(live, archive, recency, shown, fields, seed)
 
-    def _asked(self, tree: Any, bound: BoundRecent) -> Asked:
+    def _pairs_query(self, tree: Any, bound: BoundRecent) -> PairsQuery:
         relation = tree.args["from_"].this.alias_or_name
-        known = {
+        names = {
             field.name: (number, field)
             for number, side in enumerate((bound.live, bound.archive))
             for field in side.fields
@@ -630,7 +630,7 @@ class RecentAnalysis:
         ]
         for column in tree.find_all(exp.Column):
             if column.table == relation and column.name not in columns:
-                number, field = known[column.name]
+                number, field = names[column.name]
                 columns[column.name] = number, field.name
                 fields.append(field)
         tree.append("expressions", exp.alias_(column_node(ROW), ROW, quoted=True))
@@ -641,7 +641,7 @@ class RecentAnalysis:
         tree.args["from_"].set("this", table)
         schema = StreamSchema(pa.schema(fields), TIME)
         engine = engine_with(self._engine, PAIRS, schema)
-        return Asked(
+        return PairsQuery(
             Evaluator(engine, tree, self._text, PAIRS), schema, tuple(columns.values())
         )  # fmt: skip
 
@@ -662,8 +662,8 @@ class RecentAnalysis:
             item = timed(item)
         names = dict.fromkeys((*columns.values(), side.start))
         shown = list(map(column_node, names))
-        found = self._analyse(exp.select(*shown).from_(item.copy()))
-        return Side(found.form, columns, side.start, 0, keys)
+        analysed = self._analyse(exp.select(*shown).from_(item.copy()))
+        return Side(analysed.form, columns, side.start, 0, keys)
 
     def _nested(self, side: BoundSide, item: Any, columns: dict[str, str]) -> RecentForm:
         bound = side.source
@@ -680,19 +680,19 @@ class RecentAnalysis:
         self, side: BoundSide, item: Any, columns: dict[str, str], keys: tuple[str, ...]
     ) -> Side:
         """A subquery whose rows have their times at fixed offsets from its results' times."""
-        found = self._analyse(item.this)
-        if not found.form.corrects:
+        analysed = self._analyse(item.this)
+        if not analysed.form.corrects:
             raise refused(
                 self._text, item.this, "windows of so many events stand alone in a live query"
             )
-        start, end = (found.times.get(name) for name in (side.start, side.end))
+        start, end = (analysed.times.get(name) for name in (side.start, side.end))
         if start is None or end is None or start > end:
-            known = ", ".join(found.times) or "select the time, window_start or window_end there"
+            times = ", ".join(analysed.times) or "select the time, window_start or window_end there"
             raise error_at(
                 self._text, item.meta["period_at"], "PERIOD of a live recency join names columns "
-                f"at a fixed distance of the time of a result, the start before the end ({known})"
+                f"at a fixed distance of the time of a result, the start before the end ({times})"
             )  # fmt: skip
-        return Side(found.form, columns, side.start, end, keys)
+        return Side(analysed.form, columns, side.start, end, keys)
 
 
 def _over_pairs(*shown: Any) -> Any:
@@ -704,10 +704,10 @@ def _picked(select: Any, live: Side) -> tuple[tuple[int, str], ...] | None:
     """Side and column of each projection; None unless all are plain columns."""
     if select.args.get("where") is not None:
         return None
-    found = []
+    picked = []
     for node in select.expressions:
         column = node.unalias()
         if not isinstance(column, exp.Column):
             return None
-        found.append((0 if column.name in live.columns else 1, column.name))
-    return tuple(found)
+        picked.append((0 if column.name in live.columns else 1, column.name))
+    return tuple(picked)

@@ -38,9 +38,9 @@ from .window_form import WindowForm
 NOTHING_SEEN = Hold(INT64_MIN, INT64_MIN)
 
 
-def checked(engine: QueryEngine, found: Analysed, tree: Any, text: str) -> dict[str, int]:
+def checked(engine: QueryEngine, analysed: Analysed, tree: Any, text: str) -> dict[str, int]:
     """Size and origin of a roll-up's windows in ticks; SqlError if it cannot be one."""
-    form = found.form
+    form = analysed.form
     item = tree.args["from_"].this if tree.args.get("from_") is not None else tree
     call = item.this if isinstance(item, exp.Table) else None
     if not isinstance(form, WindowForm) or form.windows.size != form.windows.slide:
@@ -80,14 +80,14 @@ def rollup_of(
         if aggregate_column(i) in names:
             aggregates[aggregate_text(bound, aggregate)] = names[aggregate_column(i)]
 
-    def told() -> dict[str, Any] | None:
+    def progress() -> dict[str, Any] | None:
         at_work = query()
         return None if at_work is None else at_work.mark.to_json()
 
     return Rollup(
         definition.name, definition.sink, definition.sources[0], definition.rollup["size"],
         definition.rollup["origin"], keys, attributes, aggregates,
-        frozenset(filter(None, map(condition_text, bound.conditions))), told,
+        frozenset(filter(None, map(condition_text, bound.conditions))), progress,
     )  # fmt: skip
 
 
@@ -109,16 +109,16 @@ def _columns(engine: QueryEngine, tree: Any, text: str) -> tuple[BoundWindows, d
                           f"condition on {bound.call.schema.time} out")  # fmt: skip
         if condition_text(node) is None:
             raise refused(text, tree.args["where"], "this condition is not the same each time")
-    found: dict[str, str] = {}
-    known = {key_column(i) for i in range(len(bound.fused.keys))}
-    known |= {aggregate_column(i) for i in range(len(bound.fused.aggregates))}
+    columns: dict[str, str] = {}
+    keys = {key_column(i) for i in range(len(bound.fused.keys))}
+    keys |= {aggregate_column(i) for i in range(len(bound.fused.aggregates))}
     for place, projection in enumerate(prepared.bound.root.expressions):
         node = projection.unalias()
         while isinstance(node, exp.Cast) and _keeps(node):
             node = node.this
         name = node.name if isinstance(node, exp.Column) else None
-        if name in known:
-            found.setdefault(projection.alias_or_name, name)
+        if name in keys:
+            columns.setdefault(projection.alias_or_name, name)
         elif name not in ("window_start", "window_end"):
             at = shown[place] if place < len(shown) else tree
             raise refused(
@@ -126,14 +126,14 @@ def _columns(engine: QueryEngine, tree: Any, text: str) -> tuple[BoundWindows, d
                 "them where it is read"
             )  # fmt: skip
     missing = [key_column(i) for i in range(len(bound.fused.keys))]
-    missing = [name for name in missing if name not in found.values()]
+    missing = [name for name in missing if name not in columns.values()]
     if missing:
         key = bound.fused.keys[int(missing[0].removeprefix("$k"))]
         raise refused(text, tree.args["group"], f"a roll-up selects all of its keys: {key} is "
                       "missing")  # fmt: skip
     if not bound.fused.aggregates:
         raise refused(text, tree, "a roll-up selects at least one aggregate")
-    return bound, found
+    return bound, columns
 
 
 def _keeps(cast: Any) -> bool:
@@ -169,9 +169,9 @@ class RetentionHolds:
             held[0].release_retention(held[1])
 
     def _writer(self, name: str) -> EventStream:
-        found = self._store.stream(name)
-        assert isinstance(found, EventStream)
-        return found
+        stream = self._store.stream(name)
+        assert isinstance(stream, EventStream)
+        return stream
 
 
 class _Holder:
@@ -191,5 +191,5 @@ class _Holder:
         if watermark is None:
             return NOTHING_SEEN
         following = min(INT64_MAX, int(watermark) + 1)
-        kept = (following - self._origin) // self._size * self._size + self._origin
-        return Hold(int(watermark), max(INT64_MIN, kept))
+        boundary = (following - self._origin) // self._size * self._size + self._origin
+        return Hold(int(watermark), max(INT64_MIN, boundary))

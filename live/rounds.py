@@ -22,7 +22,7 @@ from ..store.stream import EventStream
 from ..store.tap import CommitTap
 from .definition import Definitions, LiveDefinition
 from .pattern_group import PatternGroup
-from .query import LiveQuery, told
+from .query import LiveQuery, error_text
 from .sharing import Sharing
 from .sources import Sources, Views
 
@@ -61,16 +61,16 @@ class Rounds:
     def query(self, name: str) -> LiveQuery:
         """A query, opened on first use; raises the ChronicleError that prevents it."""
         with self._opening:
-            known = self._queries.get(name)
-            if known is None:
+            query = self._queries.get(name)
+            if query is None:
                 definition = self._definitions.get(name)
                 if definition is None:
                     raise StreamNotFound(f"the live query {name!r} is gone")
-                known = self._queries[name] = self._opened(definition)
+                query = self._queries[name] = self._opened(definition)
                 group = self.sharing.group_of(name)
                 if group is not None:
-                    known.share(group)
-            return known
+                    query.share(group)
+            return query
 
     def begin(self, definition: LiveDefinition, opened: Callable[[], LiveQuery]) -> None:
         with self._opening:
@@ -169,25 +169,25 @@ class Rounds:
         return [*self.sharing.groups, *queries]
 
     def _open(self) -> list[LiveQuery]:
-        found = []
+        opened = []
         for name in list(self.sharing.apart):
             if name in self._broken and self._broken[name][0] == self._definitions.get(name):
                 continue
             try:
                 with self._definitions.lock:  # a statement may be dropping it
                     self._definitions.find(name)
-                found.append(self.query(name))
+                opened.append(self.query(name))
             except Exception as error:  # the other queries continue
                 self._break(name, error)
-        return found
+        return opened
 
     def _break(self, name: str, error: Exception) -> None:
         with self._definitions.lock:
             definition = self._definitions.get(name)
             if definition is not None:
-                self._broken[name] = (definition, told(error))
+                self._broken[name] = (definition, error_text(error))
                 logger.warning(
-                    "live query %s cannot be opened: %s", name, told(error),
+                    "live query %s cannot be opened: %s", name, error_text(error),
                     exc_info=not isinstance(error, ChronicleError),
                 )  # fmt: skip
 

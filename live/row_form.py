@@ -108,10 +108,10 @@ class RowForm(StreamForm):
         if self._name is not None:
             held = [table.column(self._name)]
         names = digests(self._seed, held)
-        found = Results(ticks, names, chosen(table, self.columns))
-        if not len(found):
-            self._none = found
-        return found
+        results = Results(ticks, names, chosen(table, self.columns))
+        if not len(results):
+            self._none = results
+        return results
 
     def added_by(self, moment: Moment, events: Mapping[str, pa.Table]) -> Results | None:
         """Rows of the events that pass, ranked behind the earlier rows of their ticks."""

@@ -22,7 +22,7 @@ from .definition import LiveDefinition
 from .forms import Form, Moment
 from .pattern_form import PatternForm
 from .pattern_group import GroupKey, Member, PatternGroup
-from .query import LiveQuery, told
+from .query import LiveQuery, error_text
 from .sink import Mark
 from .sources import EVENTS_PER_STEP, Sources, Views
 
@@ -119,10 +119,10 @@ class Sharing:
             return None
         sink = self._sink(definition.sink)
         marks = sink.marks()
-        found = marks.get(definition.name)
-        if found is None:
+        stored = marks.get(definition.name)
+        if stored is None:
             return None
-        mark = Mark.of(found, definition.sources)
+        mark = Mark.of(stored, definition.sources)
         if mark.group:
             mark = _further(mark, marks.get(mark.group), definition.sources)
         return None if mark.watermark is None else Member(definition, card, mark, sink)
@@ -218,7 +218,7 @@ class Sharing:
     def _bar(self, key: GroupKey, error: Exception) -> None:
         expected = isinstance(error, ChronicleError)
         logger.warning(
-            "live patterns of %s are searched by themselves: %s", key.source, told(error),
+            "live patterns of %s are searched by themselves: %s", key.source, error_text(error),
             exc_info=not expected,
         )  # fmt: skip
         self._barred[key] = time.monotonic() + BARRED_SECONDS
@@ -258,12 +258,12 @@ class Sharing:
                     continue
                 moment = group.sources.look()
                 snapshot = moment[group.key.source]
-                span, known = snapshot.time_range, group.known()
-                if span is None or known is None or (
+                span, watermark = snapshot.time_range, group.known()
+                if span is None or watermark is None or (
                     snapshot.count > len(some) * EVENTS_PER_PLAN
                 ):  # fmt: skip
                     continue
-                before = min(span[0] - 1, known)
+                before = min(span[0] - 1, watermark)
                 mark = Mark(
                     {group.key.source: snapshot.version}, before, Sources.events(moment, before)
                 )
@@ -284,12 +284,12 @@ class Sharing:
     def _by_group(
         self, queries: Iterable[LiveQuery]
     ) -> Iterable[tuple[PatternGroup, list[LiveQuery]]]:
-        found: dict[int, tuple[PatternGroup, list[LiveQuery]]] = {}
+        queries_by_group: dict[int, tuple[PatternGroup, list[LiveQuery]]] = {}
         for query in queries:
             group = self.goal(query)
             if group is not None:
-                found.setdefault(id(group), (group, []))[1].append(query)
-        return found.values()
+                queries_by_group.setdefault(id(group), (group, []))[1].append(query)
+        return queries_by_group.values()
 
     def _join(
         self, group: PatternGroup, queries: Sequence[LiveQuery], mark: Mark, moment: Moment

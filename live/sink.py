@@ -183,7 +183,7 @@ class Recollection:
         whole = table.combine_chunks().to_batches()
         return whole[0] if whole else pa.RecordBatch.from_pylist([], schema=self._schema)
 
-    # -- what was said ----------------------------------------------------------------------------
+    # -- what was emitted --------------------------------------------------------------------------
 
     def emitted(self, low: int, high: int) -> Emitted:
         """The output with times ``low`` to ``high``."""
@@ -304,13 +304,13 @@ class Mark:
         return {**vars(self), "positions": dict(self.positions), "events": dict(self.events)}
 
     @classmethod
-    def of(cls, found: Mapping[str, Any], sources: Sequence[str]) -> Mark:
+    def of(cls, document: Mapping[str, Any], sources: Sequence[str]) -> Mark:
         """Read a mark, also in the earlier format with a single source."""
-        known = dict(found)
-        if "position" in known:
-            known["positions"] = {sources[0]: known.pop("position")}
-            known["events"] = {sources[0]: known["events"]}
-        return cls(**known)
+        fields = dict(document)
+        if "position" in fields:
+            fields["positions"] = {sources[0]: fields.pop("position")}
+            fields["events"] = {sources[0]: fields["events"]}
+        return cls(**fields)
 
 
 def sink_schema(
@@ -379,7 +379,7 @@ class SinkReader:
         return self._fold(changes.filter(pc.is_in(changes.column("_id"), value_set=ids)))
 
     def emitted_of_all(self, low: int, high: int) -> Callable[[str], Emitted]:
-        """As ``said`` for every query of a shared sink, reading it once."""
+        """As ``emitted`` for every query of a shared sink, reading it once."""
         changes = self._changes(low, high)
         if not self.shared:
             return lambda _: self._fold(changes)
@@ -389,12 +389,12 @@ class SinkReader:
         order = np.argsort(codes, kind="stable")
         ends = np.searchsorted(codes[order], np.arange(len(number) + 1))
 
-        def said(query: str) -> Emitted:
+        def emitted_by(query: str) -> Emitted:
             at = number.get(query)
             mine = order[:0] if at is None else order[ends[at] : ends[at + 1]]
             return self._fold(changes.take(pa.array(mine, pa.int64())))
 
-        return said
+        return emitted_by
 
     def _changes(self, low: int, high: int) -> pa.Table:
         names = ["_time", "_id", "_rev", *self.columns]
@@ -419,10 +419,10 @@ class SinkReader:
         """This query's changes after a ``_seq``, in order."""
         while True:
             snapshot = self.snapshot()
-            found = snapshot.aggregate(["_seq"])["_seq"].max
-            if found is None or int(found) <= after:
+            newest = snapshot.aggregate(["_seq"])["_seq"].max
+            if newest is None or int(newest) <= after:
                 return
-            upto = min(int(found), after + CHUNK)
+            upto = min(int(newest), after + CHUNK)
             wanted: Prune = Range("_seq", after + 1, upto)
             if self.shared:
                 wanted = AllOf((wanted, Range(QUERY, self.query, self.query)))
@@ -448,7 +448,7 @@ class Sink(SinkReader):
         super().__init__(stream, query, columns)
         self.stream = stream
         self._budget = budget
-        self._known: Recollection | None = None
+        self._recollection: Recollection | None = None
         self._noted_schema: StreamSchema | None = None
         self._gone = Removals(0, 0, 0, 0)
         self.numbered = (-1, 1)
@@ -457,25 +457,25 @@ class Sink(SinkReader):
         self._ended = False
 
     def mark(self, sources: Sequence[str]) -> Mark | None:
-        found = self.stream.marks().get(self.query)
-        return None if found is None else Mark.of(found, sources)
+        stored = self.stream.marks().get(self.query)
+        return None if stored is None else Mark.of(stored, sources)
 
-    # -- what was said ----------------------------------------------------------------------------
+    # -- what was emitted --------------------------------------------------------------------------
 
     @property
     def stored(self) -> SinkReader:
         return SinkReader(self.stream, self.query, self.columns)
 
     def emitted(self, low: int, high: int) -> Emitted:
-        known = self._recollected(low)
-        return super().emitted(low, high) if known is None else known.emitted(low, high)
+        recollected = self._recollected(low)
+        return super().emitted(low, high) if recollected is None else recollected.emitted(low, high)
 
     def emitted_of(self, ids: pa.Array, low: int, high: int) -> Emitted:
-        known = self._recollected(low)
+        recollected = self._recollected(low)
         return (
             super().emitted_of(ids, low, high)
-            if known is None
-            else known.emitted_of(ids, low, high)
+            if recollected is None
+            else recollected.emitted_of(ids, low, high)
         )
 
     def _recollected(self, low: int) -> Recollection | None:
@@ -483,40 +483,42 @@ class Sink(SinkReader):
         if self._budget is None:
             return None
         snapshot = self.stream.snapshot()
-        state, known = snapshot.state, self._known
+        state, recollection = snapshot.state, self._recollection
         if (
-            known is None
-            or known.since > low
+            recollection is None
+            or recollection.since > low
             or state.schema != self._noted_schema
-            or not self._gone.spare(state, known.since)
+            or not self._gone.spare(state, recollection.since)
         ):
             newest = low if state.last is None else max(low, state.last)
             since = max(INT64_MIN, low - (newest - low))  # twice as far back, for later calls
             if snapshot.aggregate((), since, None).count > ROWS_MAX // 2:
                 self.forget()
                 return None
-            known = Recollection(since, [self.schema.arrow.field(name) for name in self.columns])
+            recollection = Recollection(
+                since, [self.schema.arrow.field(name) for name in self.columns]
+            )
             changes = self._whole(self._own_changes(since, INT64_MAX))
-            known.note(
+            recollection.note(
                 ticks_of_column(changes.column("_time")), changes.column("_id"),
                 changes.column("_rev").to_numpy(zero_copy_only=False).astype(np.int64),
                 changes.column(DIFFERENCE).to_numpy(zero_copy_only=False).astype(np.int64),
                 changes.select(list(self.columns)),
             )  # fmt: skip
-            self._known = known
+            self._recollection = recollection
             self._noted_schema, self._gone = state.schema, Removals.of(state)
-            self._budget.hold(self, known.nbytes)
-        return known
+            self._budget.hold(self, recollection.nbytes)
+        return recollection
 
     def noted(self, changes: Changes, batch: pa.RecordBatch) -> None:
-        known, results = self._known, changes.results
-        if known is not None and self._budget is not None:
+        recollection, results = self._recollection, changes.results
+        if recollection is not None and self._budget is not None:
             rows = batch.select(list(self.columns))
-            known.note(results.time, results.id, changes.revision, changes.sign, rows)
-            self._budget.hold(self, known.nbytes)
+            recollection.note(results.time, results.id, changes.revision, changes.sign, rows)
+            self._budget.hold(self, recollection.nbytes)
 
     def forget(self) -> None:
-        self._known = None
+        self._recollection = None
         if self._budget is not None:
             self._budget.release(self)
 
@@ -585,14 +587,14 @@ def put_together(
     with stream.quiet():  # numbers follow the order of commits
         left: dict[str, Any] = dict(marks or {})
         batches: list[pa.RecordBatch] = []
-        told: list[tuple[Sink, Changes, pa.RecordBatch]] = []
+        written: list[tuple[Sink, Changes, pa.RecordBatch]] = []
         first = None
         for sink, changes, mark in parts:
             left[sink.query] = None if mark is None else mark.to_json()
             if changes is not None and len(changes):
                 first = _next(stream, sink) if first is None else first
                 batches.append(sink.batch(changes, first))
-                told.append((sink, changes, batches[-1]))
+                written.append((sink, changes, batches[-1]))
                 first += len(changes)
         if first is not None:
             left[SEQUENCE] = first
@@ -600,14 +602,14 @@ def put_together(
         try:
             stream.append(table, owner=OWNER, marks=left)
         except BaseException:  # the commit may or may not have happened
-            for sink, _, _ in told:
+            for sink, _, _ in written:
                 sink.forget()
             raise
         if first is not None:
             version = stream.snapshot().version
-            for sink, _, _ in told:
+            for sink, _, _ in written:
                 sink.numbered = version, first
-        for each in told:
+        for each in written:
             each[0].noted(*each[1:])
 
 
@@ -620,17 +622,17 @@ def leave_marks(stream: EventStream, marks: Mapping[str, Any]) -> None:
 def _next(stream: EventStream, sink: Sink) -> int:
     if sink.numbered[0] == stream.snapshot().version:
         return sink.numbered[1]
-    told = int(stream.marks().get(SEQUENCE, 1))
+    sequence = int(stream.marks().get(SEQUENCE, 1))
     newest = stream.snapshot().aggregate(["_seq"])["_seq"].max
-    return max(told, 1 if newest is None else int(newest) + 1)
+    return max(sequence, 1 if newest is None else int(newest) + 1)
 
 
 def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
     if is_json(field.type) and not is_json(column.type):
-        found = read_json(pa.concat_arrays(getattr(column, "chunks", None) or [column]))
-        if found.faults is not None:
+        values = read_json(pa.concat_arrays(getattr(column, "chunks", None) or [column]))
+        if values.faults is not None:
             raise InvalidData(f"a value of column {field.name!r} is no JSON; cast it in the SELECT")
-        return found.values
+        return values.values
     if column.type != field.type:
         try:
             column = column.cast(field.type)
@@ -660,11 +662,11 @@ class Sinks:
         self._budget = RecollectionBudget()
         self._lock = threading.Lock()
 
-    def opened(self, definition: LiveDefinition, found: Analysed) -> Sink:
+    def opened(self, definition: LiveDefinition, analysed: Analysed) -> Sink:
         if not definition.store:
-            return self._passing(definition, found)
+            return self._passing(definition, analysed)
         schema = sink_schema(
-            found.time, found.fields, revokes=definition.revokes, shared=definition.shared
+            analysed.time, analysed.fields, revokes=definition.revokes, shared=definition.shared
         )
         if definition.sink in self._store.streams():
             stream = self._writer(definition.sink)
@@ -679,8 +681,10 @@ class Sinks:
             )
         return Sink(stream, definition.name, definition.columns, self._budget)
 
-    def _passing(self, definition: LiveDefinition, found: Analysed) -> Sink:
-        schema = sink_schema(found.time, found.fields, revokes=definition.revokes, shared=False)
+    def _passing(self, definition: LiveDefinition, analysed: Analysed) -> Sink:
+        schema = sink_schema(
+            analysed.time, analysed.fields, revokes=definition.revokes, shared=False
+        )
         self.drop_passing(definition.name)
         with self._lock:
             if self._scratch is None:
@@ -699,14 +703,14 @@ class Sinks:
                 self._scratch.close()
 
     def _writer(self, name: str) -> EventStream:
-        found = self._store.stream(name)
-        assert isinstance(found, EventStream)
-        return found
+        stream = self._store.stream(name)
+        assert isinstance(stream, EventStream)
+        return stream
 
-    def check(self, request: LiveRequest, definition: LiveDefinition, found: Analysed) -> None:
+    def check(self, request: LiveRequest, definition: LiveDefinition, analysed: Analysed) -> None:
         """Raise an error for a sink that a request cannot have."""
         schema = sink_schema(
-            found.time, found.fields, revokes=definition.revokes, shared=definition.shared
+            analysed.time, analysed.fields, revokes=definition.revokes, shared=definition.shared
         )
         streams = self._store.streams()
         taken = definition.sink in streams

@@ -64,8 +64,8 @@ def watermark_of(snapshot: Snapshot, delay: int, idle: bool) -> int | None:
             last = snapshot.aggregate((), None, limit + 1).last
     if last is None:
         return None
-    known = last - delay - (0 if idle else 1)
-    return known if known >= INT64_MIN else None
+    watermark = last - delay - (0 if idle else 1)
+    return watermark if watermark >= INT64_MIN else None
 
 
 def combined_watermark(sources: Iterable[tuple[Snapshot, bool]], delay: int) -> int | None:
@@ -74,10 +74,10 @@ def combined_watermark(sources: Iterable[tuple[Snapshot, bool]], delay: int) -> 
     quiet: list[int | None] = []
     for snapshot, idle in sources:
         (quiet if idle else waiting).append(watermark_of(snapshot, delay, idle))
-    known = [each for each in waiting or quiet if each is not None]
+    watermarks = [each for each in waiting or quiet if each is not None]
     if waiting:
-        return min(known) if len(known) == len(waiting) else None
-    return max(known, default=None)
+        return min(watermarks) if len(watermarks) == len(waiting) else None
+    return max(watermarks, default=None)
 
 
 EVENTS_MAX = 1 << 18
@@ -107,10 +107,10 @@ class View(Snapshot):
         if attributes or not self._remembers:
             return super().aggregate(attributes, start, end, metrics=metrics)
         counted = self._counted
-        found = counted.get((start, end))
-        if found is None:
-            found = counted[start, end] = super().aggregate((), start, end, metrics=metrics)
-        return found
+        aggregated = counted.get((start, end))
+        if aggregated is None:
+            aggregated = counted[start, end] = super().aggregate((), start, end, metrics=metrics)
+        return aggregated
 
     def scan(
         self,
@@ -144,15 +144,15 @@ class View(Snapshot):
                 first = 0 if start is None else int(ticks.searchsorted(start))
                 last = len(ticks) if end is None else int(ticks.searchsorted(end))
                 return iter(table.select(names).slice(first, max(0, last - first)).to_batches())
-        known = self._read.get((start, end), pa.table({}))
-        missing = [name for name in names if name not in known.schema.names]
+        columns_read = self._read.get((start, end), pa.table({}))
+        missing = [name for name in names if name not in columns_read.schema.names]
         fields = [self.schema.arrow.field(name) for name in missing]
         options = {**options, "dictionary": False}
         batches = super().scan(start, end, missing, **options)
         new = pa.Table.from_batches(batches, pa.schema(fields)).combine_chunks()
-        for field, column in zip(known.schema, known.columns, strict=True):
+        for field, column in zip(columns_read.schema, columns_read.columns, strict=True):
             new = new.append_column(field, column)
-        if new.num_rows and (len(self._read) < RANGES_MAX or known.num_columns):
+        if new.num_rows and (len(self._read) < RANGES_MAX or columns_read.num_columns):
             self._read[start, end] = new
         return iter(new.select(names).to_batches())
 
@@ -229,8 +229,8 @@ class Sources:
         waits = self._waits(definition)
         for wait in sorted(waits.values()):
             quiet = [name for name, other in waits.items() if other <= wait]
-            known = self._watermark(definition, quiet)
-            if known is not None and (watermark is None or known > watermark):
+            advanced = self._watermark(definition, quiet)
+            if advanced is not None and (watermark is None or advanced > watermark):
                 return max(0.0, wait)
         return None
 
@@ -286,7 +286,7 @@ class Sources:
         watermark = mark.watermark
         if watermark is None:
             return 0, {}
-        count, found = 0, {}
+        count, late_spans = 0, {}
         for name, snapshot in moment.items():
             arrivals = self.taps[name].between(mark.positions.get(name, 0), snapshot.version)
             spans: Spans = ((INT64_MIN, watermark),)
@@ -308,8 +308,8 @@ class Sources:
                 bound = moved(watermark, 1 - definition.correct_for)
                 spans = tuple((max(low, bound), high) for low, high in spans if high >= bound)
             if spans:
-                found[name] = united(spans)
-        return count, found
+                late_spans[name] = united(spans)
+        return count, late_spans
 
     def late_events(
         self, name: str, snapshot: Snapshot, mark: Mark, definition: LiveDefinition
@@ -350,7 +350,7 @@ class Sources:
         self, moment: Moment, form: Form, watermark: int, *, held: bool = False
     ) -> int | None:
         """Greatest time of results of events that retention may have dropped; None without any."""
-        found: list[int] = []
+        ticks: list[int] = []
         for name, snapshot in moment.items():
             state = snapshot.state
             if not state.dropped or state.last is None:
@@ -358,7 +358,7 @@ class Sources:
             if held and state.dropped_before is not None:
                 before = state.dropped_before - 1
                 lost = form.changed(moment, {name: ((before, before),)}, watermark)
-                found += [high for _, high in lost]
+                ticks += [high for _, high in lost]
                 continue
             gone = INT64_MIN  # last tick that may have been dropped
             if state.segments:
@@ -369,8 +369,8 @@ class Sources:
             if age is not None:
                 gone = max(gone, moved(state.last, -age))
             lost = form.changed(moment, {name: ((gone, gone),)}, watermark)
-            found += [high for _, high in lost]
-        return max(found, default=None)
+            ticks += [high for _, high in lost]
+        return max(ticks, default=None)
 
     # -- for people -------------------------------------------------------------------------------
 

@@ -151,15 +151,15 @@ class WindowForm(StreamForm):
         if ahead is not None and ahead[:2] == (since, known):
             self._watermark = known
             return ahead[2]
-        kept = self._kept
-        if kept is None or self._watermark != since:
+        cache = self._kept
+        if cache is None or self._watermark != since:
             self.drop_state()
             return None
         self._watermark = None  # until all is well
         low = since + 1
-        found = self._results(snapshot, low, known, Keeping(kept, low, known))
+        results = self._results(snapshot, low, known, Keeping(cache, low, known))
         self._watermark = known
-        return found
+        return results
 
     def corrected(self, late: LateEvents, known: int) -> Corrected | None:
         """Merge late events into cached groups, in one pass with closing windows if possible."""
@@ -169,40 +169,40 @@ class WindowForm(StreamForm):
         watermark = late.watermark
         self._late_steps += 1
         ticks = ticks_of(events, snapshot.schema.time)
-        kept = self._kept if self._watermark == watermark else None
-        kept = kept if kept is not None and kept.able else None
-        if kept is None or int(ticks[0]) < kept.first:
+        cache = self._kept if self._watermark == watermark else None
+        cache = cache if cache is not None and cache.able else None
+        if cache is None or int(ticks[0]) < cache.first:
             begun = self._begun(snapshot, int(ticks[0]), watermark)
             if begun is not None:
                 nothing = self._results(snapshot, 1, 0, None)
                 return Corrected(nothing.id, nothing.time, nothing, (begun,))
-        if kept is None:
+        if cache is None:
             return None
         self._watermark = None  # None if the step fails
         schema = snapshot.schema
         if self._of_rows is None or self._of_rows[0] != schema:
             self._of_rows = schema, self.evaluator.of_rows(schema)
-        begin, until, batches = kept.first, watermark, events.to_batches()
-        merging = Merging(kept, begin, watermark)
+        begin, until, batches = cache.first, watermark, events.to_batches()
+        merging = Merging(cache, begin, watermark)
         closing = self._closing(snapshot, events.schema, ticks, watermark, known)
         if closing is not None:
-            merging = MergingAndKeeping(kept, begin, watermark, known)
+            merging = MergingAndKeeping(cache, begin, watermark, known)
             batches, until = [*events.slice(0, closing[0]).to_batches(), *closing[1]], known
         rows = snapshot_of(batches, schema)
-        found = self._read(self._of_rows[1], rows, None, None, begin, until, merging)
+        results = self._read(self._of_rows[1], rows, None, None, begin, until, merging)
         if closing is None:
             self._watermark = watermark
         else:
-            new = found.time > watermark
-            found, self._ahead = found.where(~new), (watermark, known, found.where(new))
-        ids, time = found.id, found.time
+            new = results.time > watermark
+            results, self._ahead = results.where(~new), (watermark, known, results.where(new))
+        ids, time = results.id, results.time
         if self._chooses:  # HAVING may now exclude an emitted group
             bounds = self.windows.bounds(merging.numbers)
-            ids, time = self._names(*bounds, kept.named(merging.codes)), self._last(*bounds)
+            ids, time = self._names(*bounds, cache.named(merging.codes)), self._last(*bounds)
         before = ticks[ticks < begin]
         rest = self.changed(late.moment, {self.stream: tick_ranges(before)}, watermark)
         rest = tuple((low, min(high, begin - 1)) for low, high in rest)
-        return Corrected(ids, time, found, rest)
+        return Corrected(ids, time, results, rest)
 
     def _closing(
         self, snapshot: Snapshot, schema: pa.Schema, ticks: Ticks, watermark: int, known: int
@@ -229,12 +229,12 @@ class WindowForm(StreamForm):
             first, _ = self._starts(low, watermark)
             if snapshot.aggregate((), *half_open(first, watermark)).count > most:
                 continue
-            kept = GroupCache(self.windows, low)
+            cache = GroupCache(self.windows, low)
             self.drop_state()
-            self._results(snapshot, low, watermark, Keeping(kept, low, watermark))
-            self._able = kept.able and (not self._chooses or all(map(_is_plain, kept.types)))
+            self._results(snapshot, low, watermark, Keeping(cache, low, watermark))
+            self._able = cache.able and (not self._chooses or all(map(_is_plain, cache.types)))
             if self._able:
-                self._kept, self._watermark = kept, watermark
+                self._kept, self._watermark = cache, watermark
             return (low, watermark)
         return None
 
@@ -319,10 +319,10 @@ class SessionForm(StreamForm):
             self._longest = max(self._longest, int((ticks - starts).max()))
         keys = [table.column(name) for name in self._keys]
         names = digests(self._seed, [pa.array(starts), *keys])
-        found = Results(ticks, names, chosen(table, self.columns))
+        results = Results(ticks, names, chosen(table, self.columns))
         if KEPT not in table.schema.names:
-            return found
-        return found.where(np.array(table.column(KEPT).fill_null(False).to_numpy(), np.bool_))
+            return results
+        return results.where(np.array(table.column(KEPT).fill_null(False).to_numpy(), np.bool_))
 
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
         """From the tick before an event to the end of its session."""
@@ -438,11 +438,11 @@ class _Behind(Snapshot):
         self._skipped = skipped
 
     def scan(
-        self, start: int | None = None, end: int | None = None, *given: Any, **options: Any
+        self, start: int | None = None, end: int | None = None, *columns: Any, **options: Any
     ) -> Iterator[pa.RecordBatch]:
         left = self._skipped
         begin = self._tick if start is None else max(start, self._tick)
-        for batch in super().scan(begin, end, *given, **options):
+        for batch in super().scan(begin, end, *columns, **options):
             dropped = min(left, batch.num_rows)
             left -= dropped
             if dropped < batch.num_rows:

@@ -69,7 +69,7 @@ IntArray = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 NONE = np.int64(-1)
 NOTHING_BEFORE = np.int64(INT64_MIN)
-ROWS_NEAR = 16
+ROWS_NEAR = 4
 LONGER = 8
 NOWHERE = np.int64(1 << 62)
 Scan = Callable[[int, int], pa.Table]
@@ -187,14 +187,16 @@ def _uncovered(
 
 
 def free_rows(
-    layer: Layer, hits: Hits, fresh: Fresh, bound: IntArray, low: IntArray, room: Scratch
+    layer: Layer, hits: Hits, fresh: Fresh, bound: IntArray, low: IntArray, scratch: Scratch
 ) -> tuple[IntArray, IntArray]:
     """Last uncovered rows before ``bound`` (tick per partition), per (pattern, partition), or -1.
 
     Rows begin two windows before ``bound``; all absent rows lie before ``low``.  Pairs that are not
     listed may be cut anywhere.
     """
-    parts = layer.search(hits, fresh, no_open_matches(), moved(bound, -1), room, skip=TO_NEXT).parts
+    parts = layer.search(
+        hits, fresh, no_open_matches(), moved(bound, -1), scratch, skip=TO_NEXT
+    ).parts
     offsets = np.concatenate([[0], np.cumsum(fresh.count)]).astype(np.int64)
     return _uncovered(
         parts.query, parts.partition, parts.first_row, parts.last_row, layer.window, fresh.tick,
@@ -228,19 +230,21 @@ def open_at(bank: PatternBank, layer: Layer, scan: Scan, first: int, watermark: 
         fresh, order = places.arrange(table)
         bound = np.full(len(places), min(watermark, INT64_MAX - 1) + 1)
         since = np.full(len(places), INT64_MIN if low <= first else low)
-        hits = layer.hits(layer.read(Columns(table)), order, fresh, bank.room)
-        begin = free_rows(layer, hits, fresh, bound, since, bank.room)
+        hits = layer.hits(layer.read(Columns(table)), order, fresh, bank.scratch)
+        begin = free_rows(layer, hits, fresh, bound, since, bank.scratch)
         if (begin[1] >= 0).all():
             break
         reach *= 2
     behind = hits_behind(hits, fresh, *begin)
-    found = layer.search(behind, fresh, no_open_matches(), watermark, bank.room)
+    result = layer.search(behind, fresh, no_open_matches(), watermark, bank.scratch)
     number = _numbers(places.keys, bank.partitions)
     shift = bank.partitions.count[number] - places.count
     bank.partitions.reach(number, places.tick, places.rank)
-    kept = found.kept
-    rank = kept.rank + np.repeat(shift[kept.partition], np.diff(kept.first))
-    layer.kept = merged_open([kept._replace(partition=number[kept.partition], rank=rank)])
+    open_matches = result.open_matches
+    rank = open_matches.rank + np.repeat(shift[open_matches.partition], np.diff(open_matches.first))
+    layer.open_matches = merged_open(
+        [open_matches._replace(partition=number[open_matches.partition], rank=rank)]
+    )
 
 
 def _numbers(keys: pa.Table, places: Partitions) -> IntArray:
@@ -277,9 +281,9 @@ class Late:
         begin = end - self.count
         if (begin < np.searchsorted(ticks, self.tick, side="left")).any():
             return None
-        found: Bools = np.zeros(len(ticks), np.bool_)
-        found[take_ranges(begin, end)] = True
-        return found
+        is_late: Bools = np.zeros(len(ticks), np.bool_)
+        is_late[take_ranges(begin, end)] = True
+        return is_late
 
 
 @dataclass(frozen=True)
@@ -287,7 +291,7 @@ class Corrected:
     """Matches gone or changed, and matches that hold now; one with a late event is in both."""
 
     gone: BankMatches
-    found: BankMatches
+    added: BankMatches
 
 
 @kernel
@@ -391,6 +395,13 @@ class _Stretch:
         return self.keys.take(pa.array(partition)) if self.keys.num_columns else self.keys
 
 
+def _begins_piece(partition: IntArray, rank: IntArray) -> Bools:
+    """Which rows, by partition and rank, do not follow the row before in their partition."""
+    begins: Bools = np.diff(partition, prepend=-1) != 0
+    begins |= np.diff(rank, prepend=0) != 1
+    return begins
+
+
 @kernel
 def _near_late(tick, code, is_late, back, ahead, reach, size, near, row, rank, among):
     """Rows near late ones in time order, with their rank in the partition and within its tick.
@@ -451,33 +462,46 @@ def _near_late(tick, code, is_late, back, ahead, reach, size, near, row, rank, a
 
 
 class _Near:
-    """Rows near late events by partition, in *pieces*, whose rows follow each other in it.  Pieces
-    are searched as partitions; ``whole``: begins its partition, ``tail``: ends it.
+    """Rows near late events by partition, in *pieces*, whose rows follow each other in it; of these
+    the pieces with the late events in ``again``.  Pieces are searched as partitions; ``whole``:
+    begins its partition, ``tail``: ends it, ``lasting``: no larger piece replaces it.
     """
 
     def __init__(
-        self, bank: PatternBank, stretch: _Stretch, extent: IntArray, first: int, watermark: int
+        self,
+        bank: PatternBank,
+        stretch: _Stretch,
+        extent: IntArray,
+        again: Bools,
+        first: int,
+        watermark: int,
     ) -> None:
-        self.bank = bank
+        self.bank, self.stretch = bank, stretch
         reach = -1
         if any(layer.passes_over for layer in bank.layers):
             reach = 2 * max(1, bank.longest) + 1
         self.size = np.zeros(stretch.partitions, np.int64)
         row, rank, among = np.empty((3, len(stretch.tick)), np.int64)
-        found = _near_late(
+        near_count = _near_late(
             stretch.tick, stretch.code, stretch.is_late, *extent, reach, self.size,
             np.empty(len(row), np.bool_), row, rank, among,
         )  # fmt: skip
-        order, _ = counted_order(stretch.code[row[:found]], len(self.size))
+        order, _ = counted_order(stretch.code[row[:near_count]], len(self.size))
+        number = np.cumsum(stretch.is_late) - 1  # of a late event, in time order
+        begins = _begins_piece(stretch.code[row[order]], rank[order])
+        if not again.all():
+            every = np.cumsum(begins) - 1
+            late = np.flatnonzero(stretch.is_late[row[order]])
+            wanted = np.zeros(len(order), np.bool_)  # by piece
+            wanted[every[late[again[number[row[order[late]]]]]]] = True
+            order, begins = order[wanted[every]], begins[wanted[every]]
         row, self.rank, among = row[order], rank[order], among[order]
         partition, tick, is_late = stretch.code[row], stretch.tick[row], stretch.is_late[row]
-        begins = np.diff(partition, prepend=-1) != 0
-        begins |= np.diff(self.rank, prepend=0) != 1
         begin = np.flatnonzero(begins)
-        self.offsets = np.append(begin, found)
+        self.offsets = np.append(begin, len(row))
         self.partition, sizes = partition[begin], np.diff(self.offsets)
         self.columns = Columns(stretch.table.take(pa.array(row)))
-        self.every = np.arange(found)
+        self.every = np.arange(len(row))
         every = np.repeat(np.arange(len(begin)), sizes)
         place = self.every - begin[every]
         self.new = Fresh(every, place, tick, among, sizes)
@@ -485,9 +509,10 @@ class _Near:
         ends = np.searchsorted(at, self.offsets)
         self.first, self.last = place[at[ends[:-1]]], place[at[ends[1:] - 1]]
         self.counts = np.diff(ends)
-        self.piece = every[at[np.argsort(row[at])]]
-        """Piece of each late event, in time order."""
-        self.stays = np.flatnonzero(~is_late)
+        self.late, self.piece = number[row[at]], every[at]
+        """Numbers of the late events in time order, and the piece of each."""
+        self.lasting = np.ones(len(begin), np.bool_)
+        self.is_late, self.stays = is_late, np.flatnonzero(~is_late)
         self.late_before = np.concatenate([[0], np.cumsum(is_late)]).astype(np.int64)
         shift = self.late_before[:-1] - self.late_before[self.offsets][every]
         self.old = Fresh(
@@ -508,11 +533,12 @@ class _Near:
 
     def search(self, layer: Layer) -> tuple[SearchResult, SearchResult, Bools, Bools]:
         """Results without and with the late events, and neighbourhoods too short on a side."""
-        room, count = self.bank.room, len(self)
+        scratch, count = self.bank.scratch, len(self)
         before, behind = np.zeros((2, count), np.bool_)
         batch = layer.read(self.columns)
-        near_first = (self.offsets[:-1] + self.first - 1)[self.first > 0]
-        hits = layer.hits(batch, self.every, self.new, room, near_first)
+        beside_late = np.flatnonzero(self.is_late[1:] != self.is_late[:-1])
+        beside_late = np.concatenate([beside_late, beside_late + 1])
+        hits = layer.hits(batch, self.every, self.new, scratch, beside_late)
         listed, cut, rejoins = bare_rows(hits, self.new, layer.passes, self.first, self.last)
         query, place = listed.T
         cut = np.where(self.whole[place] & (cut < 0), 0, cut)
@@ -525,27 +551,48 @@ class _Near:
         if doubtful.any():
             cut[doubtful] = 0
             some = hits_behind(hits, self.new, listed, np.where(doubtful, 0, NOWHERE))
-            found, free = free_rows(layer, some, self.new, self.bound, self.begun, room)
-            at = np.searchsorted(query * count + place, found[:, 0] * count + found[:, 1])
+            pairs, free = free_rows(layer, some, self.new, self.bound, self.begun, scratch)
+            at = np.searchsorted(query * count + place, pairs[:, 0] * count + pairs[:, 1])
             before[place[at[free < 0]]] = True
             cut[at] = np.maximum(free, 0)
         after = layer.search(
-            hits_behind(hits, self.new, listed, cut), self.new, no_open_matches(), self.known, room
+            hits_behind(hits, self.new, listed, cut),
+            self.new,
+            no_open_matches(),
+            self.known,
+            scratch,
         )
-        hits = layer.hits(batch, self.stays, self.old, room)
+        hits = self._without_late(hits)
         without = layer.search(
-            hits_behind(hits, self.old, listed, cut), self.old, no_open_matches(), self.known, room
+            hits_behind(hits, self.old, listed, cut),
+            self.old,
+            no_open_matches(),
+            self.known,
+            scratch,
         )
         behind |= self.last == np.diff(self.offsets) - 1
         apart = ~rejoins & ~self.tail[place]
         if apart.any():
             keys = (query * count + place)[apart]
-            here, there = _stands(without.kept, keys, count), _stands(after.kept, keys, count)
+            here, there = (
+                _stands(without.open_matches, keys, count),
+                _stands(after.open_matches, keys, count),
+            )
             of = place[apart]
             open_ = there >= 0
             met = np.where(open_, here + self.counts[of] == there, here < 0)
             behind[of[~met | (open_ & (there <= self.last[of]))]] = True
         return without, after, before, behind & ~self.tail
+
+    def _without_late(self, hits: Hits) -> Hits:
+        """The hits without the late events, as rows of ``old``."""
+        stays = ~self.is_late[hits.row]
+        first = np.concatenate([[0], np.cumsum(stays)])[hits.first]
+        row = hits.row[stays]
+        return Hits(first, row - self.late_before[row].astype(np.int32), hits.bits[stays])
+
+    def keys_at(self, piece: IntArray) -> pa.Table:
+        return self.stretch.keys_at(self.partition[piece])
 
     def changed(self, without: SearchResult, after: SearchResult) -> tuple[Bools, Bools]:
         """Which matches of the old search are gone or changed, and which of the new are new."""
@@ -560,9 +607,9 @@ class _Near:
         number = np.empty(len(order), np.int64)
         number[order] = np.concatenate([[0], np.cumsum(other)])
         mine, theirs = number[: len(without.parts.query)], number[len(without.parts.query) :]
-        said, same = np.zeros((2, len(order)), np.bool_)
-        said[mine] = True
-        fresh = holds | ~said[theirs]
+        emitted, same = np.zeros((2, len(order)), np.bool_)
+        emitted[mine] = True
+        fresh = holds | ~emitted[theirs]
         same[theirs[~fresh]] = True
         return ~same[mine], fresh
 
@@ -606,66 +653,77 @@ def correct(
             return None
         searched = _searched(bank, stretch, first, watermark)
         if searched is not None:
-            return _applied(bank, stretch, *searched)
+            return _applied(bank, stretch, searched)
         reach *= 2
+
+
+_Round = tuple[_Near, list[tuple[SearchResult, SearchResult]]]
+"""Pieces, and each layer's results without and with the late events."""
 
 
 def _searched(
     bank: PatternBank, stretch: _Stretch, first: int, watermark: int
-) -> tuple[_Near, list[tuple[SearchResult, SearchResult]]] | None:
-    """Enough rows near late events, and each layer's results without and with these; None when
-    events beyond the stretch are needed.
+) -> list[_Round] | None:
+    """Rounds that search enough rows near late events, each the pieces that were too short in the
+    one before; None when events beyond the stretch are needed.
     """
-    extent = np.full((2, int(stretch.is_late.sum())), ROWS_NEAR)
+    count = int(stretch.is_late.sum())
+    extent = np.full((2, count), ROWS_NEAR)
+    again, searched_in = np.ones(count, np.bool_), np.zeros(count, np.int64)
+    rounds: list[_Round] = []
     while True:
-        near = _Near(bank, stretch, extent, first, watermark)
+        near = _Near(bank, stretch, extent, again, first, watermark)
+        searched_in[near.late] = len(rounds)
         short = np.zeros((2, len(near)), np.bool_)
-        found = []
+        results = []
         for layer in bank.layers:
             without, after, before, behind = near.search(layer)
-            found.append((without, after))
+            results.append((without, after))
             short |= before, behind
+        rounds.append((near, results))
         if not short.any():
-            return near, found
+            break
         if (short[0] & near.at_begin).any() or (short[1] & near.at_end).any():
             return None
-        extent = np.where(short[:, near.piece], LONGER * extent, extent)
+        grows = np.zeros((2, count), np.bool_)
+        grows[:, near.late] = short[:, near.piece]
+        extent, again = np.where(grows, LONGER * extent, extent), grows.any(axis=0)
+    for number, (near, _) in enumerate(rounds):
+        near.lasting[near.piece] = searched_in[near.late] == number
+    return rounds
 
 
-def _applied(
-    bank: PatternBank,
-    stretch: _Stretch,
-    near: _Near,
-    found: list[tuple[SearchResult, SearchResult]],
-) -> Corrected:
-    tail, places = near.tail, bank.partitions
+def _applied(bank: PatternBank, stretch: _Stretch, rounds: list[_Round]) -> Corrected:
+    places = bank.partitions
     number = _numbers(stretch.keys, places)
     shift, ends = np.zeros(len(places), np.int64), np.zeros(len(places), np.bool_)
     shift[number] = np.bincount(stretch.code[stretch.is_late], minlength=len(number))
     places.count += shift
-    ended = number[near.partition[tail]]
-    ends[ended] = True
-    last = near.offsets[1:][tail] - 1
-    places.reach(ended, near.new.tick[last], near.new.among[last])
-
-    def keys_at(mine: IntArray) -> pa.Table:
-        return stretch.keys_at(near.partition[mine])
-
+    for near, _ in rounds:
+        near.tail &= near.lasting
+        ended = number[near.partition[near.tail]]
+        ends[ended] = True
+        last = near.offsets[1:][near.tail] - 1
+        places.reach(ended, near.new.tick[last], near.new.among[last])
     gone, there = [bank.nothing()], [bank.nothing()]
-    for layer, (without, after) in zip(bank.layers, found, strict=True):
-        changed = near.changed(without, after)
-        for parts, one, some in zip((gone, there), (without, after), changed, strict=True):
-            if some.any():
-                parts.append(one.matches(layer.names, keys_at).where(some))
-        kept = open_where(layer.kept, ~ends[layer.kept.partition])
-        more = np.repeat(shift[kept.partition], np.diff(kept.first))
-        open_ = open_where(after.kept, tail[after.kept.partition])
-        of = near.partition[open_.partition]
-        base = near.rank[near.offsets[open_.partition]] - near.size[of] + places.count[number[of]]
-        rank = open_.rank + np.repeat(base, np.diff(open_.first))
-        layer.kept = merged_open(
-            [kept._replace(rank=kept.rank + more), open_._replace(partition=number[of], rank=rank)]
-        )
+    for i, layer in enumerate(bank.layers):
+        staying = open_where(layer.open_matches, ~ends[layer.open_matches.partition])
+        more = np.repeat(shift[staying.partition], np.diff(staying.first))
+        open_matches = [staying._replace(rank=staying.rank + more)]
+        for near, results in rounds:
+            without, after = results[i]
+            changed = near.changed(without, after)
+            for parts, one, some in zip((gone, there), (without, after), changed, strict=True):
+                some &= near.lasting[one.parts.partition]
+                if some.any():
+                    parts.append(one.matches(layer.names, near.keys_at).where(some))
+            open_ = open_where(after.open_matches, near.tail[after.open_matches.partition])
+            of = near.partition[open_.partition]
+            begin = near.rank[near.offsets[open_.partition]]
+            base = begin - near.size[of] + places.count[number[of]]
+            rank = open_.rank + np.repeat(base, np.diff(open_.first))
+            open_matches.append(open_._replace(partition=number[of], rank=rank))
+        layer.open_matches = merged_open(open_matches)
     return Corrected(BankMatches.joined(gone), BankMatches.joined(there))
 
 
@@ -695,7 +753,7 @@ def late_matches(
             back *= 2
             continue
         search = partial(_searched_alone, stream, high)
-        after, found = search(rows.table)
+        after, added = search(rows.table)
         before, gone = search(rows.table.filter(pa.array(~rows.is_late)))
         if high >= watermark or _rejoined(compiled, rows, before, after, high):
             break
@@ -705,7 +763,7 @@ def late_matches(
         stream.forget(rows.table.filter(pa.array(rows.is_late)))
         stream.restore(after.export(since), watermark)
         stream.replay(rows.table.filter(pa.array(rows.tick >= since)), watermark)
-    return _behind(rows, begin, gone), _behind(rows, begin, found)
+    return _behind(rows, begin, gone), _behind(rows, begin, added)
 
 
 def _searched_alone(
@@ -778,11 +836,11 @@ def _rejoined(
     stands = []
     for search in (before, after):
         positions = search.export(INT64_MIN + 1).positions
-        found = np.full((2, rows.partitions), INT64_MAX)  # after every event
+        stand = np.full((2, rows.partitions), INT64_MAX)  # after every event
         where = rows.partition_of(positions, positions.num_rows)
-        found[0, where] = positions.column("@tick").to_numpy()
-        found[1, where] = positions.column("@rank").to_numpy()
-        stands.append(found)
+        stand[0, where] = positions.column("@tick").to_numpy()
+        stand[1, where] = positions.column("@rank").to_numpy()
+        stands.append(stand)
     mine, theirs = stands
     passed = (mine[0] > tick) | ((mine[0] == tick) & (mine[1] > rank))
     return bool(np.array_equal(mine, theirs) and passed.all())

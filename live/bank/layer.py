@@ -191,7 +191,7 @@ class Scratch:
         rank, tick, among = (np.empty(n, np.int64) for _ in range(3))
         return np.empty(n, np.uint64), rank, tick, among
 
-    def scratch(self) -> tuple[IntArray, npt.NDArray[np.uint64]]:
+    def path_arrays(self) -> tuple[IntArray, npt.NDArray[np.uint64]]:
         return np.zeros(4 * (self.frames + 2), np.int64), np.zeros(self.frames + 2, np.uint64)
 
     def tables(self) -> tuple[MatchTable, Parts]:
@@ -212,7 +212,7 @@ class SearchResult:
     """Matches of a search, by pattern and partition number, and the open matches after it."""
 
     parts: Parts
-    kept: OpenMatches
+    open_matches: OpenMatches
 
     def matches(
         self, names: Sequence[Hashable], keys: Callable[[IntArray], pa.Table]
@@ -231,13 +231,16 @@ class Layer:
     """
 
     def __init__(
-        self, names: Sequence[Hashable], cards: Sequence[Card], kept: OpenMatches | None = None
+        self,
+        names: Sequence[Hashable],
+        cards: Sequence[Card],
+        open_matches: OpenMatches | None = None,
     ) -> None:
         self.names = list(names)
         self.cards = list(cards)
         self.number = {name: i for i, name in enumerate(self.names)}
         self.alive = np.ones(len(self.names), np.bool_)
-        self.kept = no_open_matches() if kept is None else kept
+        self.open_matches = no_open_matches() if open_matches is None else open_matches
         windows = [-1 if card.within is None else card.within for card in self.cards]
         self.window = np.array(windows, np.int64)
         self.longest = -1 if -1 in windows else max(windows, default=0)
@@ -252,7 +255,7 @@ class Layer:
     def remove(self, name: Hashable) -> None:
         gone = self.number.pop(name)
         self.alive[gone] = False
-        self.kept = open_where(self.kept, self.kept.query != gone)
+        self.open_matches = open_where(self.open_matches, self.open_matches.query != gone)
 
     def instead(self, *before: Layer) -> Layer:
         """This layer, with the counters of the layers that it replaces."""
@@ -264,11 +267,11 @@ class Layer:
     def living(self) -> tuple[list[Hashable], list[Card], OpenMatches]:
         """The remaining patterns, renumbered, and their open matches."""
         if self.alive.all():
-            return self.names, self.cards, self.kept
+            return self.names, self.cards, self.open_matches
         number = np.cumsum(self.alive) - 1
         some = np.flatnonzero(self.alive).tolist()
-        kept = self.kept._replace(query=number[self.kept.query])
-        return [self.names[i] for i in some], [self.cards[i] for i in some], kept
+        open_matches = self.open_matches._replace(query=number[self.open_matches.query])
+        return [self.names[i] for i in some], [self.cards[i] for i in some], open_matches
 
     @property
     def passes_over(self) -> bool:
@@ -312,7 +315,7 @@ class Layer:
         read: Read,
         order: IntArray,
         fresh: Fresh,
-        room: Scratch,
+        scratch: Scratch,
         followed: IntArray | slice = slice(0),
     ) -> Hits:
         """Hits by query, without isolated ones that cannot match (except those in ``followed``)."""
@@ -323,9 +326,9 @@ class Layer:
             other = np.flatnonzero(np.diff(fresh.partition, prepend=-1))
             edges[other] = edges[np.append(other[1:], len(order)) - 1] = True
             edges[followed] = True
-        found = Hits(*built.index.hits(read, order, edges, self.alive, room.hits))
-        room.hits = max(room.hits, len(found.row))
-        return found
+        hits = Hits(*built.index.hits(read, order, edges, self.alive, scratch.hits))
+        scratch.hits = max(scratch.hits, len(hits.row))
+        return hits
 
     def search(
         self,
@@ -333,7 +336,7 @@ class Layer:
         fresh: Fresh,
         kept: OpenMatches,
         watermark: int | IntArray,
-        room: Scratch,
+        scratch: Scratch,
         skip: int | None = None,
     ) -> SearchResult:
         """Search hits and open matches; ``watermark`` may be per partition, ``skip`` overrides."""
@@ -344,11 +347,11 @@ class Layer:
             tables = tables._replace(skip=np.full(len(tables.skip), skip, np.int64))
         at = np.zeros(5, np.int64)
         state = np.zeros(8, np.int64)
-        buffers = room.buffers()
+        buffers = scratch.buffers()
         out = no_open_matches(len(kept.query) + 256, len(kept.bits) + 4096)
-        output, parts = room.tables()
-        known = np.zeros(2 * 65, np.int64)
-        frame, visited = room.scratch()
+        output, parts = scratch.tables()
+        marked = np.zeros(2 * 65, np.int64)
+        frame, visited = scratch.path_arrays()
         final = isinstance(watermark, int) and watermark == INT64_MAX  # nothing comes behind that
         if isinstance(watermark, int):  # it may lie before the first tick
             now = np.full(len(fresh.count), max(INT64_MIN, min(watermark + 1, INT64_MAX)))
@@ -356,29 +359,29 @@ class Layer:
             now = np.minimum(watermark, INT64_MAX - 1) + 1
         while True:
             status, wanted = search_bank(
-                built.queries, tables, hits, fresh, kept, now, final, at, frame, visited, known,
+                built.queries, tables, hits, fresh, kept, now, final, at, frame, visited, marked,
                 NOTHING, state, output, parts, out, buffers,
             )  # fmt: skip
             if status == search.DONE:
                 break
             if status == BUFFER_FULL:
-                room.buffer_rows = 2 * max(room.buffer_rows, int(wanted))
-                room.check(room.buffer_rows * 32)
-                buffers = room.buffers()
+                scratch.buffer_rows = 2 * max(scratch.buffer_rows, int(wanted))
+                scratch.check(scratch.buffer_rows * 32)
+                buffers = scratch.buffers()
             elif status == KEPT_FULL:
                 before = out
                 out = no_open_matches(2 * len(out.query), 2 * (len(out.bits) + int(wanted)))
                 for old, new in zip(before, out, strict=True):
                     new[: len(old)] = old
             elif status == search.PATH_FULL:
-                room.frames *= 4
-                room.check(room.frames * 40)
-                frame, visited = room.scratch()
+                scratch.frames *= 4
+                scratch.check(scratch.frames * 40)
+                frame, visited = scratch.path_arrays()
             elif status == search.OUTPUT_FULL:
-                room.matches *= 4
-                room.check(room.matches * 200)
+                scratch.matches *= 4
+                scratch.check(scratch.matches * 200)
                 small = (*output, *parts)
-                output, parts = room.tables()
+                output, parts = scratch.tables()
                 for narrow, wide in zip(small, (*output, *parts), strict=True):
                     wide[: len(narrow)] = narrow
             else:
@@ -392,5 +395,5 @@ class Layer:
             out.first[: entries + 1].copy(), out.bits[:used].copy(), out.rank[:used].copy(),
             out.tick[:used].copy(), out.among[:used].copy(),
         )  # fmt: skip
-        found = int(state[search.MATCHES])
-        return SearchResult(Parts(*(column[:found] for column in parts)), left)
+        matches = int(state[search.MATCHES])
+        return SearchResult(Parts(*(column[:matches] for column in parts)), left)

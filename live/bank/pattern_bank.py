@@ -117,7 +117,7 @@ class PatternBank:
         self.partition_by = list(partition_by)
         self.limits = limits or MatchLimits()
         self.watermark = INT64_MIN
-        self.room = Scratch(self.limits)
+        self.scratch = Scratch(self.limits)
         self.layers: list[Layer] = []
         self.partitions = Partitions(schema, time, self.partition_by)
         self._tidy_at = PARTITIONS_MIN
@@ -151,8 +151,8 @@ class PatternBank:
 
     def searched(self, name: Hashable) -> int:
         """Hits of a pattern that were searched; isolated hits may be skipped."""
-        found = (layer for layer in self.layers if name in layer.number)
-        return sum(int(layer.searched[layer.number[name]]) for layer in found)
+        layers = (layer for layer in self.layers if name in layer.number)
+        return sum(int(layer.searched[layer.number[name]]) for layer in layers)
 
     def __len__(self) -> int:
         return sum(len(layer.number) for layer in self.layers)
@@ -173,8 +173,8 @@ class PatternBank:
 
     @property
     def nbytes(self) -> int:
-        kept = sum(part.nbytes for layer in self.layers for part in layer.kept)
-        return int(kept + self.partitions.nbytes)
+        open_bytes = sum(part.nbytes for layer in self.layers for part in layer.open_matches)
+        return int(open_bytes + self.partitions.nbytes)
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -182,24 +182,24 @@ class PatternBank:
         """Take events in time order, and a watermark: no event at or before it follows."""
         self.watermark = max(self.watermark, watermark)
         table = self.schema.empty_table() if batch is None else _as_table(batch)
-        found = []
+        matches = []
         for begin in range(0, max(1, table.num_rows), BATCH_ROWS):
             piece = table.slice(begin, BATCH_ROWS)
             last = begin + BATCH_ROWS >= table.num_rows
             now = self.watermark if last else INT64_MIN
-            found.append(self._step(piece, now))
-        return BankMatches.joined(found)
+            matches.append(self._step(piece, now))
+        return BankMatches.joined(matches)
 
     def _step(self, table: pa.Table, watermark: int) -> BankMatches:
         fresh, order = self.partitions.arrange(table)
         parts, columns = [self.nothing()], Columns(table)
         for layer in self.layers:
-            hits = layer.hits(layer.read(columns), order, fresh, self.room)
+            hits = layer.hits(layer.read(columns), order, fresh, self.scratch)
             layer.searched += np.diff(hits.first)
-            found = layer.search(hits, fresh, layer.kept, watermark, self.room)
-            layer.kept = found.kept
-            if len(found.parts.query):
-                parts.append(found.matches(layer.names, self.partitions.keys_at))
+            result = layer.search(hits, fresh, layer.open_matches, watermark, self.scratch)
+            layer.open_matches = result.open_matches
+            if len(result.parts.query):
+                parts.append(result.matches(layer.names, self.partitions.keys_at))
         self._tidy()
         if self.nbytes > self.limits.memory_bytes:
             raise ResourceLimit(
@@ -221,24 +221,26 @@ class PatternBank:
             return
         lasting = places.tick > self.watermark
         for layer in self.layers:
-            lasting[layer.kept.partition] = True
+            lasting[layer.open_matches.partition] = True
         some = int(lasting.sum())
         self._tidy_at = max(PARTITIONS_MIN, 2 * some)
         if 2 * some > len(lasting):
             return
         number = places.keep(lasting)
         for layer in self.layers:
-            layer.kept = layer.kept._replace(partition=number[layer.kept.partition])
+            layer.open_matches = layer.open_matches._replace(
+                partition=number[layer.open_matches.partition]
+            )
 
 
 def _merged(below: Layer, above: Layer) -> Layer:
-    names, cards, kept = below.living()
+    names, cards, open_below = below.living()
     more, others, open_ = above.living()
     joined = OpenMatches(
-        np.concatenate([kept.query, open_.query + len(names)]),
-        np.concatenate([kept.partition, open_.partition]),
-        np.concatenate([kept.first, open_.first[1:] + kept.first[-1]]),
-        *(np.concatenate(pair) for pair in zip(kept[3:], open_[3:], strict=True)),
+        np.concatenate([open_below.query, open_.query + len(names)]),
+        np.concatenate([open_below.partition, open_.partition]),
+        np.concatenate([open_below.first, open_.first[1:] + open_below.first[-1]]),
+        *(np.concatenate(pair) for pair in zip(open_below[3:], open_[3:], strict=True)),
     )
     return Layer([*names, *more], [*cards, *others], joined).instead(below, above)
 

@@ -18,7 +18,8 @@ null        one key
 residuals   one key per SQL text, all evaluated by one query per batch
 ==========  ==================================================================================
 
-Cost per batch: a sort per column, two binary searches per condition, few instructions per hit.
+Cost per batch: a sort per column, two binary searches per condition, few instructions per hit; a
+column with few ranges is compared with each instead.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -46,6 +47,8 @@ Rows = npt.NDArray[np.uint32]
 Bools = npt.NDArray[np.bool_]
 EDGE, HITS = np.uint8(128), np.uint8(127)
 SORTED_BY_HAND = 24
+RANGES_FEW = 8
+"""Up to this many ranges, a batch is compared with each rather than sorted."""
 
 
 class Tests(NamedTuple):
@@ -75,11 +78,11 @@ class Columns:
         return self._keys[name]
 
     def in_order(self, name: str, rows: IntArray) -> tuple[IntArray, IntArray]:
-        held, found = self._sorted.get((name, id(rows)), (None, None))
-        if held is not rows or found is None:
-            found = in_order(*self.keys(name), rows)
-            self._sorted[name, id(rows)] = rows, found  # holding rows keeps the id unique
-        return found
+        held, arranged = self._sorted.get((name, id(rows)), (None, None))
+        if held is not rows or arranged is None:
+            arranged = in_order(*self.keys(name), rows)
+            self._sorted[name, id(rows)] = rows, arranged  # holding rows keeps the id unique
+        return arranged
 
 
 def in_order(
@@ -243,6 +246,18 @@ class _KeyRange:
     owner: IntArray
 
 
+def _scanned(
+    keys: IntArray, valid: npt.NDArray[np.bool_] | None, rows: IntArray, way: _KeyRange
+) -> list[IntArray]:
+    """Positions in ``rows`` of the keys in each range; faster than sorting for few ranges."""
+    keys = keys[rows]
+    inside = ((keys >= low) & (keys <= high) for low, high in zip(way.low, way.high, strict=True))
+    if valid is not None:
+        held = valid[rows]
+        inside = (some & held for some in inside)
+    return [np.flatnonzero(some) for some in inside]
+
+
 class Uses(NamedTuple):
     """Uses of symbols, in their order: a row of ``symbol`` may stand for ``bits`` of ``query``."""
 
@@ -269,7 +284,7 @@ class PredicateIndex:
         self._texts: dict[str, dict[str, int]] = {}
         self._key_columns: list[tuple[str, str]] = []  # kind, name
         self._build_tests(symbols, access)
-        self._ways = self._ranges_of(access)
+        self._ranges = self._ranges_of(access)
         self._build_pieces(uses, len(symbols))
 
     def _share(self, atom: Atom) -> tuple[float, str]:
@@ -279,11 +294,11 @@ class PredicateIndex:
             return 0.05, atom.column
         if isinstance(atom, Residual):
             return 2.0, atom.sql
-        known = self._sample.get(atom.column)
-        if known is not None and len(known):
-            low = np.searchsorted(known, atom.low, side="left")
-            high = np.searchsorted(known, atom.high, side="right")
-            return max(0.0, float(high - low)) / len(known), atom.column
+        sample = self._sample.get(atom.column)
+        if sample is not None and len(sample):
+            low = np.searchsorted(sample, atom.low, side="left")
+            high = np.searchsorted(sample, atom.high, side="right")
+            return max(0.0, float(high - low)) / len(sample), atom.column
         if atom.low == atom.high:
             return 0.01, atom.column
         closed = (atom.low > INT64_MIN) + (atom.high < INT64_MAX)
@@ -292,8 +307,8 @@ class PredicateIndex:
     # -- building -------------------------------------------------------------------------------
 
     def _text(self, column: str, text: str) -> int:
-        known = self._texts.setdefault(column, {})
-        return known.setdefault(text, len(known))
+        numbers = self._texts.setdefault(column, {})
+        return numbers.setdefault(text, len(numbers))
 
     def _column(self, kind: str, name: str) -> int:
         if (kind, name) not in self._key_columns:
@@ -333,7 +348,7 @@ class PredicateIndex:
             kind = _KINDS[type(atom)]
             name = atom.sql if isinstance(atom, Residual) else atom.column
             groups.setdefault((kind, name), []).append(s)
-        ways = []
+        ranges = []
         for (kind, name), mine in groups.items():
             owner = np.array(mine, np.int64)
             low = high = np.zeros(len(mine), np.int64)
@@ -347,11 +362,11 @@ class PredicateIndex:
                 low = high = np.array([number for number, _ in pairs], np.int64)
                 owner = np.array([s for _, s in pairs], np.int64)
             by_low = np.argsort(low, kind="stable")  # lookups in this order are faster
-            ways.append(_KeyRange(kind, name, low[by_low], high[by_low], owner[by_low]))
-        return ways
+            ranges.append(_KeyRange(kind, name, low[by_low], high[by_low], owner[by_low]))
+        return ranges
 
     def _build_pieces(self, uses: Uses, symbols: int) -> None:
-        owner = np.concatenate([np.zeros(0, np.int64), *(way.owner for way in self._ways)])
+        owner = np.concatenate([np.zeros(0, np.int64), *(way.owner for way in self._ranges)])
         self._spans = len(owner)
         span = np.argsort(owner, kind="stable")
         first = np.searchsorted(owner[span], np.arange(symbols + 1))
@@ -379,7 +394,7 @@ class PredicateIndex:
         table = columns.table
         count, texts = table.num_rows, self._answers(table)
         access: list[Column] = []
-        for way in self._ways:
+        for way in self._ranges:
             if way.kind == "range":
                 access.append(columns.keys(way.name))
             else:
@@ -407,16 +422,18 @@ class PredicateIndex:
         if kind == "null":
             return np.where(np.asarray(column.is_null()), 0, -1)
         encoded = pc.dictionary_encode(column)
-        known = pa.array(list(self._texts.get(name, {})), pa.string())
-        found = pc.index_in(encoded.dictionary.cast(pa.string()), value_set=known)
-        codes = np.append(found.fill_null(-1).to_numpy(zero_copy_only=False), -1)
+        texts_of_column = pa.array(list(self._texts.get(name, {})), pa.string())
+        number_of_text = pc.index_in(
+            encoded.dictionary.cast(pa.string()), value_set=texts_of_column
+        )
+        codes = np.append(number_of_text.fill_null(-1).to_numpy(zero_copy_only=False), -1)
         indices = encoded.indices.fill_null(len(codes) - 1)
-        found_codes: IntArray = codes[indices.to_numpy(zero_copy_only=False)].astype(np.int64)
-        return found_codes
+        row_codes: IntArray = codes[indices.to_numpy(zero_copy_only=False)].astype(np.int64)
+        return row_codes
 
     def _answers(self, table: pa.Table) -> dict[str, npt.NDArray[np.bool_]]:
         """Rows in which each residual condition holds."""
-        wanted = {way.name for way in self._ways if way.kind == "sql"}
+        wanted = {way.name for way in self._ranges if way.kind == "sql"}
         wanted |= {name for kind, name in self._key_columns if kind == "sql"}
         listed = sorted(wanted)
         if not listed:
@@ -431,7 +448,7 @@ class PredicateIndex:
         }
 
     def hits(
-        self, read: Read, order: IntArray, edges: Bools, alive: Bools, room: int
+        self, read: Read, order: IntArray, edges: Bools, alive: Bools, capacity: int
     ) -> tuple[IntArray, npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
         """Offsets per query, and per hit its position in ``order`` and bits.  ``order`` has rows in
         neighbour order; ``edges`` may have neighbours outside the batch.
@@ -439,7 +456,7 @@ class PredicateIndex:
         begin, end, row = self._looked_up(read, order)
         if len(self._tested):
             at, base = np.zeros(2, np.int64), len(row)
-            passed, ends = np.empty(room + len(order), np.uint32), end[self._spans :]
+            passed, ends = np.empty(capacity + len(order), np.uint32), end[self._spans :]
             while not _narrowed(
                 self._tested, self._tested_first, self._tested_span, begin, end, row, order,
                 self._tests, read.keys, read.valid, at, ends, passed,
@@ -449,22 +466,28 @@ class PredicateIndex:
             ends += base
             begin[self._spans :] = np.concatenate([[base], ends[:-1]])
             row = np.concatenate([row, passed[: int(at[1])]])
-        return self._by_query(begin, end, row, edges, alive, room)
+        return self._by_query(begin, end, row, edges, alive, capacity)
 
     def _looked_up(self, read: Read, order: IntArray) -> tuple[IntArray, IntArray, Rows]:
         begin, end = np.zeros((2, self._spans + len(self._tested)), np.int64)
         rows, at, base = [np.zeros(0, np.uint32)], 0, 0
-        for way, access in zip(self._ways, read.access, strict=True):
-            if way.kind == "range":
-                keys, by_key = read.columns.in_order(way.name, order)
-            else:
-                keys, by_key = in_order(*access, order)
+        for way, access in zip(self._ranges, read.access, strict=True):
             own = slice(at, at + len(way.low))
-            begin[own] = base + np.searchsorted(keys, way.low, side="left")
-            end[own] = base + np.searchsorted(keys, way.high, side="right")
-            np.maximum(begin[own], end[own], out=end[own])  # of a range without values
+            if 0 < len(way.low) <= RANGES_FEW:
+                passing = _scanned(*access, order, way)
+                ends = base + np.cumsum([len(some) for some in passing], dtype=np.int64)
+                begin[own], end[own] = np.concatenate([[base], ends[:-1]]), ends
+                by_key = np.concatenate(passing)
+            else:
+                if way.kind == "range":
+                    keys, by_key = read.columns.in_order(way.name, order)
+                else:
+                    keys, by_key = in_order(*access, order)
+                begin[own] = base + np.searchsorted(keys, way.low, side="left")
+                end[own] = base + np.searchsorted(keys, way.high, side="right")
+                np.maximum(begin[own], end[own], out=end[own])  # of a range without values
             rows.append((by_key + 1).astype(np.uint32))
-            at, base = at + len(way.low), base + len(keys)
+            at, base = at + len(way.low), base + len(by_key)
         return begin, end, np.concatenate(rows)
 
     def _by_query(
@@ -474,7 +497,7 @@ class PredicateIndex:
         row: Rows,
         edges: Bools,
         alive: Bools,
-        room: int,
+        capacity: int,
     ) -> tuple[IntArray, npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
         count, queries = len(edges), len(self._strict)
         first, piece, bits = self._first, self._piece, self._bits
@@ -485,12 +508,15 @@ class PredicateIndex:
             first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         marks, held = np.zeros(count + 2, np.uint8), np.zeros(count + 2, np.uint64)
         marks[1:-1][edges] = EDGE
-        found = np.empty(count, np.uint32)
+        row_numbers = np.empty(count, np.uint32)
         words = np.zeros((count >> 6) + 1, np.uint64)
         out_first, at = np.zeros(queries + 1, np.int64), np.zeros(2, np.int64)
-        out_row, out_bits = np.empty(room + count, np.int32), np.empty(room + count, np.uint64)
+        out_row, out_bits = (
+            np.empty(capacity + count, np.int32),
+            np.empty(capacity + count, np.uint64),
+        )
         while not _collected(
-            first, piece, bits, self._strict, begin, end, row, at, marks, held, found, words,
+            first, piece, bits, self._strict, begin, end, row, at, marks, held, row_numbers, words,
             out_first, out_row, out_bits,
         ):  # fmt: skip
             made = int(at[1])

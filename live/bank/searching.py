@@ -96,7 +96,7 @@ def search_bank(
     """
     words, ranks, ticks, amongs = buffers
     count = queries.automaton.shape[0]
-    known_count = kept.query.shape[0]
+    kept_count = kept.query.shape[0]
     one_begin = np.zeros(1, np.int64)
     one_end = np.zeros(1, np.int64)
     position = np.zeros(1, np.int64)
@@ -117,7 +117,7 @@ def search_bank(
             query = q
             partition = fresh.partition[hits.row[h]]
         old = False
-        if k < known_count and (
+        if k < kept_count and (
             kept.query[k] < query or (kept.query[k] == query and kept.partition[k] <= partition)
         ):
             old = True
@@ -257,11 +257,11 @@ def search_bank(
                 state,
                 output,
             )
-            found = state[MATCHES]
+            matches = state[MATCHES]
             if status != DONE:
                 state[MATCHES] = m
                 return np.int64(status), query
-            for j in range(m, found):
+            for j in range(m, matches):
                 begin = output.start[j]
                 last = begin + output.length[j] - 1
                 parts.query[j] = query

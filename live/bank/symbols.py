@@ -108,18 +108,18 @@ def why_alone(compiled: CompiledMatch) -> str:
     tests = plan.tests.tests
     if any(t.kind in (rt.COMPARE_F, rt.COMPARE_I) for t in tests):
         return "a condition compares two columns"
-    asked = _asked(compiled)
+    has_condition = _tested_positions(compiled)
     for p, edges in enumerate(automaton.edges):
         loops = any(edge.target == p for edge in edges)
         ends = any(edge.target == ACCEPT for edge in edges)
-        if p and not asked[p] and (ends or not loops):
+        if p and not has_condition[p] and (ends or not loops):
             return f"nothing is asked of {automaton.names[p]}, and it is counted event by event"
-    if any(edge.target > 0 and not asked[edge.target] for edge in automaton.edges[0]):
+    if any(edge.target > 0 and not has_condition[edge.target] for edge in automaton.edges[0]):
         return "it can begin with any event"
     return ""
 
 
-def _asked(compiled: CompiledMatch) -> list[bool]:
+def _tested_positions(compiled: CompiledMatch) -> list[bool]:
     tested = 0
     for test in compiled.conditions.tests.tests:
         tested |= test.bits
@@ -131,12 +131,12 @@ def atoms_of(compiled: CompiledMatch) -> dict[int, tuple[Atom, ...]]:
     """Conditions of a pattern that can share a bank, by the bits that they guard, normalised."""
     tests = compiled.conditions.tests
     texts = [query.sql for query in tests.queries]
-    found: dict[int, dict[Any, Atom]] = {}
+    atoms_by_bits: dict[int, dict[Any, Atom]] = {}
     for test in tests.tests:
         for atom in _atoms(test, texts):
             if isinstance(atom, Member) and not _is_text(compiled, atom.column):
                 atom = Residual(texts[test.a[1]])
-            mine = found.setdefault(test.bits, {})
+            mine = atoms_by_bits.setdefault(test.bits, {})
             if isinstance(atom, Range):
                 before = mine.get(atom.column)
                 if isinstance(before, Range):
@@ -148,7 +148,7 @@ def atoms_of(compiled: CompiledMatch) -> dict[int, tuple[Atom, ...]]:
                 mine[atom] = atom
     return {
         bits: tuple(sorted(atoms.values(), key=lambda a: (type(a).__name__, a)))
-        for bits, atoms in found.items()
+        for bits, atoms in atoms_by_bits.items()
     }
 
 
@@ -267,8 +267,8 @@ _ATOMS: dict[str, Any] = {kind.__name__: kind for kind in (Range, Member, Null, 
 
 
 def _atom(kind: str, *values: Any) -> Atom:
-    found: Atom = _ATOMS[kind](*(tuple(v) if isinstance(v, list) else v for v in values))
-    return found
+    atom: Atom = _ATOMS[kind](*(tuple(v) if isinstance(v, list) else v for v in values))
+    return atom
 
 
 def card_of(compiled: CompiledMatch) -> Card:

@@ -66,7 +66,7 @@ def test_patterns_that_come_have_open_what_they_had(partitioned: bool) -> None:
             other.advance(between(table, -100, watermark), watermark)
         layer = layer_of(patterns)
         open_at(other, layer, lambda low, high, t=table: between(t, low, high), 0, watermark)
-        opened += len(layer.kept.query)
+        opened += len(layer.open_matches.query)
         other.take(layer)
         rest = between(table, watermark + 1, 10**6)
         wanted = said(bank.advance(rest, 10**6))
@@ -103,7 +103,7 @@ def test_late_events_change_what_they_change(length: int, partitioned: bool) -> 
                 return between(t, low, high)
 
             found = correct(bank, scan, late, 0, watermark)
-            gone, there = said(found.gone), said(found.found)
+            gone, there = said(found.gone), said(found.added)
             assert gone <= holds
             holds = (holds - gone) | there
             changed += len(gone ^ there)

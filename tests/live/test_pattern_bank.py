@@ -118,7 +118,7 @@ def in_the_bank(
             last = ids[keys[i], int(part.last_tick[i]), int(part.last_rank[i])]
             found.append((part.names[q], first, last))
     assert len(set(found)) == len(found)
-    assert all(layer.kept.query.tolist() == [] for layer in bank.layers)
+    assert all(layer.open_matches.query.tolist() == [] for layer in bank.layers)
     return set(found)
 
 
