@@ -13,7 +13,7 @@ Guarantee: no false negatives; false positives only where strings are cut to eig
 caller checks the events.  Decimals have no keys.
 
 The kernels compare keys as unsigned 64-bit integers.  A range query finds its ends in two key
-blocks (``lower_entry``, ``upper_entry``) and sets the positions between in a bitmap (``mark``).  A
+blocks (``entry_at``) and sets the positions between in a bitmap (``mark``).  A
 key block is the result of ``store.packing.pack`` of sorted keys with DELTA, in zones of 512; a
 position block holds position ``i`` at bit ``i * width`` of its 64-bit words.
 """
@@ -149,18 +149,10 @@ def positions_of_bits(bits, base, out):  # type: ignore[no-untyped-def]
             word &= word - np.uint64(1)
 
 
-def lower_entry(block: npt.NDArray[np.int64], count: int, key: np.uint64) -> int:
-    return _entry(block, count, key, False)
-
-
-def upper_entry(block: npt.NDArray[np.int64], count: int, key: np.uint64) -> int:
-    return _entry(block, count, key, True)
-
-
-def _entry(block: npt.NDArray[np.int64], count: int, key: np.uint64, upper: bool) -> int:
+def entry_at(block: npt.NDArray[np.int64], count: int, key: int, *, upper: bool) -> int:
     """First entry of a key block with a key >= ``key`` (> ``key`` when ``upper``)."""
     out = np.empty(1, np.int64)
-    first_not_below(block, count, np.array([key]).view(np.int64), upper, True, out)
+    first_not_below(block, count, np.array([key], np.uint64).view(np.int64), upper, True, out)
     return int(out[0])
 
 

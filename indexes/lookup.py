@@ -27,7 +27,8 @@ from ..schema import Attribute
 from ..store.layout import Encoding
 from ..store.packing import unpack
 from ..store.prune import IsNull, NotNull, Range
-from .keys import KEY_MAX, key_range, lower_entry, mark, unpack_positions, upper_entry
+from ..store.tap import disjoint
+from .keys import KEY_MAX, entry_at, key_range, mark, unpack_positions
 from .opened import OpenedIndexes
 from .runs import BLOCK_ENTRIES, Run, read_dictionary
 from .storage import block_key
@@ -64,14 +65,8 @@ def _ranges(
             span = key_range(atom, attribute, dictionary)
             if span is not None:
                 ranges.append(span)
-    ranges.sort()
-    merged: list[tuple[int, int]] = []
-    for low, high in ranges:
-        if merged and low <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
-        else:
-            merged.append((low, high))
-    return merged, nulls
+    merged = disjoint((low, high + 1) for low, high in ranges)  # half-open: neighbours are joined
+    return [(low, end - 1) for low, end in merged], nulls
 
 
 class KeyRanges:
@@ -216,7 +211,7 @@ def entries_between(
         words = indexes.words(b"k", run, block)
         metrics.blocks_read += 1
         metrics.bytes_read += words.nbytes
-        within = lower_entry(words, run.block_entries(block), np.uint64(low))
+        within = entry_at(words, run.block_entries(block), low, upper=False)
         first = block * BLOCK_ENTRIES + within
     if high >= int(run.fences[-1]):
         return first, run.entries
@@ -224,7 +219,7 @@ def entries_between(
     words = indexes.words(b"k", run, block)
     metrics.blocks_read += 1
     metrics.bytes_read += words.nbytes
-    end = block * BLOCK_ENTRIES + upper_entry(words, run.block_entries(block), np.uint64(high))
+    end = block * BLOCK_ENTRIES + entry_at(words, run.block_entries(block), high, upper=True)
     return first, max(first, end)
 
 

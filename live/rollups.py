@@ -157,7 +157,7 @@ class RetentionHolds:
         with contextlib.suppress(ChronicleError):
             source = self._writer(definition.sources[0])
             self._holds[definition.name] = (source, holder)
-            source.hold_retention(holder)
+            source.commits.hold(holder)
 
     def serve(self, name: str, sink: EventStream) -> None:
         if name in self._holds:
@@ -166,7 +166,7 @@ class RetentionHolds:
     def end(self, name: str) -> None:
         held = self._holds.pop(name, None)
         if held is not None:
-            held[0].release_retention(held[1])
+            held[0].commits.release(held[1])
 
     def _writer(self, name: str) -> EventStream:
         stream = self._store.stream(name)

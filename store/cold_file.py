@@ -61,7 +61,7 @@ from ..core.ownership import ModuleLock, OwnedLock, OwnThreads
 from ..errors import CorruptStore, SnapshotExpired, StorageFailed, StoreClosed, UnsupportedFormat
 from .catalog import MANIFEST
 from .file_contract import AppendFile, Files, ReadFile, short_read
-from .files import Range, requests
+from .files import Range, joined, requests
 from .object_store import REQUESTS, object_store
 
 SUFFIX = ".cold"
@@ -205,14 +205,8 @@ def _damaged(path: str, what: str) -> CorruptStore:
 
 def pages_of(ranges: Sequence[tuple[int, int]], length: int) -> tuple[tuple[int, int], ...]:
     """Byte ranges widened to whole pages of a file of that length, merged and ascending."""
-    out: list[tuple[int, int]] = []
-    for offset, size in sorted(ranges):
-        first, end = offset // PAGE * PAGE, min(-(-(offset + size) // PAGE) * PAGE, length)
-        if out and first <= sum(out[-1]):
-            out[-1] = out[-1][0], max(sum(out[-1]), end) - out[-1][0]
-        else:
-            out.append((first, end - first))
-    return tuple(out)
+    ends = ((at // PAGE * PAGE, min(-(-(at + size) // PAGE) * PAGE, length)) for at, size in ranges)
+    return tuple(joined(((first, end - first) for first, end in ends), 0))
 
 
 GAP_BYTES = 256 << 10

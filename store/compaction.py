@@ -45,7 +45,7 @@ from .commits import Commits, Edit, seal
 from .deletions import TickRun
 from .merge import join_late, merge_sources
 from .progress import each
-from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, SegmentView
+from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, ScanMetrics, SegmentView
 from .segment_list import SegmentEntry, SegmentList
 from .segment_writer import BULK_LEAVES, SegmentWriter, leaf_events, plain_row_bytes
 from .tail import ticks_of
@@ -135,7 +135,7 @@ def events_between(view: SegmentView, first: int, last: int) -> int:
         return 0
     selection = AggregatedColumns(view.file.schema, ())
     words = selection.words()
-    view.aggregate(selection, first, last, words, None)
+    view.aggregate(selection, first, last, words, ScanMetrics())
     return int(words[0])
 
 

@@ -73,7 +73,7 @@ from .layout import ROW_FIRST, ROW_LENGTH, ROW_OFFSET
 from .leaf_map import leaf_map
 from .node import find_children
 from .options import retention_limits
-from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, SegmentView
+from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, ScanMetrics, SegmentView
 from .segment_list import SegmentList
 from .segment_views import SegmentViews, ViewSource
 from .snapshot import StreamState
@@ -200,7 +200,7 @@ def cut_view(view: SegmentView, tick: int) -> SegmentView | None:
     """The events of a segment from a tick on; None where there are none."""
     selection = AggregatedColumns(view.file.schema, ())
     words = selection.words()
-    view.aggregate(selection, tick, TICK_MAX, words, None)
+    view.aggregate(selection, tick, TICK_MAX, words, ScanMetrics())
     shown, first = int(words[0]), int(words[1])
     if not shown:
         return None

@@ -262,15 +262,13 @@ class LeafReader:
         self.schema = schema
         self.file = file
 
-    def _chunk(self, position: int, whole: bool = True) -> memoryview:
+    def _chunk(self, position: int) -> memoryview:
         entry = self._entries[position]
         start = self.offset + entry.offset
         chunk = self._data[start : start + entry.length]
         bit = 1 << position
-        fresh = not self._verified & bit
-        if whole or fresh:
-            _touch(self._data, start, entry.length)
-        if fresh:
+        _touch(self._data, start, entry.length)
+        if not self._verified & bit:
             if self._holes and self._need is not None:
                 self._need(((start, entry.length),))
             verify_chunk(chunk, entry.checksum, self._described(position), self.file, self.offset)
@@ -283,15 +281,14 @@ class LeafReader:
     def _described(self, position: int) -> str:
         return f"column {self._stored[position].name!r} of a leaf"
 
-    def _rows(self, position: int, ranges: Ranges, *, whole: bool = True) -> memoryview:
+    def _rows(self, position: int, ranges: Ranges) -> memoryview:
         """Bytes of a column, verified where the rows of ``ranges`` are read."""
         entry = self._entries[position]
         if self._verified >> position & 1 or not worthwhile(entry, self.events, ranges):
-            return self._chunk(position, whole)
+            return self._chunk(position)
         start = self.offset + entry.offset
         chunk = self._data[start : start + entry.length]
-        if whole:
-            _touch(self._data, start, entry.length)
+        _touch(self._data, start, entry.length)
         prefix = prefix_bytes(entry, self.events)
         if prefix:
             self._verify_spans(position, chunk, iter(((0, prefix),)))

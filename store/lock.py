@@ -52,17 +52,16 @@ class WriterLock:
         self._lock = lock
 
     @classmethod
-    def acquire(cls, files: Files, directory: str = "") -> Self:
+    def acquire(cls, files: Files) -> Self:
         """Become the writer; ``StoreLocked``, naming process and host, if there is one."""
-        path = posixpath.join(directory, WRITER_LOCK)
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         content = _encode({"host": socket.gethostname(), "pid": os.getpid(), "started": started})
         try:
-            lock = files.lock(path, exclusive=True, content=content)
+            lock = files.lock(WRITER_LOCK, exclusive=True, content=content)
         except StorageFull:  # the content is only for messages, so a full disk is no obstacle
-            lock = files.lock(path, exclusive=True)
+            lock = files.lock(WRITER_LOCK, exclusive=True)
         if lock is None:
-            raise StoreLocked(_who_writes(files, path))
+            raise StoreLocked(_who_writes(files))
         return cls(lock)
 
     def release(self) -> None:
@@ -221,12 +220,12 @@ def _lease(files: Files, path: str) -> tuple[Lease, float | None] | None:
     )
 
 
-def _who_writes(files: Files, path: str) -> str:
+def _who_writes(files: Files) -> str:
     try:
-        holder = _decode(files.read(path))
+        holder = _decode(files.read(WRITER_LOCK))
     except OSError:
         holder = {}
-    store = files.local_path(posixpath.dirname(path)) or posixpath.dirname(path)
+    store = files.local_path("") or ""
     pid, host = holder.get("pid"), holder.get("host")
     if pid == os.getpid() and host == socket.gethostname():
         return (

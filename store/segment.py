@@ -266,7 +266,7 @@ class SegmentView:
         start: int,
         last: int,
         words: Table,
-        metrics: ScanMetrics | None,
+        metrics: ScanMetrics,
     ) -> None:
         """Merge the events with start <= t <= last into an element over the selection."""
         start = max(start, self.since)
@@ -281,15 +281,14 @@ class SegmentView:
         start: int,
         last: int,
         words: Table,
-        metrics: ScanMetrics | None,
+        metrics: ScanMetrics,
     ) -> None:
         first, end, full_first, full_end = find_children(table, start, last)
         merge_children(table, full_first, full_end, selection.positions, selection.kinds, words)
         for child in (*range(first, full_first), *range(full_end, end)):
             offset, length = int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child])
             if level > 1:
-                if metrics is not None:
-                    metrics.nodes_read += 1
+                metrics.nodes_read += 1
                 below = self.file.node(offset, length)
                 self._aggregate(level - 1, below, selection, start, last, words, metrics)
             else:
@@ -303,17 +302,15 @@ class SegmentView:
         start: int,
         last: int,
         words: Table,
-        metrics: ScanMetrics | None,
+        metrics: ScanMetrics,
     ) -> None:
         leaf = self.file.leaf(offset, length)
-        if metrics is not None:
-            metrics.blocks_read += 1
+        metrics.blocks_read += 1
         column = partial(self.column, leaf)
         read = aggregate_zones(
             leaf, leaf.zones, selection.positions, selection, start, last, words, column
         )
-        if metrics is not None:
-            metrics.events_read += read
+        metrics.events_read += read
 
     def column(
         self,
@@ -359,7 +356,7 @@ class SegmentView:
         return pa.concat_arrays(arrays)
 
     def leaves(
-        self, start: int, last: int, pruner: Pruner | None, metrics: ScanMetrics | None
+        self, start: int, last: int, pruner: Pruner | None, metrics: ScanMetrics
     ) -> Iterator[LeafReader]:
         """Leaves, in time order, that may hold wanted events with start <= t <= last."""
         start = max(start, self.since)
@@ -373,7 +370,7 @@ class SegmentView:
         start: int,
         last: int,
         pruner: Pruner | None,
-        metrics: ScanMetrics | None,
+        metrics: ScanMetrics,
     ) -> Iterator[LeafReader]:
         first, end, _, _ = find_children(table, start, last)
         wanted = None if pruner is None else pruner.mask(table[:, first:end])
@@ -389,16 +386,13 @@ class SegmentView:
                 self.file.fetch([(offsets[i], lengths[i]) for i in near])
                 ahead = min(4 * ahead, AHEAD_BYTES)
             if wanted is not None and not wanted[child - first]:
-                if metrics is not None:
-                    metrics.blocks_skipped += 1
+                metrics.blocks_skipped += 1
                 continue
             if level == 1:
-                if metrics is not None:
-                    metrics.blocks_read += 1
+                metrics.blocks_read += 1
                 yield self.file.leaf(offsets[child], lengths[child])
             else:
-                if metrics is not None:
-                    metrics.nodes_read += 1
+                metrics.nodes_read += 1
                 below = self.file.node(offsets[child], lengths[child])
                 yield from self._leaves(level - 1, below, start, last, pruner, metrics)
 
@@ -417,16 +411,16 @@ class SegmentView:
         ``pruner`` skips, but does not filter; ``dictionary`` keeps codes (and changes the schema).
         """
         left, start = limit, max(start, self.since)
+        metrics = metrics or ScanMetrics()
         for leaf in self.leaves(start, last, pruner, metrics):
             for first, end in rows_within(leaf, start, last, pruner):
                 if left is not None:
                     end = min(end, first + left)
                     left -= end - first
-                if metrics is not None:
-                    metrics.events_read += end - first
-                    metrics.bytes_read += sum(
-                        leaf.chunk_bytes(name) for name in columns if name in self.file.schema
-                    )
+                metrics.events_read += end - first
+                metrics.bytes_read += sum(
+                    leaf.chunk_bytes(name) for name in columns if name in self.file.schema
+                )
                 yield self.batch(leaf, first, end, columns, output, dictionary)
                 if left == 0:
                     return

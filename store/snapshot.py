@@ -138,7 +138,7 @@ class Snapshot:
         result = LightweightAggregates(selection.names, selection.kinds, words)
         if low > high:
             return result
-        state = self._state
+        state, metrics = self._state, metrics or ScanMetrics()
         parts = chain(parts_within(state.segments, low, high), within(state.runs, low, high))
         for part in parts:
             schema = part.schema if isinstance(part, RootRun) else part.file.schema
@@ -277,7 +277,7 @@ def _aggregate_part(
     low: int,
     high: int,
     words: Any,
-    metrics: ScanMetrics | None,
+    metrics: ScanMetrics,
 ) -> None:
     if isinstance(part, RootRun):
         first, end = part.skipped, part.skipped + part.end - part.first
@@ -293,7 +293,7 @@ def _aggregate_older(
     low: int,
     high: int,
     words: Any,
-    metrics: ScanMetrics | None,
+    metrics: ScanMetrics,
 ) -> None:
     own = AggregatedColumns(schema, selection.names)
     partial = own.words()

@@ -456,7 +456,6 @@ def stage(
     plan: StagingPlan,
     part: int,
     runs: Iterable[Iterator[pa.RecordBatch]],
-    draw: Callable[[], int] = lambda: secrets.randbits(61),
 ) -> list[StagedSegment]:
     """Write sealed, durable, invisible segments of time-ordered ``runs``; ``part`` orders equal
     times.
@@ -466,7 +465,7 @@ def stage(
         for run in runs:
             first = next(run, None)
             while first is not None:
-                segment_id = IDENTIFIERS_FROM | draw()
+                segment_id = IDENTIFIERS_FROM | secrets.randbits(61)
                 path = f"{plan.place}/{part:06d}-{segment_name(segment_id)}"
                 options = plan.options
                 writer = SegmentWriter(
@@ -630,7 +629,6 @@ def sweep_staging(
     files: Files,
     directory: str,
     *,
-    ttl_seconds: float = STAGING_TTL_SECONDS,
     clock: Callable[[], float] = time.time,
 ) -> list[str]:
     """Remove jobs that were neither committed nor aborted for too long; returns their names."""
@@ -640,7 +638,7 @@ def sweep_staging(
             made = int(job.split("-", 1)[0], 16)
         except ValueError:
             continue
-        if made + ttl_seconds < clock():
+        if made + STAGING_TTL_SECONDS < clock():
             abort_staged(files, directory, job)
             swept.append(job)
     return swept

@@ -44,7 +44,7 @@ from .conform import AppendRules, conform
 from .deleting import Addition, Change, Choice
 from .duplicates import Keys, RecentKeys, Sifted, keys_of
 from .file_contract import Files
-from .floor import Hold, expired, horizon, span_max, within_span
+from .floor import expired, horizon, span_max, within_span
 from .journal import Marks, RecordKind, encode_append, encode_state
 from .log import LogWriter
 from .merge import sort_nearly
@@ -212,13 +212,6 @@ class EventStream:
     def unsubscribe(self, listener: Callable[[StreamState], None]) -> None:
         """Remove a listener; a running commit may call it once more."""
         self.commits.remove_listener(listener)
-
-    def hold_retention(self, holder: Callable[[], Hold]) -> None:
-        """Limit retention by a holder, which is called during changes."""
-        self.commits.hold(holder)
-
-    def release_retention(self, holder: Callable[[], Hold]) -> None:
-        self.commits.release(holder)
 
     def follow(self) -> RecentCommits:
         """The recent commits, recorded until ``unfollow``; for any number of followers."""

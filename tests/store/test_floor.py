@@ -421,7 +421,7 @@ def test_what_roll_ups_need_is_shown_to_others_and_a_floor_never_goes_back() -> 
         def holder() -> Hold:
             return need
 
-        stream.hold_retention(holder)
+        stream.commits.hold(holder)
         stream.append(batch(range(600)))
         stream.append(batch([1000], 600))
         stream.seal()

@@ -84,12 +84,6 @@ class TestWriterLock:
         with WriterLock.acquire(files):
             pass
 
-    def test_each_directory_has_its_own(self, files: Files) -> None:
-        files.make_directory("a")
-        files.make_directory("b")
-        with WriterLock.acquire(files, "a"), WriterLock.acquire(files, "b"):
-            assert files.exists("a/LOCK")
-
     def test_the_file_says_who(self, files: Files) -> None:
         with WriterLock.acquire(files):
             found = json.loads(files.read("LOCK"))

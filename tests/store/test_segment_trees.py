@@ -16,6 +16,7 @@ from chronicle.store.segment import (
     TICK_MAX,
     TICK_MIN,
     AggregatedColumns,
+    ScanMetrics,
     SegmentFile,
     SegmentView,
 )
@@ -61,7 +62,7 @@ def compare(view: SegmentView, table: pa.Table, seed: int) -> None:
         part = table.filter((times >= low) & (times <= high))
         assert scan(view, low, high).equals(part)
         words = selection.words()
-        view.aggregate(selection, low, high, words, None)
+        view.aggregate(selection, low, high, words, ScanMetrics())
         assert words[0] == part.num_rows
         values = [x for x in part["x"].to_pylist() if x is not None]
         assert words[3] == len(values)
@@ -171,7 +172,9 @@ def test_a_dictionary_that_explodes_gives_up_and_loses_nothing(
     writer.seal()
     view = SegmentView.open_sealed(files, "a.seg", 7, SCHEMA)
     assert scan(view).equals(pa.Table.from_batches(batches))
-    used = [leaf.uses_dictionary("s") for leaf in view.leaves(TICK_MIN, TICK_MAX, None, None)]
+    used = [
+        leaf.uses_dictionary("s") for leaf in view.leaves(TICK_MIN, TICK_MAX, None, ScanMetrics())
+    ]
     assert used[0]
     assert not used[-1]
 
@@ -192,7 +195,7 @@ def test_long_texts_cut_leaves_by_bytes() -> None:
     view = SegmentView.open_sealed(files, "a.seg", 7, schema)
     found = pa.Table.from_batches(view.scan(["t", "s"], schema.arrow, TICK_MIN, TICK_MAX))
     assert found.equals(pa.Table.from_batches([batch]))
-    sizes = [leaf.chunk_bytes("s") for leaf in view.leaves(TICK_MIN, TICK_MAX, None, None)]
+    sizes = [leaf.chunk_bytes("s") for leaf in view.leaves(TICK_MIN, TICK_MAX, None, ScanMetrics())]
     assert sum(size > segment_writer.BULK_LEAVES * 4096 + 4096 for size in sizes) == 1
 
 
