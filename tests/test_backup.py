@@ -61,7 +61,7 @@ def path(tmp_path: Path) -> Path:
     (server / "transactions" / "job").mkdir(parents=True)
     (server / "transactions" / "job" / "part").write_bytes(b"part")
     (server / "tokens.json").write_text('{"tokens": []}')
-    (server / "idempotency.log").write_bytes(b"keys")
+    (server / "idempotency.wal").write_bytes(b"keys")
     for private in (path, server):
         private.chmod(0o700)
     (server / "tokens.json").chmod(0o600)

@@ -85,7 +85,7 @@ def test_what_is_restored_is_the_store(
     for name in ("", "server", "server/tokens.json", "server/transactions/job/part", "streams/b"):
         theirs, ours = (stat.S_IMODE((place / name).stat().st_mode) for place in (again, path))
         assert theirs == ours, name
-    assert (again / "server" / "idempotency.log").read_bytes() == b"keys"
+    assert (again / "server" / "idempotency.wal").read_bytes() == b"keys"
     with chronicle.open(again, mode="r") as db:  # which builds nothing
         for name in "abc":
             (index,) = db.stream(name).indexes()

@@ -55,7 +55,6 @@ from ..http.replies import Problem
 logger = logging.getLogger("chronicle.server")
 FILE_NAME = "idempotency.wal"
 TEMPORARY = "idempotency.wal.new"
-LINES_NAME = "idempotency.log"
 
 KIND = 1
 RECORDS_MIN = 4096
@@ -77,19 +76,13 @@ class KeyLog:
 
     def read(self) -> list[Record]:
         """The records on disk; call it once, before any append.  Raises ``CorruptBlock``."""
-        if self._files.exists(FILE_NAME):
-            contents = read_log(self._files, FILE_NAME)
-            self._sequence = contents.sequence
-            if contents.torn:
-                logger.warning("%s ends in an unfinished record, which is left out", FILE_NAME)
-            return [orjson.loads(record.payload) for record in contents.records]
-        if not self._files.exists(LINES_NAME):
+        if not self._files.exists(FILE_NAME):
             return []
-        records = []
-        for line in self._files.read(LINES_NAME).splitlines():
-            with suppress(orjson.JSONDecodeError):
-                records.append(orjson.loads(line))
-        return records
+        contents = read_log(self._files, FILE_NAME)
+        self._sequence = contents.sequence
+        if contents.torn:
+            logger.warning("%s ends in an unfinished record, which is left out", FILE_NAME)
+        return [orjson.loads(record.payload) for record in contents.records]
 
     def append(self, record: Record) -> None:
         """Make a record durable that ``remembered`` has; on an error it may be on disk or not."""
@@ -143,8 +136,6 @@ class KeyLog:
             raise
         self._sequence += 1
         self._writer = fresh
-        with suppress(OSError):
-            self._files.remove(LINES_NAME)
 
 
 KEY_CHARACTERS_MAX = 255
@@ -375,8 +366,6 @@ class IdempotencyKeys:
 
     def _replay(self, record: Record) -> None:
         at = record.get("at", 0.0)
-        if at > 1e9:  # earlier releases stored wall clock times: treat as new
-            at = self._served
         self._served = max(self._served, at)
         if record["op"] == "clock":
             return

@@ -257,20 +257,6 @@ def test_the_calendar_has_no_part_in_a_key_s_age(store: Store) -> None:
     assert store.append(keys) == (ANSWER, False)
 
 
-def test_keys_of_an_earlier_release_are_taken_over(store: Store) -> None:
-    lines = [
-        {"op": "begin", "key": "s\nk", "at": 1.79e9, "print": "p", "version": 6},
-        {"op": "end", "key": "s\nk", "answer": ANSWER},
-    ]
-    old = store.path / "idempotency.log"
-    old.write_bytes(b"\n".join(map(orjson.dumps, lines)) + b'\n{"op": "be')
-    keys = store.open()
-    assert store.append(keys) == (ANSWER, True)
-    keys.tidy()
-    assert not old.exists()
-    assert store.append(store.open()) == (ANSWER, True)
-
-
 def test_answers_of_events_that_a_restored_store_does_not_have_are_forgotten(store: Store) -> None:
     store.append(store.open())
     store.version = 7  # the store is that of a backup made before
