@@ -8,6 +8,6 @@ Reading order
     structs; text that is JSON), ``append_result``, ``options`` (declared once, for all faces),
     ``ownership`` (locks and forks), ``caches``, ``threads`` (tasks in threads, results in order),
     ``scratch`` (temporary directories), ``native`` (kernels, which are machine code), ``sorting``,
-    ``pair_numbers`` (a hash table of pairs), ``identity`` (names of results), ``soundness`` (Arrow
-    data from outside).
+    ``pair_numbers``, ``text_numbers`` (hash tables), ``identity`` (names of results), ``soundness``
+    (Arrow data from outside).
 """
