@@ -229,12 +229,26 @@ def test_stars_match_as_the_oracle_does() -> None:
     assert JUMPED["runs of stars"] > JUMPED["traces"] / 10, JUMPED
 
 
+def spaced_pattern(r: random.Random) -> Any:
+    """Symbols with a star after each but the last, sometimes as a group that is repeated."""
+    parts: list[Any] = []
+    for name in ["A", *(r.choice("ABC") for _ in range(r.randint(1, 3)))]:
+        parts += [("var", name), ("rep", ("var", r.choice("ZY")), 0, None, r.random() < 0.6)]
+    if r.random() < 0.2:
+        return ("cat", ("rep", ("cat", *parts), 1, r.choice([2, None]), True), ("var", "C"))
+    if r.random() < 0.2:
+        parts[-2] = ("alt", parts[-2], ("var", r.choice("ABC")))
+    return ("cat", *parts[:-1])
+
+
 def idle_case(seed: int) -> None:
     """One pattern whose results read no row of a star, over some traces, by partition: the same
     with and without the rows that are nothing but events between two others.
     """
     r = random.Random(seed)
     pattern = star_pattern(r, ["A", "B", "C"], ["Z", "Y"])
+    if r.random() < 0.7:
+        pattern = spaced_pattern(r)
     names = common.used(pattern)
     if "A" not in names:
         return
@@ -276,7 +290,7 @@ def idle_rows_match(seed: int) -> None:
 
 def test_rows_that_only_stars_match_change_nothing() -> None:
     idle_rows_match()
-    assert JUMPED["traces with idle rows"] > JUMPED["traces"] / 20, JUMPED
+    assert JUMPED["traces with idle rows"] > JUMPED["traces"] / 5, JUMPED
     assert JUMPED["matches"] > JUMPED["traces"] / 10, JUMPED
 
 
