@@ -35,7 +35,7 @@ from sqlglot import exp
 
 from ..core.identity import digests
 from ..core.native import kernel
-from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
+from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..query.engine import QueryEngine
 from ..query.pattern.columns import KeyCodes
 from ..schema import StreamSchema
@@ -44,7 +44,7 @@ from .analysis import column_node
 from .changes import Removals, Results, removals_of, spared
 from .forms import Evaluator, Form, Moment, chosen, engine_with, snapshot_of, ticks_of
 from .join_binding import BoundJoin
-from .row_form import TIME, ranks
+from .row_form import TIME, PlainRows, plain_rows, ranks, rows_between
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -158,6 +158,7 @@ def fill_pairs(
 
 
 SPARE_ROWS = 1 << 10
+CHUNKS_MAX = 16
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,7 @@ class _Side:
 
     def add(self, rows: SideRows, codes: IntArray) -> None:
         self.rows = self.rows.followed_by(rows)
-        if self.rows.table.column(0).num_chunks > 64:
+        if self.rows.table.column(0).num_chunks > CHUNKS_MAX:
             table = self.rows.table.combine_chunks()
             self.rows = SideRows(self.rows.tick, self.rows.rank, table, rows.keys)
         self.code = np.concatenate([self.code, codes])
@@ -358,7 +359,9 @@ class JoinForm(Form):
             ))
             for number, side in enumerate(bound.sides)
         )  # fmt: skip
-        self._sides = tuple(self._side(engine, text, number) for number in (0, 1))
+        self._sides, self._plain = zip(
+            *(self._side(engine, text, number) for number in (0, 1)), strict=True
+        )
         shown = exp.select(*(node.copy() for node in tree.expressions))
         inner = not bound.outer
         after = [*bound.where, *(bound.on if inner else ())]
@@ -368,7 +371,9 @@ class JoinForm(Form):
         if bound.outer and bound.on:
             self._on = self._pairs_query(engine, text, exp.Select(), bound.on)
 
-    def _side(self, engine: Callable[[], QueryEngine], text: str, number: int) -> Evaluator:
+    def _side(
+        self, engine: Callable[[], QueryEngine], text: str, number: int
+    ) -> tuple[Evaluator, PlainRows | None]:
         side = self._bound.sides[number]
         shown = [_named(column_node(name, side.alias), name) for name in self._names[number]]
         shown += [_named(node.copy(), f"#key{i}") for i, node in enumerate(side.keys)]
@@ -380,7 +385,11 @@ class JoinForm(Form):
         tree = exp.select(*shown).from_(table)
         if side.conditions:
             tree.set("where", exp.Where(this=_all(side.conditions)))
-        return Evaluator(engine, tree, text, side.stream)
+        named = {name: name for name in self._names[number]}
+        named |= {f"#key{i}": str(side.attribute(node)) for i, node in enumerate(side.keys)}
+        fields = [pa.field(as_, side.schema.attribute(name).type) for as_, name in named.items()]
+        plain = plain_rows(engine().plan(tree.copy(), text), fields)
+        return Evaluator(engine, tree, text, side.stream), plain
 
     def _pairs_query(
         self, engine: Callable[[], QueryEngine], text: str, tree: Any, conditions: Sequence[Any]
@@ -413,20 +422,11 @@ class JoinForm(Form):
     # -- reading ----------------------------------------------------------------------------------
 
     def _read(self, moment: Moment, number: int, low: int, high: int) -> SideRows:
-        side = self._bound.sides[number]
-        bounds = half_open(low, high) if low <= high else (0, 0)
+        side, evaluator = self._bound.sides[number], self._sides[number]
         keys = tuple(f"#key{i}" for i in range(len(side.keys)))
-        names = [*self._names[number], *keys, TIME]
-        if side.conditions:
-            table = self._sides[number].over(moment[side.stream], *bounds).arrow().select(names)
-        else:  # as stored, without the executor
-            read_columns = [str(side.attribute(key)) for key in side.keys]
-            stored = [*self._names[number], *read_columns, side.schema.time]
-            read = list(dict.fromkeys(stored))
-            schema = pa.schema([side.schema.arrow.field(name) for name in read])
-            batches = list(moment[side.stream].scan(*bounds, read))
-            table = pa.Table.from_batches(batches, schema).select(stored).rename_columns(names)
+        table = rows_between(self._plain[number], evaluator, moment[side.stream], low, high)
         ticks = ticks_of(table, TIME)
+        table = table.select([*self._names[number], *keys, TIME])
         return SideRows(ticks, ranks(ticks), table, keys)
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:

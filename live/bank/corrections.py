@@ -687,7 +687,7 @@ def _searched(
             return None
         grows = np.zeros((2, count), np.bool_)
         grows[:, near.late] = short[:, near.piece]
-        extent, again = np.where(grows, LONGER * extent, extent), grows.any(axis=0)
+        extent, again = np.where(grows, LONGER * extent, extent), grows[0] | grows[1]
     for number, (near, _) in enumerate(rounds):
         near.lasting[near.piece] = searched_in[near.late] == number
     return rounds
