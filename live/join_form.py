@@ -187,16 +187,24 @@ class SideRows:
         return int(self.tick.nbytes + self.rank.nbytes + self.table.nbytes)
 
 
-def key_codes(known: KeyCodes | None, rows: SideRows) -> IntArray:
+def key_codes(numbers: KeyCodes | None, table: pa.Table, keys: Sequence[str]) -> IntArray:
     """Key numbers of rows; negative where a key is null, which equals nothing."""
-    if known is None:
-        return np.zeros(len(rows), np.int64)
-    columns = [rows.table.column(name) for name in rows.keys]
-    codes = known.encode(columns).copy()
+    if numbers is None:
+        return np.zeros(table.num_rows, np.int64)
+    columns = [table.column(name) for name in keys]
+    codes = numbers.encode(columns).copy()
     for column in columns:
         if column.null_count:
             codes[column.is_null().to_numpy()] = -1
     return codes
+
+
+def picked_columns(
+    picked: Sequence[tuple[int, str]], left: pa.Table, right: pa.Table, pairs: Pairs
+) -> list[pa.ChunkedArray]:
+    """Columns, each of a side, of the rows of pairs."""
+    takes = pa.array(pairs.left), pa.array(pairs.right, mask=pairs.right < 0)
+    return [(left, right)[side].column(name).take(takes[side]) for side, name in picked]
 
 
 class _Side:
@@ -206,8 +214,8 @@ class _Side:
         self.before = np.zeros(0, np.int64)
         self.head = np.zeros(0, np.int64)
 
-    def index(self, known: KeyCodes | None) -> None:
-        self.code = key_codes(known, self.rows)
+    def index(self, numbers: KeyCodes | None) -> None:
+        self.code = key_codes(numbers, self.rows.table, self.rows.keys)
         self.before = np.empty(len(self.rows), np.int64)
 
     def reserve(self, keys: int) -> None:
@@ -264,7 +272,7 @@ class JoinState:
     def follow(self, left: SideRows, right: SideRows) -> Pairs:
         """Add new rows; returns the pairs that they complete, as row numbers."""
         old = len(self.left.rows), len(self.right.rows)
-        codes = [key_codes(self._codes, rows) for rows in (left, right)]
+        codes = [key_codes(self._codes, rows.table, rows.keys) for rows in (left, right)]
         for side, rows, code in zip((self.left, self.right), (left, right), codes, strict=True):
             side.reserve(self._keys)
             side.add(rows, code)
@@ -317,11 +325,9 @@ class PairsQuery:
 
     def of(self, left: pa.Table, right: pa.Table, pairs: Pairs, time: IntArray) -> pa.Table:
         """Its rows, with ``ROW``; pairs are ordered by time."""
-        takes = pa.array(pairs.left), pa.array(pairs.right, mask=pairs.right < 0)
         arrays = [pa.array(time).cast(self.schema.time_type), pa.array(np.arange(len(time)))]
-        for side, name in self.columns:
-            taken = (left, right)[side].column(name).take(takes[side]).combine_chunks()
-            arrays.append(taken)
+        columns = picked_columns(self.columns, left, right, pairs)
+        arrays += [column.combine_chunks() for column in columns]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
         return self.evaluator.over(snapshot_of([batch], self.schema)).arrow()
 
@@ -484,9 +490,7 @@ class JoinForm(Form):
         pairs, times = Pairs(lefts[order], rights[order]), times[order]
         lefts, rights = pairs
         if self._picked is not None:
-            takes = pa.array(lefts), pa.array(rights, mask=rights < 0)
-            sides = left.table, right.table
-            columns = [sides[side].column(name).take(takes[side]) for side, name in self._picked]
+            columns = picked_columns(self._picked, left.table, right.table, pairs)
             table = pa.table(columns, names=list(self.columns))
         else:
             table = self._shown.of(left.table, right.table, pairs, times)
