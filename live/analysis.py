@@ -121,6 +121,15 @@ def aggregate_in(tree: Any) -> Any:
     return None
 
 
+def refuse_aggregates(tree: Any, text: str, what: str) -> None:
+    aggregate = aggregate_in(tree)
+    if aggregate is not None or tree.args.get("group") or tree.args.get("having"):
+        raise refused(
+            text, tree if aggregate is None else aggregate, f"{what} gives a row for each pair: "
+            "aggregate where it is read, FROM NET(name)"
+        )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Analysed:
     """A SELECT's form; ``times`` are result columns that are its time, with an offset in ticks."""

@@ -62,6 +62,7 @@ from .analysis import (
     column_node,
     folder_of,
     form_of,
+    refuse_aggregates,
     refused,
     result_columns,
 )
@@ -438,12 +439,7 @@ class _Parts:
         fields = self._fields(whole) if any(map(_is_query, _tables(tree))) else None
         tree = over_streams(tree, text, self._schema_of, self._names)
         check_live(tree, text, join=True)
-        aggregate = aggregate_in(tree)
-        if aggregate is not None or tree.args.get("group") or tree.args.get("having"):
-            raise refused(
-                text, tree if aggregate is None else aggregate, "a live join gives a row for each "
-                "pair: aggregate where it is read, FROM NET(name)"
-            )  # fmt: skip
+        refuse_aggregates(tree, text, "a live join")
         fields = fields or self._fields(tree)
         tree = self._members_taken(tree)
         bound = bind_join(tree, text, self._schema_of, folder_of(self._engine(), text))

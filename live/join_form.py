@@ -35,7 +35,7 @@ from sqlglot import exp
 
 from ..core.identity import digests
 from ..core.native import kernel
-from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
+from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..query.engine import QueryEngine
 from ..query.pattern.columns import KeyCodes
 from ..schema import StreamSchema
@@ -44,7 +44,7 @@ from .analysis import column_node
 from .changes import Removals, Results, removals_of, spared
 from .forms import Evaluator, Form, Moment, chosen, engine_with, snapshot_of, ticks_of
 from .join_binding import BoundJoin
-from .row_form import TIME, ranks
+from .row_form import TIME, PlainRows, plain_rows, ranks, rows_between
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -158,6 +158,7 @@ def fill_pairs(
 
 
 SPARE_ROWS = 1 << 10
+CHUNKS_MAX = 16
 
 
 @dataclass(frozen=True)
@@ -186,16 +187,24 @@ class SideRows:
         return int(self.tick.nbytes + self.rank.nbytes + self.table.nbytes)
 
 
-def key_codes(known: KeyCodes | None, rows: SideRows) -> IntArray:
+def key_codes(numbers: KeyCodes | None, table: pa.Table, keys: Sequence[str]) -> IntArray:
     """Key numbers of rows; negative where a key is null, which equals nothing."""
-    if known is None:
-        return np.zeros(len(rows), np.int64)
-    columns = [rows.table.column(name) for name in rows.keys]
-    codes = known.encode(columns).copy()
+    if numbers is None:
+        return np.zeros(table.num_rows, np.int64)
+    columns = [table.column(name) for name in keys]
+    codes = numbers.encode(columns).copy()
     for column in columns:
         if column.null_count:
             codes[column.is_null().to_numpy()] = -1
     return codes
+
+
+def picked_columns(
+    picked: Sequence[tuple[int, str]], left: pa.Table, right: pa.Table, pairs: Pairs
+) -> list[pa.ChunkedArray]:
+    """Columns, each of a side, of the rows of pairs."""
+    takes = pa.array(pairs.left), pa.array(pairs.right, mask=pairs.right < 0)
+    return [(left, right)[side].column(name).take(takes[side]) for side, name in picked]
 
 
 class _Side:
@@ -205,8 +214,8 @@ class _Side:
         self.before = np.zeros(0, np.int64)
         self.head = np.zeros(0, np.int64)
 
-    def index(self, known: KeyCodes | None) -> None:
-        self.code = key_codes(known, self.rows)
+    def index(self, numbers: KeyCodes | None) -> None:
+        self.code = key_codes(numbers, self.rows.table, self.rows.keys)
         self.before = np.empty(len(self.rows), np.int64)
 
     def reserve(self, keys: int) -> None:
@@ -216,7 +225,7 @@ class _Side:
 
     def add(self, rows: SideRows, codes: IntArray) -> None:
         self.rows = self.rows.followed_by(rows)
-        if self.rows.table.column(0).num_chunks > 64:
+        if self.rows.table.column(0).num_chunks > CHUNKS_MAX:
             table = self.rows.table.combine_chunks()
             self.rows = SideRows(self.rows.tick, self.rows.rank, table, rows.keys)
         self.code = np.concatenate([self.code, codes])
@@ -263,7 +272,7 @@ class JoinState:
     def follow(self, left: SideRows, right: SideRows) -> Pairs:
         """Add new rows; returns the pairs that they complete, as row numbers."""
         old = len(self.left.rows), len(self.right.rows)
-        codes = [key_codes(self._codes, rows) for rows in (left, right)]
+        codes = [key_codes(self._codes, rows.table, rows.keys) for rows in (left, right)]
         for side, rows, code in zip((self.left, self.right), (left, right), codes, strict=True):
             side.reserve(self._keys)
             side.add(rows, code)
@@ -316,11 +325,9 @@ class PairsQuery:
 
     def of(self, left: pa.Table, right: pa.Table, pairs: Pairs, time: IntArray) -> pa.Table:
         """Its rows, with ``ROW``; pairs are ordered by time."""
-        takes = pa.array(pairs.left), pa.array(pairs.right, mask=pairs.right < 0)
         arrays = [pa.array(time).cast(self.schema.time_type), pa.array(np.arange(len(time)))]
-        for side, name in self.columns:
-            taken = (left, right)[side].column(name).take(takes[side]).combine_chunks()
-            arrays.append(taken)
+        columns = picked_columns(self.columns, left, right, pairs)
+        arrays += [column.combine_chunks() for column in columns]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
         return self.evaluator.over(snapshot_of([batch], self.schema)).arrow()
 
@@ -358,7 +365,9 @@ class JoinForm(Form):
             ))
             for number, side in enumerate(bound.sides)
         )  # fmt: skip
-        self._sides = tuple(self._side(engine, text, number) for number in (0, 1))
+        self._sides, self._plain = zip(
+            *(self._side(engine, text, number) for number in (0, 1)), strict=True
+        )
         shown = exp.select(*(node.copy() for node in tree.expressions))
         inner = not bound.outer
         after = [*bound.where, *(bound.on if inner else ())]
@@ -368,7 +377,9 @@ class JoinForm(Form):
         if bound.outer and bound.on:
             self._on = self._pairs_query(engine, text, exp.Select(), bound.on)
 
-    def _side(self, engine: Callable[[], QueryEngine], text: str, number: int) -> Evaluator:
+    def _side(
+        self, engine: Callable[[], QueryEngine], text: str, number: int
+    ) -> tuple[Evaluator, PlainRows | None]:
         side = self._bound.sides[number]
         shown = [_named(column_node(name, side.alias), name) for name in self._names[number]]
         shown += [_named(node.copy(), f"#key{i}") for i, node in enumerate(side.keys)]
@@ -380,7 +391,11 @@ class JoinForm(Form):
         tree = exp.select(*shown).from_(table)
         if side.conditions:
             tree.set("where", exp.Where(this=_all(side.conditions)))
-        return Evaluator(engine, tree, text, side.stream)
+        named = {name: name for name in self._names[number]}
+        named |= {f"#key{i}": str(side.attribute(node)) for i, node in enumerate(side.keys)}
+        fields = [pa.field(as_, side.schema.attribute(name).type) for as_, name in named.items()]
+        plain = plain_rows(engine().plan(tree.copy(), text), fields)
+        return Evaluator(engine, tree, text, side.stream), plain
 
     def _pairs_query(
         self, engine: Callable[[], QueryEngine], text: str, tree: Any, conditions: Sequence[Any]
@@ -413,20 +428,11 @@ class JoinForm(Form):
     # -- reading ----------------------------------------------------------------------------------
 
     def _read(self, moment: Moment, number: int, low: int, high: int) -> SideRows:
-        side = self._bound.sides[number]
-        bounds = half_open(low, high) if low <= high else (0, 0)
+        side, evaluator = self._bound.sides[number], self._sides[number]
         keys = tuple(f"#key{i}" for i in range(len(side.keys)))
-        names = [*self._names[number], *keys, TIME]
-        if side.conditions:
-            table = self._sides[number].over(moment[side.stream], *bounds).arrow().select(names)
-        else:  # as stored, without the executor
-            read_columns = [str(side.attribute(key)) for key in side.keys]
-            stored = [*self._names[number], *read_columns, side.schema.time]
-            read = list(dict.fromkeys(stored))
-            schema = pa.schema([side.schema.arrow.field(name) for name in read])
-            batches = list(moment[side.stream].scan(*bounds, read))
-            table = pa.Table.from_batches(batches, schema).select(stored).rename_columns(names)
+        table = rows_between(self._plain[number], evaluator, moment[side.stream], low, high)
         ticks = ticks_of(table, TIME)
+        table = table.select([*self._names[number], *keys, TIME])
         return SideRows(ticks, ranks(ticks), table, keys)
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
@@ -484,9 +490,7 @@ class JoinForm(Form):
         pairs, times = Pairs(lefts[order], rights[order]), times[order]
         lefts, rights = pairs
         if self._picked is not None:
-            takes = pa.array(lefts), pa.array(rights, mask=rights < 0)
-            sides = left.table, right.table
-            columns = [sides[side].column(name).take(takes[side]) for side, name in self._picked]
+            columns = picked_columns(self._picked, left.table, right.table, pairs)
             table = pa.table(columns, names=list(self.columns))
         else:
             table = self._shown.of(left.table, right.table, pairs, times)

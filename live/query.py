@@ -32,7 +32,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -342,15 +342,13 @@ class LiveQuery:
 
     # -- a step -----------------------------------------------------------------------------------
 
-    def step(
-        self, cancelled: Callable[[], None] = lambda: None, at: tuple[Moment, int] | None = None
-    ) -> bool:
+    def step(self, at: tuple[Moment, int] | None = None) -> bool:
         """Process what is new, or a part (to ``at`` if given); whether there may be more."""
         with self.holding():
             if not self.active or self.group is not None:
                 return False
             try:
-                return self._step(cancelled, at)
+                return self._step(at)
             except Exception as error:  # other queries continue
                 self.fail(error)
                 return False
@@ -363,7 +361,7 @@ class LiveQuery:
             exc_info=not isinstance(error, ChronicleError),
         )  # fmt: skip
 
-    def _step(self, cancelled: Callable[[], None], at: tuple[Moment, int] | None) -> bool:
+    def _step(self, at: tuple[Moment, int] | None) -> bool:
         moment = self._moment = self.sources.look() if at is None else at[0]
         positions = {name: snapshot.version for name, snapshot in moment.items()}
         definition, before = self.definition, self.mark
@@ -380,9 +378,9 @@ class LiveQuery:
         if definition.on_truncate == "stop":
             self._check_truncated()
         with self.stepping.timed():
-            return self._taken_in(moment, watermark, cancelled)
+            return self._taken_in(moment, watermark)
 
-    def _taken_in(self, moment: Moment, known: int, cancelled: Callable[[], None]) -> bool:
+    def _taken_in(self, moment: Moment, known: int) -> bool:
         definition, before = self.definition, self.mark
         form, start, over = self.form, self._first, self._over(moment)
         upto = known
@@ -440,7 +438,6 @@ class LiveQuery:
                 else:
                     parts.append(over.closed_since(*behind, upto))
         for low, high in regions:
-            cancelled()
             parts.append(over.region(low, high, upto))
         if definition.every_ms is not None and upto == known and self._due():
             low = max(start, moved(form.closed(upto), 1))

@@ -56,16 +56,16 @@ from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
 from .analysis import (
     Analysed,
-    aggregate_in,
     check_live,
     column_node,
     folder_of,
+    refuse_aggregates,
     refused,
     result_columns,
 )
 from .changes import Removals, Results, removals_of, spared
 from .forms import Evaluator, Form, Moment, StreamForm, chosen, engine_with
-from .join_form import PAIRS, ROW, Pairs, PairsQuery
+from .join_form import PAIRS, ROW, Pairs, PairsQuery, key_codes, picked_columns
 from .row_form import TIME
 
 Ints = npt.NDArray[np.int64]
@@ -90,13 +90,7 @@ class Side:
         ticks = start.cast(pa.int64()).fill_null(0).to_numpy().astype(np.int64)
         names = list(self.columns)
         table = results.columns.select([self.columns[name] for name in names]).rename_columns(names)
-        code = np.zeros(len(results), np.int64)
-        if codes is not None:
-            columns = [table.column(name) for name in self.keys]
-            code = codes.encode(columns).copy()
-            for column in columns:
-                if column.null_count:
-                    code[column.is_null().to_numpy()] = -1
+        code = key_codes(codes, table, self.keys)
         ids = results.id.combine_chunks() if isinstance(results.id, pa.ChunkedArray) else results.id
         return TimedRows(results.time, ticks, results.time + self.lead, code, valid, ids, table)
 
@@ -351,9 +345,7 @@ class RecentForm(Form):
             passing = table.column(ROW).to_numpy()
             pairs, time = _where(pairs, passing), time[passing]
         else:
-            takes = pa.array(pairs.left), pa.array(pairs.right, mask=pairs.right < 0)
-            sides = live.table, archive.table
-            columns = [sides[side].column(name).take(takes[side]) for side, name in self._shown]
+            columns = picked_columns(self._shown, live.table, archive.table, pairs)
             table = pa.table(columns, names=list(self.columns))
         named = [live.id.take(pa.array(pairs.left))]
         if not self.recency.one_sided:
@@ -552,12 +544,7 @@ class RecentAnalysis:
         check_live(outer, text)
         for part in self._items_in(item):
             check_live(exp.select(part.copy()).from_(over.copy()), text)
-        aggregate = aggregate_in(tree)
-        if aggregate is not None or tree.args.get("group") or tree.args.get("having"):
-            raise refused(
-                text, tree if aggregate is None else aggregate, "a live recency join gives a row "
-                "for each pair: aggregate where it is read, FROM NET(name)"
-            )  # fmt: skip
+        refuse_aggregates(tree, text, "a live recency join")
         if not is_plain(tree):
             raise refused(
                 text, tree, "a live recency join gives one row for each pair: unnest where it is "

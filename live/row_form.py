@@ -64,6 +64,18 @@ def plain_rows(plan: QueryPlan, fields: Sequence[pa.Field]) -> PlainRows | None:
     return PlainRows(names, (*shown, schema.time), passing)
 
 
+def rows_between(
+    plain: PlainRows | None, evaluator: Evaluator, snapshot: Snapshot, low: int, high: int
+) -> pa.Table:
+    """Rows of a SELECT over the events of a range of ticks, with their ``TIME``; the executor
+    evaluates it where it has no plain form, or events are many.
+    """
+    start, end = half_open(low, high) if low <= high else (0, 0)
+    if plain is not None and snapshot.aggregate((), start, end).count <= EVENTS_MAX:
+        return plain.over(snapshot, start, end, TIME)
+    return evaluator.over(snapshot, start, end).arrow()
+
+
 TIME = "#time"
 PLAIN_REGION_EVENTS = 1 << 16
 """See ``Form.region_events``; a predicate costs less than the executor."""
@@ -95,8 +107,8 @@ class RowForm(StreamForm):
             self.region_events = PLAIN_REGION_EVENTS
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
-        start, end = half_open(low, min(high, known))
-        table = self._rows(moment[self.stream], start, end)
+        snapshot = moment[self.stream]
+        table = rows_between(self._plain, self.evaluator, snapshot, low, min(high, known))
         if self._none is not None and not table.num_rows:
             return self._none
         ticks = ticks_of(table, TIME)
@@ -143,12 +155,6 @@ class RowForm(StreamForm):
             if snapshot.aggregate((), start, end).count > events[i]:  # it had events before
                 had[i] = plain.over(snapshot, start, end, TIME).num_rows - new[i]
         return had
-
-    def _rows(self, snapshot: Snapshot, start: int | None, end: int | None) -> pa.Table:
-        plain = self._plain
-        if plain is not None and snapshot.aggregate((), start, end).count <= EVENTS_MAX:
-            return plain.over(snapshot, start, end, TIME)
-        return self.evaluator.over(snapshot, start, end).arrow()
 
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
         return late.get(self.stream, ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ OPTIONS = {
 def body(first: int, count: int) -> str:
     moments = (time.gmtime(10**9 + first + n) for n in range(count))
     times = [time.strftime("%Y-%m-%dT%H:%M:%SZ", moment) for moment in moments]
-    rows = [{"t": at, "x": (first + n) * 0x9E3779B97F4A7C15 % 2**62} for n, at in enumerate(times)]
+    draw = random.Random(first)
+    rows = [{"t": at, "x": draw.randrange(2**62)} for at in times]
     return "".join(f"{json.dumps(row)}\n" for row in rows)
 
 

@@ -72,7 +72,7 @@ def test_more_keys_than_lines_are_told() -> None:
         }
     )
     series = series_of(table)
-    assert (len(series.lines), series.found) == (8, 20)
+    assert (len(series.lines), series.total) == (8, 20)
     assert "8 of 20 lines" in terminal_text(series)
     assert "8 of 20 lines" in svg_text(series)
 
