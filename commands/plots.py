@@ -38,7 +38,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Series:
-    """A plot; ``times``: ``x`` is epoch seconds; ``found`` is the number of lines without the
+    """A plot; ``times``: ``x`` is epoch seconds; ``total`` is the number of lines without the
     limit.
     """
 
