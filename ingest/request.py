@@ -88,24 +88,11 @@ class IngestReport:
         )
 
     def to_dict(self) -> dict[str, Any]:
+        inner = ("version", "schema", "examples")
         return {
-            "stream": self.stream,
-            "engine": self.engine,
-            "files": self.files,
-            "broken_files": self.broken_files,
-            "bytes": self.bytes,
-            "rows": self.rows,
-            "bad": self.bad,
-            "stored": self.stored,
-            "late": self.late,
-            "duplicates": self.duplicates,
-            "count": self.count,
-            "seconds": self.seconds,
-            "created": self.created,
+            **{name: value for name, value in vars(self).items() if name not in inner},
             "bad_columns": dict(self.bad_columns),
             "quarantine": None if self.quarantine is None else str(self.quarantine),
-            "notes": self.notes,
-            "dry_run": self.dry_run,
         }
 
 

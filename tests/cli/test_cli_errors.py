@@ -22,7 +22,7 @@ Run = Callable[..., Any]
         (["ingest", "f.csv"], "Missing option '--stream'"),
         (["ingest", "gone.csv", "--stream", "s", "--time", "t", "--create"], "there is no file"),
         (["ingest", "*.csv", "--stream", "s", "--time", "t", "--create"], "no file matches"),
-        (["ingest", "-", "--stream", "s", "--on-error", "hope"], "--on-error is one of"),
+        (["ingest", "-", "--stream", "s", "--on-error", "hope"], "--bad-rows is one of"),
         (["ingest", "-", "--stream", "s", "--types", "x=dubble"], "did you mean 'double'"),
         (["ingest", "-", "--stream", "s", "--time-format", "epoch"], "a time format is"),
         (["sql", "--format", "xml", "SELECT 1"], "--format is one of table, json"),
