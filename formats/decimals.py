@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 GOOD, UNREAD, TOO_FINE, TOO_LARGE = range(4)
 DIGITS_MAX = 38
-_NUMBER = r"^[\t-\r ]*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[\t-\r ]*$"
+NUMBER = r"^[\t-\r ]*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[\t-\r ]*$"
 
 
 class Decimals(NamedTuple):
@@ -58,7 +58,7 @@ def parse_decimals(texts: pa.Array, power: int, digits_max: int = DIGITS_MAX) ->
     whole = digits_max - power
     fits = rf"^[+-]?\d{{1,{whole}}}(\.\d{{0,{power}}})?$" if power >= 0 < whole else "^$a"
     plain = pc.fill_null(pc.match_substring_regex(texts, fits), False)
-    number = pc.fill_null(pc.match_substring_regex(texts, _NUMBER), False)
+    number = pc.fill_null(pc.match_substring_regex(texts, NUMBER), False)
     odd = pc.and_not(number, plain)
     status = np.where(plain.to_numpy(zero_copy_only=False), GOOD, UNREAD).astype(np.uint8)
     fitting = pc.if_else(plain, texts, pa.scalar(None, texts.type))

@@ -280,34 +280,20 @@ def wider(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
         return new
     if is_nested(old) or is_nested(new):
         return _wider_nested(old, new)
-    if types.is_floating(old) and types.is_floating(new):
-        return pa.float64()
-    if types.is_integer(old) and types.is_integer(new):
-        if types.is_uint64(old) or types.is_uint64(new):
-            return (
-                pa.uint64()
-                if types.is_unsigned_integer(old) and types.is_unsigned_integer(new)
-                else pa.float64()
-            )
-        widest = max(old.bit_width, new.bit_width)
+    both = (old, new)
+    if all(types.is_integer(each) or types.is_floating(each) for each in both):
+        if any(map(types.is_floating, both)):
+            return pa.float64()
         if types.is_signed_integer(old) == types.is_signed_integer(new):
-            return old if old.bit_width == widest else new
-        return pa.int64()
-    if (types.is_integer(old) and types.is_floating(new)) or (
-        types.is_floating(old) and types.is_integer(new)
-    ):
-        return pa.float64()
-    if types.is_timestamp(old) and types.is_timestamp(new) and (old.tz is None) == (new.tz is None):
-        order = ("s", "ms", "us", "ns")
-        return pa.timestamp(max(old.unit, new.unit, key=order.index), old.tz)
-    if types.is_date(old) and types.is_timestamp(new):
-        return new
-    if types.is_timestamp(old) and types.is_date(new):
-        return old
-    if types.is_string(old) and types.is_large_string(new):
-        return new
-    if types.is_large_string(old) and types.is_string(new):
-        return old
+            return max(both, key=lambda each: each.bit_width)
+        return pa.float64() if pa.uint64() in both else pa.int64()
+    if all(types.is_string(each) or types.is_large_string(each) for each in both):
+        return pa.large_string()
+    times = [each for each in both if types.is_timestamp(each)]
+    if len(times) == 1 and any(map(types.is_date, both)):
+        return times[0]
+    if len(times) == 2 and (old.tz is None) == (new.tz is None):
+        return pa.timestamp(max(old.unit, new.unit, key=("s", "ms", "us", "ns").index), old.tz)
     return None
 
 

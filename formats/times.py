@@ -54,8 +54,8 @@ from ..core.sql_text import quoted_text
 from ..core.times import INT64_MAX, NS_PER_SECOND, TICKS_PER_SECOND
 from ..errors import InvalidArgument, InvalidData
 from .chunks import shown
+from .decimals import NUMBER, TOO_LARGE, UNREAD, Codes, Converted, flag, parse_decimals
 from .decimals import TOO_FINE as DIGITS_TOO_FINE
-from .decimals import TOO_LARGE, UNREAD, Codes, Converted, flag, parse_decimals
 
 _UNITS = {"us": 10**6, "ns": 10**9}
 _DATE, _HOUR, _LONG = 10, 13, 40
@@ -457,7 +457,6 @@ PLAUSIBLE_END_S = 4_102_444_800  # 2100-01-01
 PLAUSIBLE_SHARE = 0.8
 _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _ZONE = "pass time_zone= ('UTC', or the zone that times without one are of)"
-_NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 
 MISSING, UNREADABLE, TOO_FINE, TOO_FAR, NOT_FINITE, IMPLAUSIBLE, NO_UNIT = range(1, 8)
 SKIPPED, TWICE, WITHOUT_OFFSET, WITH_OFFSET = range(8, 12)
@@ -519,7 +518,7 @@ def decide(
     if is_text(type_):
         times = parse_iso(values)
         readable = int(np.count_nonzero(times.ok))
-        numeric = pc.match_substring_regex(values, _NUMBER)
+        numeric = pc.match_substring_regex(values, NUMBER)
         if rule.kind == "iso" or readable >= pc.sum(numeric).as_py() or not len(values):
             if rule.kind == "auto" and len(values) and 2 * readable < len(values):
                 raise InvalidData(
@@ -823,7 +822,7 @@ def _from_text(
     if rule.kind == "epoch":
         iso = np.where(numeric, ticks, iso)
     if rule.kind in ("iso", "auto") and unread.any():
-        is_number = pc.match_substring_regex(values, _NUMBER).fill_null(False)
+        is_number = pc.match_substring_regex(values, NUMBER).fill_null(False)
         flag(codes, unread & is_number.to_numpy(zero_copy_only=False), NO_UNIT)
     flag(codes, unread, UNREADABLE)
     flag(codes, far, TOO_FAR)

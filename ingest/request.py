@@ -88,24 +88,11 @@ class IngestReport:
         )
 
     def to_dict(self) -> dict[str, Any]:
+        inner = ("version", "schema", "examples")
         return {
-            "stream": self.stream,
-            "engine": self.engine,
-            "files": self.files,
-            "broken_files": self.broken_files,
-            "bytes": self.bytes,
-            "rows": self.rows,
-            "bad": self.bad,
-            "stored": self.stored,
-            "late": self.late,
-            "duplicates": self.duplicates,
-            "count": self.count,
-            "seconds": self.seconds,
-            "created": self.created,
+            **{name: value for name, value in vars(self).items() if name not in inner},
             "bad_columns": dict(self.bad_columns),
             "quarantine": None if self.quarantine is None else str(self.quarantine),
-            "notes": self.notes,
-            "dry_run": self.dry_run,
         }
 
 
@@ -281,17 +268,17 @@ class IngestRequest(IngestOptions):
         return Layout(self, target=target)
 
 
-def expand(inputs: Sequence[str], *, any_suffix: bool = False) -> list[InputSource]:
+def expand(inputs: Sequence[str]) -> list[InputSource]:
     """The nonempty list of readable sources, in order; InvalidArgument if something is missing.
 
-    Of a directory only files with a format's suffix are read, unless ``any_suffix``.
+    Of a directory only files with a format's suffix are read.
     """
     paths: dict[str, None] = {}
     for item in inputs:
         if item == "-":
             paths[item] = None
         elif os.path.isdir(item):
-            files = _files_below(item, any_suffix)
+            files = _files_below(item)
             if not files:
                 raise InvalidArgument(
                     f"the directory {item!r} has no file with a known suffix (.csv, .json, "
@@ -306,20 +293,20 @@ def expand(inputs: Sequence[str], *, any_suffix: bool = False) -> list[InputSour
                 raise InvalidArgument(f"no file matches {item!r}")
             for match in matches:
                 if os.path.isdir(match):
-                    paths.update(dict.fromkeys(_files_below(match, any_suffix)))
+                    paths.update(dict.fromkeys(_files_below(match)))
                 else:
                     paths[match] = None
     return [_source(path) for path in paths]
 
 
-def _files_below(directory: str, any_suffix: bool) -> list[str]:
+def _files_below(directory: str) -> list[str]:
     files = []
     for root, folders, names in os.walk(directory):
         folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
         files += [
             os.path.join(root, name)
             for name in sorted(names)
-            if not name.startswith((".", "_")) and (any_suffix or suffixes_of(name) is not None)
+            if not name.startswith((".", "_")) and suffixes_of(name) is not None
         ]
     return files
 

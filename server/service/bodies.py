@@ -315,12 +315,13 @@ class RefusedRows(InvalidData):
 
 
 def bad_row_json(row: BadRow) -> dict[str, Any]:
+    reason, mark, hint = in_words_of("rest", row.reason).rpartition("; ")
     answer = {
         "row": row.row,
         "line": row.line,
         "column": row.column,
         "value": row.value,
-        "reason": in_words_of("rest", row.reason),
+        "reason": reason + mark + in_words_of_ingest(hint) if mark else hint,
     }
     return {key: value for key, value in answer.items() if value is not None}
 

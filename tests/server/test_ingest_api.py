@@ -152,6 +152,8 @@ def test_an_error_names_the_parameter_that_helps(
     assert refused.status_code == 400, refused.text
     assert message in refused.text
     assert "--" not in refused.text
+    for row in refused.json().get("errors", []):
+        assert message in row["reason"]
     answer = api.post(INGEST, content=body, params=asked | options)
     assert (answer.status_code, answer.json()["appended"]) == (200, 1), answer.text
     rest = {name: value for name, value in options.items() if name != "types"}
