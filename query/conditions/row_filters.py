@@ -112,11 +112,16 @@ def has_row_truths(prune: Prune | None, schema: Columns) -> bool:
     for number, part in enumerate(_parts(prune)):
         if number >= PARTS_MAX:
             return False
-        if isinstance(part, Range):
-            storage = schema.attribute(part.column).storage
-            if storage in _OPAQUE or any(bound != bound for bound in (part.low, part.high)):
-                return False
+        if isinstance(part, Range) and not _decides(part, schema.attribute(part.column)):
+            return False
     return True
+
+
+def _decides(range_: Range, attribute: Attribute) -> bool:
+    bounds = [bound for bound in (range_.low, range_.high) if bound is not None]
+    if attribute.storage in (Storage.SIGNED, Storage.UNSIGNED):
+        return all(isinstance(bound, int) for bound in bounds)
+    return attribute.storage not in _OPAQUE and all(bound == bound for bound in bounds)
 
 
 def _parts(prune: Prune | None) -> Iterator[Prune]:
@@ -148,7 +153,7 @@ def row_truths(prune: Prune, batch: pa.RecordBatch, schema: Columns) -> Truths:
     """Which rows satisfy an exact predicate; texts may be dictionary-encoded."""
     members = _Members.of(prune) if isinstance(prune, AnyOf) else None
     if members is not None:
-        return _column_truths(members, batch, schema)
+        return _of_column(members, batch, schema)
     if isinstance(prune, AllOf | AnyOf):
         every = isinstance(prune, AllOf)
         truths = np.full(batch.num_rows, every, np.bool_)
@@ -158,16 +163,31 @@ def row_truths(prune: Prune, batch: pa.RecordBatch, schema: Columns) -> Truths:
         return truths
     if isinstance(prune, Never):
         return np.zeros(batch.num_rows, np.bool_)
-    return _column_truths(prune, batch, schema)
+    return _of_column(prune, batch, schema)
 
 
-def _column_truths(test: OnColumn | _Members, batch: pa.RecordBatch, schema: Columns) -> Truths:
+def _of_column(test: OnColumn | _Members, batch: pa.RecordBatch, schema: Columns) -> Truths:
     column = batch.column(batch.schema.get_field_index(test.column))
+    return _column_truths(test, column, schema.attribute(test.column))
+
+
+def possible_values(
+    atoms: Sequence[Range | IsNull | NotNull], column: pa.Array, attribute: Attribute
+) -> Truths:
+    """Which values satisfy one of the atoms, or may, where arrays do not decide it."""
+    truths = np.zeros(len(column), np.bool_)
+    for atom in atoms:
+        undecided = isinstance(atom, Range) and not _decides(atom, attribute)
+        test = NotNull(atom.column) if undecided else atom
+        truths |= _column_truths(test, column, attribute)
+    return truths
+
+
+def _column_truths(test: OnColumn | _Members, column: pa.Array, attribute: Attribute) -> Truths:
     if isinstance(test, IsNull):
         return _bits(column.is_null())
     if isinstance(test, NotNull):
         return _bits(column.is_valid())
-    attribute = schema.attribute(test.column)
     if pa.types.is_dictionary(column.type):
         of_values = pa.array(_of_values(test, column.dictionary, attribute))
         return _bits(of_values.take(column.indices).fill_null(False))

@@ -15,7 +15,6 @@ one event, sorted by (partition, position), and the second merge runs per partit
 every match without a late event among or between its own events has a candidate.
 
 Where there is no index, the bits that it would set are set by evaluating conditions on events.
-Values are compared through the index keys (``chronicle.indexes.keys``), so the answer is the same.
 Reads no zone whose minimum and maximum exclude the condition.
 
 Lookups are cached for the alternatives of a pattern, which have the same events in other orders.
@@ -38,7 +37,7 @@ from ...core.sorting import order_of
 from ...core.times import moved
 from ...indexes.derived_values import ColumnReader
 from ...indexes.index_key import DerivedKey, index_key
-from ...indexes.keys import KEY_MAX, encode, key_range, positions_of_bits
+from ...indexes.keys import positions_of_bits
 from ...indexes.lookup import IndexMetrics, KeyRanges, ahead, excluded, mark_run
 from ...indexes.opened import Catalogue
 from ...indexes.runs import Run
@@ -48,6 +47,7 @@ from ...store.layout import ZONE_EVENTS
 from ...store.leaf_map import LeafMap
 from ...store.prune import AnyOf, IsNull, NotNull, Pruner, Range
 from ...store.tail import MemoryLeaf
+from ..conditions.row_filters import possible_values
 from ..pattern.search import horizon
 from .coarse import CoarseMap
 from .spans import Spans
@@ -58,31 +58,6 @@ Mask = npt.NDArray[np.bool_]
 Atom = Range | IsNull | NotNull
 LOOKED_BACK = 1 << 14
 """Events in which a partition's earlier rows are searched, if no window bounds the distance."""
-
-
-def satisfied(array: pa.Array, atoms: Sequence[Atom], attribute: Attribute) -> Mask:
-    """Which values satisfy one of the atoms, or for long texts may."""
-    valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-    truth = np.zeros(len(array), np.bool_)
-    if any(isinstance(atom, NotNull) for atom in atoms):
-        truth |= valid
-    ranges = [atom for atom in atoms if isinstance(atom, Range)]
-    if ranges and valid.any():
-        keys, dictionary = encode(array if valid.all() else array.drop_null(), attribute)
-        hit = np.zeros(len(keys), np.bool_)
-        for atom in ranges:
-            span = key_range(atom, attribute, dictionary)
-            if span is None:
-                continue
-            low, high = span
-            if high >= KEY_MAX:
-                hit |= keys >= np.uint64(low)
-            else:
-                hit |= (keys >= np.uint64(low)) & (keys <= np.uint64(max(0, high)))
-        truth[valid] |= hit
-    if any(isinstance(atom, IsNull) for atom in atoms):
-        truth |= ~valid
-    return truth
 
 
 @kernel
@@ -128,7 +103,7 @@ def mark_events(
         if column is None:
             truth = np.full(b - a, any(isinstance(atom, IsNull) for atom in atoms))
         else:
-            truth = satisfied(column.combine_chunks(), atoms, key.attribute)
+            truth = possible_values(atoms, column.combine_chunks(), key.attribute)
         _set_bits(truth, low - offset, bits, size)
         read += len(key.columns) * (b - a)
     return read
@@ -158,7 +133,7 @@ def _mark_derived(
     assert values.gaps is not None
     unknown = any(isinstance(atom, IsNull) for atom in atoms)
     valued = [atom for atom in atoms if not isinstance(atom, IsNull)]
-    truth = satisfied(values.column.combine_chunks(), valued, key.attribute)
+    truth = possible_values(valued, values.column.combine_chunks(), key.attribute)
     if unknown:
         truth[values.gaps.unknown] = True
         if inside is None and values.gaps.seen:
@@ -215,8 +190,9 @@ def _mark_leaves(
                 continue
             a = max(low, int(group[0]) * ZONE_EVENTS)
             b = min(high, (int(group[-1]) + 1) * ZONE_EVENTS)
-            column = view.column(leaf, name, a, b)
-            _set_bits(satisfied(column, atoms, attribute), base + at + a - low, bits, size)
+            column = view.column(leaf, name, a, b, encoded=True)
+            truths = possible_values(atoms, column, attribute)
+            _set_bits(truths, base + at + a - low, bits, size)
             read += b - a
         at += high - low
     return read

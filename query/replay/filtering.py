@@ -273,7 +273,8 @@ def restricted(query: Any, plan: ReplayPlan, schema: StreamSchema) -> Any:
         ticks = by_time.get(number) or (timeline.tick(start), timeline.tick(end - 1))
         low, high = (_literal(tick, type_) for tick in ticks)
         inside = exp.and_(
-            exp.GTE(this=time.copy(), expression=low), exp.LTE(this=time.copy(), expression=high)
+            exp.true() if low is None else exp.GTE(this=time.copy(), expression=low),
+            exp.true() if high is None else exp.LTE(this=time.copy(), expression=high),
         )
         ranges.append(exp.paren(inside, copy=False))
     within_spans = exp.paren(exp.or_(*ranges)) if ranges else exp.false()
@@ -287,7 +288,10 @@ def restricted(query: Any, plan: ReplayPlan, schema: StreamSchema) -> Any:
 
 
 def _literal(tick: int, type_: pa.DataType) -> Any:
+    """A tick as a constant; None for times that no text gives, which are left without a bound."""
     if not pa.types.is_timestamp(type_):
         return exp.Literal.number(str(tick))
     text = str(pa.scalar(tick, type_).cast(pa.string()).as_py())
+    if text.startswith("<"):  # <value out of range: ...>
+        return None
     return exp.cast(exp.Literal.string(text), _TYPES[type_.unit], dialect="duckdb")

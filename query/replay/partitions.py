@@ -46,7 +46,7 @@ from .spans import READ_GAP, Spans
 from .timeline import Timeline, rows_at
 
 Ints = npt.NDArray[np.int64]
-FIRST_EVENTS, PIECE_EVENTS = 1 << 15, 1 << 18
+FIRST_EVENTS, PIECE_EVENTS = 1 << 15, 1 << 16
 """Events whose codes are read at a time, at first and then: a small LIMIT should not wait."""
 
 
@@ -120,6 +120,8 @@ class PartitionKeys:
 
     def codes(self, arrays: Sequence[pa.Array]) -> Ints:
         """Codes of events given their partition columns; -1 for other partitions."""
+        if len(arrays) == 1:
+            return self._own(0, arrays[0])  # its own codes are the partition codes
         numbers: Ints = np.zeros(len(arrays[0]), np.int64)
         for i, array in enumerate(arrays):
             own = self._own(i, array)
@@ -127,8 +129,6 @@ class PartitionKeys:
             distinct = self._pairs[i]
             if not len(distinct):
                 return np.full(len(numbers), -1, np.int64)
-            if len(self._values) == 1:
-                return own  # one column: its own codes are the partition codes
             place = np.minimum(np.searchsorted(distinct, pair), len(distinct) - 1)
             hit = (numbers >= 0) & (own >= 0) & (distinct[place] == pair)
             numbers = np.where(hit, place, -1)

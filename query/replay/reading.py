@@ -331,9 +331,10 @@ def read_spans(
     metrics: ScanMetrics | None = None,
     check: Callable[[], None] | None = None,
     ties: bool = False,
+    dictionary: bool = False,
 ) -> Iterator[Piece]:
     """Batches in stream order, with flags of interval rows.  With ``ties``, surrounding rows come
-    with all others of their time, whose order may still change.
+    with all others of their time, whose order may still change; ``dictionary`` allows codes.
     """
     spans = intervals.spans
     output = pa.schema([snapshot.schema.arrow.field(name) for name in columns])
@@ -363,7 +364,9 @@ def read_spans(
                 if check is not None:
                     check()
                 high = min(end, low + BATCH_EVENTS)
-                for batch in read_positions(timeline, columns, output, low, high, metrics):
+                for batch in read_positions(
+                    timeline, columns, output, low, high, metrics, dictionary
+                ):
                     yield batch, True
         at, behind = number + 1, stretches[number : number + 1, [2, 2, 2, 3]]
 

@@ -267,7 +267,10 @@ def _batches(
         )
     else:
         ties = len(compiled.order_by) > 1
-        pieces = read_spans(snapshot, timeline, intervals, columns, run.metrics, check, ties)
+        pieces = read_spans(
+            snapshot, timeline, intervals, columns, run.metrics, check, ties,
+            compiled.in_time_order,
+        )  # fmt: skip
     for batch, within in pieces:
         run.events += batch.num_rows
         yield from stream.feed_piece(batch, within)

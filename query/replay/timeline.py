@@ -324,8 +324,11 @@ def read_arrays(
     first: int,
     end: int,
     metrics: ScanMetrics | None = None,
+    dictionary: bool = False,
 ) -> Iterator[tuple[int, list[pa.Array]]]:
-    """Columns of positions [first, end) by leaf, with the first position of each."""
+    """Columns of positions [first, end) by leaf, with the first position of each; ``dictionary``
+    keeps codes.
+    """
     for part in timeline.parts:
         low, high = max(first, part.start), min(end, part.end)
         if low >= high:
@@ -339,7 +342,8 @@ def read_arrays(
         at = low
         for leaf, a, b in leaves.pieces(low - part.start, high - part.start, output.names):
             arrays = [
-                leaves.view.column(leaf, field.name, a, b, type_=field.type) for field in output
+                leaves.view.column(leaf, field.name, a, b, type_=field.type, encoded=dictionary)
+                for field in output
             ]
             if metrics is not None:
                 metrics.blocks_read += 1
@@ -363,11 +367,14 @@ def rows_at(
             continue
         leaves = part.leaves
         assert leaves is not None
-        numbers = np.searchsorted(leaves.starts, rows, side="right") - 1
-        apart = (np.diff(numbers) > 0) | (np.diff(rows) > PAGE_EVENTS)
-        bounds = [0, *(np.flatnonzero(apart) + 1).tolist(), len(rows)]
-        rows = rows - leaves.starts[numbers]
-        groups = [(int(numbers[low]), rows[low:high]) for low, high in pairwise(bounds)]
+        borders = np.searchsorted(rows, leaves.starts)
+        gaps = np.flatnonzero(np.diff(rows) > PAGE_EVENTS) + 1
+        bounds = distinct(np.concatenate([borders, gaps, [0, len(rows)]])).tolist()
+        numbers = np.searchsorted(leaves.starts, rows[bounds[:-1]], side="right") - 1
+        groups = [
+            (number, rows[low:high] - leaves.starts[number])
+            for number, (low, high) in zip(numbers.tolist(), pairwise(bounds), strict=True)
+        ]
         coming = leaves.ahead(
             [(number, ((int(some[0]), int(some[-1]) + 1),)) for number, some in groups],
             output.names,
@@ -387,6 +394,9 @@ def read_positions(
     first: int,
     end: int,
     metrics: ScanMetrics | None = None,
+    dictionary: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    for _, arrays in read_arrays(timeline, columns, output, first, end, metrics):
-        yield pa.RecordBatch.from_arrays(arrays, schema=output)
+    for _, arrays in read_arrays(timeline, columns, output, first, end, metrics, dictionary):
+        coded = any(pa.types.is_dictionary(array.type) for array in arrays)
+        schema = pa.schema(zip(output.names, [array.type for array in arrays], strict=True))
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema if coded else output)

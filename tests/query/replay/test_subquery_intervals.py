@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -123,3 +124,20 @@ def test_only_plain_columns_filtered_row_by_row_are_local() -> None:
         "SELECT a FROM s QUALIFY row_number() OVER () = 1", "SELECT s.* FROM s",
     ):  # fmt: skip
         assert local(text) is None, text
+
+
+def test_times_that_no_text_gives_do_not_bound_the_subquery(tmp_path: Path) -> None:
+    ticks = [*range(0, 3000, 3), *range(10**12, 10**12 + 3000, 3)]
+    schema = pa.schema([("t", pa.timestamp("s")), ("x", pa.int64())])
+    with chronicle.open(tmp_path) as opened:
+        stream = opened.create_stream("s", schema, time="t")
+        x = [int(i % 500 in (7, 8)) for i in range(len(ticks))]
+        stream.append(pa.table({"t": ticks, "x": x}).cast(schema))
+        stream.create_index("x")
+        text = (
+            "SELECT {} * FROM (SELECT * FROM s) MATCH_RECOGNIZE (ORDER BY t MEASURES "
+            "FIRST(t) AS f PATTERN (A B) WITHIN INTERVAL '5' SECOND DEFINE A AS x = 1, B AS x = 1)"
+        )
+        full = opened.sql(text.format("/*+ strategy(replay) */")).arrow()
+        assert full.num_rows == 4
+        assert opened.sql(text.format("/*+ strategy(all) */")).arrow().equals(full)
