@@ -11,8 +11,9 @@ Steps, each reversible bit for bit::
 1. Scale.  A float is ``integer / 10**digits``: IEEE division rounds correctly, so decimals of up to
    15 digits come back exactly; what does not (NaN, -0.0, more digits) is an exception.  An integer
    is ``origin + divisor * integer``, modulo 2**64.
-2. Flatten.  By zone, values that need more bits than pays become exceptions: PACKED keeps the value
-   itself, DELTA the surplus of the step, which is added to the rest of its zone.
+2. Flatten.  By zone, values so far above or below the others that their bits do not pay become
+   exceptions: PACKED keeps the value itself, DELTA the surplus of the step, which is added to the
+   rest of its zone.
 3. Pack the integers as ``packing`` does, with one byte for each width and no starts.
 
 Layout, in words of 64 bits: ``[head, divisor, origin][places][amounts][integers]``.  The head has
@@ -103,9 +104,12 @@ def _common_divisor(values):  # type: ignore[no-untyped-def]
 
 @kernel
 def _flatten(values, delta, zone_events, exception_bits, out, places, amounts):  # type: ignore[no-untyped-def]
-    """Take far values out of each zone; returns how many.  With DELTA, far steps."""
+    """Take values far above or below the others out of each zone; returns how many.
+
+    With DELTA, far steps.  What stays lies within some bits of the zone's least or greatest.
+    """
     number = 0
-    lengths = np.empty(65, np.int64)
+    lengths = np.empty((2, 65), np.int64)  # by bits above the least, and below the greatest
     for first in range(0, values.size, zone_events):
         end = min(first + zone_events, values.size)
         begin = first + 1 if delta else first
@@ -114,37 +118,40 @@ def _flatten(values, delta, zone_events, exception_bits, out, places, amounts): 
             continue
         before = np.int64(0)
         low = values[begin] - values[first] if delta else values[first]
+        high = low
         for i in range(begin, end):
             before = values[i - 1] if delta else np.int64(0)
             low = min(low, values[i] - before)
+            high = max(high, values[i] - before)
         lengths[:] = 0
         for i in range(begin, end):
             before = values[i - 1] if delta else np.int64(0)
-            lengths[64 - leading_zeros(np.uint64(values[i] - before - low))] += 1
-        width = 64
-        while width > 0 and lengths[width] == 0:
-            width -= 1
-        best = width
-        least = width * (end - begin)
-        far = 0
-        while width > 0:
-            far += lengths[width]
-            width -= 1
-            size = width * (end - begin) + far * exception_bits
-            if size < least:
-                best, least = width, size
+            lengths[0, 64 - leading_zeros(np.uint64(values[i] - before - low))] += 1
+            lengths[1, 64 - leading_zeros(np.uint64(high - (values[i] - before)))] += 1
+        best = 64 - leading_zeros(np.uint64(high - low))
+        least = best * (end - begin)
+        below = False
+        for side in range(2):
+            far = 0
+            for width in range(63, -1, -1):
+                far += lengths[side, width + 1]
+                size = width * (end - begin) + far * exception_bits
+                if size < least:
+                    best, least, below = width, size, side == 1
         surplus = np.int64(0)
+        filler = high if below else low
         for i in range(begin, end):
             before = values[i - 1] if delta else np.int64(0)
-            above = values[i] - before - low
-            if 64 - leading_zeros(np.uint64(above)) > best:
+            step = values[i] - before
+            distance = np.uint64(high - step if below else step - low)
+            if 64 - leading_zeros(distance) > best:
                 places[number] = i
-                amounts[number] = above if delta else values[i]
+                amounts[number] = step - filler if delta else step
                 number += 1
-                surplus += above
-                out[i] = values[i] - surplus if delta else low
+                surplus += step - filler
+                out[i] = values[i] - surplus if delta else filler
             else:
-                out[i] = values[i] - surplus if delta else values[i]
+                out[i] = values[i] - surplus if delta else step
     return number
 
 

@@ -130,6 +130,9 @@ def test_sizes() -> None:
     far = rng.integers(0, 8, count)
     far[::64] = 2**40
     assert scaled_integers(frozen(far)).nbytes < count * 3 / 8 + count / 64 * 12 + 5000
+    assert scaled_integers(frozen(-far)).nbytes < count * 3 / 8 + count / 64 * 12 + 5000
+    cycle = scaled_integers(frozen(np.arange(count) % 200))
+    assert cycle.nbytes < count / 200 * 12 + 100 * 18 + 1000
     jumps = frozen(np.cumsum(far))
     scaled = scaled_integers(jumps)
     assert scaled.nbytes < count * 3 / 8 + count / 64 * 12 + 5000
