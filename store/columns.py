@@ -385,7 +385,9 @@ def prefix_words(array: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 def _encode_integers(values: npt.NDArray[Any]) -> tuple[Encoding, Codec, list[Any], int] | None:
-    """Integers packed, or scaled where that saves a tenth more; None if neither is worthwhile."""
+    """Integers packed, or scaled where that saves a tenth and a bit a word; None if neither is
+    worthwhile.
+    """
     if not values.size:
         return None
     unsigned64 = values.dtype == np.uint64
@@ -393,8 +395,9 @@ def _encode_integers(values: npt.NDArray[Any]) -> tuple[Encoding, Codec, list[An
     best = Packing(wide, Encoding.DELTA)
     if not best.ascends:
         best = min(best, Packing(wide, Encoding.PACKED), key=lambda each: each.nbytes)
-    scaled = scaled_integers(wide)
-    if scaled.nbytes < WORTHWHILE * min(best.nbytes, values.nbytes):
+    bound = min(WORTHWHILE * min(best.nbytes, values.nbytes), best.nbytes - values.nbytes / 64)
+    scaled = scaled_integers(wide) if bound > 0 else None
+    if scaled is not None and scaled.nbytes < bound:
         return Encoding.SCALED, Codec.NONE, scaled.parts(), scaled.prefix_words
     if best.nbytes > WORTHWHILE * values.nbytes:
         return None
