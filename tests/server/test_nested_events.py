@@ -87,7 +87,7 @@ def test_queries_give_values(api: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b'{"t":1,"payload":{"a":1}}\n{"t":2,"payload":{"a":nope}}\n', "expected JSON"),
+        (b'{"t":1,"payload":{"a":1}}\n{"t":2,"payload":{"a":nope}}\n', "not valid JSON"),
         (b'{"t":1}\n{"t":2,"payload":["\\ud800"]}\n', "surrogate"),
         (b'{"t":1}\n{"t":2,"payload":' + b"[" * 63 + b"]" * 63 + b"}\n", "brackets"),
         (b'{"t":1}\n{"t":2,"x":["a"]}\n', "double[]"),
