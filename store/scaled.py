@@ -45,6 +45,9 @@ SAMPLE = 256
 SAMPLED_ZONES = 16
 """One zone of so many tells whether exceptions pay."""
 WORTHWHILE = 0.97
+"""Exceptions must bring the sample below this share of its packed size."""
+DECIMALS_WORTHWHILE = 0.9
+"""Integers must bring a sample of floats below this share of its plain size."""
 EXCEPTION_BITS = 96
 """Estimated size of an exception when the integers' width is chosen."""
 
@@ -347,10 +350,11 @@ def _digits_of(values: npt.NDArray[Any]) -> int | None:
     if not finite.size:
         return None
     span = float(finite.max()) / 2 - float(finite.min()) / 2  # halves cannot overflow
-    widths = np.clip(np.log2(2 * _SCALES * span + 1), 0, 64) if span < _EXACT else np.full(16, 64)
-    bits = counts * widths + (sample.size - counts) * (8 * values.itemsize + EXCEPTION_BITS)
+    widths = np.log2(2 * _SCALES * span + 1) if span < _EXACT else np.full(DIGITS, 64.0)
+    plain = 8 * values.itemsize
+    bits = counts * np.minimum(widths, 64) + (sample.size - counts) * (plain + EXCEPTION_BITS)
     digits = int(bits.argmin())
-    return digits if bits[digits] < 0.9 * 8 * values.nbytes / values.size * sample.size else None
+    return digits if bits[digits] < DECIMALS_WORTHWHILE * plain * sample.size else None
 
 
 def _flattened(values: Ints, encoding: Encoding) -> tuple[Packing, Ints, Ints]:

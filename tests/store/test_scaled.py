@@ -75,7 +75,7 @@ def test_integers(numbers: list[int], copies: int, rising: bool, data: st.DataOb
 
 @settings(max_examples=rounds(60, 600), deadline=None)
 @given(
-    st.lists(st.one_of(st.integers(-9999, 9999).map(lambda each: each / 100)), min_size=3),
+    st.lists(st.integers(-9999, 9999).map(lambda each: each / 100), min_size=3),
     st.lists(st.one_of(st.sampled_from(SPECIAL), st.floats()), max_size=4),
     st.sampled_from([np.float32, np.float64]),
     st.integers(20, 90),
