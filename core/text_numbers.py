@@ -162,20 +162,31 @@ class TextNumbers:
     def values(self) -> pa.Array:
         """The texts by number."""
         if len(self._values) != self.count:
-            entries = self._entries[: self.count]
-            offsets = np.append(entries[:, PLACE], self._used)
+            offsets, data = self.laid_out(0)
             wide = pa.large_string() if self._type == pa.string() else pa.large_binary()
-            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._store[: self._used].copy())]
+            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data.copy())]
             values = pa.Array.from_buffers(wide, self.count, buffers).cast(self._type)
-            absent = entries[:, SIZE] < 0
+            absent = self._entries[: self.count, SIZE] < 0
             if absent.any():
                 values = values.take(pa.array(np.arange(self.count), mask=absent))
             self._values = values
         return self._values
 
+    def laid_out(self, first: int) -> tuple[IntArray, npt.NDArray[np.uint8]]:
+        """Offsets and bytes of the texts from this number on; a null has none."""
+        size = self.size
+        begin = int(self._entries[first, PLACE]) if first < self.count else size
+        offsets = np.append(self._entries[first : self.count, PLACE], size) - begin
+        return offsets, self._store[begin:size]
+
     @property
-    def _used(self) -> int:
-        """Bytes of the store that are taken."""
+    def prefixes(self) -> npt.NDArray[np.uint64]:
+        """By number, the first eight bytes as a big-endian number, padded with zeros."""
+        return self._entries[: self.count, WORD].view(np.uint64).byteswap()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all texts."""
         if not self.count:
             return 0
         _, _, size, place = self._entries[self.count - 1].tolist()
@@ -183,7 +194,7 @@ class TextNumbers:
 
     def _reserve(self, texts: int, size: int) -> None:
         """Make room for so many more texts and bytes."""
-        used = self._used
+        used = self.size
         if used + size > len(self._store):
             store = np.empty(max(used + size, 2 * len(self._store)), np.uint8)
             store[:used] = self._store[:used]

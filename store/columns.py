@@ -52,6 +52,7 @@ from .packing import Packing, fill_nulls, pooled, unpack, word_at
 from .scaled import decode_scaled, packed_starts, scaled_floats, scaled_integers
 
 NO_VALIDITY = np.empty(0, np.uint8)
+NO_PREFIXES = np.empty(0, np.uint64)
 VARIABLE = frozenset((Storage.STRING, Storage.BINARY, Storage.JSON))
 
 SIZED = VARIABLE | {Storage.NESTED}
@@ -155,14 +156,21 @@ def _buffer(buffer: pa.Buffer | None, dtype: Any) -> npt.NDArray[Any]:
 
 
 class ColumnView:
-    """A column of a batch, prepared for slicing into leaves; ``codes`` are dictionary codes."""
+    """A column of a batch, prepared for slicing into leaves; ``codes`` are dictionary codes, which
+    have ``prefixes``, as ``prefix_words``.
+    """
 
     def __init__(
-        self, attribute: Attribute, array: pa.Array, codes: npt.NDArray[np.int64] | None = None
+        self,
+        attribute: Attribute,
+        array: pa.Array,
+        codes: npt.NDArray[np.int64] | None = None,
+        prefixes: npt.NDArray[np.uint64] = NO_PREFIXES,
     ) -> None:
         self.attribute = attribute
         self._array = array
         self._codes = codes
+        self._prefixes = prefixes
         self.nulls = array.null_count
         storage = attribute.storage
         values = array.storage if isinstance(array, pa.ExtensionArray) else array
@@ -239,12 +247,11 @@ class ColumnView:
                 table[row, zone] = end - first - self._array.slice(first, end - first).null_count
             table[row + 1 : row + 5] = 0
         else:
-            array = self._array
-            if pa.types.is_dictionary(array.type):
-                words = prefix_words(array.dictionary)
-                aggregate_prefixes(words, self._indices(), validity, offset, starts, table, row)
+            if self._codes is not None:
+                prefixes = self._prefixes
+                aggregate_prefixes(prefixes, self._codes, validity, offset, starts, table, row)
                 return
-            words, flip = _signed(prefix_words(array))
+            words, flip = _signed(prefix_words(self._array))
             aggregate_integers(words, flip, validity, offset, starts, table, row)
             table[row + 3 : row + 5] = 0  # strings have no sum
 
@@ -254,13 +261,6 @@ class ColumnView:
         if self._wide is None:
             self._wide = self.values.astype(np.float64)
         return self._wide
-
-    def _indices(self) -> npt.NDArray[np.int32]:
-        indices = self._array.indices
-        if indices.type != pa.int32():
-            indices = indices.cast(pa.int32())
-        words = _buffer(indices.buffers()[1], np.int32)
-        return words[indices.offset : indices.offset + len(indices)]
 
     def encode(self, first: int, end: int, codec: Codec) -> EncodedChunk:
         count = end - first

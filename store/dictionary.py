@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from ..core.native import kernel
+from ..core.text_numbers import TextNumbers
 from ..errors import CorruptBlock
 from ..schema import Attribute, Storage
 from .block import frame_head, open_block, verify_chunk
@@ -30,41 +31,47 @@ BYTES_MAX = 4 << 20
 
 
 class DictionaryBuilder:
-    """Codes of one attribute in the segment being written; ``known`` from existing pages."""
+    """Codes of one attribute in the segment being written; ``values`` of existing pages."""
 
     def __init__(self, attribute: Attribute, column: int, values: pa.Array | None = None) -> None:
         self.attribute = attribute
         self.column = column
         self._plain = pa.string() if attribute.storage is Storage.STRING else pa.binary()
-        self._codes: dict[Any, int] = {}
-        self._values: list[Any] = []
-        self._bytes = 0
+        self._numbers = TextNumbers()
         self._source: tuple[Any, pa.Array, npt.NDArray[np.int64]] | None = None
         self.written = 0
         if values is not None:
-            self._add(values.to_pylist())
-            self.written = len(self._values)
+            self._numbers.take(values.cast(self._plain))
+            self.written = self._numbers.count
         self.exploded = False
 
-    def _add(self, values: list[Any]) -> None:
-        for value in values:
-            if value not in self._codes:
-                self._codes[value] = len(self._values)
-                self._values.append(value)
-                self._bytes += len(value)
+    @property
+    def prefixes(self) -> npt.NDArray[np.uint64]:
+        """The first eight bytes of each value by code, as ``columns.prefix_words``."""
+        return self._numbers.prefixes
 
     def encode(self, array: pa.Array) -> npt.NDArray[np.int64] | None:
         """Codes of the values (any for null); None once there are too many distinct ones."""
         if self.exploded:
             return None
-        encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-        distinct = encoded.dictionary
-        if distinct.null_count:  # an input dictionary may contain a null
+        if pa.types.is_dictionary(array.type):
+            return self._encode_dictionary(array)
+        if not array.null_count:
+            return self._number(array)
+        codes = np.zeros(len(array), np.int64)
+        numbers = self._number(array.drop_null())
+        if numbers is None:
+            return None
+        codes[array.is_valid().to_numpy(zero_copy_only=False)] = numbers
+        return codes
+
+    def _encode_dictionary(self, array: pa.Array) -> npt.NDArray[np.int64] | None:
+        distinct, indices = array.dictionary, array.indices
+        if distinct.null_count:
             return self.encode(array.cast(self.attribute.type))
         if not len(distinct):
             return np.zeros(len(array), np.int64)
         codes = self._codes_of(distinct)
-        indices = encoded.indices
         translated = pooled(len(array), np.int64)
         local = _words(indices.fill_null(0) if indices.null_count else indices)
         unknown = _translate(local, codes, translated)
@@ -74,9 +81,10 @@ class DictionaryBuilder:
             return translated
         occurs = np.sort(pc.unique(indices).drop_null().to_numpy(zero_copy_only=False))
         fresh = occurs[codes[occurs] < 0].astype(np.int64)
-        if fresh.size and not self._take_over(distinct, fresh, codes):
-            self.exploded, self._source = True, None
+        numbers = self._number(distinct.take(pa.array(fresh)))
+        if numbers is None:
             return None
+        codes[fresh] = numbers
         _translate(local, codes, translated)
         return translated
 
@@ -86,38 +94,34 @@ class DictionaryBuilder:
             self._source = (place, distinct, np.full(len(distinct), -1, np.int64))
         return self._source[2]
 
-    def _take_over(
-        self, distinct: pa.Array, fresh: npt.NDArray[np.int64], codes: npt.NDArray[np.int64]
-    ) -> bool:
-        values = distinct.take(pa.array(fresh))
-        if fresh.size > VALUES_MAX or values.nbytes > 4 * BYTES_MAX:
-            return False
-        listed = values.to_pylist()
-        if len(self._values) + len(listed) > VALUES_MAX:
-            more = sum(1 for value in listed if value not in self._codes)
-            if len(self._values) + more > VALUES_MAX:
-                return False
-        self._add(listed)
-        codes[fresh] = np.fromiter((self._codes[value] for value in listed), np.int64, len(listed))
-        return self._bytes <= BYTES_MAX
+    def _number(self, texts: pa.Array) -> npt.NDArray[np.int64] | None:
+        before = self._numbers.count
+        codes = np.empty(len(texts), np.int64)
+        for first in range(0, len(texts), VALUES_MAX):
+            part = texts.slice(first, VALUES_MAX).cast(self._plain)
+            codes[first : first + VALUES_MAX] = self._numbers.take(part)
+            if self._numbers.count > VALUES_MAX or self._numbers.size > BYTES_MAX:
+                values = self._numbers.values.slice(0, before)
+                self.exploded, self._source, self._numbers = True, None, TextNumbers()
+                self._numbers.take(values)
+                return None
+        return codes
 
     def page(self, offset: int, segment_id: int) -> tuple[list[Any], int] | None:
         """Parts and total bytes of a block with the unwritten values; None without any."""
-        fresh = self._values[self.written :]
-        if not fresh:
+        if self._numbers.count == self.written:
             return None
-        array = pa.array(fresh, self._plain)
-        _, offsets, data = array.buffers()
-        text = bytes(data) if data is not None else b""
-        body = np.frombuffer(offsets, np.int32, len(fresh) + 1).tobytes() + text[: _end(array)]
+        fresh = self._numbers.count - self.written
+        offsets, text = self._numbers.laid_out(self.written)
+        body = offsets.astype(np.int32).tobytes() + text.tobytes()
         header = DICTIONARY_HEADER.pack(
-            self.column, self.written, len(fresh), 0, len(body), xxhash.xxh3_64_intdigest(body)
+            self.column, self.written, fresh, 0, len(body), xxhash.xxh3_64_intdigest(body)
         )
         padding = bytes(align(len(body)) - len(body))
         head = frame_head(
             BlockKind.DICTIONARY, 0, offset, header, len(body) + len(padding), 0, segment_id
         )
-        self.written = len(self._values)
+        self.written = self._numbers.count
         return [head, body, padding], len(head) + len(body) + len(padding)
 
 
@@ -140,10 +144,6 @@ def _translate(indices, codes, translated):  # type: ignore[no-untyped-def]
 def _words(indices: pa.Array) -> npt.NDArray[np.int32]:
     words: npt.NDArray[np.int32] = indices.to_numpy(zero_copy_only=False)
     return words.astype(np.int32, copy=False)
-
-
-def _end(array: pa.Array) -> int:
-    return int(np.frombuffer(array.buffers()[1], np.int32, len(array) + 1)[-1])
 
 
 def read_page(

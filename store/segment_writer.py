@@ -306,11 +306,12 @@ class SegmentWriter:
     def _columns(self, batch: pa.RecordBatch) -> list[ColumnView]:
         views = []
         for attribute, array in zip(self.schema.attributes, batch.columns, strict=True):
-            codes = None
             dictionary = self.dictionaries.get(attribute.name)
-            if dictionary is not None:
-                codes = dictionary.encode(array)
-            views.append(ColumnView(attribute, array, codes))
+            codes = dictionary.encode(array) if dictionary is not None else None
+            if dictionary is not None and codes is not None:
+                views.append(ColumnView(attribute, array, codes, dictionary.prefixes))
+            else:
+                views.append(ColumnView(attribute, array))
         return views
 
     def write(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from chronicle.schema import Attribute, Storage, StreamSchema
 from chronicle.store.columns import ColumnView
 from chronicle.store.deletions import DeletedEvents
+from chronicle.store.dictionary import DictionaryBuilder
 from chronicle.store.options import StreamOptions
 from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
@@ -64,11 +65,15 @@ def test_zones_of_codes_are_those_of_the_texts(
     border = data.draw(st.integers(0, len(plain)))
     starts = np.array([0, border, len(plain)])
     tables = []
+    views = [ColumnView(attribute, plain)]
     for array in (plain, codes):
+        builder = DictionaryBuilder(attribute, 0)
+        views.append(ColumnView(attribute, array, builder.encode(array), builder.prefixes))
+    for view in views:
         tables.append(np.full((10, 2), -1, np.int64))
-        view = ColumnView(attribute, array, np.zeros(len(array), np.int64))
         view.aggregate(starts, tables[-1], 5)
     assert (tables[0] == tables[1]).all()
+    assert (tables[0] == tables[2]).all()
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
