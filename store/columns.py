@@ -331,12 +331,7 @@ class ColumnView:
     ) -> tuple[Encoding, Codec, list[Any], int]:
         offsets = self.values[first : end + 1]
         start, stop = int(offsets[0]), int(offsets[-1])
-        data: Any = self._data[start:stop].data
-        used = Codec.NONE
-        if codec is not Codec.NONE and stop > start:
-            squeezed = _CODECS[codec].compress(data, asbytes=True)
-            if len(squeezed) < WORTHWHILE * len(data):
-                data, used = squeezed, codec
+        used, data = compressed(self._data[start:stop].data, codec)
         packed = scaled_integers((offsets - offsets[0]).astype(np.int64))
         head = np.array([stop - start, packed.nbytes // 8])
         return Encoding.TEXT, used, [head, *packed.parts(), data], packed.prefix_words
@@ -346,11 +341,9 @@ class ColumnView:
     ) -> tuple[Encoding, Codec, list[Any], int]:
         values = self._array.slice(first, end - first)
         raw = memoryview(pa.RecordBatch.from_arrays([values], names=[MESSAGE_COLUMN]).serialize())
-        if codec is not Codec.NONE:
-            squeezed = _CODECS[codec].compress(raw, asbytes=True)
-            if len(squeezed) < WORTHWHILE * len(raw):
-                return Encoding.MESSAGE, codec, [len(raw).to_bytes(8, "little"), squeezed], 1
-        return Encoding.MESSAGE, Codec.NONE, [raw], 1
+        used, data = compressed(raw, codec)
+        head = [] if used is Codec.NONE else [len(raw).to_bytes(8, "little")]
+        return Encoding.MESSAGE, used, [*head, data], 1
 
 
 def _signed(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], np.int64]:
@@ -402,6 +395,23 @@ def _encode_integers(values: npt.NDArray[Any]) -> tuple[Encoding, Codec, list[An
     if best.nbytes > WORTHWHILE * values.nbytes:
         return None
     return best.encoding, Codec.NONE, [best.packed()], 1
+
+
+def compressed(raw: Any, codec: Codec) -> tuple[Codec, Any]:
+    """The bytes compressed where that saves a tenth, and the codec that is then used."""
+    if codec is not Codec.NONE and len(raw):
+        data = _CODECS[codec].compress(raw, asbytes=True)
+        if len(data) < WORTHWHILE * len(raw):
+            return codec, data
+    return Codec.NONE, raw
+
+
+def decompressed(body: memoryview, codec: Codec) -> memoryview:
+    """What ``compressed`` got; with a codec, its size precedes the body."""
+    if codec is Codec.NONE:
+        return body
+    size = int.from_bytes(body[:8], "little")
+    return memoryview(_CODECS[codec].decompress(body[8:], decompressed_size=size))
 
 
 def _compress_pages(values: npt.NDArray[Any], codec: Codec, share: float) -> list[Any] | None:
@@ -463,11 +473,9 @@ def decode_values(
 
 
 def _decode_message(chunk: memoryview, entry: ChunkEntry, attribute: Attribute) -> pa.Array:
-    if entry.codec is not Codec.NONE:
-        size = int.from_bytes(chunk[:8], "little")
-        chunk = memoryview(_CODECS[entry.codec].decompress(chunk[8:], decompressed_size=size))
     schema = pa.schema([pa.field(MESSAGE_COLUMN, attribute.type)])
-    return pa.ipc.read_record_batch(pa.py_buffer(chunk), schema).column(0)
+    message = pa.py_buffer(decompressed(chunk, entry.codec))
+    return pa.ipc.read_record_batch(message, schema).column(0)
 
 
 def _words(chunk: memoryview) -> npt.NDArray[np.int64]:
@@ -491,9 +499,7 @@ def _decode_text(
         if entry.codec is not Codec.NONE:
             data = memoryview(_CODECS[entry.codec].decompress(data, decompressed_size=size))
     else:
-        if entry.codec is not Codec.NONE:
-            size = int.from_bytes(body[:8], "little")
-            body = memoryview(_CODECS[entry.codec].decompress(body[8:], decompressed_size=size))
+        body = decompressed(body, entry.codec)
         offsets = np.frombuffer(body, np.int32, end - first + 1, 4 * first)
         data = body[4 * (count + 1) :]
     narrow = pa.binary() if attribute.storage is Storage.BINARY else pa.string()

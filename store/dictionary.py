@@ -3,9 +3,9 @@
 Leaves hold bit-packed codes; the strings are in dictionary pages of the same segment, written
 before the first leaf that uses them, so a segment is self-contained.  A page is a block of kind
 DICTIONARY: ``layout.DICTIONARY_HEADER`` after the frame, then as body the offsets (int32 x (strings
-+ 1)) and the bytes.  Codes number the values of all pages of an attribute in the order of writing.
-Above ``VALUES_MAX`` distinct values, or ``BYTES_MAX`` of text, the rest of the segment stores plain
-strings.
++ 1)) and the bytes, compressed where that pays.  Codes number the values of all pages of an
+attribute in the order of writing.  Above ``VALUES_MAX`` distinct values, or ``BYTES_MAX`` of text,
+the rest of the segment stores plain strings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from ..core.text_numbers import TextNumbers
 from ..errors import CorruptBlock
 from ..schema import Attribute, Storage
 from .block import frame_head, open_block, verify_chunk
-from .layout import BLOCK_FRAME, DICTIONARY_HEADER, BlockKind, align
+from .columns import compressed, decompressed
+from .layout import BLOCK_FRAME, DICTIONARY_HEADER, BlockKind, Codec, align
 from .packing import pooled
 
 VALUES_MAX = 32_768
@@ -107,16 +108,18 @@ class DictionaryBuilder:
                 return None
         return codes
 
-    def page(self, offset: int, segment_id: int) -> tuple[list[Any], int] | None:
+    def page(self, offset: int, segment_id: int, codec: Codec) -> tuple[list[Any], int] | None:
         """Parts and total bytes of a block with the unwritten values; None without any."""
         if self._numbers.count == self.written:
             return None
         fresh = self._numbers.count - self.written
         offsets, text = self._numbers.laid_out(self.written)
-        body = offsets.astype(np.int32).tobytes() + text.tobytes()
-        header = DICTIONARY_HEADER.pack(
-            self.column, self.written, fresh, 0, len(body), xxhash.xxh3_64_intdigest(body)
-        )
+        plain = offsets.astype(np.int32).tobytes() + text.tobytes()
+        used, body = compressed(plain, codec)
+        if used is not Codec.NONE:
+            body = len(plain).to_bytes(8, "little") + body
+        digest = xxhash.xxh3_64_intdigest(body)
+        header = DICTIONARY_HEADER.pack(self.column, self.written, fresh, used, len(body), digest)
         padding = bytes(align(len(body)) - len(body))
         head = frame_head(
             BlockKind.DICTIONARY, 0, offset, header, len(body) + len(padding), 0, segment_id
@@ -154,12 +157,13 @@ def read_page(
         raise CorruptBlock(
             f"expected a dictionary page, found a {frame.kind.name} block", file, offset
         )
-    _, first, count, _, length, checksum = DICTIONARY_HEADER.unpack_from(
+    _, first, count, codec, length, checksum = DICTIONARY_HEADER.unpack_from(
         data, offset + BLOCK_FRAME.size
     )
     start = offset + frame.head_bytes
     body = data[start : start + length]
     verify_chunk(body, checksum, f"the dictionary page of {attribute.name!r}", file, offset)
+    body = decompressed(body, Codec(codec))
     plain = pa.string() if attribute.storage is Storage.STRING else pa.binary()
     offsets, text = body[: 4 * (count + 1)], body[4 * (count + 1) :]
     array = pa.Array.from_buffers(plain, count, [None, pa.py_buffer(offsets), pa.py_buffer(text)])

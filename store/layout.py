@@ -21,8 +21,10 @@ from enum import IntEnum
 
 from ..schema import Attribute, Storage, StreamSchema
 
-FORMAT_VERSION = 2
-"""2: scaled numbers, texts with packed offsets.  Segments of version 1 are read for ever."""
+FORMAT_VERSION = 3
+"""2: scaled numbers, texts with packed offsets.  3: compressed dictionary pages.  Segments of older
+versions are read for ever.
+"""
 ALIGNMENT = 64
 
 SEGMENT_MAGIC = b"CHRONSEG"
@@ -47,7 +49,7 @@ CHUNK_ENTRY = struct.Struct("<BBHIQQQII")
 the chunk, pages, events per page."""
 
 DICTIONARY_HEADER = struct.Struct("<IIIIQQ")
-"""column, first code, strings, reserved, body bytes, xxh3-64 of the body."""
+"""column, first code, strings, codec, body bytes, xxh3-64 of the body."""
 
 FOOTER = struct.Struct("<8sHHIQQQQQqqQQ32xQ")
 """magic, format version, height, reserved, segment id, root offset, root bytes, summary offset,

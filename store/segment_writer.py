@@ -371,7 +371,7 @@ class SegmentWriter:
     def _write_pages(self) -> None:
         for name, dictionary in self.dictionaries.items():
             offset = self.length
-            page = dictionary.page(offset, self.segment_id)
+            page = dictionary.page(offset, self.segment_id, self.codec)
             if page is not None:
                 self._out.put(page[0], page[1])
                 self.pages[name].append(offset)

@@ -9,6 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chronicle.errors import (
     CorruptBlock,
@@ -27,7 +29,8 @@ from chronicle.store.deletions import (
     RecordedDeletions,
     write_deletion,
 )
-from chronicle.store.dictionary import DictionaryBuilder
+from chronicle.store.dictionary import DictionaryBuilder, read_page
+from chronicle.store.layout import Codec
 from chronicle.store.lock import ReaderLease
 from chronicle.store.options import StreamOptions
 from chronicle.store.pins import Pin, pin_stream
@@ -393,9 +396,32 @@ def test_a_dictionary_that_is_handed_in_gives_the_values_that_occur() -> None:
     outside = pa.DictionaryArray.from_arrays(pa.array([1, 9], pa.int32()), values, safe=False)
     with pytest.raises(ValueError, match="outside its dictionary"):
         builder.encode(outside)
-    page = builder.page(0, 1)
+    page = builder.page(0, 1, Codec.NONE)
     assert page is not None
-    assert b"gone" not in b"".join(bytes(part) for part in page[0])
+    block = memoryview(b"".join(bytes(part) for part in page[0]))
+    assert read_page(block, 0, 1, builder.attribute, "file")[1].to_pylist() == [
+        "a",
+        "b",
+        "c",
+        "new",
+    ]
+
+
+@given(st.lists(st.one_of(st.none(), st.text(max_size=20)), max_size=60), st.sampled_from(Codec))
+def test_pages_give_the_values_of_their_codes(texts: list[str | None], codec: Codec) -> None:
+    builder, pages = DictionaryBuilder(SCHEMA.attribute("s"), 2), list[str]()
+    for part in (texts[:20], texts[20:], texts * 20):
+        codes = builder.encode(pa.array(part, pa.string()))
+        page = builder.page(0, 1, codec)
+        if page is not None:
+            block = memoryview(b"".join(bytes(each) for each in page[0]))
+            first, values = read_page(block, 0, 1, builder.attribute, "file")
+            assert first == len(pages)
+            pages += values.to_pylist()
+        assert codes is not None
+        pairs = zip(codes, part, strict=True)
+        assert all(text is None or pages[code] == text for code, text in pairs)
+    assert len(pages) == len(set(pages))
 
 
 def test_who_may_not_delete() -> None:
