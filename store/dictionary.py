@@ -27,8 +27,10 @@ from .columns import compressed, decompressed
 from .layout import BLOCK_FRAME, DICTIONARY_HEADER, BlockKind, Codec, align
 from .packing import pooled
 
-VALUES_MAX = 32_768
+VALUES_MAX = 1 << 18
 BYTES_MAX = 4 << 20
+_AT_ONCE = 1 << 15
+"""Values that are numbered before the limits are checked."""
 
 
 class DictionaryBuilder:
@@ -98,9 +100,9 @@ class DictionaryBuilder:
     def _number(self, texts: pa.Array) -> npt.NDArray[np.int64] | None:
         before = self._numbers.count
         codes = np.empty(len(texts), np.int64)
-        for first in range(0, len(texts), VALUES_MAX):
-            part = texts.slice(first, VALUES_MAX).cast(self._plain)
-            codes[first : first + VALUES_MAX] = self._numbers.take(part)
+        for first in range(0, len(texts), _AT_ONCE):
+            part = texts.slice(first, _AT_ONCE).cast(self._plain)
+            codes[first : first + _AT_ONCE] = self._numbers.take(part)
             if self._numbers.count > VALUES_MAX or self._numbers.size > BYTES_MAX:
                 values = self._numbers.values.slice(0, before)
                 self.exploded, self._source, self._numbers = True, None, TextNumbers()

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +83,7 @@ class _Rows:
         self.failed: dict[RowExpression, BoolArray | None] = {}
         self.numeric: dict[tuple[Any, ...], Any] = {}
         self.indices: dict[int, pa.Array] = {}
+        self.encoded: dict[str, tuple[npt.NDArray[np.int32], pa.Array]] = {}
         self.why = ""
 
     def compute(self, expressions: Sequence[RowExpression]) -> None:
@@ -100,6 +101,12 @@ class _Rows:
         if row.column is None:
             return self.computed[row]
         return whole(self.rows.column(row.column))
+
+    def coded(self, column: str) -> tuple[npt.NDArray[np.int32], pa.Array]:
+        """As ``codes_and_values``, of an encoded column."""
+        if column not in self.encoded:
+            self.encoded[column] = codes_and_values(whole(self.rows.column(column)))
+        return self.encoded[column]
 
     def index(self, shift: int) -> pa.Array:
         """Row numbers ``shift`` rows away, null beyond the partition."""
@@ -124,13 +131,17 @@ class _Rows:
         return self.numeric[key]  # type: ignore[no-any-return]
 
 
-Answer = tuple[BoolArray, "BoolArray | None"]
-"""Where a query of row tests holds, and where it cannot be computed."""
+class Answer(NamedTuple):
+    """Where a query of row tests holds, and where it cannot be computed: of each row, or, of an
+    encoded ``column``, of each of its values.
+    """
+
+    holds: BoolArray
+    failed: BoolArray | None
+    column: str = ""
 
 
 def _answers(plan: RowTests, rows: _Rows) -> list[Answer]:
-    if not plan.queries:
-        return []
     by_query: dict[RowQuery, Answer] = {}
     by_column: dict[str, list[RowQuery]] = {}
     for query in plan.queries:
@@ -138,23 +149,24 @@ def _answers(plan: RowTests, rows: _Rows) -> list[Answer]:
             rows.rows.schema.field(query.column).type
         ):
             by_column.setdefault(query.column, []).append(query)
-    for column, queries in by_column.items():  # asked of the distinct values only
-        codes, values = codes_and_values(whole(rows.rows.column(column)))
-        answers = _asked(queries, pa.table({column: values}), rows)
-        for query, (holds, bad) in zip(queries, answers, strict=True):
-            by_query[query] = (holds[codes], None if bad is None else bad[codes])
+    for column, queries in by_column.items():
+        _, values = rows.coded(column)
+        for query, answer in zip(
+            queries, _asked(queries, pa.table({column: values}), rows), strict=True
+        ):
+            by_query[query] = answer._replace(column=column)
     others = [query for query in plan.queries if query not in by_query]
     if others:
         table = rows.rows
         for i, (row, shift) in enumerate(plan.shifted):
             table = table.append_column(f"@s{i}", rows.array(row).take(rows.index(shift)))
-        for query, (holds, bad) in zip(others, _asked(others, table, rows), strict=True):
+        for query, (holds, bad, _) in zip(others, _asked(others, table, rows), strict=True):
             for i, (row, shift) in enumerate(plan.shifted):
                 broken = rows.failed.get(row)
                 if broken is not None and quote(f"@s{i}") in query.sql:
                     away = rows.moved(broken, shift)
                     bad = away if bad is None else bad | away
-            by_query[query] = (holds if bad is None else holds | bad, bad)
+            by_query[query] = Answer(holds if bad is None else holds | bad, bad)
     return [by_query[query] for query in plan.queries]
 
 
@@ -165,7 +177,7 @@ def _asked(queries: Sequence[RowQuery], table: pa.Table, rows: _Rows) -> list[An
     answers = []
     for array, bad in zip(arrays, failed, strict=True):
         holds = array if bad is None else array.fill_null(True)
-        answers.append((np.array(holds.to_numpy(zero_copy_only=False), np.bool_), bad))
+        answers.append(Answer(np.array(holds.to_numpy(zero_copy_only=False), np.bool_), bad))
     return answers
 
 
@@ -173,19 +185,25 @@ def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
     """Fill the words; returns the bits of conditions that cannot be computed per row, or None."""
     words[:] = plan.initial
     answers = _answers(plan, rows)
+    passing: dict[str, Words] = {}  # bits that each value of an encoded column leaves
     failed: Words | None = None
     for test in plan.tests:
         bits = np.uint64(test.bits)
         if test.kind == TRUE_B:
             what, detail = test.a
             if what == "query":
-                flags, bad = answers[detail]
+                flags, bad, column = answers[detail]
                 if bad is not None:
                     marks = np.where(bad, bits, np.uint64(0))
+                    marks = marks[rows.coded(column)[0]] if column else marks
                     failed = marks if failed is None else failed | marks
+                if column:
+                    left = passing.setdefault(column, np.full(len(flags), ~np.uint64(0)))
+                    test_flag(_read_only(flags), bits, left)
+                    continue
             elif what == "true":
-                column = flat(rows.rows.column(detail[0])).fill_null(False)
-                flags = column.to_numpy(zero_copy_only=False)
+                booleans = flat(rows.rows.column(detail[0])).fill_null(False)
+                flags = booleans.to_numpy(zero_copy_only=False)
             else:
                 type_ = rows.rows.schema.field(detail[0]).type
                 _, valid = rows.source(detail, "f" if pa.types.is_float64(type_) else "i")
@@ -201,6 +219,8 @@ def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
             test_compare(values, others, test.op, bits, words)
         else:
             test_range(values, test.low, test.high, bool(test.b), bits, words)
+    for column, left in passing.items():
+        test_codes(_read_only(rows.coded(column)[0]), left, words)
     if failed is not None:
         failed &= words  # a false conjunct decides, whatever failed
     return failed if failed is not None and failed.any() else None
@@ -402,6 +422,13 @@ def test_flag(flags, bits, words):
     passing = ~bits
     for i in range(words.shape[0]):
         words[i] &= passing | (np.uint64(0) - np.uint64(flags[i]))
+
+
+@kernel
+def test_codes(codes, passing, words):
+    """Leave the bits in the words of rows that the value of their code leaves."""
+    for i in range(words.shape[0]):
+        words[i] &= passing[np.uint64(codes[i])]
 
 
 @kernel

@@ -43,10 +43,10 @@ def flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return decoded(whole(column))
 
 
-def codes_and_values(column: pa.Array) -> tuple[IntArray, pa.Array]:
+def codes_and_values(column: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
     """Place of each row's value among the values of an encoded array; the last one is null."""
     values = column.dictionary
-    codes = column.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+    codes = column.indices.cast(pa.int32()).fill_null(len(values)).to_numpy(zero_copy_only=False)
     return codes, pa.concat_arrays([values, pa.nulls(1, values.type)])
 
 
@@ -283,6 +283,34 @@ def live_rows(
     rows = np.empty(len(words), np.int64)
     count = _live_rows(words, first_bits, idle, codes, np.zeros(len(seen), np.bool_), seen, rows)
     return None if count < 0 else rows[:count]
+
+
+@kernel
+def _arrange(codes, rows, words, offsets, order, arranged):  # type: ignore[no-untyped-def]
+    for i in range(order.shape[0]):
+        offsets[codes[rows[i] if rows.shape[0] else i] + 1] += 1
+    for g in range(1, offsets.shape[0]):
+        offsets[g] += offsets[g - 1]
+    cursor = offsets.copy()
+    for i in range(order.shape[0]):
+        row = rows[i] if rows.shape[0] else np.int64(i)
+        place = cursor[codes[row]]
+        cursor[codes[row]] = place + 1
+        order[place] = row
+        arranged[place] = words[row]
+
+
+def arranged(
+    codes: IntArray, count: int, words: npt.NDArray[np.uint64], rows: IntArray | None
+) -> tuple[IntArray, IntArray, npt.NDArray[np.uint64]]:
+    """Some rows (None: all) by code, as ``counted_order``; the offsets, and the words in order."""
+    if rows is not None and not len(rows):
+        codes = codes[:0]
+    size = len(codes) if rows is None else len(rows)
+    offsets, order = np.zeros(count + 1, np.int64), np.empty(size, np.int64)
+    out = np.empty(size, np.uint64)
+    _arrange(codes, np.empty(0, np.int64) if rows is None else rows, words, offsets, order, out)
+    return order, offsets, out
 
 
 def present_groups(codes: IntArray, count: int) -> tuple[IntArray, IntArray, IntArray]:

@@ -31,7 +31,7 @@ from ..contract.operator import MatchLimits, Search
 from .binding import Navigation
 from .buffers import PreparedRows, Words
 from .bytecode import Column
-from .columns import KeyCodes, decoded, flat, live_rows, numbers, take_ranges, whole
+from .columns import KeyCodes, arranged, decoded, flat, live_rows, numbers, take_ranges, whole
 from .matcher import NOT_TAKEN, Groups, Matcher, reads_every_event
 from .matches import Matches
 from .results import NOTHING_WANTED, RANK, EventRanks, Results
@@ -273,8 +273,9 @@ class MatchStream(Search):
             self.order = None
             prepared = self._tested(np.array([0, size], np.int64))
             if not prepared.careful:  # else conditions read rows, to raise errors
-                self.order, offsets = self._live_rows(prepared.words)
-                words, absent = prepared.words[self.order], prepared.absent[: len(self.order)]
+                rows = self._live_rows(prepared.words)
+                self.order, offsets, words = arranged(self.codes, self.groups, prepared.words, rows)
+                absent = prepared.absent[: len(self.order)]
                 if plan.absences.initial:
                     absent = prepared.absent[self.order]
                 return replace(prepared, words=words, absent=absent), self._grouped(offsets, final)
@@ -294,19 +295,15 @@ class MatchStream(Search):
             prepared.words[~self.mask(sequence)] = 0
         return prepared
 
-    def _live_rows(self, words: Words) -> tuple[IntArray, IntArray]:
-        """Rows by partition, without those of partitions that no match can begin in, and those that
-        are nothing but events between two others.
+    def _live_rows(self, words: Words) -> IntArray | None:
+        """The rows without those of partitions that no match can begin in, and those that are
+        nothing but events between two others; None: all.
         """
-        rows = None
         every = self.compiled.automaton.empty_match or self.compiled.history > 0
-        if not (every or self.incremental or self.mode == "all with unmatched"):
-            matcher = self.matcher
-            rows = live_rows(words, matcher.follow[0], matcher.idle, self.codes, self.seen)
-        if rows is None:
-            return counted_order(self.codes, self.groups)
-        order, offsets = counted_order(self.codes[rows], self.groups)
-        return rows[order], offsets
+        if every or self.incremental or self.mode == "all with unmatched":
+            return None
+        matcher = self.matcher
+        return live_rows(words, matcher.follow[0], matcher.idle, self.codes, self.seen)
 
     def _grouped(self, offsets: IntArray, final: bool) -> Groups:
         size = int(offsets[-1])
