@@ -14,6 +14,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import SqlError
+from chronicle.query.conditions import predicates
 from chronicle.query.conditions.constants import Folder
 from chronicle.query.conditions.predicates import PredicateCompiler
 from chronicle.query.sql.dialect import parse_predicate, to_text
@@ -405,3 +406,13 @@ def test_conditions_that_were_once_pruned_wrongly(pair, compiler, predicate):
     assert disagreement(*compiler, predicate, true) is None
     got = pair[0].sql(f"SELECT count(*) FROM e WHERE {predicate}").fetchall()
     assert got == [(sum(true),)]
+
+
+@pytest.mark.parametrize("unit", predicates._TRUNCATED_NS)
+def test_events_are_read_up_to_the_last_tick_of_a_truncated_time(tmp_path, unit):
+    last = "2023-12-31 23:59:59.999999"  # of a Sunday
+    condition = f"date_trunc('{unit}', t) = date_trunc('{unit}', TIMESTAMP '{last}')"
+    with chronicle.open(tmp_path) as database:
+        stream = database.create_stream("s", pa.schema([("t", pa.timestamp("us"))]), time="t")
+        stream.append([{"t": last}])
+        assert database.sql(f"SELECT count(*) FROM s WHERE {condition}").fetchall() == [(1,)]
