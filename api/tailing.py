@@ -43,7 +43,7 @@ from ..errors import (
 from ..schema import StreamSchema
 from ..store.changes import new_events, new_ranges
 from ..store.pins import Pin, keep_pin, load_pin, pin_stream, stored_pins, sweep_pins
-from ..store.recent import BatchSnapshot, Commit, LargeCommit, RecentCommits, logged_commits
+from ..store.recent import BatchSnapshot, Commit, CommitTap, LargeCommit, logged_commits
 from ..store.stream import EventStream, StreamReader
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Tail:
             raise InvalidArgument(f"each column can be read once, found {', '.join(self._columns)}")
         self.schema: pa.Schema = pa.schema([self._schema.arrow.field(n) for n in self._columns])
         self._pieces: Iterator[Piece] | None = None
-        self._recent: RecentCommits | None = None
+        self._recent: CommitTap | None = None
         self._held: dict[int, Pin] = {}
         self._closed = False
         self._news = threading.Event()
@@ -298,7 +298,7 @@ class Tail:
 
     def _commits(self, after: int, upto: int) -> list[Commit | LargeCommit] | None:
         """The commits in ``(after, upto]``; None if one is no longer held."""
-        recent = None if self._recent is None else self._recent.between(after, upto)
+        recent = None if self._recent is None else self._recent.commits(after, upto)
         if recent is not None:
             return recent
         with suppress(FileNotFoundError):  # replaced just now

@@ -6,14 +6,12 @@
                                                     "lag_events_max": 1000000}]}
 
 Unlike runs, definitions cannot be rebuilt, so they are apart from the run database.  ``next`` is an
-identifier that no index has had, so runs of a dropped index are never taken for another's.  Older
-stores have only the copy in their run database, which ``recover`` reads, also after damage.
+identifier that no index has had, so runs of a dropped index are never taken for another's.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
@@ -91,14 +89,19 @@ def _key(name: str, schema: StreamSchema) -> IndexKey | None:
 
 
 def has_indexes(path: Path) -> bool:
-    return (path / DIRECTORY / MANIFEST).exists() or (path / "CURRENT").exists()
+    return (path / DIRECTORY / MANIFEST).exists()
 
 
-def read(path: Path) -> Definitions | None:
-    """The definitions in a directory, if any; ``CorruptStore`` when the file is damaged."""
-    body = read_manifest(RealFiles(path), DIRECTORY)
+def read(path: Path) -> Definitions:
+    """The definitions in a directory; ``CorruptStore`` when the file is damaged."""
+    try:
+        body = read_manifest(RealFiles(path), DIRECTORY)
+    except CorruptStore as error:
+        raise CorruptStore(
+            f"{error}; `chronicle check --repair` removes what is left of the indexes"
+        ) from error
     if body is None:
-        return None
+        return Definitions()
     try:
         listed = body["indexes"]
         return Definitions(
@@ -129,13 +132,10 @@ def replace(path: Path, definitions: Definitions) -> None:
             RealFiles(path.parent).sync_directory("")
         write_manifest(files, DIRECTORY, _body(definitions))
     except (ChronicleError, OSError) as error:
-        # if only the directory sync failed, the new file is in place
         with suppress(ChronicleError, OSError):
-            if before != definitions and read(path) == definitions:
-                if before is None:
-                    files.remove(f"{DIRECTORY}/{MANIFEST}")
-                else:
-                    write_manifest(files, DIRECTORY, _body(before))
+            if before not in (None, definitions) and read(path) == definitions:
+                # only the directory sync failed: the new file is in place
+                write_manifest(files, DIRECTORY, _body(before))
         if isinstance(error, ChronicleError):
             raise
         raise storage_error(error, "write", str(path / DIRECTORY)) from error
@@ -148,33 +148,3 @@ def _body(definitions: Definitions) -> dict[str, Any]:
         if attribute in definitions.limits:
             indexes[-1]["lag_events_max"] = definitions.limits[attribute]
     return {"next": definitions.next, "indexes": indexes}
-
-
-def copy_of(definitions: Definitions) -> list[tuple[bytes, bytes]]:
-    return [
-        (
-            b"i" + entry["attribute"].encode(),
-            json.dumps({k: v for k, v in entry.items() if k != "attribute"}).encode(),
-        )
-        for entry in _body(definitions)["indexes"]
-    ]
-
-
-def recover(copies: Iterable[tuple[bytes, bytes]], used: Iterable[int]) -> Definitions:
-    """Definitions from entries of ``copy_of``.  Indexes that share an identifier (a defect of an
-    earlier version) get new ones, since their runs are ambiguous, and are rebuilt.
-    """
-    identifiers: dict[str, int] = {}
-    limits: dict[str, int] = {}
-    for key, value in copies:
-        name, entry = key[1:].decode(), json.loads(value)
-        identifiers[name] = int(entry["id"])
-        if entry.get("lag_events_max") is not None:
-            limits[name] = int(entry["lag_events_max"])
-    number = max([0, *identifiers.values(), *used]) + 1
-    shared = list(identifiers.values())
-    for name, index in identifiers.items():
-        if shared.count(index) > 1:
-            identifiers[name] = number
-            number += 1
-    return Definitions(identifiers, limits, number)

@@ -59,7 +59,6 @@ def copy_indexes(
             valid = valid.without(name)
     target = IndexStorage(path, True)
     try:
-        target.write(definitions.copy_of(valid))
         for entries in _copied(indexes, alive):
             target.write(entries)
     finally:

@@ -98,14 +98,13 @@ class OpenedIndexes:
 
     ``fault``: why no run can be read, or (of a writer) written; ``broken`` if that is damage.
     ``damaged``: generation and reason of runs and times that were set aside.
-    ``notice``: damage recovered from a copy, until that is written.
     ``heard``: called when a run was set aside.
     """
 
     def __init__(self, path: Path, writable: bool) -> None:
         self.path = path
         self.writable = writable
-        self.fault = self.notice = ""
+        self.fault = ""
         self.broken = False
         self.damaged: dict[RunKey, tuple[int, str]] = {}
         self.heard: Callable[[], None] | None = None
@@ -119,40 +118,23 @@ class OpenedIndexes:
         self._times: dict[tuple[int, int], TimeRange] = SortedDict()
         self._catalogue: Catalogue | None = None
         self._cache = Lru[bytes, bytes](CACHE_BYTES, len)
-        self._read_definitions()
         self._open()
 
     # -- opening ------------------------------------------------------------------------------
-
-    def _read_definitions(self) -> None:
-        self._recovering, self.notice = False, ""
-        defined: Definitions | None = None
-        try:
-            defined = definitions.read(self.path)
-        except (CorruptStore, OSError) as error:
-            self.notice = str(error)
-        if defined is not None:
-            self._definitions = defined
-            return
-        self._recovering = True
-        if not self.notice:
-            self._definitions = Definitions()
 
     def _open(self) -> None:
         with self._lock:
             self._no_runs()
             self.fault, self.broken = "", False
             try:
+                self._definitions = definitions.read(self.path)
                 if (self.path / "CURRENT").exists():
                     self._connect()
-                    if self._recovering:
-                        self._recover()
                     self._load()
-                elif self.notice or self._definitions.identifiers:
+                elif self._definitions.identifiers:
                     raise CorruptStore(
-                        self.notice
-                        or f"the database in {self.path} is missing; queries answer the same "
-                        "without; `chronicle check --repair` builds it again"
+                        f"the database in {self.path} is missing; queries answer the same without; "
+                        "`chronicle check --repair` builds it again"
                     )
             except ChronicleError as error:
                 self._disconnect()
@@ -177,17 +159,6 @@ class OpenedIndexes:
         if storage is not None:
             with suppress(ChronicleError):
                 storage.close()
-
-    def _recover(self) -> None:
-        storage = self._storage
-        assert storage is not None
-        used = {parse_descriptor_key(key)[0] for key, _ in storage.scan(b"d")}
-        self._definitions = definitions.recover(storage.scan(b"i"), used)
-        if storage.writable and (self.notice or self._definitions.identifiers):
-            if self.notice:
-                logger.warning("%s; written anew from its copy", self.notice)
-            definitions.replace(self.path, self._definitions)
-            self._recovering, self.notice = False, ""
 
     def _load(self) -> None:
         storage = self._storage
@@ -225,9 +196,9 @@ class OpenedIndexes:
             return
         with self._lock:
             before, opened = self._definitions, self._storage
-            self._read_definitions()
             try:
-                if opened is not None and not self._recovering:
+                self._definitions = definitions.read(self.path)
+                if opened is not None:
                     if opened.refresh() or self._definitions != before:
                         self._load()
                     return

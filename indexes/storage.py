@@ -2,7 +2,6 @@
 
 Keys have big-endian integers, so that they sort; a value is a block of thousands of entries::
 
-    i <name>                                        copy of an index's definition: JSON
     d <index 4> <segment 8> <first 8>               descriptor of a run, which makes it exist
     k <index 4> <segment 8> <first 8> <generation 4> <block 4>      a block of keys
     p ...  n ...  s ...                             its positions, nulls, dictionary (block 0)

@@ -168,28 +168,26 @@ class StreamIndexes(OpenedIndexes):
         self._check_open()
         definitions.replace(self.path, changed)
         with self._lock:
-            gone = set(self._definitions.identifiers) - set(changed.identifiers)
             self._definitions, self._catalogue = changed, None
-        with _derived("definitions are kept without their copy"), self._writing() as storage:
-            storage.write(definitions.copy_of(changed), [b"i" + name.encode() for name in gone])
-            storage.flush()
 
     def _undefine(self, attribute: str, index: int) -> None:
         changed = self._definitions.without(attribute)
-        defined = definitions.read(self.path)
-        if defined is not None and attribute in defined.identifiers:
+        if attribute in definitions.read(self.path).identifiers:
             self._define(changed)
         with self._lock:
             self._definitions, self._catalogue = changed, None
             for at in [at for at in self._runs if at[0] == index]:
                 del self._runs[at]
             self.damaged = {at: why for at, why in self.damaged.items() if at[0] != index}
-        with _derived("the runs of a dropped index are left"), self._writing() as storage:
-            for kind in (b"d", b"k", b"p", b"n", b"s"):
-                storage.delete_prefix(kind + index.to_bytes(4, "big"))
-            if not changed.identifiers:
-                self._drop_times(storage, list(self._times))
-            storage.flush()
+        try:
+            with self._writing() as storage:
+                for kind in (b"d", b"k", b"p", b"n", b"s"):
+                    storage.delete_prefix(kind + index.to_bytes(4, "big"))
+                if not changed.identifiers:
+                    self._drop_times(storage, list(self._times))
+                storage.flush()
+        except (StorageFailed, CorruptStore) as error:  # they only take space
+            logger.warning("the runs of a dropped index are left: %s", error)
         if self.broken and not changed.identifiers:
             self.rebuild()
 
@@ -371,14 +369,13 @@ class StreamIndexes(OpenedIndexes):
                 remove_database(self.path, definitions.DIRECTORY)
                 definitions.replace(self.path, self._definitions)
                 self._storage = IndexStorage(self.path, True)
-                self._storage.write(definitions.copy_of(self._definitions))
                 self._storage.flush()
             except ChronicleError as error:
                 self._disconnect()
                 self._failed(error)
                 self.broken = False  # nothing left to be damaged: retry later
                 raise
-            self.fault, self.notice, self.broken = "", "", False
+            self.fault, self.broken = "", False
 
     # -- figures ------------------------------------------------------------------------------
 
@@ -446,15 +443,6 @@ def run_of(
         entries.append((block_key(b"s", *at), built.dictionary))
     entries.append((descriptor_key(index, segment, first), built.run.to_bytes()))
     return built.run, entries
-
-
-@contextmanager
-def _derived(consequence: str) -> Iterator[None]:
-    """A context for writes whose failure costs only space or speed."""
-    try:
-        yield
-    except (StorageFailed, CorruptStore) as error:
-        logger.warning("%s: %s", consequence, error)
 
 
 def _behind(catalogue: Catalogue, index: int, state: StreamState) -> int:

@@ -26,7 +26,7 @@ from .runs import BLOCK_ENTRIES, Gaps, Run, key_counts, read_dictionary
 
 def verify_indexes(indexes: OpenedIndexes, state: StreamState) -> list[str]:
     """Compare runs with events; returns problems.  Skips replaced runs and dropped segments."""
-    problems = [text for text in (indexes.notice, indexes.fault) if text]
+    problems = [indexes.fault] if indexes.fault else []
     catalogue = indexes.catalogue()
     views = {view.file.segment_id: view.whole for view in state.segments}
     names = {index: name for name, index in catalogue.attributes.items()}

@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..errors import ChronicleError, QueryTimeout, StreamNotFound
+from ..store.recent import CommitTap
 from ..store.stream import EventStream
-from ..store.tap import CommitTap
 from .definition import Definitions, LiveDefinition
 from .pattern_group import PatternGroup
 from .query import LiveQuery, error_text

@@ -53,7 +53,7 @@ from .log import LogWriter
 from .manifest_pages import PAGE, commit_manifest
 from .options import StreamOptions, settled
 from .pins import collect_garbage, remove_quietly, sizes
-from .recent import RecentCommits
+from .recent import CommitTap
 from .recovery import Recovered, load
 from .segment import Root, SegmentView
 from .segment_file import SegmentFile
@@ -62,7 +62,6 @@ from .segment_views import ViewSource
 from .segment_writer import Extent, SegmentWriter
 from .snapshot import StreamState
 from .tail import Tail
-from .tap import CommitTap
 
 
 class ActiveSegment(NamedTuple):
@@ -158,7 +157,7 @@ class Commits:
     ``failed``: why changes are refused.
     ``folding``: late runs that a compaction is folding; nothing else may replace them.
     ``reach``: recent lateness of events, in ticks; 0 while unknown.
-    ``tap``, ``recent``: receive commits with events, while somebody follows the stream.
+    ``tap``: receives commits with events, while somebody follows the stream.
     ``stored_version``: version of the manifest in the object store, as far as is known; else 0.
     ``holders``: give the ``retention.Hold`` of consumers that have yet to read events.
     """
@@ -171,9 +170,7 @@ class Commits:
         self.listeners: tuple[Callable[[StreamState], None], ...] = ()
         self._listening = threading.RLock()  # re-entrant: finalisers remove listeners
         self.tap: CommitTap | None = None
-        self.recent: RecentCommits | None = None
         self.holders: tuple[Callable[[], Hold], ...] = ()
-        self._followers = 0
         self.stored_version = 0
         self.closed = False
         self.failed: str | None = None
@@ -506,18 +503,6 @@ class Commits:
             listeners = list(self.listeners)
             listeners.remove(listener)
             self.listeners = tuple(listeners)
-
-    def begin_following(self) -> RecentCommits:
-        """The recent commits, recorded until each caller called ``end_following``."""
-        self._followers += 1
-        if self.recent is None:
-            self.recent = RecentCommits(self.journal.position)
-        return self.recent
-
-    def end_following(self) -> None:
-        self._followers -= 1
-        if not self._followers:
-            self.recent = None
 
     def open_tap(self) -> CommitTap:
         """The tap of new commits, shared by all callers."""

@@ -298,14 +298,13 @@ class _Delete(Fold):
             self.addition.applied()
             late = self.addition.late
             spans, reported = (united((*each, *self.addition.spans)) for each in (spans, reported))
-        if commits.tap is not None:
-            commits.tap.note(Arrival(position - 1, position, spans, None, late))
-        if commits.recent is not None and not (self.change is None and self.addition is None):
-            commits.recent.note(
-                LargeCommit(
-                    position, late, self.before, commits.state(), reported, (self.reported,)
-                )
+        commit = None
+        if self.change is not None or self.addition is not None:
+            commit = LargeCommit(
+                position, late, self.before, commits.state(), reported, (self.reported,)
             )
+        if commits.tap is not None:
+            commits.tap.note(Arrival(position - 1, position, spans, None, late), commit)
 
 
 def _changed(

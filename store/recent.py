@@ -1,16 +1,21 @@
-"""The latest commits with their events, in commit order, for followers of a growing stream.
+"""The latest commits, in commit order, for followers of a growing stream: tails and live queries.
 
 While a stream has followers, its commits are cached; those from before the first follower are read
 from the write-ahead log, as far as it goes::
 
     log:   CHECKPOINT 40 | 41 | 42 | EXTENT 43 | 44 | 45
                                                 '--'-- logged_commits
-    memory:                                       46  47  48 ...  RecentCommits
+    memory:                                       46  47  48 ...  CommitTap
                                                       '---------- published ones
 
-The cache takes at most ``BYTES_MAX``: a large commit is stored as the two states around it, which
-keep files open, so there are at most ``LARGE_MAX``.  A commit is noted before it is durable:
-followers ask only up to the published position.
+Of each commit the tap has the ticks (a live query reads a stream in time order, behind a watermark,
+and must know which commits brought events before it, and where) and, of the latest ones, the
+events.  These take at most ``BYTES_MAX``: a large commit is stored as the two states around it,
+which keep files open, so there are at most ``LARGE_MAX``.  Above ``ARRIVALS_MAX`` commits the
+oldest ones are joined.
+
+Guarantee: every commit is noted before readers see it, and before it is durable: followers ask only
+up to the published position.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import numpy as np
 import pyarrow as pa
@@ -37,10 +43,11 @@ from .recovery import stream_manifest
 from .segment import TICK_MAX, ScanMetrics
 from .snapshot import Snapshot, StreamState
 from .tail import ticks_of
-from .tap import Spans
+from .tap import Arrival, Spans, joined
 
+ARRIVALS_MAX = 4096
 BYTES_MAX = 16 << 20
-LARGE_BYTES = 2 << 20
+LARGE_BYTES = 4 << 20
 """A commit with more bytes than this is not cached in memory."""
 
 LARGE_MAX = 8
@@ -90,56 +97,85 @@ class LargeCommit:
             yield from added_events(earlier, later, first, end, names, check, self.changed)
 
 
-class RecentCommits:
-    def __init__(self, position: int) -> None:
-        self._lock = threading.Lock()
-        self._begun = position
-        self._commits: deque[Commit | LargeCommit] = deque()
-        self._bytes = 0
-        self._large = 0
+class CommitTap:
+    """The latest commits of a stream that has ``followers``, or a ``forgetful`` user."""
 
-    def note(self, commit: Commit | LargeCommit) -> None:
+    def __init__(self, position: int) -> None:
+        self.followers = 0
+        self.forgetful = False
+        self._lock = threading.Lock()
+        self._begun = self._read_from = position
+        self._arrivals: deque[Arrival] = deque()
+        self._commits: deque[Commit | LargeCommit] = deque()
+        self._bytes = self._large = 0
+
+    def note(self, arrival: Arrival, commit: Commit | LargeCommit | None = None) -> None:
+        """Add a commit, in the order of positions; with its events, if it brought any."""
         with self._lock:
-            self._commits.append(commit)
-            self._count(commit, 1)
+            self._arrivals.append(arrival)
+            if len(self._arrivals) > ARRIVALS_MAX:
+                oldest = [self._arrivals.popleft() for _ in range(ARRIVALS_MAX // 2)]
+                self._arrivals.appendleft(joined(oldest))
+            if commit is not None:
+                self._commits.append(commit)
+                self._count(commit, 1)
             while self._bytes > BYTES_MAX or self._large > LARGE_MAX:
-                self._begun = self._forget_oldest()
+                self._forget_events(self._commits[0].position)
 
     def cut(self, position: int) -> None:
+        """Forget all commits up to a position, from which followers cannot continue."""
         with self._lock:
-            while self._commits:
-                self._forget_oldest()
             self._begun = position
+            self._arrivals.clear()
+            self._forget_events(position)
+
+    def forget(self, upto: int) -> None:
+        """Forget the commits up to a position, unless there are followers."""
+        with self._lock:
+            if self.followers:
+                return
+            while self._arrivals and self._arrivals[0].position <= upto:
+                self._begun = self._arrivals.popleft().position
+            self._forget_events(upto)
 
     def reshape(self, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
-        """Adapt to renamed or dropped columns; drops all up to the last large commit."""
+        """Adapt events to renamed or dropped columns; forgets all up to the last large commit."""
         with self._lock:
             while self._large:
-                self._begun = self._forget_oldest()
+                self._forget_events(self._commits[0].position)
             self._commits = deque(
                 replace(commit, events=change(commit.events))
                 for commit in self._commits
                 if isinstance(commit, Commit)
             )
 
-    def between(self, after: int, upto: int) -> list[Commit | LargeCommit] | None:
-        """The commits after one position and up to another; None where one is missing."""
+    def between(self, after: int, upto: int) -> list[Arrival] | None:
+        """Ticks of the commits after one position and up to another; None where unknown."""
         with self._lock:
             if after < self._begun:
                 return None
-            commits: list[Commit | LargeCommit] = []
-            for commit in reversed(self._commits):
-                if commit.position <= after:
-                    break
-                if commit.position <= upto:
-                    commits.append(commit)
-        commits.reverse()
-        return commits
+            return [each for each in self._arrivals if after < each.position and each.since < upto]
 
-    def _forget_oldest(self) -> int:
-        commit = self._commits.popleft()
-        self._count(commit, -1)
-        return commit.position
+    def commits(self, after: int, upto: int) -> list[Commit | LargeCommit] | None:
+        """As ``between``, with the events."""
+        with self._lock:
+            if after < self._read_from:
+                return None
+            recent = takewhile(lambda each: each.position > after, reversed(self._commits))
+            return [each for each in recent if each.position <= upto][::-1]
+
+    def late_events(self, after: int, upto: int) -> list[pa.RecordBatch] | None:
+        """The late events of ``commits``, by commit; None if one of these is large."""
+        commits = self.commits(after, upto)
+        late = [each for each in commits or () if each.late]
+        if commits is None or any(isinstance(each, LargeCommit) for each in late):
+            return None
+        return [each.events.slice(0, each.late) for each in late if isinstance(each, Commit)]
+
+    def _forget_events(self, upto: int) -> None:
+        self._read_from = max(self._read_from, upto)
+        while self._commits and self._commits[0].position <= upto:
+            self._count(self._commits.popleft(), -1)
 
     def _count(self, commit: Commit | LargeCommit, sign: int) -> None:
         self._bytes += sign * commit.nbytes

@@ -145,8 +145,8 @@ def _apply(commits: Commits, schema: StreamSchema, old: str, new: str | None) ->
     late = tuple(reshaped(batch) for batch in journal.late)
     journal = replace(journal, late=late, tail=Tail(schema), position=journal.position + 1)
     commits.apply(Edit(journal, None, manifest, source=_reopened(commits, manifest)))
-    if commits.recent is not None:
-        commits.recent.reshape(reshaped)
+    if commits.tap is not None:
+        commits.tap.reshape(reshaped)
 
 
 def _reopened(commits: Commits, manifest: StreamManifest) -> ViewSource:

@@ -572,17 +572,14 @@ def _notify(
     before: StreamState,
     after: StreamState,
 ) -> None:
-    tap, recent, position = commits.tap, commits.recent, result.position
-    if truncate:
-        if tap is not None:
-            tap.cut(position)
-        if recent is not None:
-            recent.cut(position)
+    tap, position = commits.tap, result.position
+    if tap is None:
+        return
     spans = united(tuple((item.entry.first, item.entry.last) for item in staged))
-    if tap is not None:
-        tap.note(Arrival(position - 1, position, spans, None, result.late))
-    if recent is not None and not truncate:
-        recent.note(LargeCommit(position, result.late, before, after, spans))
+    commit = None if truncate else LargeCommit(position, result.late, before, after, spans)
+    if truncate:
+        tap.cut(position)
+    tap.note(Arrival(position - 1, position, spans, None, result.late), commit)
 
 
 def _publish(

@@ -51,13 +51,13 @@ from .merge import sort_nearly
 from .moving import Chosen, Moved, Stopped, figures_of, never, worth_moving
 from .object_store import ObjectStore
 from .options import DURABILITIES, StreamOptions
-from .recent import LARGE_BYTES, Commit, LargeCommit, RecentCommits
+from .recent import LARGE_BYTES, Commit, CommitTap, LargeCommit
 from .recovery import load_for_reading
 from .schema_change import add_attribute
 from .segment_views import bytes_of, close_views
 from .snapshot import Snapshot, StreamState, closed
 from .tail import Tail, concat_batches, is_sorted, ticks_of
-from .tap import Arrival, CommitTap, tick_ranges
+from .tap import Arrival, tick_ranges
 
 PIECE_EVENTS = 1 << 20
 
@@ -213,19 +213,26 @@ class EventStream:
         """Remove a listener; a running commit may call it once more."""
         self.commits.remove_listener(listener)
 
-    def follow(self) -> RecentCommits:
-        """The recent commits, recorded until ``unfollow``; for any number of followers."""
+    def follow(self) -> CommitTap:
+        """The tap of new commits, recorded until ``unfollow``; for any number of followers."""
         with self.commits.lock:
-            return self.commits.begin_following()
+            tap = self.commits.open_tap()
+            tap.followers += 1
+            return tap
 
     def unfollow(self) -> None:
         with self.commits.lock:
-            self.commits.end_following()
+            tap = self.commits.open_tap()
+            tap.followers -= 1
+            if not (tap.followers or tap.forgetful):
+                self.commits.tap = None
 
     def tap(self) -> CommitTap:
-        """The tap of new commits, shared by all callers."""
+        """The tap of new commits for callers of ``CommitTap.forget``; it stays open."""
         with self.commits.lock:
-            return self.commits.open_tap()
+            tap = self.commits.open_tap()
+            tap.forgetful = True
+            return tap
 
     def marks(self) -> Marks:
         """JSON values stored with the events, by name, as of the last change."""
@@ -325,7 +332,7 @@ class EventStream:
             wide = int(ticks[-1]) - int(ticks[cut]) > span_max(rules.retention_ticks)
         tail = commits.journal.tail
         size = 0 if rules.fixed else batch.nbytes
-        large = commits.recent is not None and batch.nbytes > LARGE_BYTES
+        large = commits.tap is not None and batch.nbytes > LARGE_BYTES
         before = commits.state() if large else None
         if fresh is not None and (
             wide
@@ -341,21 +348,18 @@ class EventStream:
             commits.apply(Edit(journal, commits.active, record=record, added=added))
         if sifted is not None:
             self._recent_keys.committed(sifted)
-        position = commits.journal.position
         if commits.tap is not None:
+            position = commits.journal.position
             span = None if fresh is None else (int(ticks[cut]), int(ticks[-1]))
-            spans = tick_ranges(ticks[:cut])
-            commits.tap.note(Arrival(position - 1, position, spans, span, cut), late)
-        after = None if before is None else commits.state()
+            arrival = Arrival(position - 1, position, tick_ranges(ticks[:cut]), span, cut)
+            commit: Commit | LargeCommit = Commit(position, cut, batch)
+            if before is not None:
+                spans = ((int(ticks[0]), int(ticks[-1])),)
+                commit = LargeCommit(position, cut, before, commits.state(), spans)
+            commits.tap.note(arrival, commit)
         self._tidy_quietly(rules)
         job.late, job.newest = cut, last
         job.state = commits.state()
-        if commits.recent is not None:
-            if before is None or after is None:
-                commits.recent.note(Commit(position, cut, batch))
-            else:
-                spans = ((int(ticks[0]), int(ticks[-1])),)
-                commits.recent.note(LargeCommit(position, cut, before, after, spans))
         job.log, job.position = commits.log, commits.log.size
 
     def _sift(self, job: Append) -> Sifted | None:

@@ -311,7 +311,7 @@ class LiveFeed(Feed):
 
     def _behind(self, upto: int) -> Iterator[pa.RecordBatch]:
         """The results after the last row sent; perhaps more than up to commit ``upto``."""
-        commits = None if self._position is None else self._recent.between(self._position, upto)
+        commits = None if self._position is None else self._recent.commits(self._position, upto)
         if commits is None or not all(isinstance(commit, Commit) for commit in commits):
             yield from self._sink.rows(self._after)
             return

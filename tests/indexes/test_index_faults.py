@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import random
 import shutil
@@ -273,8 +272,6 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a table is missing": lambda path: _newest(path, "*.sst").unlink(),
     "a table is cut": lambda path: _newest(path, "*.sst").write_bytes(b"x" * 100),
     "the end of a table": lambda path: _flip(_newest(path, "*.sst"), -20),
-    "no definitions": lambda path: shutil.rmtree(directory(path) / "definitions"),
-    "bad definitions": lambda path: _flip(directory(path) / "definitions" / "MANIFEST", 90),
 }
 
 
@@ -285,22 +282,20 @@ def test_damaged_indexes_keep_nothing_from_being_opened(tmp_path: Path, damage: 
     DAMAGES[damage](path)
     with chronicle.open(path, "r") as database:
         same(database)
-        if damage != "no definitions":
-            assert any("indexes" in str(problem) for problem in database.check().problems)
+        assert any("indexes" in str(problem) for problem in database.check().problems)
     with chronicle.open(path) as database:
         stream = database.stream("s")
         same(database)
         assert [index["attribute"] for index in stream.indexes()] == ["x", "y"]
-        if "definitions" not in damage:  # these are made good from their copy at once
-            for index in stream.indexes():
-                assert (index["state"], index["covered"]) == ("damaged", 0.0)
-                assert index["problem"]
-            assert "damaged" in str(database.sql("SHOW INDEXES").fetchall())
-            plan = str(database.explain(PATTERN.format("all", "x", 4)))
-            assert "indexes unavailable" in plan
-            assert not database.check().ok
-            with pytest.raises(CorruptStore, match="repair"):
-                stream.create_index("t")
+        for index in stream.indexes():
+            assert (index["state"], index["covered"]) == ("damaged", 0.0)
+            assert index["problem"]
+        assert "damaged" in str(database.sql("SHOW INDEXES").fetchall())
+        plan = str(database.explain(PATTERN.format("all", "x", 4)))
+        assert "indexes unavailable" in plan
+        assert not database.check().ok
+        with pytest.raises(CorruptStore, match="repair"):
+            stream.create_index("t")
         stream.append(events(5_000, 30_000, 8))
         same(database)
         assert [str(problem) for problem in database.check(repair=True).problems] == []
@@ -310,6 +305,25 @@ def test_damaged_indexes_keep_nothing_from_being_opened(tmp_path: Path, damage: 
         same(database)
     with chronicle.open(path) as database:
         assert database.check().ok
+        same(database)
+
+
+def test_damaged_definitions_are_named_and_removed_by_a_repair(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    make(path, "x")
+    _flip(directory(path) / "definitions" / "MANIFEST", 90)
+    with chronicle.open(path, "r") as database:
+        same(database)
+        assert "definitions" in str(database.check().problems)
+    with chronicle.open(path) as database:
+        stream = database.stream("s")
+        same(database)
+        assert stream.indexes() == []
+        with pytest.raises(CorruptStore, match="repair"):
+            stream.create_index("x")
+        assert not database.check().ok
+        assert database.check(repair=True).ok
+        stream.create_index("x")
         same(database)
 
 
@@ -520,29 +534,4 @@ def test_a_copy_leaves_out_what_does_not_read(tmp_path: Path) -> None:
             database.backup(tmp_path / "copy")
     with chronicle.open(tmp_path / "copy", "r") as database:
         assert 0 < database.stream("s").indexes()[0]["covered"] < 1
-        same(database)
-
-
-# -- stores of before --------------------------------------------------------------------------
-
-
-def test_definitions_of_before_they_had_a_file_are_read(tmp_path: Path) -> None:
-    """Two indexes of one identifier, as a full disk could leave them, get runs of their own."""
-    path = tmp_path / "s"
-    make(path, "x", "y")
-    shutil.rmtree(directory(path) / "definitions")
-    with chronicle.open(path, "r") as database:
-        assert [index["attribute"] for index in database.stream("s").indexes()] == ["x", "y"]
-        same(database)
-    storage = IndexStorage(directory(path), True)
-    storage.write([(b"iy", json.dumps({"id": 1}).encode())])
-    storage.close()
-    with chronicle.open(path, "r") as database:
-        same(database)
-    with chronicle.open(path) as database:
-        same(database)
-        wait_for_indexes(database)
-        assert sorted(database.indexes_of("s").identifiers.values()) == [3, 4]
-        same(database)
-        assert database.check(repair=True).ok
         same(database)

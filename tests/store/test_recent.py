@@ -38,17 +38,17 @@ def test_commits_are_remembered_while_somebody_follows(stream: Any) -> None:
     stream.append(batch(5))
     first, second = stream.follow(), stream.follow()
     assert first is second
-    assert first.between(0, 1) is None  # before anybody followed
+    assert first.commits(0, 1) is None  # before anybody followed
     stream.append(batch(9, 7))
     stream.append(batch(3))
-    found = first.between(1, 3)
+    found = first.commits(1, 3)
     assert [(c.position, c.late, times(c)) for c in found] == [(2, 0, [7, 9]), (3, 1, [3])]
-    assert [c.position for c in first.between(1, 2)] == [2]
-    assert first.between(3, 3) == []
+    assert [c.position for c in first.commits(1, 2)] == [2]
+    assert first.commits(3, 3) == []
     stream.unfollow()
-    assert stream.commits.recent is first
+    assert stream.commits.tap is first
     stream.unfollow()
-    assert stream.commits.recent is None
+    assert stream.commits.tap is None
 
 
 def test_large_commits_are_read_back_from_the_trees(
@@ -61,7 +61,7 @@ def test_large_commits_are_read_back_from_the_trees(
     stream.append(batch(*range(0, 60, 3), 500, n=2))
     stream.append(batch(501))
     stream.seal()
-    large, small = remembered.between(1, 3)
+    large, small = remembered.commits(1, 3)
     assert isinstance(large, LargeCommit)
     assert isinstance(small, Commit)
     assert times(large) == [*range(0, 60, 3), 500]
@@ -79,10 +79,10 @@ def test_bulk_commits_are_told_and_truncations_are_not(stream: Any) -> None:
         staged = stage(commits.files, plan, 0, [iter([batch(*range(5, 15), n=3)])])
         commit_staged(stream, job, staged, truncate=truncate)
         if not truncate:
-            (found,) = remembered.between(1, 2)
+            (found,) = remembered.commits(1, 2)
             assert times(found) == list(range(5, 15))
-    assert remembered.between(1, 3) is None
-    assert remembered.between(3, 3) == []
+    assert remembered.commits(1, 3) is None
+    assert remembered.commits(3, 3) == []
 
 
 def test_what_is_remembered_has_a_bound(stream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +90,8 @@ def test_what_is_remembered_has_a_bound(stream: Any, monkeypatch: pytest.MonkeyP
     remembered = stream.follow()
     for t in range(50):
         stream.append(batch(t))
-    assert remembered.between(0, 50) is None
-    found = remembered.between(48, 50)
+    assert remembered.commits(0, 50) is None
+    found = remembered.commits(48, 50)
     assert [c.position for c in found] == [49, 50]
     assert sum(c.nbytes for c in remembered._commits) <= 20_000
 

@@ -143,14 +143,14 @@ def test_what_lies_outside_is_refused_and_a_job_is_committed_once() -> None:
 def test_followers_are_told_of_what_came_and_of_nothing_twice() -> None:
     memory = MemoryFiles()
     filled = Filled(memory)
-    recent, tap = filled.stream.follow(), filled.stream.tap()
+    tap = filled.stream.follow()
     pins = [pin_stream(memory, "streams/s")]
     position = filled.stream.snapshot().version
     new = list(range(NEW, NEW + 240))
     put(filled.stream, TIMES)
     pins.append(pin_stream(memory, "streams/s"))
     assert told(memory, *pins) == new
-    (commit,) = recent.between(position, position + 1) or ()
+    (commit,) = tap.commits(position, position + 1) or ()
     assert [n for batch in commit.batches() for n in batch.column(1).to_pylist()] == new
     (arrival,) = tap.between(position, position + 1) or ()
     assert arrival.spans == (RANGE,)

@@ -11,16 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronicle.schema import StreamSchema
+from chronicle.store.recent import ARRIVALS_MAX, CommitTap, LargeCommit
 from chronicle.store.store import Store
-from chronicle.store.tap import (
-    ARRIVALS_MAX,
-    EVENTS_MAX,
-    RANGES_MAX,
-    Arrival,
-    CommitTap,
-    tick_ranges,
-    united,
-)
+from chronicle.store.tap import RANGES_MAX, Arrival, tick_ranges, united
 from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64())]), "t")
@@ -77,18 +70,19 @@ def test_late_events_are_held_of_the_latest_commits() -> None:
     assert held(2, 5) is None
     assert held(3, 5) == [[4]]
     append(one, *range(6, 8))
-    tap.note(Arrival(6, 7, ((1, 9),), None, 3))  # of a bulk commit
+    state = one.commits.state()
+    large = LargeCommit(7, 3, state, state, ((1, 9),))
+    tap.note(Arrival(6, 7, ((1, 9),), None, 3), large)
     assert held(3, 7) is None
     assert held(7, 7) == []
-    ticks = pa.array(range(EVENTS_MAX // 2 + 1))
-    for position in (8, 9):
-        batch = pa.RecordBatch.from_arrays([ticks], schema=SCHEMA.arrow)
-        tap.note(Arrival(position - 1, position, ((0, EVENTS_MAX),), None, len(ticks)), batch)
-    assert held(7, 9) is None  # they would be too many
-    assert held(8, 9) == [ticks.to_pylist()]
-    tap.cut(9)
-    assert held(8, 9) is None
-    assert held(9, 9) == []
+    assert one.follow() is tap
+    tap.forget(7)
+    assert tap.commits(6, 7) == [large]  # a follower may want it
+    one.unfollow()
+    assert one.tap() is tap
+    tap.cut(8)
+    assert held(6, 7) is None
+    assert held(8, 8) == []
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=300))
