@@ -2,7 +2,7 @@
 
 A clause becomes a program and an automaton, conditions become bits or bytecode, kernels search.
 Reading order: ``compiled`` (clause to operator), ``automaton``; ``binding`` (expressions),
-``columns``, ``scalar`` (DuckDB), ``typed`` (types), ``bytecode``, ``machine`` (stack machine),
+``columns``, ``scalar`` (DuckDB), ``tabulated``, ``bytecode``, ``machine`` (stack machine),
 ``conditions``, ``buffers`` (conditions over rows); ``search``, ``matches``, ``attempts``
 (suspension), ``jumping``, ``contiguous``, ``selection`` (searches); ``any_choice``, ``any_lists``
 (diagrams of SKIP TILL ANY MATCH), ``any_pairs``, ``any_diagram`` (with conditions between events),
