@@ -2,10 +2,9 @@
 
 A clause becomes a program and an automaton, conditions become bits or bytecode, kernels search.
 Reading order: ``compiled`` (clause to operator), ``automaton``; ``binding`` (expressions),
-``columns``, ``scalar`` (DuckDB), ``typed`` (types), ``bytecode``, ``machine`` (stack machine),
+``columns``, ``scalar`` (DuckDB), ``tabulated``, ``bytecode``, ``machine`` (stack machine),
 ``conditions``, ``buffers`` (conditions over rows); ``search``, ``matches``, ``attempts``
-(suspension), ``jumping``, ``contiguous``, ``selection`` (searches); ``any_choice``, ``any_lists``
-(diagrams of SKIP TILL ANY MATCH), ``any_pairs``, ``any_diagram`` (with conditions between events),
-``any_output``; ``matcher`` (driver); ``measures``, ``results``, ``match_stream`` (output);
-``retained``, ``advancing`` (incremental).
+(suspension), ``jumping``, ``contiguous``, ``selection`` (searches); ``any_choice``, ``any_pairs``,
+``any_states``, ``any_diagram``, ``any_output`` (SKIP TILL ANY MATCH); ``matcher`` (driver);
+``measures``, ``results``, ``match_stream`` (output); ``retained``, ``advancing`` (incremental).
 """

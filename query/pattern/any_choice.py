@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Choice(NamedTuple):
-    """``why``: the reason.  ``pairing``: conditions between events, or None."""
+    """``why``: the reason.  ``pairing``: conditions between events, of a diagram."""
 
     diagram: bool
     why: str
@@ -78,11 +78,11 @@ def choose(automaton: Automaton, plan: ConditionPlan, search: bool = False) -> C
     if not plan.by_position:
         positions = len(plan.names) - 1
         return Choice(False, f"the pattern has {positions} positions, a diagram takes up to 64")
-    if not any(rest for _, rest in plan.summary.values()):
-        return Choice(True, "every condition is about one event")
     if plan.pairing is None:
         plan.pairing = pairing(automaton, plan)
     joined: Pairing = plan.pairing
     if joined.obstacle:
-        return Choice(False, joined.obstacle, joined)
+        return Choice(False, joined.obstacle)
+    if not any(rest for _, rest in plan.summary.values()):
+        return Choice(True, "every condition is about one event", joined)
     return Choice(True, joined.describe(plan.names), joined)

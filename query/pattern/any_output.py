@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from ...core.native import kernel
 from ...core.threads import Busy, Check, Done, Task, in_order
-from .any_lists import MANY, Context, Lists, Source, plus, through
+from .any_diagram import MANY, Context, Lists, Source, plus, through
 from .matches import Matches
 from .search import MatchTable, Rows
 

@@ -312,6 +312,32 @@ class Bound:
         return to_text(self.scalar)
 
 
+def leaf_index(node: Any) -> int | None:
+    if isinstance(node, exp.Column):
+        name = node.name
+        if name.startswith("@") and name[1:].isdigit():
+            return int(name[1:])
+    return None
+
+
+def leaves_of(node: Any) -> list[int]:
+    indices = (leaf_index(part) for part in node.walk())
+    return [index for index in indices if index is not None]
+
+
+def substitute(sql: str, texts: dict[int, str]) -> str:
+    """Replace the leaves ``"@0"``, ``"@1"``, ... in SQL, but not inside string literals."""
+
+    def replaced(token: re.Match[str]) -> str:
+        place = token.group("leaf")
+        return texts.get(int(place), token.group()) if place else token.group()
+
+    return _QUOTED.sub(replaced, sql)
+
+
+_QUOTED = re.compile(r"'[^']*+(?:''[^']*+)*+'" r'|"(?:@(?P<leaf>\d+)"(?!")|[^"]*+(?:""[^"]*+)*+")')
+
+
 _COMPARISONS = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ)
 
 

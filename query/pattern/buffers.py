@@ -34,7 +34,7 @@ from ...errors import SqlError
 from ..sql.rendering import identifier as quote
 from . import machine as m
 from .binding import CLASSIFIER, RowExpression
-from .bytecode import Cells, Codes, Column
+from .bytecode import Cells, Codes, Column, Size
 from .columns import (
     codes_and_values,
     decoded,
@@ -49,7 +49,7 @@ from .columns import (
 from .machine import build_image
 from .scalar import evaluate_all
 from .search import LATEST, within
-from .typed import Values, distinct_values, tabulate
+from .tabulated import Tabulated, Values, distinct_values, tabulate
 
 if TYPE_CHECKING:
     from .conditions import ConditionPlan, RowQuery, RowTests
@@ -289,8 +289,8 @@ class _Image:
         self.words = words
         self.guards = guards
         self.numbers = {name: i + 1 for i, name in enumerate(dict.fromkeys(plan.names[1:]))}
-        self.constants = list(plan.builder.constants)
-        self.values = [self._values(table) for table in plan.builder.tables]
+        self.constants: list[Any] = [constant.value for constant in plan.builder.constants]
+        self.values = {table: self._values(table) for table in plan.builder.tables}
 
     def build(self) -> tuple[IntArray, IntArray]:
         plan, builder = self.plan, self.plan.builder
@@ -302,16 +302,17 @@ class _Image:
                 member[i, p] = p > 0 and (chosen is None or name in chosen)
         columns: list[Any] = []
         if plan.path_dependent:
-            for at, table, dimension in builder.sizes:
-                self.constants[at] = len(self.values[table][dimension].columns[0])
             arrays = [self._array(column) for column in builder.columns]
             texts = [i for i, c in enumerate(builder.columns) if getattr(c, "kind", "") == "s"]
-            literals = [text for _, text in builder.strings] + list(names)
-            encoded, places = string_codes([arrays[i][0] for i in texts], literals)
+            written = [value for value in self.constants if isinstance(value, str)]
+            encoded, places = string_codes([arrays[i][0] for i in texts], [*written, *names])
             codes = dict(zip(texts, encoded, strict=True))
-            for (at, _), code in zip(builder.strings, places, strict=False):
-                self.constants[at] = code
-            label[0] = places[len(builder.strings) :]
+            code_of = dict(zip(written, places, strict=False))
+            self.constants = [
+                code_of[value] if isinstance(value, str) else self._size(value)
+                for value in self.constants
+            ]
+            label[0] = places[len(written) :]
             label[1] = [self.numbers.get(name, 0) for name in names]
             for i, column in enumerate(builder.columns):
                 array, failed = arrays[i]
@@ -321,17 +322,21 @@ class _Image:
         constants = np.array(self.constants, np.int64)
         return build_image(arrays_, constants, label, member, columns), condition
 
+    def _size(self, value: int | Size) -> int:
+        if isinstance(value, Size):
+            return len(self.values[value.table][value.dimension].columns[0])
+        return value
+
     def _array(self, column: Column | Codes | Cells) -> tuple[Any, BoolArray | None]:
         if isinstance(column, Column):
             return self.rows.array(column.row), self.rows.failed.get(column.row)
         if isinstance(column, Codes):
-            table = self.plan.builder.tables[column.table]
-            broken = [self.rows.failed.get(r) for r in table.dimensions[column.dimension].rows]
+            broken = [
+                self.rows.failed.get(r) for r in column.table.dimensions[column.dimension].rows
+            ]
             marks = [mark for mark in broken if mark is not None]
             return None, np.logical_or.reduce(marks) if marks else None
-        array, failed, why = tabulate(
-            self.plan.builder.tables[column.table], self.values[column.table]
-        )
+        array, failed, why = tabulate(column.table, self.values[column.table])
         self.rows.why = self.rows.why or why
         return array, failed
 
@@ -353,7 +358,7 @@ class _Image:
                 "them to VARCHAR or DOUBLE"
             ) from None
 
-    def _values(self, table: Any) -> list[Values]:
+    def _values(self, table: Tabulated) -> list[Values]:
         """Per dimension of a tabulated function, the values that its row can have."""
         values = []
         for dimension in table.dimensions:
@@ -385,21 +390,18 @@ class _Image:
         condition = condition.copy()
         code = [tuple(step) for step in arrays["code"].tolist()]
         begin = arrays["begin"].tolist()
-        jumps = (m.JUMP, m.JUMP_NOT_TRUE, m.JUMP_NOT_NULL)
         no, yes = len(self.constants), len(self.constants) + 1
         self.constants += [0, 1]
         for name, marks in self.guards.items():
             places = [p for p, other in enumerate(self.plan.names) if p and other == name]
-            own, start = int(condition[places[0]]), len(code)
+            own = int(condition[places[0]])
             if own < 0:
                 code.append((m.CONST_I, yes, 0, 0))
-            else:  # the original condition, relocated
-                for op, a, b, c in code[begin[own] : begin[own + 1]]:
-                    code.append((op, a + start - begin[own] if op in jumps else a, b, c))
-            after = len(code)
-            code.append((m.JUMP_NOT_TRUE, after + 3, 0, 0))
+            else:
+                code += code[begin[own] : begin[own + 1]]
+            code.append((m.JUMP_NOT_TRUE, 2, 0, 0))
             code.append((m.LOAD_I, len(columns), -1, 0))
-            code.append((m.JUMP, after + 4, 0, 0))
+            code.append((m.JUMP, 1, 0, 0))
             code.append((m.CONST_I, no, 0, 0))
             columns.append((np.ones(self.rows.count, np.int64), ~marks, marks))
             condition[places] = len(begin) - 1

@@ -1,17 +1,21 @@
 """Bytecode for conditions on the partial match, such as ``C.x >= A.x + 5``; see ``machine.holds``.
 
-What depends on one row only becomes a ``Column``, and functions of several rows without an
-instruction become ``Cells``; DuckDB evaluates both, so every scalar function can be used.  SQL
-semantics: three-valued logic, integer overflow is an error, NaN is the greatest value.  Integers
-have 64 bits, decimals compute as floats, times in microseconds (nanoseconds when a column has
-them).  DATE_DIFF and DATE_TRUNC round toward minus infinity.  Aggregates: count, sum, min, max,
-avg, bool_and, bool_or, arbitrary; functions of them need an instruction (``typed``).
+A condition is compiled bottom up to typed code.  DuckDB precomputes what the stack machine has no
+instruction for: a part that reads one row becomes a ``Column`` (*lifting*), one that reads several
+rows a table of ``Cells`` (*tabulating*), so every scalar function can be used.
+
+SQL semantics: three-valued logic, integer overflow is an error, NaN is the greatest value.  Types:
+``i`` integer, ``f`` float, ``b`` truth value, ``s`` string, ``t`` time, ``d`` interval, ``n`` NULL.
+Integers have 64 bits, decimals compute as floats, times in microseconds (nanoseconds when a column
+has them).  DATE_DIFF and DATE_TRUNC round toward minus infinity.  Aggregates: count, sum, min, max,
+avg, bool_and, bool_or, arbitrary; functions of them need an instruction.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+import datetime as dt
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,10 +24,17 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
-from . import machine as f
+from ...core.times import TICKS_PER_SECOND
+from ...errors import SqlError
+from ..relational.interface import evaluate
+from ..sql.dialect import to_text
+from ..sql.rendering import identifier as quote
+from ..sql.rendering import literal
+from ..sql.sql_types import OFFSET
 from . import machine as m
 from .binding import (
     CLASSIFIER,
+    PSEUDO,
     Bound,
     Given,
     Leaf,
@@ -31,21 +42,50 @@ from .binding import (
     MatchNumber,
     Navigation,
     RowExpression,
+    leaf_index,
+    leaves_of,
+    substitute,
 )
 from .machine import ONE, POWER, TO_FLOAT32, TWO
-from .typed import (
-    INTEGERS,
-    INTERVAL_PARTS,
-    MAKERS,
-    UNIT_US,
-    Tabulated,
-    TypedCondition,
-    Unsupported,
-    aggregated,
-    leaf_index,
-)
+from .scalar import column_types
+from .tabulated import Dimension, Tabulated
 
 LOADS = (m.LOAD_I, m.LOAD_F, m.LABEL)
+Step = tuple[int, Any, Any, Any]
+"""Instruction and operands: numbers, or what ``BytecodeBuilder.add`` numbers."""
+Code = list[Step]
+STEPS_MAX = 64
+"""Greatest logical offset of FIRST and LAST in DEFINE."""
+INT64 = (-(2**63), 2**63 - 1)
+_EPOCH = dt.datetime(1970, 1, 1)
+UNIT_US = {
+    "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000,
+    "hour": 3_600_000_000, "day": 86_400_000_000, "week": 604_800_000_000,
+}  # fmt: skip
+OPERATORS = {"DPIPE": "||", "BITWISEAND": "&", "BITWISEOR": "|"}
+INTEGERS = {
+    "TINYINT": (-(2**7), 2**7 - 1), "SMALLINT": (-(2**15), 2**15 - 1),
+    "INT": (-(2**31), 2**31 - 1), "BIGINT": INT64, "UTINYINT": (0, 2**8 - 1),
+    "USMALLINT": (0, 2**16 - 1), "UINT": (0, 2**32 - 1), "UBIGINT": (0, 2**63 - 1),
+}  # fmt: skip
+INTERVAL_PARTS = {"day": None, "hour": 24, "minute": 60, "second": 60}
+MAKERS = {f"to_{unit}s": unit for unit in UNIT_US}
+NAMES = {
+    "i": "integer", "f": "number", "b": "boolean", "s": "string", "t": "time", "d": "interval",
+}  # fmt: skip
+COMPARISONS = {
+    exp.LT: m.LT_I, exp.GT: m.LT_I, exp.LTE: m.LE_I, exp.GTE: m.LE_I, exp.EQ: m.EQ_I,
+    exp.NEQ: m.EQ_I,
+}  # fmt: skip
+ARITHMETIC = {
+    exp.Add: (m.ADD_I, m.ADD_F), exp.Sub: (m.SUB_I, m.SUB_F), exp.Mul: (m.MUL_I, m.MUL_F),
+    exp.Div: (m.DIV_F, m.DIV_F), exp.IntDiv: (m.DIV_I, m.DIV_F), exp.Mod: (m.MOD_I, m.MOD_F),
+}  # fmt: skip
+AGGREGATES = {
+    "count": (m.COUNT, m.COUNT), "sum": (m.SUM_I, m.SUM_F), "min": (m.MIN_I, m.MIN_F),
+    "max": (m.MAX_I, m.MAX_F), "bool_and": (m.MIN_I, m.MIN_I), "bool_or": (m.MAX_I, m.MAX_I),
+    "arbitrary": (m.ANY_I, m.ANY_F), "any_value": (m.ANY_I, m.ANY_F),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,7 +102,7 @@ class Column:
 class Codes:
     """An input: codes of a dimension of a tabulated function."""
 
-    table: int
+    table: Tabulated
     dimension: int
 
 
@@ -70,8 +110,23 @@ class Codes:
 class Cells:
     """An input indexed by cell: a tabulated function, of type ``kind``."""
 
-    table: int
+    table: Tabulated
     kind: str
+
+
+@dataclass(frozen=True)
+class Size:
+    """A constant: the number of values of a dimension."""
+
+    table: Tabulated
+    dimension: int
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant of a program: a word, a text, or the size of a dimension."""
+
+    value: int | str | Size
 
 
 @dataclass(frozen=True)
@@ -79,9 +134,16 @@ class MatchRow:
     """FIRST or LAST of a set of variables, ``steps`` on; ``inside``: the current row counts."""
 
     first: bool
-    chosen: int
+    variables: frozenset[str] | None
     steps: int
     inside: bool
+
+
+@dataclass(frozen=True)
+class RunningAggregate:
+    variables: frozenset[str] | None
+    function: int
+    column: Column | None
 
 
 @dataclass
@@ -90,21 +152,38 @@ class BytecodeBuilder:
 
     row_type: Callable[[RowExpression], pa.DataType]
     unit: str = "us"
-    code: list[tuple[int, int, int, int]] = field(default_factory=list)
+    code: Code = field(default_factory=list)
     begin: list[int] = field(default_factory=lambda: [0])
-    constants: list[int] = field(default_factory=list)
-    strings: list[tuple[int, str]] = field(default_factory=list)  # index into constants, text
-    sizes: list[tuple[int, int, int]] = field(default_factory=list)  # constant, table, dimension
+    constants: list[Constant] = field(default_factory=list)
     columns: list[Column | Codes | Cells] = field(default_factory=list)
-    tables: list[Tabulated] = field(default_factory=list)
     sets: list[frozenset[str] | None] = field(default_factory=list)
     places: list[MatchRow] = field(default_factory=list)
     sum_slots: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def add(self, code: list[tuple[int, int, int, int]]) -> int:
-        self.code.extend(code)
+    def add(self, code: Code) -> int:
+        """Append a condition; returns its number."""
+        number = self._number
+        self.code += [(op, number(a), number(b), number(c)) for op, a, b, c in code]
         self.begin.append(len(self.code))
         return len(self.begin) - 2
+
+    def _number(self, operand: Any) -> int:
+        if isinstance(operand, Constant):
+            return self.slot(self.constants, operand)
+        if isinstance(operand, Column | Codes | Cells):
+            return self.slot(self.columns, operand)
+        if isinstance(operand, MatchRow):
+            self.slot(self.sets, operand.variables)
+            return self.slot(self.places, operand)
+        if isinstance(operand, RunningAggregate):
+            column = -1 if operand.column is None else self.slot(self.columns, operand.column)
+            variables = self.slot(self.sets, operand.variables)
+            return self.slot(self.sum_slots, (variables, operand.function, column))
+        return int(operand)
+
+    @property
+    def tables(self) -> list[Tabulated]:
+        return list(dict.fromkeys(c.table for c in self.columns if isinstance(c, Cells)))
 
     @property
     def trackers(self) -> int:
@@ -124,17 +203,18 @@ class BytecodeBuilder:
         farthest: dict[int, int] = {}
         first_slots: list[tuple[int, int]] = []
         for place in self.places:
+            chosen = self.sets.index(place.variables)
             if place.first:
-                self.slot(first_slots, (place.chosen, place.steps))
+                self.slot(first_slots, (chosen, place.steps))
             else:
-                farthest[place.chosen] = max(farthest.get(place.chosen, 0), place.steps)
+                farthest[chosen] = max(farthest.get(chosen, 0), place.steps)
         last_slots = [(chosen, s) for chosen, top in farthest.items() for s in range(top + 1)]
         code = []
         for op, a, b, c in self.code:
             if op in LOADS and b >= 0:
                 place = self.places[b]
                 entries = first_slots if place.first else last_slots
-                slot = entries.index((place.chosen, place.steps))
+                slot = entries.index((self.sets.index(place.variables), place.steps))
                 b = (slot << 2) | (place.inside << 1) | place.first
             code.append((op, a, b, c))
 
@@ -150,447 +230,679 @@ class BytecodeBuilder:
         }
 
 
-INT64 = (-(2**63), 2**63 - 1)
+class Unsupported(Exception):
+    """The stack machine cannot compute this; the message says what."""
 
 
-class LoadCode(TypedCondition):
-    """Loads for the condition of ``variable``; ``builder`` records what the code reads."""
+@dataclass(frozen=True)
+class Value:
+    """Code that pushes a value of a type; ``constant``: the value, if it is one."""
+
+    kind: str
+    code: Code
+    constant: Any = None
+
+    @property
+    def text(self) -> str:
+        """A constant string in lower case, else empty."""
+        return str(self.constant).lower() if self.kind == "s" and self.constant is not None else ""
+
+
+def constant(kind: str, value: Any) -> Value:
+    if kind == "n":
+        return Value("n", [_step(m.CONST_NULL)])
+    if kind == "f":
+        word: int | str = int(np.array(value, np.float64).view(np.int64))
+        return Value(kind, [_step(m.CONST_F, Constant(word))], value)
+    if kind != "s" and not INT64[0] <= value <= INT64[1]:
+        raise Unsupported("an integer beyond 64 bits")
+    return Value(kind, [_step(m.CONST_I, Constant(value))], value)
+
+
+def _step(op: int, a: Any = 0, b: Any = 0, c: Any = 0) -> Step:
+    return op, a, b, c
+
+
+def _converted(value: Value, kind: str) -> Value:
+    if value.kind != "i" or kind != "f":
+        return value
+    if value.constant is not None:
+        return constant("f", float(value.constant))
+    return Value("f", [*value.code, _step(m.TO_F)])
+
+
+def _binary(op: int, left: Code, right: Code) -> Code:
+    """A binary operation; a constant right operand is fused into it."""
+    if len(right) == 1 and right[0][0] in (m.CONST_I, m.CONST_F):
+        return [*left, _step(op, right[0][1], 1)]
+    return [*left, *right, _step(op)]
+
+
+def _choice(condition: Code, then: Code, otherwise: Code) -> Code:
+    miss = _step(m.JUMP_NOT_TRUE, len(then) + 1)
+    return [*condition, miss, *then, _step(m.JUMP, len(otherwise)), *otherwise]
+
+
+def _if_null(code: Code, otherwise: Code) -> Code:
+    return [*code, _step(m.JUMP_NOT_NULL, len(otherwise)), *otherwise]
+
+
+def _need_truth(values: Iterable[Value]) -> None:
+    if any(value.kind not in ("b", "n") for value in values):
+        raise Unsupported("a truth value is needed here")
+
+
+def type_letter(type_: pa.DataType) -> str:
+    """Type letter of an Arrow type; empty if it has none."""
+    if pa.types.is_boolean(type_):
+        return "b"
+    if pa.types.is_integer(type_):
+        return "i"
+    if pa.types.is_floating(type_) or pa.types.is_decimal(type_):
+        return "f"
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        return "s"
+    if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
+        return "t"
+    return ""
+
+
+def aggregated(leaf: MatchAggregate) -> RowExpression | None:
+    """What an aggregate reads from a row: its argument, NULL where FILTER excludes the row."""
+    if leaf.condition is None:
+        return leaf.argument
+    value = "1" if leaf.argument is None else f"({leaf.argument.sql})"
+    columns = leaf.argument.columns if leaf.argument is not None else ()
+    return RowExpression(
+        f"CASE WHEN ({leaf.condition.sql}) THEN {value} END",
+        tuple(dict.fromkeys([*leaf.condition.columns, *columns])),
+    )
+
+
+class RowReader:
+    """What the condition of a variable reads from rows: leaves, lifted and tabulated parts."""
 
     def __init__(self, builder: BytecodeBuilder, leaves: tuple[Leaf, ...], variable: str) -> None:
-        super().__init__(builder.row_type, builder.unit, leaves, variable)
-        self.builder = builder
-        self.code: list[tuple[int, int, int, int]] = []
+        self.row_type = builder.row_type
+        self.unit = builder.unit
+        self.leaves = leaves
+        self.variable = variable
 
-    def op(self, op: int, a: int = 0, b: int = 0, c: int = 0) -> int:
-        self.code.append((op, a, b, c))
-        return len(self.code) - 1
+    def leaf(self, leaf: Leaf) -> Value:
+        if isinstance(leaf, MatchNumber):
+            return Value("i", [_step(m.NUMBER)])
+        assert not isinstance(leaf, Given)  # refused in DEFINE
+        if isinstance(leaf, MatchAggregate):
+            return self._aggregate(leaf)
+        if leaf.offset > STEPS_MAX:
+            raise Unsupported(f"an offset above {STEPS_MAX} in DEFINE")
+        kind = "s" if leaf.row.column == CLASSIFIER else type_letter(self.row_type(leaf.row))
+        if not kind:
+            raise Unsupported(f"type {self.row_type(leaf.row)} in DEFINE")
+        return Value(kind, self._navigation(leaf, kind))
 
-    def _land(self, jump: int) -> None:
-        here = len(self.builder.code) + len(self.code)
-        self.code[jump] = (self.code[jump][0], here, 0, 0)
+    def _navigation(self, leaf: Navigation, kind: str) -> Code:
+        place = self._place(leaf)
+        if leaf.row.column == CLASSIFIER:
+            return [_step(m.LABEL, 0, place, leaf.shift)]
+        column = self._column(leaf.row, kind)
+        return [_step(m.LOAD_F if kind == "f" else m.LOAD_I, column, place, leaf.shift)]
 
-    def _emit_constant(self, kind: str, value: Any) -> None:
-        builder = self.builder
-        if kind == "n":
-            self.op(m.CONST_NULL)
-            return
-        if kind == "f":
-            word = int(np.array(value, np.float64).view(np.int64))
-        else:
-            if kind == "s":
-                builder.strings.append((len(builder.constants), str(value)))
-                value = 0
-            if not INT64[0] <= value <= INT64[1]:
-                raise Unsupported("an integer beyond 64 bits", exp.Null())
-            word = int(value)
-        builder.constants.append(word)
-        self.op(m.CONST_F if kind == "f" else m.CONST_I, len(builder.constants) - 1)
+    def _column(self, row: RowExpression, kind: str) -> Column:
+        return Column(row, "i" if kind == "b" else kind)
 
-    def _column(self, row: RowExpression, kind: str) -> int:
-        return self.builder.slot(self.builder.columns, Column(row, "i" if kind == "b" else kind))
-
-    def _place(self, leaf: Navigation) -> int:
+    def _place(self, leaf: Navigation) -> MatchRow | int:
         if self._current(leaf):
             return -1
         inside = leaf.variables is None or self.variable in leaf.variables
-        chosen = self.builder.slot(self.builder.sets, leaf.variables)
-        entry = MatchRow(leaf.first, chosen, leaf.offset, inside)
-        return self.builder.slot(self.builder.places, entry)
+        return MatchRow(leaf.first, leaf.variables, leaf.offset, inside)
 
-    def _emit_table(self, table: Tabulated, kind: str) -> None:
+    def _current(self, leaf: Navigation) -> bool:
+        inside = leaf.variables is None or self.variable in leaf.variables
+        return inside and not leaf.first and leaf.offset == 0
+
+    def _aggregate(self, leaf: MatchAggregate) -> Value:
+        function = leaf.function
+        if leaf.distinct and function in ("count", "sum", "avg", "mean"):
+            raise Unsupported(f"{function}(DISTINCT ...) in DEFINE")
+        if not leaf.basic:
+            raise Unsupported(f"{function} of several arguments or with ORDER BY")
+        if not PSEUDO.isdisjoint(leaf.columns):
+            of = "CLASSIFIER()" if CLASSIFIER in leaf.columns else "MATCH_NUMBER()"
+            raise Unsupported(f"{function} over {of} in DEFINE")
+        if function == "count":
+            return self._running(leaf, "i")
+        if leaf.argument is None:
+            raise Unsupported(f"aggregate {function} of this form in DEFINE")
+        kind = type_letter(self.row_type(leaf.argument))
+        if function in ("min", "max", "arbitrary", "any_value") and kind:
+            return self._running(leaf, kind)
+        if (function == "sum" and kind in ("i", "f")) or (function[:5] == "bool_" and kind == "b"):
+            return self._running(leaf, kind)
+        if function in ("avg", "mean") and kind in ("i", "f"):
+            total = self._running(replace(leaf, function="sum"), "f")
+            count = self._running(replace(leaf, function="count"), "i")
+            return Value("f", [*total.code, *count.code, _step(m.TO_F), _step(m.DIV_F)])
+        raise Unsupported(f"aggregate {function} in DEFINE")
+
+    def _running(self, leaf: MatchAggregate, kind: str) -> Value:
+        argument, is_float = aggregated(leaf), kind == "f"
+        stored = "n" if leaf.function == "count" else kind
+        column = None if argument is None else self._column(argument, stored)
+        function = AGGREGATES[leaf.function][is_float]
+        entry = RunningAggregate(leaf.variables, function, column)
+        inside = leaf.variables is None or self.variable in leaf.variables
+        return Value(kind, [_step(m.AGG_F if is_float else m.AGG_I, entry, inside)])
+
+    # -- computed by DuckDB ---------------------------------------------------------------------
+
+    def precomputed(self, node: Any, error: Unsupported) -> Value:
+        """A part that cannot be compiled for the reason in ``error``, which is raised if DuckDB
+        cannot compute it either.
+        """
+        navigation = self._lift(node)
+        if navigation is not None:
+            kind = type_letter(self.row_type(navigation.row))
+            code = self._navigation(navigation, kind)
+        else:
+            table = self._tabulate(node, error)
+            kind = type_letter(table.type)
+            code = self._cell(table, kind)
+        if not kind:
+            raise error
+        return Value(kind, code)
+
+    def _lift(self, node: Any) -> Navigation | None:
+        """A subexpression over one row only, as a column; None if impossible."""
+        leaves = [self.leaves[i] for i in dict.fromkeys(leaves_of(node))]
+        places = set()
+        columns: dict[str, None] = {}
+        for leaf in leaves:
+            if not isinstance(leaf, Navigation):
+                return None
+            if CLASSIFIER in leaf.row.columns or leaf.offset > STEPS_MAX:
+                return None
+            variables = None if self._current(leaf) else leaf.variables
+            places.add((variables, leaf.first, leaf.offset, leaf.shift))
+            columns.update(dict.fromkeys(leaf.row.columns))
+        if len(places) != 1:
+            return None
+        texts = {
+            i: f"({leaf.row.sql})"
+            for i, leaf in enumerate(self.leaves)
+            if isinstance(leaf, Navigation)
+        }
+        row = RowExpression(substitute(to_text(node), texts), tuple(columns))
+        if not self._strict(row):
+            return None  # it would have a value for a missing row
+        first = leaves[0]
+        assert isinstance(first, Navigation)
+        return Navigation(row, first.variables, first.first, first.offset, False, first.shift)
+
+    def _strict(self, row: RowExpression) -> bool:
+        nulls = {
+            name: pa.nulls(1, self.row_type(RowExpression(quote(name), (name,), name)))
+            for name in row.columns
+        }
+        try:
+            result = evaluate(f"SELECT ({row.sql}) AS c FROM rows", rows=pa.table(nulls))
+        except SqlError:
+            return False
+        return not result.column(0)[0].is_valid
+
+    def _tabulate(self, node: Any, error: Unsupported) -> Tabulated:
+        dimensions: dict[tuple[Any, ...], list[RowExpression]] = {}
+        places: dict[tuple[Any, ...], Navigation] = {}
+        names: dict[tuple[Any, RowExpression], str] = {}
+
+        def cut(part: Any) -> Any:
+            if not leaves_of(part):
+                return part
+            index = leaf_index(part)
+            leaf = self._lift(part) if index is None else self.leaves[index]
+            if leaf is None:
+                for child in list(part.iter_expressions()):
+                    child.replace(cut(child))
+                return part
+            if not isinstance(leaf, Navigation) or leaf.offset > STEPS_MAX:
+                raise error
+            at = None if self._current(leaf) else leaf.variables
+            label = leaf.row.column == CLASSIFIER
+            place = (at, leaf.first, leaf.offset, leaf.shift, label, self._current(leaf))
+            rows = dimensions.setdefault(place, [])
+            places.setdefault(place, leaf)
+            if leaf.row not in rows:
+                rows.append(leaf.row)
+                names[place, leaf.row] = f"@a{len(names)}"
+            return exp.column(exp.to_identifier(names[place, leaf.row], quoted=True))
+
+        root = exp.Paren(this=node.copy())
+        root.this.replace(cut(root.this))
+        fields = [pa.field(name, self.row_type(row)) for (_, row), name in names.items()]
+        if any(pa.types.is_nested(field.type) for field in fields):
+            raise error
+        every = tuple(
+            Dimension(
+                places[place], tuple(rows), tuple(names[place, row] for row in rows),
+                self._current(places[place]),
+            )
+            for place, rows in dimensions.items()
+        )  # fmt: skip
+        text = to_text(root)
+        type_ = column_types([text], pa.schema(fields))[0]
+        return Tabulated(every, text, type_, self.variable, str(error))
+
+    def _cell(self, table: Tabulated, kind: str) -> Code:
         """Push the cell number, then load the cell."""
-        builder = self.builder
-        number = builder.slot(builder.tables, table)
+        code: Code = []
         for i, dimension in enumerate(table.dimensions):
             if i:
-                builder.sizes.append((len(builder.constants), number, i))
-                self._emit_constant("i", 0)
-                self.op(m.MUL_I)
+                code.append(_step(m.MUL_I, Constant(Size(table, i)), 1))
             place, shift = self._place(dimension.place), dimension.place.shift
             if dimension.rows[0].column == CLASSIFIER:
-                self.op(m.LABEL, 1, place, shift)
+                load = _step(m.LABEL, 1, place, shift)
             else:
-                self.op(m.LOAD_I, builder.slot(builder.columns, Codes(number, i)), place, shift)
-            jump = self.op(m.JUMP_NOT_NULL)
-            self._emit_constant("i", 0)
-            self._land(jump)
+                load = _step(m.LOAD_I, Codes(table, i), place, shift)
+            code += _if_null([load], constant("i", 0).code)
             if i:
-                self.op(m.ADD_I)
-        cells = Cells(number, "i" if kind == "b" else kind)
-        self.op(m.CELL, builder.slot(builder.columns, cells))
-
-    def _emit_navigation(self, leaf: Navigation, kind: str) -> None:
-        place = self._place(leaf)
-        if leaf.row.column == CLASSIFIER:
-            self.op(m.LABEL, 0, place, leaf.shift)
-            return
-        column = self._column(leaf.row, kind)
-        self.op(m.LOAD_F if kind == "f" else m.LOAD_I, column, place, leaf.shift)
-
-    def _emit_leaf(self, leaf: Leaf, kind: str) -> None:
-        assert not isinstance(leaf, Given)  # refused in DEFINE
-        if isinstance(leaf, MatchNumber):
-            self.op(m.NUMBER)
-            return
-        if isinstance(leaf, Navigation):
-            self._emit_navigation(leaf, kind)
-            return
-        assert isinstance(leaf, MatchAggregate)
-        inside = leaf.variables is None or self.variable in leaf.variables
-        chosen = self.builder.slot(self.builder.sets, leaf.variables)
-        if leaf.function in ("avg", "mean"):
-            self._emit_sum(replace(leaf, function="sum"), "f", chosen, inside)
-            self._emit_sum(replace(leaf, function="count"), "i", chosen, inside)
-            self.op(m.TO_F)
-            self.op(m.DIV_F)
-            return
-        self._emit_sum(leaf, kind, chosen, inside)
-
-    def _emit_sum(self, leaf: MatchAggregate, kind: str, chosen: int, inside: bool) -> None:
-        function = leaf.function
-        column, is_float = -1, kind == "f"
-        argument = aggregated(leaf)
-        if argument is not None:
-            stored = kind if function != "count" else "n"
-            column = self._column(argument, stored)
-        kinds = {
-            "count": (f.COUNT, f.COUNT), "sum": (f.SUM_I, f.SUM_F), "min": (f.MIN_I, f.MIN_F),
-            "max": (f.MAX_I, f.MAX_F), "bool_and": (f.MIN_I, f.MIN_I),
-            "bool_or": (f.MAX_I, f.MAX_I),
-            "arbitrary": (f.ANY_I, f.ANY_F), "any_value": (f.ANY_I, f.ANY_F),
-        }  # fmt: skip
-        entry = (chosen, kinds[function][is_float], column)
-        slot = self.builder.slot(self.builder.sum_slots, entry)
-        self.op(m.AGG_F if is_float else m.AGG_I, slot, int(inside))
+                code.append(_step(m.ADD_I))
+        return [*code, _step(m.CELL, Cells(table, "i" if kind == "b" else kind))]
 
 
-class OperatorCode(LoadCode, ABC):
-    @abstractmethod
-    def _emit_call(self, node: Any, kind: str) -> None:
-        """Emit a function, a CAST or an EXTRACT with a value of type ``kind``."""
+class Compiler(RowReader):
+    """Compiles the condition of a variable; every method returns typed code, or raises
+    Unsupported.
+    """
 
-    def emit(self, node: Any, want: str) -> None:
-        kind = self.type_of(node)
-        if kind == "i" and want == "f" and id(node) in self.constants:
-            self._emit_constant("f", float(self.constants[id(node)][1]))
-            return
-        self._emit(node, kind)
-        if kind == "i" and want == "f":
-            self.op(m.TO_F)
+    def value(self, node: Any) -> Value:
+        try:
+            return self._value(node)
+        except Unsupported as error:
+            if not leaves_of(node):
+                raise
+            return self.precomputed(node, error)
 
-    def _emit(self, node: Any, kind: str) -> None:
-        if id(node) in self.constants:
-            self._emit_constant(*self.constants[id(node)])
-        elif id(node) in self.lifted:
-            self._emit_navigation(self.lifted[id(node)], kind)
-        elif id(node) in self.tabulated:
-            self._emit_table(self.tabulated[id(node)], kind)
-        elif leaf_index(node) is not None:
-            self._emit_leaf(self.leaves[leaf_index(node) or 0], kind)
-        elif isinstance(node, exp.Paren):
-            self._emit(node.this, kind)
-        elif isinstance(node, exp.Neg):
-            self.emit(node.this, kind)
-            self.op(m.NEG_F if kind == "f" else m.NEG_I)
-        elif isinstance(node, exp.And | exp.Or):
-            parts = list(node.flatten())
-            self.emit(parts[0], "b")
-            for part in parts[1:]:
-                self.emit(part, "b")
-                self.op(m.AND if isinstance(node, exp.And) else m.OR)
-        elif isinstance(node, exp.Not):
-            self.emit(node.this, "b")
-            self.op(m.NOT)
-        elif isinstance(node, exp.Is):
-            self._emit_is(node)
-        elif isinstance(node, exp.Between):
-            self._compare(exp.GTE, node.this, node.args["low"], node.args["high"])
-            self._compare(exp.LTE, node.this, node.args["high"], node.args["low"])
-            self.op(m.AND)
-            if node.args.get("symmetric"):
-                self._compare(exp.GTE, node.this, node.args["high"], node.args["low"])
-                self._compare(exp.LTE, node.this, node.args["low"], node.args["high"])
-                self.op(m.AND)
-                self.op(m.OR)
-        elif isinstance(node, exp.In):
-            for i, item in enumerate(node.expressions):
-                self._compare(exp.EQ, node.this, item, *node.expressions)
-                if i:
-                    self.op(m.OR)
-        elif isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
-            self._emit_distinct(node)
-        elif isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Div | exp.IntDiv | exp.Mod):
-            self._emit_arithmetic(node, kind)
-        elif isinstance(node, exp.Case):
-            self._emit_case(node, kind)
-        elif isinstance(node, exp.LT | exp.LTE | exp.GT | exp.GTE | exp.EQ | exp.NEQ):
-            self._compare(type(node), node.this, node.expression)
-        else:
-            self._emit_call(node, kind)
+    def _value(self, node: Any) -> Value:
+        index = leaf_index(node)
+        if index is not None:
+            return self.leaf(self.leaves[index])
+        if not leaves_of(node):
+            return self._constant(node)
+        if type(node) in _NODES:
+            return _NODES[type(node)](self, node)
+        name, arguments = _call(node)
+        if not name:
+            word = type(node).__name__.upper()
+            raise Unsupported(f"{OPERATORS.get(word, word)} on values from different rows")
+        values = [self.value(argument) for argument in arguments]
+        made = self._general(name, values) or self._of_numbers(name, values)
+        made = made or self._of_times(name, values)
+        if made is None:
+            raise Unsupported(f"function {name} on values from different rows")
+        return made
 
-    def _emit_is(self, node: Any) -> None:
-        self.emit(node.this, "")
-        if isinstance(node.expression, exp.Null):
-            self.op(m.IS_NULL)
-            return
-        if not node.expression.this:
-            self.op(m.NOT)
-        self._true_or_false()
+    # -- constants and common types -------------------------------------------------------------
 
-    def _true_or_false(self) -> None:
-        """Turn unknown into false."""
-        jump = self.op(m.JUMP_NOT_NULL)
-        self._emit_constant("b", 0)
-        self._land(jump)
+    def _constant(self, node: Any) -> Value:
+        scalar = evaluate(f"SELECT {to_text(node)} AS c").column(0)[0]
+        type_ = scalar.type
+        if not scalar.is_valid:
+            return constant("n", None)
+        if pa.types.is_interval(type_):
+            value = scalar.as_py()
+            if value.months:
+                raise Unsupported("an interval of months or years has no fixed length")
+            nanos = value.days * 86_400 * 10**9 + value.nanoseconds
+            return constant("d", nanos if self.unit == "ns" else nanos // 1000)
+        letter = type_letter(type_)
+        if not letter:
+            raise Unsupported(f"a constant of type {type_}")
+        if letter == "t":
+            return constant("t", self._ticks(scalar))
+        convert = {"i": int, "b": int, "f": float, "s": str}[letter]
+        return constant(letter, convert(scalar.as_py()))
 
-    def _compare(self, how: Any, left: Any, right: Any, *others: Any) -> None:
-        kind = self._unify([left, right, *others], left)
+    def _ticks(self, scalar: pa.Scalar) -> int:
+        wanted = TICKS_PER_SECOND[self.unit]
+        if pa.types.is_date(scalar.type):
+            return int((scalar.as_py() - _EPOCH.date()).days * 86_400 * wanted)
+        return int(scalar.value) * wanted // TICKS_PER_SECOND[scalar.type.unit]
+
+    def _as_time(self, value: Value) -> Value:
+        if value.kind != "s":
+            return value
+        if value.constant is None:
+            raise Unsupported("comparison of a string with a time")
+        text = literal(str(value.constant))
+        instant = evaluate(f"SELECT CAST({text} AS TIMESTAMPTZ) AS c").column(0)[0]
+        if self.unit == "ns" and not re.search(OFFSET, str(value.constant)):
+            fine = evaluate(f"SELECT TRY_CAST({text} AS TIMESTAMP_NS) AS c").column(0)[0]
+            instant = fine if fine.is_valid else instant
+        return constant("t", self._ticks(instant))
+
+    def _unified(self, values: Sequence[Value]) -> tuple[str, list[Value]]:
+        """The common type of values, and the values in it."""
+        kinds = list(dict.fromkeys(value.kind for value in values if value.kind != "n"))
+        if set(kinds) == {"s", "t"}:
+            return "t", [self._as_time(value) for value in values]
+        if set(kinds) == {"i", "f"}:
+            kinds = ["f"]
+        if len(kinds) > 1:
+            raise Unsupported(f"{NAMES[kinds[0]]} and {NAMES[kinds[1]]} together")
+        kind = kinds[0] if kinds else "n"
+        return kind, [_converted(value, kind) for value in values]
+
+    # -- operators ------------------------------------------------------------------------------
+
+    def _paren(self, node: Any) -> Value:
+        return self.value(node.this)
+
+    def _negation(self, node: Any) -> Value:
+        value = self.value(node.this)
+        if value.kind not in ("i", "f", "n"):
+            raise Unsupported("a minus sign before this type")
+        return Value(value.kind, [*value.code, _step(m.NEG_F if value.kind == "f" else m.NEG_I)])
+
+    def _logic(self, node: Any) -> Value:
+        parts = [self.value(part) for part in node.flatten()]
+        _need_truth(parts)
+        code = list(parts[0].code)
+        for part in parts[1:]:
+            code += [*part.code, _step(m.AND if isinstance(node, exp.And) else m.OR)]
+        return Value("b", code)
+
+    def _not(self, node: Any) -> Value:
+        value = self.value(node.this)
+        _need_truth([value])
+        return Value("b", [*value.code, _step(m.NOT)])
+
+    def _is(self, node: Any) -> Value:
+        value, right = self.value(node.this), node.expression
+        if isinstance(right, exp.Null):
+            return Value("b", [*value.code, _step(m.IS_NULL)])
+        if not isinstance(right, exp.Boolean):
+            raise Unsupported("IS with this operand")
+        _need_truth([value])
+        code = value.code if right.this else [*value.code, _step(m.NOT)]
+        return Value("b", _if_null(code, constant("b", 0).code))
+
+    def _comparison(self, node: Any) -> Value:
+        values = [self.value(node.this), self.value(node.expression)]
+        return Value("b", self._compared(type(node), *values))
+
+    def _compared(self, how: Any, left: Value, right: Value) -> Code:
+        kind, (left, right) = self._unified([left, right])
         if how in (exp.GT, exp.GTE):
             left, right = right, left
-        self.emit(left, kind)
-        base = m.LT_F - m.LT_I if kind == "f" else 0
-        op = {exp.LT: m.LT_I, exp.GT: m.LT_I, exp.LTE: m.LE_I, exp.GTE: m.LE_I}.get(how, m.EQ_I)
-        self._with_right(op + base, right, kind)
-        if how is exp.NEQ:
-            self.op(m.NOT)
+        op = COMPARISONS[how] + (m.LT_F - m.LT_I if kind == "f" else 0)
+        code = _binary(op, left.code, right.code)
+        return [*code, _step(m.NOT)] if how is exp.NEQ else code
 
-    def _emit_distinct(self, node: Any) -> None:
-        self._compare(exp.EQ, node.this, node.expression)
+    def _distinct(self, node: Any) -> Value:
+        sides = [self.value(node.this), self.value(node.expression)]
+        _, sides = self._unified(sides)
         # null only if a side is null; then equal if both are
-        jump = self.op(m.JUMP_NOT_NULL)
-        for side in (node.this, node.expression):
-            self.emit(side, "")
-            self.op(m.IS_NULL)
-        self.op(m.AND)
-        self._land(jump)
-        if isinstance(node, exp.NullSafeNEQ):
-            self.op(m.NOT)
+        both = [step for side in sides for step in (*side.code, _step(m.IS_NULL))]
+        code = _if_null(self._compared(exp.EQ, *sides), [*both, _step(m.AND)])
+        return Value("b", [*code, _step(m.NOT)] if isinstance(node, exp.NullSafeNEQ) else code)
 
-    def _emit_arithmetic(self, node: Any, kind: str) -> None:
-        self.emit(node.this, kind)
-        ops = {
-            exp.Add: (m.ADD_I, m.ADD_F), exp.Sub: (m.SUB_I, m.SUB_F), exp.Mul: (m.MUL_I, m.MUL_F),
-            exp.Div: (m.DIV_F, m.DIV_F), exp.IntDiv: (m.DIV_I, m.DIV_F),
-            exp.Mod: (m.MOD_I, m.MOD_F),
-        }  # fmt: skip
-        self._with_right(ops[type(node)][kind == "f"], node.expression, kind)
+    def _between(self, node: Any) -> Value:
+        parts = [self.value(part) for part in (node.this, node.args["low"], node.args["high"])]
+        _, (value, low, high) = self._unified(parts)
 
-    def _with_right(self, op: int, right: Any, kind: str) -> None:
-        """Emit a binary operation; a constant right operand is fused into it."""
-        begun = len(self.code)
-        self.emit(right, kind)
-        last = self.code[begun:]
-        if len(last) == 1 and last[0][0] in (m.CONST_I, m.CONST_F):
-            self.code[begun:] = [(op, last[0][1], 1, 0)]
-        else:
-            self.op(op)
+        def inside(low: Value, high: Value) -> Code:
+            above = self._compared(exp.GTE, value, low)
+            return [*above, *self._compared(exp.LTE, value, high), _step(m.AND)]
 
-    def _emit_case(self, node: Any, kind: str) -> None:
-        ends = []
+        code = inside(low, high)
+        if node.args.get("symmetric"):
+            code += [*inside(high, low), _step(m.OR)]
+        return Value("b", code)
+
+    def _in(self, node: Any) -> Value:
+        if node.args.get("query") or node.args.get("unnest"):
+            raise Unsupported("IN with a query")
+        _, values = self._unified([self.value(one) for one in (node.this, *node.expressions)])
+        code: Code = []
+        for i, item in enumerate(values[1:]):
+            code += self._compared(exp.EQ, values[0], item)
+            if i:
+                code.append(_step(m.OR))
+        return Value("b", code)
+
+    def _sum(self, node: Any) -> Value:
+        values = [self.value(node.this), self.value(node.expression)]
+        left, right = (value.kind for value in values)
+        kind = left
+        if {left, right} <= {"i", "f", "n"}:
+            kind, values = self._unified(values)
+        elif isinstance(node, exp.Sub) and (left, right) == ("t", "t"):
+            kind = "d"
+        elif isinstance(node, exp.Add) and (left, right) == ("d", "t"):
+            kind = "t"
+        elif (left, right) not in (("t", "d"), ("d", "d")):
+            raise Unsupported("arithmetic on these types")
+        op = ARITHMETIC[type(node)][kind == "f"]
+        return Value(kind, _binary(op, values[0].code, values[1].code))
+
+    def _product(self, node: Any) -> Value:
+        values = [self.value(node.this), self.value(node.expression)]
+        if isinstance(node, exp.Mul) and {value.kind for value in values} == {"i", "d"}:
+            return Value("d", _binary(m.MUL_I, values[0].code, values[1].code))
+        kind, values = self._unified(values)
+        if kind not in ("i", "f", "n"):
+            raise Unsupported("arithmetic on this type")
+        if isinstance(node, exp.IntDiv) and kind == "f":
+            raise Unsupported("// on floating-point numbers")
+        if isinstance(node, exp.Div):
+            kind, values = "f", [_converted(value, "f") for value in values]
+        op = ARITHMETIC[type(node)][kind == "f"]
+        return Value(kind, _binary(op, values[0].code, values[1].code))
+
+    def _power(self, node: Any) -> Value:
+        kind, values = self._unified([self.value(node.this), self.value(node.expression)])
+        if kind not in ("i", "f", "n"):
+            raise Unsupported("a power of this type")
+        return _of_floats(m.CALL2_F, POWER, values)
+
+    def _case(self, node: Any) -> Value:
+        conditions, results = [], []
+        subject = None if node.this is None else self.value(node.this)
         for branch in node.args["ifs"]:
-            if node.this is not None:
-                self._compare(exp.EQ, node.this, branch.this)
+            value = self.value(branch.this)
+            if subject is None:
+                _need_truth([value])
+                conditions.append(value.code)
             else:
-                self.emit(branch.this, "b")
-            miss = self.op(m.JUMP_NOT_TRUE)
-            self.emit(branch.args["true"], kind)
-            ends.append(self.op(m.JUMP))
-            self._land(miss)
+                conditions.append(self._compared(exp.EQ, subject, value))
+            results.append(self.value(branch.args["true"]))
         default = node.args.get("default")
-        if default is None:
-            self.op(m.CONST_NULL)
-        else:
-            self.emit(default, kind)
-        for end in ends:
-            self._land(end)
+        results.append(constant("n", None) if default is None else self.value(default))
+        kind, results = self._unified(results)
+        code = results[-1].code
+        for condition, result in zip(conditions[::-1], results[-2::-1], strict=True):
+            code = _choice(condition, result.code, code)
+        return Value(kind, code)
 
-    def _choose(self, then: Any, otherwise: Any, kind: str) -> None:
-        miss = self.op(m.JUMP_NOT_TRUE)
-        self.keep.append(then)
-        self.emit(then, kind)
-        end = self.op(m.JUMP)
-        self._land(miss)
-        self.emit(otherwise, kind)
-        self._land(end)
+    def _cast(self, node: Any) -> Value:
+        value, wanted = self.value(node.this), str(node.to.this.name)
+        source, code = value.kind, list(value.code)
+        if source in ("i", "f", "b"):
+            if wanted in INTEGERS:
+                code += [_step(m.TO_I)] if source == "f" else []
+                code += [_step(m.FIT, *INTEGERS[wanted])] if wanted != "BIGINT" else []
+                return Value("i", code)
+            if wanted in ("DOUBLE", "FLOAT"):
+                code += [_step(m.TO_F)] if source != "f" else []
+                code += [_step(m.CALL_F, TO_FLOAT32)] if wanted == "FLOAT" else []
+                return Value("f", code)
+            if wanted == "BOOLEAN":
+                zero = constant("f", 0.0) if source == "f" else constant(source, 0)
+                different = self._compared(exp.NEQ, value, zero)
+                return Value("b", code if source == "b" else different)
+        if source == "t" and wanted == "TIMESTAMP":
+            return value
+        if source == "t" and wanted == "DATE":
+            return Value("t", self._truncated(value, "day"))
+        raise Unsupported(f"CAST to {wanted} of values from different rows")
 
+    def _extract(self, node: Any) -> Value:
+        return self._part(node.name.lower(), self.value(node.expression))
 
-class FunctionCode(OperatorCode):
-    def _emit_call(self, node: Any, kind: str) -> None:
-        if isinstance(node, exp.Cast):
-            self._emit_cast(node, kind)
-        elif isinstance(node, exp.Pow):
-            self.emit(node.this, "f")
-            self.emit(node.expression, "f")
-            self.op(m.CALL2_F, 0, 0, POWER)
-        elif isinstance(node, exp.Extract):
-            self._emit_part(node.name.lower(), node.expression)
-        else:
-            self._emit_function(node, kind)
+    # -- functions ------------------------------------------------------------------------------
 
-    def _emit_function(self, node: Any, kind: str) -> None:
-        name, arguments = self._function(node), self._arguments(node)
-        if name in ("coalesce", "ifnull", "nvl"):
-            jumps = []
-            for i, argument in enumerate(arguments):
-                self.emit(argument, kind)
-                if i < len(arguments) - 1:
-                    jumps.append(self.op(m.JUMP_NOT_NULL))
-            for jump in jumps:
-                self._land(jump)
-        elif name in ("greatest", "least"):
-            self._emit_extreme(arguments, kind, name == "greatest")
-        elif name == "nullif":
-            self._compare(exp.EQ, arguments[0], arguments[1])
-            self._choose(exp.Null(), arguments[0], kind)
-        elif name == "if":
-            self.emit(arguments[0], "b")
-            self._choose(arguments[1], arguments[2], kind)
-        elif name == "sign":
-            source = self.type_of(arguments[0])
-            zero = exp.Literal.number(0)
-            self.keep.append(zero)
-            self.constants[id(zero)] = (source, 0)
-            self.types[id(zero)] = source
-            self._compare(exp.GT, arguments[0], zero)
-            self._compare(exp.LT, arguments[0], zero)
-            self.op(m.SUB_I)
-        elif name in ("date_diff", "datediff"):
-            unit = self.text_of(arguments[0]).rstrip("s")
+    def _general(self, name: str, values: list[Value]) -> Value | None:
+        """Functions of any type."""
+        count = len(values)
+        if name in ("coalesce", "ifnull", "nvl", "greatest", "least") and values:
+            kind, values = self._unified(values)
+            code = values[-1].code
+            if name in ("greatest", "least"):
+                op = m.GREATEST_I if name == "greatest" else m.LEAST_I
+                op += m.LEAST_F - m.LEAST_I if kind == "f" else 0
+                code = list(values[0].code)
+                for value in values[1:]:
+                    code += [*value.code, _step(op)]
+                return Value(kind, code)
+            for value in values[-2::-1]:
+                code = _if_null(value.code, code)
+            return Value(kind, code)
+        if name == "nullif" and count == 2:
+            same = self._compared(exp.EQ, *values)
+            return Value(values[0].kind, _choice(same, constant("n", None).code, values[0].code))
+        if name == "if" and count == 3:
+            _need_truth(values[:1])
+            kind, (then, otherwise) = self._unified(values[1:])
+            return Value(kind, _choice(values[0].code, then.code, otherwise.code))
+        return None
+
+    def _of_numbers(self, name: str, values: list[Value]) -> Value | None:
+        count, kinds = len(values), [value.kind for value in values]
+        if kinds == ["f"] and name in ("isnan", "isinf", "isfinite"):
+            # NaN equals itself and is the greatest value
+            size = [] if name == "isnan" else [_step(m.ABS_F)]
+            limit = constant("f", float("nan" if name == "isnan" else "inf"))
+            op = m.LT_F if name == "isfinite" else m.EQ_F
+            return Value("b", _binary(op, [*values[0].code, *size], limit.code))
+        if not values or not set(kinds) <= {"i", "f", "n"}:
+            return None
+        kind, code = kinds[0], values[0].code
+        if name == "abs" and count == 1:
+            return Value(kind, [*code, _step(m.ABS_F if kind == "f" else m.ABS_I)])
+        if name == "sign" and count == 1:
+            zero = constant(kind, 0)
+            signs = [self._compared(how, values[0], zero) for how in (exp.GT, exp.LT)]
+            return Value("i", [*signs[0], *signs[1], _step(m.SUB_I)])
+        if name == "mod" and count == 2:
+            kind, values = self._unified(values)
+            op = m.MOD_F if kind == "f" else m.MOD_I
+            return Value(kind, _binary(op, values[0].code, values[1].code))
+        if kind == "i" and name in ("floor", "ceil", "ceiling", "round", "trunc"):
+            return values[0] if count == 1 else None
+        if name in ONE and count == 1:
+            return _of_floats(m.CALL_F, ONE[name], values)
+        if name in TWO and count == 2:
+            return _of_floats(m.CALL2_F, TWO[name], values)
+        return None
+
+    def _of_times(self, name: str, values: list[Value]) -> Value | None:
+        kinds = [value.kind for value in values]
+        unit = values[0].text.rstrip("s") if values else ""
+        if name in MAKERS and kinds == ["i"]:
+            return Value("d", self._with(m.MUL_I, values[0].code, self._ticks_of(MAKERS[name])))
+        if name == "epoch" and kinds in (["t"], ["d"]):
+            return self._part("epoch", values[0])
+        if name == "epoch_ms" and kinds in (["t"], ["d"]):
+            code = values[0].code
+            if kinds == ["t"]:  # so that the division rounds toward minus infinity
+                code = self._truncated(values[0], "millisecond")
+            return Value("i", self._with(m.DIV_I, code, self._ticks_of("millisecond")))
+        if name in ("date_part", "datepart") and len(values) == 2:
+            return self._part(values[0].text, values[1])
+        if name == "date_add" and kinds == ["t", "d"]:
+            return Value("t", _binary(m.ADD_I, values[0].code, values[1].code))
+        if unit not in UNIT_US:
+            return None
+        if name in ("date_trunc", "datetrunc") and kinds == ["s", "t"]:
+            return Value("t", self._truncated(values[1], unit))
+        if kinds != ["s", "t", "t"]:
+            return None
+        if name in ("date_sub", "datesub"):
+            code = _binary(m.SUB_I, values[2].code, values[1].code)
+            return Value("i", self._with(m.DIV_I, code, self._ticks_of(unit)))
+        if name in ("date_diff", "datediff"):
             size = self._ticks_of("day" if unit == "week" else unit)
-            for argument in (arguments[2], arguments[1]):
-                self._emit_floor(argument, size)
-            self.op(m.SUB_I)
+            code = _binary(m.SUB_I, *(self._floor(values[i], size) for i in (2, 1)))
             if unit == "week":  # DuckDB divides days by seven
-                self._emit_constant("i", 7)
-                self.op(m.DIV_I)
-        elif name in ("date_sub", "datesub"):
-            self.emit(arguments[2], "t")
-            self.emit(arguments[1], "t")
-            self.op(m.SUB_I)
-            self._emit_constant("i", self._ticks_of(self.text_of(arguments[0]).rstrip("s")))
-            self.op(m.DIV_I)
-        elif name in ("date_trunc", "datetrunc"):
-            self.emit(arguments[1], "t")
-            self._emit_trunc(arguments[1], self.text_of(arguments[0]).rstrip("s"))
-        elif name == "date_add":
-            self.emit(arguments[0], "t")
-            self.emit(arguments[1], "d")
-            self.op(m.ADD_I)
-        elif name in ("date_part", "datepart"):
-            self._emit_part(self.text_of(arguments[0]), arguments[1])
-        elif name == "epoch":
-            self._emit_part("epoch", arguments[0])
-        elif name == "epoch_ms":
-            kind = self.type_of(arguments[0])
-            self.emit(arguments[0], kind)
-            if kind == "t":  # so that the division rounds toward minus infinity
-                self._emit_trunc(arguments[0], "millisecond")
-            self._emit_constant("i", self._ticks_of("millisecond"))
-            self.op(m.DIV_I)
-        elif name in MAKERS:
-            self.emit(arguments[0], "i")
-            self._emit_constant("i", self._ticks_of(name[3:-1]))
-            self.op(m.MUL_I)
-        elif name in ("isnan", "isinf", "isfinite"):
-            self._emit_test(name, arguments[0])
-        elif name in TWO and len(arguments) == 2 and kind == "f":
-            self.emit(arguments[0], "f")
-            self.emit(arguments[1], "f")
-            self.op(m.CALL2_F, 0, 0, TWO[name])
-        elif name == "mod":
-            self.emit(arguments[0], kind)
-            self.emit(arguments[1], kind)
-            self.op(m.MOD_F if kind == "f" else m.MOD_I)
-        else:
-            self.emit(arguments[0], kind)
-            if name == "abs":
-                self.op(m.ABS_F if kind == "f" else m.ABS_I)
-            elif kind == "f":
-                self.op(m.CALL_F, ONE[name])
+                code = self._with(m.DIV_I, code, 7)
+            return Value("i", code)
+        return None
 
-    def _emit_cast(self, node: Any, kind: str) -> None:
-        wanted, source = str(node.to.this.name), self.type_of(node.this)
-        if kind == "b" and source != "b":
-            self.emit(node.this, source)
-            self._emit_constant(source, 0)
-            self.op(m.EQ_F if source == "f" else m.EQ_I)
-            self.op(m.NOT)
-            return
-        self.emit(node.this, "f" if kind == "f" else source)
-        if kind == "f" and source == "b":
-            self.op(m.TO_F)
-        if kind == "f" and wanted == "FLOAT":
-            self.op(m.CALL_F, TO_FLOAT32)
-        if kind == "i" and source == "f":
-            self.op(m.TO_I)
-        if kind == "i" and wanted != "BIGINT":
-            self.op(m.FIT, *INTEGERS[wanted])
-        if wanted == "DATE":
-            self._emit_trunc(node.this, "day")
+    def _with(self, op: int, code: Code, number: int) -> Code:
+        return _binary(op, code, constant("i", number).code)
 
     def _ticks_of(self, unit: str) -> int:
-        return UNIT_US[unit] * (1000 if self.builder.unit == "ns" else 1)
+        return UNIT_US[unit] * (1000 if self.unit == "ns" else 1)
 
-    def _emit_part(self, part: str, of: Any) -> None:
+    def _part(self, part: str, value: Value) -> Value:
         part = part.rstrip("s")
-        self.emit(of, self.type_of(of))
-        if part == "epoch":
-            self.op(m.TO_F)
-            self._emit_constant("f", self._ticks_of("second"))
-            self.op(m.DIV_F)
-            return
-        self._emit_constant("i", self._ticks_of(part))
-        self.op(m.DIV_I)
-        if INTERVAL_PARTS[part] is not None:
-            self._emit_constant("i", INTERVAL_PARTS[part])
-            self.op(m.MOD_I)
+        if part == "epoch" and value.kind in ("t", "d"):
+            second = constant("f", float(self._ticks_of("second")))
+            return Value("f", _binary(m.DIV_F, [*value.code, _step(m.TO_F)], second.code))
+        if part not in INTERVAL_PARTS or value.kind != "d":
+            raise Unsupported(f"EXTRACT of {part} on values from different rows")
+        code = self._with(m.DIV_I, value.code, self._ticks_of(part))
+        most = INTERVAL_PARTS[part]
+        return Value("i", code if most is None else self._with(m.MOD_I, code, most))
 
-    def _emit_trunc(self, node: Any, unit: str) -> None:
-        """Truncate to a unit; the value of the node is already on the stack."""
+    def _remainder(self, code: Code, size: int) -> Code:
+        """The remainder that is not negative: ``((x mod size) + size) mod size``."""
+        for op in (m.MOD_I, m.ADD_I, m.MOD_I):
+            code = self._with(op, code, size)
+        return code
+
+    def _truncated(self, value: Value, unit: str) -> Code:
         size = self._ticks_of(unit)
         offset = 3 * size // 7 if unit == "week" else 0  # 1970-01-01 was a Thursday
-        # x - (((x + offset) mod size) + size) mod size
-        self.emit(node, "t")
-        self._emit_constant("i", offset)
-        self.op(m.ADD_I)
-        for op in (m.MOD_I, m.ADD_I, m.MOD_I):
-            self._emit_constant("i", size)
-            self.op(op)
-        self.op(m.SUB_I)
+        rest = self._remainder(self._with(m.ADD_I, value.code, offset), size)
+        return _binary(m.SUB_I, value.code, rest)
 
-    def _emit_test(self, name: str, node: Any) -> None:
-        """ISNAN, ISINF and ISFINITE: NaN equals itself and is the greatest value."""
-        self.emit(node, "f")
-        if name != "isnan":
-            self.op(m.ABS_F)
-        self._emit_constant("f", float("nan" if name == "isnan" else "inf"))
-        self.op(m.LT_F if name == "isfinite" else m.EQ_F)
-
-    def _emit_extreme(self, arguments: list[Any], kind: str, greatest: bool) -> None:
-        least, most = (m.LEAST_F, m.GREATEST_F) if kind == "f" else (m.LEAST_I, m.GREATEST_I)
-        self.emit(arguments[0], kind)
-        for argument in arguments[1:]:
-            self.emit(argument, kind)
-            self.op(most if greatest else least)
-
-    def _emit_floor(self, node: Any, size: int) -> None:
+    def _floor(self, value: Value, size: int) -> Code:
         """Whole units since the epoch, rounded toward minus infinity."""
-        self.emit(node, "t")
-        # floor(x / size) = (x - ((x mod size) + size) mod size) / size
-        for op in (m.MOD_I, m.ADD_I, m.MOD_I):
-            self._emit_constant("i", size)
-            self.op(op)
-        self.op(m.NEG_I)
-        self.emit(node, "t")
-        self.op(m.ADD_I)
-        self._emit_constant("i", size)
-        self.op(m.DIV_I)
+        whole = _binary(m.SUB_I, value.code, self._remainder(value.code, size))
+        return self._with(m.DIV_I, whole, size)
+
+
+_NODES: dict[type, Callable[[Compiler, Any], Value]] = {
+    exp.Paren: Compiler._paren, exp.Neg: Compiler._negation, exp.And: Compiler._logic,
+    exp.Or: Compiler._logic, exp.Not: Compiler._not, exp.Is: Compiler._is,
+    **dict.fromkeys(COMPARISONS, Compiler._comparison), exp.NullSafeEQ: Compiler._distinct,
+    exp.NullSafeNEQ: Compiler._distinct, exp.Between: Compiler._between, exp.In: Compiler._in,
+    **dict.fromkeys(ARITHMETIC, Compiler._product), exp.Add: Compiler._sum,
+    exp.Sub: Compiler._sum, exp.Pow: Compiler._power, exp.Case: Compiler._case,
+    exp.Cast: Compiler._cast, exp.Extract: Compiler._extract,
+}  # fmt: skip
+
+
+def _call(node: Any) -> tuple[str, list[Any]]:
+    """Name and arguments of a function; an empty name if it is none."""
+    if isinstance(node, exp.Coalesce):
+        return "coalesce", [node.this, *node.expressions]
+    if isinstance(node, exp.If):
+        return "if", [node.this, node.args["true"], node.args.get("false") or exp.Null()]
+    return (str(node.this).lower() if isinstance(node, exp.Anonymous) else ""), node.expressions
+
+
+def _of_floats(op: int, function: int, values: Sequence[Value]) -> Value:
+    code = [step for value in values for step in _converted(value, "f").code]
+    if op == m.CALL2_F:
+        return Value("f", [*code, _step(op, 0, 0, function)])
+    return Value("f", [*code, _step(op, function)])
 
 
 def compile_condition(builder: BytecodeBuilder, scalar: Any, bound: Bound, variable: str) -> int:
     """Compile the condition of a variable; returns its number.  Raises Unsupported."""
-    task = FunctionCode(builder, bound.leaves, variable)
-    if task.type_of(scalar) not in ("b", "n"):
-        raise Unsupported("a condition must be true or false", scalar)
-    task.emit(scalar, "b")
-    return builder.add(task.code)
+    value = Compiler(builder, bound.leaves, variable).value(scalar)
+    if value.kind not in ("b", "n"):
+        raise Unsupported("a condition must be true or false")
+    return builder.add(value.code)

@@ -48,12 +48,13 @@ from .binding import (
     MatchNumber,
     Navigation,
     RowExpression,
+    leaf_index,
+    substitute,
 )
 from .conditions import ConditionPlan, number_of, plan_conditions
 from .match_stream import MatchStream
 from .results import Naming, check_identities, naming_of
 from .scalar import column_types
-from .typed import leaf_index, substitute
 
 if TYPE_CHECKING:
     from ..sql.match_clause import MatchClause

@@ -25,10 +25,17 @@ from ..sql.dialect import to_text
 from ..sql.rendering import identifier as quote
 from . import buffers as rt
 from .automaton import Automaton
-from .binding import CLASSIFIER, Bound, Navigation, RowExpression
+from .binding import (
+    CLASSIFIER,
+    Bound,
+    Navigation,
+    RowExpression,
+    leaf_index,
+    leaves_of,
+    substitute,
+)
 from .buffers import PreparedRows, prepare
-from .bytecode import BytecodeBuilder, Column, compile_condition
-from .typed import Unsupported, leaf_index, leaves_of, substitute
+from .bytecode import BytecodeBuilder, Column, Unsupported, compile_condition
 
 WORD_BITS = 64
 _OPERATORS = {

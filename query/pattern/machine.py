@@ -280,7 +280,8 @@ def value_at(words, floats, column, where):
     return np.int64(0), 0.0, np.int64(1)
 
 
-# Bytecode: what pushes a value; what changes the one on top; jumps and logic; two operands
+# Bytecode: what pushes a value; what changes the one on top; jumps (over instructions) and logic;
+# two operands
 (
     LOAD_I, LOAD_F, LABEL, CONST_I, CONST_F, CONST_NULL, AGG_I, AGG_F, NUMBER,
     NEG_F, ABS_F, CALL_F, CELL, FIT, TO_F, TO_I, NEG_I, ABS_I,
@@ -559,7 +560,7 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
                 i = null
                 null = 0
             elif op == JUMP:
-                at = code + 4 * a
+                at += 4 * a
             elif op == AND or op == OR:
                 stack -= 3
                 x = -1 if words[stack + 2] else words[stack]
@@ -586,9 +587,9 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
                 drop = True
                 if op == JUMP_NOT_TRUE:
                     if null or i == 0:
-                        at = code + 4 * a
+                        at += 4 * a
                 elif op == JUMP_NOT_NULL and not null:
-                    at = code + 4 * a
+                    at += 4 * a
                     drop = False
                 if drop:
                     stack -= 3

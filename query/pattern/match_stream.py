@@ -28,14 +28,13 @@ from ...core.sorting import counted_order, order_of
 from ...core.times import INT64_MAX, python_values, value_text
 from ...errors import ResourceLimit
 from ..contract.operator import MatchLimits, Search
-from .binding import Navigation
+from .binding import Navigation, leaf_index
 from .buffers import PreparedRows, Words
 from .bytecode import Column
 from .columns import KeyCodes, arranged, decoded, flat, live_rows, numbers, take_ranges, whole
 from .matcher import NOT_TAKEN, Groups, Matcher, reads_every_event
 from .matches import Matches
 from .results import NOTHING_WANTED, RANK, EventRanks, Results
-from .typed import leaf_index
 
 if TYPE_CHECKING:
     from .compiled import CompiledMatch

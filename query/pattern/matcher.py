@@ -18,10 +18,8 @@ from ..sql.pattern_tree import describe
 from . import buffers as rt
 from . import search as m
 from .any_choice import choose
-from .any_diagram import JoinedSearch
-from .any_lists import Context, OneEventSearch, Source
+from .any_diagram import Context, DiagramSearch, Source
 from .any_output import ListOutput
-from .any_pairs import Pairing, clear_without_partner, specs_of
 from .attempts import NOTHING, Waiting
 from .automaton import ACCEPT
 from .binding import CLASSIFIER, MatchAggregate, MatchNumber, Navigation
@@ -192,9 +190,8 @@ class Matcher:
         # stars whose bits are not needed per row: they neither begin nor end a match
         lazy = sum(1 << (p - 1) for p in self.stars.positions) if plan.by_position else 0
         self.lazy = np.uint64(lazy & ~finals & ~int(follow[0]))
-        self.lists: OneEventSearch | JoinedSearch | None = None
+        self.lists: DiagramSearch | None = None
         self.output: ListOutput | None = None
-        self.pairing: Pairing | None = None
         if self.selection == "any":
             self._use_diagram()
         self.by_start = decided_by_start(compiled)
@@ -205,14 +202,10 @@ class Matcher:
     def _use_diagram(self) -> None:
         automaton, selecting = self.automaton, self.selecting
         chosen = choose(automaton, self.plan, selecting.search)
-        self.pairing = chosen.pairing
-        if not chosen.diagram:
+        if chosen.pairing is None:
             return
         context = Context(self.text, self.describe_row, self.limits.memory_bytes)
-        if chosen.pairing is None:
-            self.lists = OneEventSearch(automaton, context)
-        else:
-            self.lists = JoinedSearch(automaton, self.plan, chosen.pairing, context)
+        self.lists = DiagramSearch(automaton, self.plan, chosen.pairing, context)
         width = automaton.positions if automaton.sequence else 0
         self.output = ListOutput(
             context, automaton.length_max, width, selecting.threads or 1, selecting.busy
@@ -243,10 +236,6 @@ class Matcher:
             return
         starts = words
         if self.prunes(prepared):
-            if self.pairing is not None and len(words):
-                specs = specs_of(self.plan, self.pairing)
-                task = self._task(groups.now, groups.final, 0)
-                clear_without_partner(self.pairing, specs, prepared, rows, task)
             if self.selection == "next":
                 starts = words.copy()
             self.prune(prepared, starts, rows, groups.position, groups.now, groups.final)

@@ -32,10 +32,11 @@ from .binding import (
     MatchNumber,
     Navigation,
     RowExpression,
+    leaf_index,
+    substitute,
 )
 from .columns import flat
 from .matches import Matches
-from .typed import leaf_index, substitute
 
 IntArray = npt.NDArray[np.int64]
 ORDERED = ("array_agg", "list", "string_agg", "group_concat", "listagg", "arbitrary", "any_value")

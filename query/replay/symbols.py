@@ -52,9 +52,8 @@ from ...store.prune import AllOf, AnyOf, Never, Prune, Range
 from ..conditions.constants import Folder
 from ..conditions.predicates import PredicateCompiler
 from ..pattern.automaton import ACCEPT
-from ..pattern.binding import CLASSIFIER, Bound, Navigation
+from ..pattern.binding import CLASSIFIER, Bound, Navigation, leaf_index
 from ..pattern.compiled import CompiledMatch
-from ..pattern.typed import leaf_index
 from ..sql.pattern_tree import (
     Alternation,
     Concatenation,

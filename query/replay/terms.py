@@ -57,9 +57,8 @@ from ...schema import Storage, StreamSchema
 from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
 from ..conditions.constants import Folder, Kind
 from ..conditions.predicates import PredicateCompiler, describe
-from ..pattern.binding import CLASSIFIER, Bound, Navigation
+from ..pattern.binding import CLASSIFIER, Bound, Navigation, leaf_index
 from ..pattern.compiled import CompiledMatch
-from ..pattern.typed import leaf_index
 from ..sql.pattern_tree import Concatenation, Variable
 
 VALUES_MAX = 64

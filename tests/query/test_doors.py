@@ -14,7 +14,7 @@ import pytest
 import chronicle
 from chronicle.errors import ChronicleError, SqlError, StreamNotFound
 from chronicle.query import engine
-from chronicle.query.pattern.typed import substitute
+from chronicle.query.pattern.binding import substitute
 from chronicle.query.relational import admission
 from chronicle.query.relational.executor import Executor
 from chronicle.query.sql import gate, nesting

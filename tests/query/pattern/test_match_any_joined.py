@@ -19,7 +19,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import ResourceLimit, SqlError
-from chronicle.query.pattern import any_lists
+from chronicle.query.pattern import any_diagram
 from chronicle.query.pattern.matcher import MatchLimits
 
 from ...rounds import rounds
@@ -48,9 +48,9 @@ def test_diagrams_give_the_rows_of_the_search_in_its_order(
         shown = (seed, clause, table.to_pylist())
         expected = rows_of(compiled(clause, search=True), table)
         for batch in (1, 3, 100):
-            monkeypatch.setattr(any_lists, "ENTRIES_FIRST", r.choice([4, 64, 1 << 13]))
-            monkeypatch.setattr(any_lists, "ENTRIES_MAX", r.choice([4, 1 << 17]))
-            monkeypatch.setattr(any_lists, "SLICE_STEPS", r.choice([2, 1 << 22]))
+            monkeypatch.setattr(any_diagram, "ENTRIES_FIRST", r.choice([4, 64, 1 << 13]))
+            monkeypatch.setattr(any_diagram, "ENTRIES_MAX", r.choice([4, 1 << 17]))
+            monkeypatch.setattr(any_diagram, "SLICE_STEPS", r.choice([2, 1 << 22]))
             match = compiled(clause)
             assert repr(rows_of(match, table, batch)) == repr(expected), (batch, *shown)
         taken[dict(match.details())["selection"].split(":")[0]] += 1
@@ -203,7 +203,7 @@ def test_entries_are_on_the_way_to_a_match_and_memory_is_that_of_a_few_starts(
         "EVENT SELECTION SKIP TILL ANY MATCH DEFINE C AS y = A.y, D AS y > B.y"
     )
     seen: list[tuple[int, int]] = []
-    pieces = any_lists.Source.pieces
+    pieces = any_diagram.Source.pieces
 
     def looked_at(self: Any, check: Any) -> Iterator[Any]:
         for lists in pieces(self, check):
@@ -214,9 +214,9 @@ def test_entries_are_on_the_way_to_a_match_and_memory_is_that_of_a_few_starts(
             seen.append((used, len(entries.row)))
             yield lists
 
-    monkeypatch.setattr(any_lists.Source, "pieces", looked_at)
-    monkeypatch.setattr(any_lists, "ENTRIES_FIRST", 64)
-    monkeypatch.setattr(any_lists, "ENTRIES_MAX", 4096)
+    monkeypatch.setattr(any_diagram.Source, "pieces", looked_at)
+    monkeypatch.setattr(any_diagram, "ENTRIES_FIRST", 64)
+    monkeypatch.setattr(any_diagram, "ENTRIES_MAX", 4096)
     found = rows_of(compiled(clause), table)
     assert len(found) == len(rows_of(compiled(clause, search=True), table)) > 10_000
     assert len(seen) > 3
@@ -226,7 +226,7 @@ def test_entries_are_on_the_way_to_a_match_and_memory_is_that_of_a_few_starts(
 def test_a_query_is_asked_whether_to_go_on_within_one_first_event(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(any_lists, "SLICE_STEPS", 100)
+    monkeypatch.setattr(any_diagram, "SLICE_STEPS", 100)
     clause = (
         "ORDER BY t MEASURES A.t AS a PATTERN (A B C D) EVENT SELECTION SKIP TILL ANY MATCH "
         "DEFINE A AS y = 1, D AS y > B.y + C.y"
@@ -308,4 +308,4 @@ def test_explain_says_what_is_joined_and_what_forces_the_search(db: Any) -> None
     text = explained(f"SELECT y {opaque}")
     assert "search: the condition of D asks for more of the match than single events" in text
     anchored = CLAUSE.format("").replace("(A B C D)", "(^ A B C D)")
-    assert "search: the pattern has ^ or $" in explained(f"SELECT y {anchored}")
+    assert "diagram: joined: C with A, D with B" in explained(f"SELECT y {anchored}")

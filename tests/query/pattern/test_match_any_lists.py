@@ -20,7 +20,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import ResourceLimit, SqlError
-from chronicle.query.pattern import any_lists as states
+from chronicle.query.pattern import any_states as states
 
 from ...rounds import rounds
 from .any_cases import (

@@ -22,7 +22,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import ResourceLimit, SqlError
-from chronicle.query.pattern import any_lists, any_output
+from chronicle.query.pattern import any_diagram, any_output
 
 from ...patience import wait_until
 from ...rounds import rounds
@@ -38,7 +38,7 @@ def cut_small(r: random.Random, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(any_output, "PIECE_MATCHES", r.choice([1, 2]))
     patch.setattr(any_output, "MATCHES_MAX", r.choice([1, 3, 1 << 14]))
     patch.setattr(any_output, "MATCHES_FIRST", r.choice([1, 3]))
-    patch.setattr(any_lists, "ENTRIES_FIRST", r.choice([4, 64, 1 << 13]))
+    patch.setattr(any_diagram, "ENTRIES_FIRST", r.choice([4, 64, 1 << 13]))
 
 
 @pytest.mark.usefixtures("small_buffers")

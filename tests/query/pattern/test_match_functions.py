@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import ResourceLimit, SqlError
-from chronicle.query.pattern import typed
+from chronicle.query.pattern import tabulated
 
 CONDITIONS = """
 p.s || c.s LIKE 'a%'
@@ -178,7 +178,7 @@ def test_functions_of_two_events_are_those_of_sql(run: Any, condition: str) -> N
 
 def test_a_table_over_values_has_a_limit(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clause = "ORDER BY r MEASURES B.r AS r PATTERN (A B) DEFINE {} B AS levenshtein(A.s, s) > 1"
-    monkeypatch.setattr(typed, "CELLS_MAX", 30)
+    monkeypatch.setattr(tabulated, "CELLS_MAX", 30)
     with pytest.raises(ResourceLimit, match=r"condition of B needs function levenshtein .*6 x 6"):
         run(clause.format(""), sample(1), time="r")
     # only the values that A can have count
