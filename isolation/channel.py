@@ -192,9 +192,7 @@ LOOK_S = 0.02
 
 
 class Inbox:
-    """Messages by number (key ``"scanned"``, else 0); ``"announced"`` numbers are expected from
-    then on.
-    """
+    """Messages by number (key ``"scanned"``, else 0)."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -227,8 +225,6 @@ class Inbox:
 
     def _receive(self) -> None:
         message, data = self._channel.receive()
-        for number in message.get("announced", ()):
-            self.expect(number)
         held = self._held.get(message.get("scanned", 0))
         if held is not None:
             with self._changed:

@@ -5,8 +5,7 @@ takes the rows.  Rows, types, errors and positions are those of the in-process e
 sees only events of the relations that its query names.  Its messages are validated
 (``chronicle.isolation.batches``); invalid ones, its death, a time limit and a cancellation end the
 worker and the query.  Backpressure: nothing is produced unless the caller takes rows and DuckDB
-wants input.  Scans that a text made last time are started with it (``Habits``), which saves a round
-trip.  A query within another's operator has its own worker.
+wants input.  A query within another's operator has its own worker.
 """
 
 from __future__ import annotations
@@ -14,13 +13,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
-from itertools import count
-from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import pyarrow as pa
 
-from ...core.caches import Lru
 from ...isolation.batches import pack, schema_of, unpack
 from ...isolation.channel import ChannelClosed, Garbage, Region
 from ...isolation.pool import Pool, PoolSpec, WorkerLease, open_pool
@@ -36,11 +32,6 @@ PIECE_BYTES = 3 << 20
 
 SHARED_BYTES = 1 << 16
 """Inputs from this size on use the shared memory region."""
-
-HABITS_MAX = 512
-TEXT_MAX = 1 << 14
-_numbers = count(1)
-"""Negated, the unique numbers of scans that the owner starts unasked."""
 
 FAILURE_KINDS = ("sql", "memory", "interrupted", "broken")
 
@@ -65,7 +56,6 @@ class IsolatedExecutor(RelationalExecutor):
     def __init__(self, pool: Pool) -> None:
         super().__init__()
         self.pool = pool
-        self._habits = Habits()
         self._closed = threading.Event()
 
     def warm(self, count: int) -> None:
@@ -78,26 +68,27 @@ class IsolatedExecutor(RelationalExecutor):
 
     def evaluate(self, sql: str, tables: Mapping[str, pa.Table], control: QueryControl) -> pa.Table:
         whole = {name: table.combine_chunks() for name, table in tables.items()}
-        answer = self.run(RelationalQuery(sql, control=control), whole)
+        answer = self._run(RelationalQuery(sql, control=control), whole)
         return pa.Table.from_batches(answer.batches, answer.schema)
 
     def columns(self, query: RelationalQuery) -> list[tuple[str, str]]:
-        with closing(self._begun("columns", query)) as job:
+        with closing(self._job("columns", query, {})) as job:
             message, _ = job.answer()
             columns = job.believed(lambda: [(str(n), str(t)) for n, t in message["columns"]])
         return cast("list[tuple[str, str]]", columns)
 
     def explain(self, query: RelationalQuery, analyze: bool) -> str:
-        with closing(self._begun("explain", query, analyze=analyze)) as job:
+        with closing(self._job("explain", query, {}, analyze=analyze)) as job:
             message, _ = job.answer()
             plan = job.believed(lambda: str(message["plan"]))
         return cast("str", plan)
 
-    def run(
-        self, query: RelationalQuery, given: Mapping[str, pa.Table] = MappingProxyType({})
-    ) -> Answer:
-        """Start a query; ``given`` tables are sent with it, in one chunk each."""
-        job = self._begun("run", query, given, self._habits)
+    def run(self, query: RelationalQuery) -> Answer:
+        return self._run(query, {})
+
+    def _run(self, query: RelationalQuery, tables: Mapping[str, pa.Table]) -> Answer:
+        """Start a query; ``tables`` are sent with it, in one chunk each."""
+        job = self._job("run", query, tables)
         try:
             head, data = job.answer()
             schema = job.believed(lambda: schema_of(head["schema"]))
@@ -127,17 +118,12 @@ class IsolatedExecutor(RelationalExecutor):
 
         return Answer(schema, hugeints, batches(), job.close, jsons)
 
-    def _begun(
-        self,
-        what: str,
-        query: RelationalQuery,
-        given: Mapping[str, pa.Table] = MappingProxyType({}),
-        habits: Habits | None = None,
-        **more: Any,
+    def _job(
+        self, kind: str, query: RelationalQuery, tables: Mapping[str, pa.Table], **more: Any
     ) -> _WorkerQuery:
-        job = _WorkerQuery(self.pool, query, habits)
+        job = _WorkerQuery(self.pool, query)
         try:
-            job.begin(what, given, **more)
+            job.begin(kind, tables, **more)
         except BaseException:
             job.close()
             raise
@@ -160,45 +146,8 @@ def _positions(
     return positions
 
 
-class _Request(NamedTuple):
-    """DuckDB's request for an input; see ``scans.ScanDataset.narrowed``."""
-
-    columns: list[str]
-    needed: list[str]
-    filter: str | None
-
-
-class Habits:
-    """The scans that each text requested of its small inputs; thread-safe.  Valid only for the same
-    input schemas.  A text whose requests vary has none.
-    """
-
-    def __init__(self) -> None:
-        self._known: Lru[str, dict[str, tuple[pa.Schema, _Request]]] = Lru(HABITS_MAX)
-
-    def of(self, sql: str, schemas: Mapping[str, pa.Schema]) -> dict[str, _Request]:
-        reads = self._known.get(sql)
-        if not reads or any(schema != schemas.get(name) for name, (schema, _) in reads.items()):
-            return {}
-        return {name: request for name, (_, request) in reads.items()}
-
-    def learn(
-        self, sql: str, schemas: Mapping[str, pa.Schema], asked: Mapping[str, _Request]
-    ) -> None:
-        if len(sql) > TEXT_MAX:
-            return
-        reads = self._known.get(sql)
-        now = {name: (schemas[name], one) for name, one in asked.items()}
-        others = reads is None or any(
-            schema != schemas.get(name) for name, (schema, _) in reads.items()
-        )
-        if reads != now:
-            self._known.put(sql, now if others else {})
-
-
 class _Scan:
-    def __init__(self, relation: str, batches: Iterator[pa.RecordBatch], applied: bool) -> None:
-        self.relation = relation
+    def __init__(self, batches: Iterator[pa.RecordBatch], applied: bool) -> None:
         self.batches = _in_pieces(batches)
         self.applied = applied
         self.credit = 1
@@ -218,29 +167,22 @@ def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class _WorkerQuery:
-    def __init__(self, pool: Pool, query: RelationalQuery, habits: Habits | None) -> None:
+    def __init__(self, pool: Pool, query: RelationalQuery) -> None:
         self._query = query
         self._relations = cast("Mapping[str, ScanDataset]", query.relations)
-        self._habits = habits
         self._scans: dict[int, _Scan] = {}
         self._region: Region | None = None
-        self._schemas: dict[str, pa.Schema] = {}
-        self._asked: dict[str, _Request] = {}
         self._closing = threading.Lock()
         self._done = False
         self._lease: WorkerLease = pool.lease(query.control.left)
         self._limits = ExitStack()
         self._limits.enter_context(query.control.interrupting(self._lease.kill, timed=False))
 
-    def begin(self, job: str, given: Mapping[str, pa.Table], **more: Any) -> None:
-        sql, values = self._query.sql, self._query.values
-        schemas = self._schemas = {
-            name: dataset.schema for name, dataset in self._relations.items()
-        }
-        inputs = dict(schemas)
+    def begin(self, kind: str, tables: Mapping[str, pa.Table], **more: Any) -> None:
+        inputs = {name: dataset.schema for name, dataset in self._relations.items()}
         pieces: list[memoryview] = []
         nodes: dict[str, Any] = {}
-        for name, table in given.items():
+        for name, table in tables.items():
             inputs[name] = table.schema
             nodes[name] = None
             if table.num_rows:
@@ -248,24 +190,18 @@ class _WorkerQuery:
                 begin = sum(-(-len(piece) // 64) * 64 for piece in pieces)
                 nodes[name], more_pieces = pack(batch, begin)
                 pieces += more_pieces
-        begun = {}
-        if self._habits is not None:
-            for name, usual in self._habits.of(sql, schemas).items():
-                begun[name] = {"scan": -next(_numbers), **usual._asdict()}
-        request = {
-            "job": job, "sql": sql, "values": dict(values), "inputs": inputs, "given": nodes,
-            "begun": begun, "announced": [one["scan"] for one in begun.values()], **more,
+        job = {
+            "job": kind, "sql": self._query.sql, "values": dict(self._query.values),
+            "inputs": inputs, "tables": nodes, **more,
         }  # fmt: skip
         try:
             if self._relations:
                 self._region = self._lease.share()
-            self._lease.channel.send(request, pieces)
+            self._lease.channel.send(job, pieces)
         except ChannelClosed as error:
             lost = self._lease.lost(error)
             self._query.control.check()
             raise lost from None
-        for name, one in begun.items():
-            self._start(one["scan"], name, _Request(*(one[key] for key in _Request._fields)))
 
     def answer(self) -> tuple[dict[str, Any], pa.Buffer | None]:
         """The worker's next message (the last has "end"); serves requests for input meanwhile."""
@@ -320,20 +256,16 @@ class _WorkerQuery:
     def _open(self, message: dict[str, Any]) -> None:
         dataset = self._relations.get(str(message.get("relation")))
         number, text = _whole(message.get("scan")), message.get("filter")
-        columns_present = () if dataset is None else dataset.schema.names
+        present = () if dataset is None else dataset.schema.names
         if dataset is None or number in self._scans or not isinstance(text, str | None):
             raise Garbage("the worker asks for what it was not given")
         columns, needed = message.get("columns"), message.get("needed")
         if not isinstance(columns, list) or not isinstance(needed, list):
             raise Garbage("the worker asks for no columns")
-        if any(name not in columns_present for name in (*columns, *needed)):
+        if any(name not in present for name in (*columns, *needed)):
             raise Garbage("the worker asks for columns that are not there")
-        self._start(number, str(message["relation"]), _Request(columns, needed, text))
-
-    def _start(self, number: int, relation: str, asked: _Request) -> None:
-        applied, batches = self._relations[relation].narrowed(*asked)
-        self._scans[number] = _Scan(relation, batches, applied)
-        self._asked[relation] = asked
+        applied, batches = dataset.narrowed(columns, needed, text)
+        self._scans[number] = _Scan(batches, applied)
 
     def _produce(self, number: int, scan: _Scan) -> None:
         batch, scan.ahead = scan.ahead, None
@@ -350,7 +282,6 @@ class _WorkerQuery:
             place = self._region.put(pieces)
             if place is not None:
                 message["shared"], pieces = place, []
-            self._asked.pop(scan.relation, None)  # not small: not a habit
         if batch.num_rows < SMALL_ROWS:  # probably the last batch: marking it saves a message
             scan.ahead = next(scan.batches, None)
             if scan.ahead is None:
@@ -360,8 +291,6 @@ class _WorkerQuery:
         channel.send(message, pieces)
 
     def close(self) -> None:
-        if self._done and self._habits is not None:
-            self._habits.learn(self._query.sql, self._schemas, self._asked)
         with self._closing:
             scans, self._scans = self._scans, {}
             self._limits.close()
@@ -374,8 +303,8 @@ class _WorkerQuery:
             self._lease.discard()
 
 
-def _failure(told: Any) -> tuple[str, str]:
-    kind, message = told
+def _failure(error: Any) -> tuple[str, str]:
+    kind, message = error
     if kind not in FAILURE_KINDS or not isinstance(message, str):
         raise ValueError
     return kind, message

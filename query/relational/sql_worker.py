@@ -5,15 +5,15 @@ become requests to the owner of the store::
 
     owner                                                     worker
     {"region": size} + descriptor, once                ->     maps it
-    {"job": "run", sql, values, inputs, begun}         ->     DuckDB plans, scans begin
+    {"job": "run", sql, values, inputs, tables}        ->     DuckDB plans
                       {"scan": id, relation, columns,
                  <-    needed, filter text}
     {"scanned": id, applied} + batch, ..., "last" too  ->     DuckDB
                  <-   {"next": id, released}
                  <-   {"schema", "hugeints", "jsons"}, {"batch"} ..., "end" too
 
-A batch follows its message or, if marked ``shared``, is in the region.  To save round trips the
-last batch is marked, and expected scans come with the text (``begun``).  A pushed filter is applied
+A batch follows its message or, if marked ``shared``, is in the region.  To save a round trip the
+last batch is marked.  A pushed filter is applied
 exactly, by the owner if it understood all of it (``applied``), else here.  No more batches are in
 flight than requested, so a LIMIT stops the producers.  The owner trusts nothing sent from here.
 """
@@ -80,7 +80,6 @@ class _Worker:
         self._channel = channel
         self._inbox = Inbox(channel)
         self._region: Mapped | None = None
-        self._begun: dict[str, dict[str, Any]] = {}
         self._ids = count(1)
         self._scan_error: BaseException | None = None
         self._kinds: dict[str, Callable[[Any, dict[str, Any]], _Answer]] = {
@@ -118,11 +117,10 @@ class _Worker:
 
     def _done(self, cursor: Any, job: dict[str, Any], data: pa.Buffer | None) -> _Answer:
         admit(cursor, job["sql"], job["inputs"])
-        self._begun = job.get("begun", {})
         for name, schema in job["inputs"].items():
             rows = partial(self._scan, name, schema)
-            if name in job["given"]:
-                rows = partial(_rows_of, schema, job["given"][name], data)
+            if name in job["tables"]:
+                rows = partial(_rows_of, schema, job["tables"][name], data)
             cursor.register(name, _Input(schema, rows))
         message, pieces = self._kinds[job["job"]](cursor, job)
         return {**message, "end": True}, pieces
@@ -201,13 +199,9 @@ class _Worker:
         self, name: str, columns: list[str], needed: list[str], text: str | None
     ) -> Iterator[tuple[dict[str, Any], pa.Buffer | None]]:
         request = {"columns": columns, "needed": needed, "filter": text}
-        begun = self._begun.get(name)
-        if begun is not None and all(begun[key] == request[key] for key in request):
-            scan = self._begun.pop(name)["scan"]
-        else:
-            scan = next(self._ids)
-            self._inbox.expect(scan)
-            self._inbox.send({"scan": scan, "relation": name, **request})
+        scan = next(self._ids)
+        self._inbox.expect(scan)
+        self._inbox.send({"scan": scan, "relation": name, **request})
         message: dict[str, Any] = {}
         while "last" not in message:
             message, data = self._inbox.take(scan)

@@ -48,20 +48,6 @@ def test_each_thread_gets_its_own_in_order(ends: tuple[Channel, Channel]) -> Non
     assert inbox.take()[0] == {"job": "next"}
 
 
-def test_what_is_announced_is_kept_whoever_receives(ends: tuple[Channel, Channel]) -> None:
-    owner, worker = ends
-    inbox = Inbox(worker)
-    inbox.expect(1)
-    with ThreadPoolExecutor(1) as threads:
-        other = threads.submit(inbox.take, 1)
-        owner.send({"job": "next", "announced": [-7]})
-        owner.send({"scanned": -7, "at": 0})
-        owner.send({"scanned": 1})  # the other thread has received all of it by then
-        other.result(PATIENCE_S)
-    assert inbox.take()[0]["job"] == "next"
-    assert inbox.take(-7)[0]["at"] == 0
-
-
 def test_two_sides_that_both_send_do_not_wait_for_each_other(ends: tuple[Channel, Channel]) -> None:
     owner, worker = ends
     inbox = Inbox(worker)

@@ -1,4 +1,4 @@
-"""How a worker gets its inputs: begun with the text, in pieces, by memory or by the socket."""
+"""How a worker gets its inputs: in pieces, by memory or by the socket."""
 
 from __future__ import annotations
 
@@ -78,36 +78,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(Channel, "receive", told)
     monkeypatch.setattr(Region, "put", placed)
     return kinds
-
-
-ONE = "SELECT n + 1 AS m FROM few WHERE n = 7"
-
-
-def test_a_text_that_is_known_comes_with_its_inputs(apart: Database, asked: list[str]) -> None:
-    assert apart.sql(ONE).fetchall() == [(8,)]
-    assert "scan" in asked
-    asked.clear()
-    for _ in range(3):
-        assert apart.sql(ONE).fetchall() == [(8,)]
-    assert "scan" not in asked
-    assert len(asked) == 3  # one message each way
-
-
-def test_what_was_appended_since_is_seen(apart: Database, asked: list[str]) -> None:
-    few = apart.stream("few")
-    for n in range(100, 104):
-        few.append(pa.table({"n": [n]}))
-        assert apart.sql("SELECT max(n + 1) FROM few WHERE n > 0").fetchall() == [(n + 1,)]
-    assert asked.count("scan") == 1
-
-
-def test_other_parameters_ask_for_other_inputs(apart: Database, asked: list[str]) -> None:
-    for n in (3, 9, 3, 12, 12):
-        found = apart.sql("SELECT n + 1 AS m FROM few WHERE n = $n", {"n": n}).fetchall()
-        assert found == [(n + 1,)]
-    asked.clear()
-    assert apart.sql("SELECT n + 1 AS m FROM few WHERE n = $n", {"n": 40}).fetchall() == [(41,)]
-    assert asked.count("scan") == 1  # nothing is begun for nothing any more
 
 
 def test_a_relation_may_be_read_twice(apart: Database, here: Database) -> None:

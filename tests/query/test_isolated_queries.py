@@ -199,7 +199,7 @@ def test_parameters_cross(here: Database, apart: Database) -> None:
 
 
 def test_one_text_over_inputs_of_other_columns(here: Database, apart: Database) -> None:
-    """DuckDB runs the same text for both; what it asked of the first is no habit of the second."""
+    """DuckDB runs the same text for both, each over its own columns."""
     windows = "SELECT * EXCLUDE (n) FROM TUMBLE(Small, n, 10) AS o"
     matches = (
         "SELECT * EXCLUDE (n) FROM Small MATCH_RECOGNIZE (ORDER BY n MEASURES A.n AS m ALL ROWS "
