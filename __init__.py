@@ -125,8 +125,6 @@ def aconnect(
     ------
     InvalidArgument
         When the url is none.
-    MissingDependency
-        Without httpx2: ``pip install 'chronicle-eventstore[async]'``.
     """
     from .client import aconnect
 
