@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from .api.database import Database
     from .client import AsyncDatabase, RemoteDatabase
 
-_INSIDE = ("HINTS", "OUTSIDE", "Hint", "Outside")
-
 __all__ = ["__version__", "aconnect", "connect", "open"]
-__all__ += [name for name in errors.__all__ if name[0].isupper() and name not in _INSIDE]
+__all__ += [each.__name__ for each in errors.OUTSIDE]
 __version__ = "0.1.0"
 
 
