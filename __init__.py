@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from .api.database import Database
     from .client import AsyncDatabase, RemoteDatabase
 
-_INSIDE = ("HINTS", "OUTSIDE", "Hint", "Outside")
-
 __all__ = ["__version__", "aconnect", "connect", "open"]
-__all__ += [name for name in errors.__all__ if name[0].isupper() and name not in _INSIDE]
+__all__ += [each.__name__ for each in errors.OUTSIDE]
 __version__ = "0.1.0"
 
 
@@ -125,8 +123,6 @@ def aconnect(
     ------
     InvalidArgument
         When the url is none.
-    MissingDependency
-        Without httpx2: ``pip install 'chronicle-eventstore[async]'``.
     """
     from .client import aconnect
 

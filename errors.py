@@ -18,47 +18,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = [
-    "HINTS",
-    "OUTSIDE",
-    "AttributeNotFound",
-    "ChronicleError",
-    "ConnectionFailed",
-    "CorruptBlock",
-    "CorruptStore",
-    "Forbidden",
-    "Hint",
-    "IndexExists",
-    "IndexNotFound",
-    "IngestError",
-    "InvalidArgument",
-    "InvalidData",
-    "JobFailed",
-    "MissingDependency",
-    "NotAStore",
-    "Outside",
-    "QueryCancelled",
-    "QueryTimeout",
-    "ReadOnlyStore",
-    "ResourceLimit",
-    "SchemaMismatch",
-    "SnapshotExpired",
-    "SqlError",
-    "StorageFailed",
-    "StorageFull",
-    "StoreClosed",
-    "StoreLocked",
-    "StreamExists",
-    "StreamNotFound",
-    "StreamOwned",
-    "Unauthorized",
-    "UnsupportedFormat",
-    "UnsupportedType",
-    "WorkerLost",
-    "in_words_of",
-    "outside",
-]
-
 
 class ChronicleError(Exception):
     """Root of every error that Chronicle raises on purpose."""

@@ -448,7 +448,7 @@ def key_names(setting: str | Sequence[str]) -> tuple[str, ...]:
     """
     names: tuple[str, ...]
     if isinstance(setting, str):
-        names = _split(setting)
+        names = split_names(setting)
     elif isinstance(setting, Sequence) and all(isinstance(name, str) for name in setting):
         names = tuple(setting)
     else:
@@ -484,7 +484,8 @@ def stream_settings(
     return settings
 
 
-def _split(text: str) -> tuple[str, ...]:
+def split_names(text: str) -> tuple[str, ...]:
+    """Names between commas; one that holds a comma is quoted.  Empty if the text is no list."""
     names, at = [], 0
     while True:
         match = _NAME.match(text, at)

@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..core.append_result import AppendResult
 from ..core.ownership import LOADING, Owner
 from ..core.suggestion import did_you_mean
 from ..errors import (
@@ -48,7 +47,7 @@ from ..store.moving import Moved, move_due
 from ..store.object_store import object_store
 from ..store.options import StreamOptions, retention_limits
 from ..store.progress import each
-from ..store.schema_change import drop_attribute, rename_attribute, set_options, widen_attribute
+from ..store.schema_change import widen_attribute
 from ..store.segment import TICK_MAX, TICK_MIN
 from ..store.store import Store
 from ..store.stream import EventStream, StreamReader
@@ -65,7 +64,6 @@ if TYPE_CHECKING:
     from ..query.contract.result import Result
     from ..query.engine import QueryEngine
     from ..store.check import CheckReport
-    from ..store.deleting import Change, Choice
     from ..store.file_contract import Files
     from ..store.snapshot import Snapshot
 
@@ -231,10 +229,6 @@ class Database:
             # It is dropped; what others were writing beside it meanwhile is named by nothing.
             logger.warning("%s: not all files of the dropped stream were removed: %s", name, error)
 
-    def set_options(self, name: str, options: Mapping[str, Any]) -> None:
-        """Change settings of a stream."""
-        self._written(name, "alter").alter(set_options, **options)
-
     def drop_stream(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
         """Remove a stream, its events and its indexes; raises :class:`StreamNotFound`.
 
@@ -270,18 +264,6 @@ class Database:
 
     # --------------------------------------------------------------- columns
 
-    def add_column(
-        self,
-        name: str,
-        column: str,
-        type_: pa.DataType,
-        nullable: bool = True,
-        default: Any = None,
-    ) -> None:
-        """Add an attribute to a stream."""
-        stream = self._written(name, "add a column to")
-        stream.add_attribute(column, type_, nullable, default)
-
     def widen_column(self, name: str, column: str, type_: pa.DataType) -> None:
         """Give an attribute a type that holds all values of its old one."""
         stream = self._written(name, "alter a column of")
@@ -293,18 +275,11 @@ class Database:
 
         stream.alter(change)
 
-    def rename_column(self, name: str, column: str, to: str) -> None:
-        """Give an attribute another name; its index follows."""
-        stream = self._written(name, "rename a column of")
+    def alter_column(self, name: str, change: Callable[..., None], *values: Any) -> None:
+        """Change an attribute of a stream; its index follows."""
+        stream = self._written(name, "alter a column of")
         self._check_unread(name)
-        stream.alter(rename_attribute, column, to)
-        self._indexes.follow(name)
-
-    def drop_column(self, name: str, column: str) -> None:
-        """Drop an attribute, with its index."""
-        stream = self._written(name, "drop a column of")
-        self._check_unread(name)
-        stream.alter(drop_attribute, column)
+        stream.alter(change, *values)
         self._indexes.follow(name)
 
     def _check_unread(self, name: str) -> None:
@@ -320,18 +295,6 @@ class Database:
         handle = self._store.stream(name)
         assert isinstance(handle, EventStream)
         return handle
-
-    def delete_events(
-        self, name: str, start: int | None, end: int | None, choose: Choice | None
-    ) -> int:
-        """Delete events of ``[start, end)`` in ticks, or the chosen ones; returns their number."""
-        return self._written(name, "delete from").delete(start, end, choose)
-
-    def update_events(
-        self, name: str, start: int | None, end: int | None, choose: Choice | None, change: Change
-    ) -> int:
-        """Update events of ``[start, end)`` in ticks, or the chosen ones; returns their number."""
-        return self._written(name, "update").update(start, end, choose, change)
 
     def move(
         self,
@@ -782,10 +745,6 @@ class Database:
     def changes(self) -> Database:
         """The database itself: what statements may change."""
         return self
-
-    def append_arrow(self, name: str, data: pa.Table) -> AppendResult:
-        """Append a table."""
-        return self.stream(name).append(data)
 
     def create_index(
         self,

@@ -24,6 +24,7 @@ from ..core.times import time_of
 from ..errors import InvalidArgument, ReadOnlyStore
 from ..formats.tables import tables_of
 from ..schema import Attribute, Storage, StreamSchema
+from ..store.schema_change import drop_attribute, rename_attribute, set_options
 from ..store.snapshot import Snapshot
 from ..store.stream import EventStream, StreamReader
 from .tailing import Tail
@@ -357,7 +358,7 @@ class Stream:
         ------
         InvalidArgument, SchemaMismatch, UnsupportedType
         """
-        self._database.add_column(self.name, name, type_, nullable, default)
+        self._writer("add a column to").add_attribute(name, type_, nullable, default)
 
     def widen_column(self, name: str, type_: pa.DataType) -> None:
         """Change an attribute's type to one that holds all values of the old type, without
@@ -384,7 +385,7 @@ class Stream:
         StreamOwned
             Live queries read the stream or write to it.
         """
-        self._database.drop_column(self.name, name)
+        self._database.alter_column(self.name, drop_attribute, name)
 
     def rename_column(self, name: str, to: str) -> None:
         """Rename an attribute, with its index, without rewriting data.
@@ -397,7 +398,7 @@ class Stream:
         StreamOwned
             Live queries read the stream or write to it.
         """
-        self._database.rename_column(self.name, name, to)
+        self._database.alter_column(self.name, rename_attribute, name, to)
 
     def set_options(self, **options: Any) -> None:
         """Change options, as in ``Database.create_stream``; they apply to later writes.
@@ -408,7 +409,7 @@ class Stream:
         ------
         InvalidArgument
         """
-        self._database.set_options(self.name, options)
+        self._writer("alter").alter(set_options, **options)
 
     def create_index(
         self, attribute: str, *, wait: bool = True, lag_events_max: int | None = None

@@ -4,7 +4,7 @@ Reading order, bottom up::
 
     requests      calls (routes as values)
     conversion    conversion (JSON to objects, users' data to requests)
-    blocking      transport (retries, errors, Arrow streams)  steps (methods of both clients)
+    blocking      transport (retries, errors, Arrow streams)
                   stream  live (live queries, feeds, jobs)  database
     for asyncio   asynchronous
 """
@@ -41,6 +41,6 @@ def connect(url: str, token: str | None, timeout: float, retries: int) -> Remote
 
 def aconnect(url: str, token: str | None, timeout: float, retries: int) -> AsyncDatabase:
     """As ``chronicle.aconnect`` documents it."""
-    from .asynchronous import AsyncDatabase, AsyncTransport
+    from .asynchronous import AsyncDatabase, Threads
 
-    return AsyncDatabase(AsyncTransport(url, token, timeout, retries))
+    return AsyncDatabase(Threads(), connect(url, token, timeout, retries))

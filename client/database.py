@@ -21,7 +21,6 @@ from . import calls
 from .calls import JOBS, TOKENS, Call, Expiry, Parameters, StreamCalls, expiry, quoted
 from .conversion import altered, dropped_with_views, names_of
 from .live import RemoteJob, RemoteLive, caught_up
-from .steps import Download, Steps, blocking
 from .stream import RemoteStream
 from .transport import Transport
 
@@ -32,10 +31,6 @@ if TYPE_CHECKING:
 
 _STREAMS = Call("GET", "/v1/streams")
 _LIVE = Call("GET", "/v1/live")
-
-
-def _rollups() -> Steps[list[str]]:
-    return names_of([each for each in (yield _LIVE)["live"] if each["rollup"]])
 
 
 def _live_query(
@@ -51,23 +46,14 @@ class RemoteDatabase:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        self._ask = transport.json
 
     @property
     def url(self) -> str:
         return self._transport.where
 
-    def _stream(self, name: str, described: Any) -> RemoteStream:
-        return RemoteStream(self._transport, name, described)
-
-    def _live(self, name: str, described: Any) -> RemoteLive:
-        return RemoteLive(self._transport, name, described)
-
-    def _job(self, described: Any) -> RemoteJob:
-        return RemoteJob(self._transport, described)
-
     # ------------------------------------------------------------------ streams
 
-    @blocking
     def create_stream(
         self,
         name: str,
@@ -80,49 +66,42 @@ class RemoteDatabase:
         within: str | int | None = None,
         if_not_exists: bool = False,
         options: Mapping[str, Any] | None = None,
-    ) -> Steps[RemoteStream]:
+    ) -> RemoteStream:
         """As ``Database.create_stream``."""
         made = stream_schema(name, schema, time)
         call = StreamCalls(name).create(
             made, codec, retention, stream_settings(options, unique, within), if_not_exists
         )
-        return self._stream(name, (yield call))
+        return RemoteStream(self._transport, name, self._ask(call))
 
-    @blocking
-    def stream(self, name: str) -> Steps[RemoteStream]:
+    def stream(self, name: str) -> RemoteStream:
         """The stream of that name; raises ``StreamNotFound`` with the nearest names."""
-        return self._stream(name, (yield StreamCalls(name).describe()))
+        return RemoteStream(self._transport, name, self._ask(StreamCalls(name).describe()))
 
-    @blocking
-    def streams(self) -> Steps[list[str]]:
+    def streams(self) -> list[str]:
         """Names of all streams within the token's reach, sorted."""
-        return names_of((yield _STREAMS)["streams"])
+        return names_of(self._ask(_STREAMS)["streams"])
 
-    @blocking
-    def damaged(self) -> Steps[dict[str, str]]:
+    def damaged(self) -> dict[str, str]:
         """Streams that cannot be opened, and why."""
-        listed = (yield _STREAMS)["streams"]
+        listed = self._ask(_STREAMS)["streams"]
         return {each["name"]: each["damage"] for each in listed if "damage" in each}
 
-    @blocking
-    def drop_stream(
-        self, name: str, *, if_exists: bool = False, cascade: bool = False
-    ) -> Steps[None]:
+    def drop_stream(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
         """Remove a stream, and with ``cascade`` views that read it; raises ``StreamNotFound``."""
         try:
             if cascade:
-                yield StreamCalls(name).describe()  # it is there
-                yield Download(calls.query(dropped_with_views(name)))
+                self._ask(StreamCalls(name).describe())  # it is there
+                self._transport.batches(calls.query(dropped_with_views(name))).read_all()
                 return
-            yield StreamCalls(name).drop()
+            self._ask(StreamCalls(name).drop())
         except StreamNotFound:
             if not if_exists:
                 raise
 
-    @blocking
-    def rename_stream(self, name: str, to: str) -> Steps[None]:
+    def rename_stream(self, name: str, to: str) -> None:
         """Rename a stream; existing handles become invalid."""
-        yield Download(calls.query(altered(name, "RENAME", "", to)))
+        self._transport.batches(calls.query(altered(name, "RENAME", "", to))).read_all()
 
     # -------------------------------------------------------------------- query
 
@@ -150,24 +129,22 @@ class RemoteDatabase:
 
         return Result(rows.schema, rows, plan, rows.close)
 
-    @blocking
     def explain(
         self,
         text: str,
         analyze: bool = False,
         params: Parameters | None = None,
         timeout: float | None = None,
-    ) -> Steps[Plan]:
+    ) -> Plan:
         """Plan a query; with ``analyze`` also run it and report what it read."""
         from ..query.contract.explanation import Plan
 
         body = {**calls.statement(text, params, timeout), "analyze": analyze}
         call = Call("POST", "/v1/explain", body=body, repeatable=not analyze)
-        return Plan.from_dict((yield call))
+        return Plan.from_dict(self._ask(call))
 
     # ------------------------------------------------------------- live queries
 
-    @blocking
     def create_live(
         self,
         name: str,
@@ -181,7 +158,7 @@ class RemoteDatabase:
         emit: object = "close",
         options: Mapping[str, Any] | None = None,
         if_not_exists: bool = False,
-    ) -> Steps[RemoteLive]:
+    ) -> RemoteLive:
         """As ``Database.create_live``."""
         settings = {
             "into": into,
@@ -192,14 +169,13 @@ class RemoteDatabase:
             "emit": emit,
             "if_not_exists": if_not_exists,
         }
-        return self._live(name, (yield _live_query(name, sql, options, settings)))
+        described = self._ask(_live_query(name, sql, options, settings))
+        return RemoteLive(self._transport, name, described)
 
-    @blocking
-    def live(self, name: str) -> Steps[RemoteLive]:
+    def live(self, name: str) -> RemoteLive:
         """The live query of that name; raises ``StreamNotFound`` with the existing names."""
-        return self._live(name, (yield calls.live(name)))
+        return RemoteLive(self._transport, name, self._ask(calls.live(name)))
 
-    @blocking
     def create_rollup(
         self,
         name: str,
@@ -209,71 +185,64 @@ class RemoteDatabase:
         idle: object = None,
         options: Mapping[str, Any] | None = None,
         if_not_exists: bool = False,
-    ) -> Steps[RemoteLive]:
+    ) -> RemoteLive:
         """As ``Database.create_rollup``."""
         settings = {"delay": delay, "idle": idle, "if_not_exists": if_not_exists, "rollup": True}
-        return self._live(name, (yield _live_query(name, sql, options, settings)))
+        described = self._ask(_live_query(name, sql, options, settings))
+        return RemoteLive(self._transport, name, described)
 
-    @blocking
-    def rollup(self, name: str) -> Steps[RemoteLive]:
+    def rollup(self, name: str) -> RemoteLive:
         """The roll-up of that name; raises ``StreamNotFound`` with the existing names."""
-        names = yield from _rollups()
+        names = self.rollups()
         if name not in names:
             raise no_rollup(name, names)
-        return self._live(name, (yield calls.live(name)))
+        return RemoteLive(self._transport, name, self._ask(calls.live(name)))
 
-    @blocking
-    def rollups(self) -> Steps[list[str]]:
+    def rollups(self) -> list[str]:
         """Names of all roll-ups within the token's reach, sorted."""
-        return (yield from _rollups())
+        return names_of(each for each in self._ask(_LIVE)["live"] if each["rollup"])
 
-    @blocking
-    def live_queries(self) -> Steps[list[str]]:
+    def live_queries(self) -> list[str]:
         """Names of all live queries within the token's reach, sorted."""
-        return names_of((yield _LIVE)["live"])
+        return names_of(self._ask(_LIVE)["live"])
 
-    @blocking
-    def run_live(self, until: str = "caught up", timeout: float | None = None) -> Steps[None]:
+    def run_live(self, until: str = "caught up", timeout: float | None = None) -> None:
         """Wait until every live query has processed all present commits (``QueryTimeout``)."""
         if until != "caught up":
             raise InvalidArgument(f"until is 'caught up', found {until!r}")
-        yield from caught_up(timeout)
+        caught_up(self._transport, timeout)
 
     # --------------------------------------------------------- the server itself
 
-    @blocking
-    def start_job(self, /, kind: str, **settings: Any) -> Steps[RemoteJob]:
+    def start_job(self, /, kind: str, **settings: Any) -> RemoteJob:
         """Start long work on the server, independent of this connection.
 
         ``kind`` is ``backup``, ``check``, ``compact`` or another of ``docs/server.md``, which lists
         each kind's parameters (``asked``).
         """
         options = {name: value for name, value in settings.items() if value is not None}
-        return self._job((yield Call("POST", JOBS, body={"kind": kind, **options})))
+        call = Call("POST", JOBS, body={"kind": kind, **options})
+        return RemoteJob(self._transport, self._ask(call))
 
-    @blocking
-    def job(self, job_id: str) -> Steps[RemoteJob]:
+    def job(self, job_id: str) -> RemoteJob:
         """The job of that id; raises ``InvalidArgument``."""
-        return self._job((yield calls.job(job_id)))
+        return RemoteJob(self._transport, self._ask(calls.job(job_id)))
 
-    @blocking
-    def jobs(self) -> Steps[list[dict[str, Any]]]:
+    def jobs(self) -> list[dict[str, Any]]:
         """The status of all waiting, running and ended jobs, oldest first."""
-        return list((yield Call("GET", JOBS))["jobs"])
+        return list(self._ask(Call("GET", JOBS))["jobs"])
 
-    @blocking
-    def backups(self) -> Steps[list[dict[str, Any]]]:
+    def backups(self) -> list[dict[str, Any]]:
         """Backups by jobs: name, ``made_at`` (earlier deletes are not in it), ``state``, events."""
-        return list((yield Call("GET", "/v1/backups"))["backups"])
+        return list(self._ask(Call("GET", "/v1/backups"))["backups"])
 
-    @blocking
     def create_token(
         self,
         name: str,
         scopes: Iterable[str] = ("read",),
         streams: Iterable[str] = ("*",),
         expires: Expiry = None,
-    ) -> Steps[dict[str, Any]]:
+    ) -> dict[str, Any]:
         """Create a token: as in ``tokens``, with its ``secret``, which is shown only once.
 
         Parameters
@@ -287,30 +256,26 @@ class RemoteDatabase:
         """
         rights = {"scopes": list(scopes), "streams": list(streams)}
         body = {"name": name, **rights, "expires": expiry(expires)}
-        return dict((yield Call("POST", TOKENS, body=body)))
+        return dict(self._ask(Call("POST", TOKENS, body=body)))
 
-    @blocking
-    def tokens(self) -> Steps[list[dict[str, Any]]]:
+    def tokens(self) -> list[dict[str, Any]]:
         """The server's tokens, expired ones too: ``token_id``, name, scopes, streams, times."""
-        return list((yield Call("GET", TOKENS))["tokens"])
+        return list(self._ask(Call("GET", TOKENS))["tokens"])
 
-    @blocking
     def rotate_token(
         self, token_id: str, overlap: str | dt.timedelta = "1h", expires: Expiry = None
-    ) -> Steps[dict[str, Any]]:
+    ) -> dict[str, Any]:
         """Replace a token; the old one stays valid for ``overlap``."""
         body = {"overlap": expiry(overlap), "expires": expiry(expires)}
-        return dict((yield Call("POST", f"{TOKENS}/{quoted(token_id)}/rotate", body=body)))
+        return dict(self._ask(Call("POST", f"{TOKENS}/{quoted(token_id)}/rotate", body=body)))
 
-    @blocking
-    def revoke_token(self, token_id: str) -> Steps[None]:
+    def revoke_token(self, token_id: str) -> None:
         """Revoke a token, from the next request on."""
-        yield Call("DELETE", f"{TOKENS}/{quoted(token_id)}")
+        self._ask(Call("DELETE", f"{TOKENS}/{quoted(token_id)}"))
 
-    @blocking
-    def revoke_all_tokens(self) -> Steps[list[str]]:
+    def revoke_all_tokens(self) -> list[str]:
         """Revoke every token except this connection's; returns their ids."""
-        return list((yield Call("DELETE", TOKENS))["revoked"])
+        return list(self._ask(Call("DELETE", TOKENS))["revoked"])
 
     # --------------------------------------------------------------- life cycle
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,53 +21,12 @@ from ..schema import StreamSchema
 from . import calls
 from .calls import Call, StreamCalls
 from .conversion import schema_of, status_of
-from .steps import Download, Pause, Steps, blocking
-from .transport import Feed, Refusal, Told, Transport
+from .transport import Feed, Refusal, Transport
 
 CATCH_UP_S = 10.0
 PATIENCE_S = 60.0
 PAUSE_S = 0.2
 PAUSE_S_MAX = 5.0
-
-
-class Following:
-    """Position and reconnection state of a feed, shared with ``AsyncTail``."""
-
-    def __init__(self, call: Call, where: str) -> None:
-        self.follow = bool(call.query["follow"])
-        self.place = str(call.query["after"])
-        self._call = replace(
-            call, query={**call.query, "format": "arrow", "follow": str(self.follow).lower()}
-        )
-        self._where = where
-        self._ended = False
-        self._pause, self._since = PAUSE_S, time.monotonic()
-
-    def call(self) -> Call:
-        return replace(self._call, query={**self._call.query, "after": self.place})
-
-    def take(self, marked: Told) -> pa.RecordBatch | None:
-        """The events of a batch, if any; advances the position."""
-        batch, marks = marked
-        self._pause, self._since = PAUSE_S, time.monotonic()
-        if b"chronicle.error" in marks:
-            document = json.loads(marks[b"chronicle.error"])
-            raise Refusal(document["status"], document["code"], document, self._where).error()
-        if b"chronicle.place" in marks:
-            self.place = marks[b"chronicle.place"].decode()
-        self._ended = self._ended or (b"chronicle.bye" in marks and not self.follow)
-        return batch if batch.num_rows else None
-
-    @property
-    def ended(self) -> bool:
-        return self._ended
-
-    def pause(self, broken: ConnectionFailed) -> float:
-        """Seconds until the next attempt; raises ``broken`` after too long."""
-        if not self.follow or time.monotonic() - self._since > PATIENCE_S:
-            raise broken
-        pause, self._pause = self._pause, min(2 * self._pause, PAUSE_S_MAX)
-        return pause
 
 
 class RemoteFeed:
@@ -79,47 +38,65 @@ class RemoteFeed:
 
     def __init__(self, transport: Transport, call: Call) -> None:
         self._transport = transport
-        self._following = Following(call, transport.where)
-        self._closed = False
-        self._feed: Feed | None = transport.feed(self._following.call())
-        self.schema: pa.Schema = self._feed.schema
-        self._marked = iter(self._feed)
-
-    @property
-    def position(self) -> str:
+        self._follow = bool(call.query["follow"])
+        self._query = {**call.query, "format": "arrow", "follow": str(self._follow).lower()}
+        self._call = call
+        self._ended = False
+        self._pause, self._since = PAUSE_S, time.monotonic()
+        self.position = str(call.query["after"])
         """Pass it as ``after`` to resume behind the last batch."""
-        return self._following.place
+        self._feed: Feed | None = self._connected()
+        self.schema: pa.Schema = self._feed.schema
+
+    def _connected(self) -> Feed:
+        query = {**self._query, "after": self.position}
+        feed = self._transport.feed(replace(self._call, query=query))
+        self._marked = iter(feed)
+        return feed
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self
 
     def __next__(self) -> pa.RecordBatch:
-        following = self._following
-        while not (self._closed or following.ended):
+        while not self._ended:
             try:
                 if self._feed is None:
-                    self._feed = self._transport.feed(following.call())
-                    self._marked = iter(self._feed)
-                for marked in self._marked:
-                    batch = following.take(marked)
-                    if batch is not None:
+                    self._feed = self._connected()
+                for batch, marks in self._marked:
+                    self._take(marks)
+                    if batch.num_rows:
                         return batch
                 broken = ConnectionFailed(f"{self._transport.where} ended the feed")
             except ConnectionFailed as error:
                 broken = error
-            self._drop()
-            if not (self._closed or following.ended):
-                time.sleep(following.pause(broken))
+            feed, self._feed = self._feed, None
+            if feed is not None:
+                feed.close()
+            if not self._ended:
+                self._wait(broken)
         raise StopIteration
 
-    def _drop(self) -> None:
-        feed, self._feed = self._feed, None
-        if feed is not None:
-            feed.close()
+    def _take(self, marks: Mapping[bytes, bytes]) -> None:
+        """Advance by what a batch says besides its events."""
+        self._pause, self._since = PAUSE_S, time.monotonic()
+        if b"chronicle.error" in marks:
+            document = json.loads(marks[b"chronicle.error"])
+            where = self._transport.where
+            raise Refusal(document["status"], document["code"], document, where).error()
+        if b"chronicle.place" in marks:
+            self.position = marks[b"chronicle.place"].decode()
+        self._ended = self._ended or (b"chronicle.bye" in marks and not self._follow)
+
+    def _wait(self, broken: ConnectionFailed) -> None:
+        """Wait until the next attempt; raises ``broken`` after too long."""
+        if not self._follow or time.monotonic() - self._since > PATIENCE_S:
+            raise broken
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, PAUSE_S_MAX)
 
     def close(self) -> None:
         """Stop following; idempotent."""
-        self._closed = True
+        self._ended = True
         feed = self._feed
         if feed is not None:
             feed.close()
@@ -131,50 +108,43 @@ class RemoteFeed:
         self.close()
 
 
-def caught_up(timeout: float | None = None) -> Steps[None]:
+def caught_up(transport: Transport, timeout: float | None = None) -> None:
     """Wait until every live query has processed all present commits (``QueryTimeout``)."""
     ends = None if timeout is None else time.monotonic() + timeout
     while True:
         left = CATCH_UP_S if ends is None else min(CATCH_UP_S, ends - time.monotonic())
         try:
             query = {"timeout_ms": max(1, int(left * 1000))}
-            yield Call("POST", "/v1/live/catch-up", query, repeatable=True)
+            transport.json(Call("POST", "/v1/live/catch-up", query, repeatable=True))
             return
         except QueryTimeout:
             if ends is not None and time.monotonic() >= ends:
                 raise
 
 
-class LiveQueryBase:
-    """Base of the blocking and the asynchronous live query."""
+class RemoteLive:
+    """A live query, made by ``RemoteDatabase.live``."""
 
-    def __init__(self, name: str, described: Any, where: str) -> None:
-        self._where = where
+    def __init__(self, transport: Transport, name: str, described: Any) -> None:
+        self._transport = transport
+        self._ask = transport.json
         self._times: StreamSchema | None = None
         self.name = name
         self.sql: str = described["sql"]
         self.sink: str = described["sink"]
 
-    def _schema(self) -> Steps[StreamSchema]:
+    def _schema(self) -> StreamSchema:
         if self._times is None:
-            self._times = schema_of((yield StreamCalls(self.sink).describe()), self._where)
+            described = self._ask(StreamCalls(self.sink).describe())
+            self._times = schema_of(described, self._transport.where)
         return self._times
 
     def __repr__(self) -> str:
-        return f"<chronicle.LiveQuery {self.name!r} of {self._where}>"
+        return f"<chronicle.LiveQuery {self.name!r} of {self._transport.where}>"
 
-
-class RemoteLive(LiveQueryBase):
-    """A live query, made by ``RemoteDatabase.live``."""
-
-    def __init__(self, transport: Transport, name: str, described: Any) -> None:
-        super().__init__(name, described, transport.where)
-        self._transport = transport
-
-    @blocking
-    def status(self) -> Steps[dict[str, Any]]:
+    def status(self) -> dict[str, Any]:
         """As ``LiveHandle.status``."""
-        return status_of((yield calls.live(self.name)), (yield from self._schema()))
+        return status_of(self._ask(calls.live(self.name)), self._schema())
 
     def rows(self, after: int = 0, follow: bool = False) -> RemoteFeed:
         """Results and retractions after the ``_seq`` ``after``, in order; with ``follow``, wait for
@@ -182,72 +152,58 @@ class RemoteLive(LiveQueryBase):
         """
         return RemoteFeed(self._transport, calls.live_rows(self.name, after, follow))
 
-    @blocking
-    def net(self, start: object = None, end: object = None) -> Steps[pa.Table]:
+    def net(self, start: object = None, end: object = None) -> pa.Table:
         """The current results, as ``NET(name)``; with times in ``[start, end)``."""
         ranged = (start, end) != (None, None)
-        schema = (yield from self._schema()) if ranged else None
-        rows: pa.Table = yield Download(calls.net(self.name, schema, start, end))
-        return rows
+        schema = self._schema() if ranged else None
+        return self._transport.batches(calls.net(self.name, schema, start, end)).read_all()
 
-    @blocking
-    def pause(self) -> Steps[None]:
+    def pause(self) -> None:
         """Stop until ``resume``, also across restarts."""
-        yield calls.live(self.name, "pause", "POST")
+        self._ask(calls.live(self.name, "pause", "POST"))
 
-    @blocking
-    def resume(self) -> Steps[None]:
+    def resume(self) -> None:
         """Continue where it stopped, also after a failure."""
-        yield calls.live(self.name, "resume", "POST")
+        self._ask(calls.live(self.name, "resume", "POST"))
 
-    @blocking
-    def refresh(self, start: object = None, end: object = None) -> Steps[None]:
+    def refresh(self, start: object = None, end: object = None) -> None:
         """Compare results with times in ``[start, end)`` with the query, and correct them."""
-        bounds = calls.bounds((yield from self._schema()), start, end)
-        yield calls.live(self.name, "refresh", "POST", **bounds)
+        bounds = calls.bounds(self._schema(), start, end)
+        self._ask(calls.live(self.name, "refresh", "POST", **bounds))
 
-    @blocking
-    def verify(self) -> Steps[int]:
+    def verify(self) -> int:
         """Number of missing or wrong results after all commits so far."""
-        yield from caught_up()
-        return int((yield calls.live(self.name, "verify", "POST"))["differences"])
+        caught_up(self._transport)
+        return int(self._ask(calls.live(self.name, "verify", "POST"))["differences"])
 
-    @blocking
-    def drop(self, keep_results: bool = False) -> Steps[None]:
+    def drop(self, keep_results: bool = False) -> None:
         """Remove it, and its results unless they are kept."""
-        yield calls.live(self.name, "", "DELETE", keep_results=str(keep_results).lower())
+        self._ask(calls.live(self.name, "", "DELETE", keep_results=str(keep_results).lower()))
 
 
 FIRST_LOOK_S, LOOK_S_MAX = 0.05, 1.0
 Tell = Callable[[dict[str, Any]], None]
 
 
-class JobBase:
-    """Base of the blocking and the asynchronous job."""
-
-    def __init__(self, described: Any, where: str) -> None:
-        self._where = where
-        self.id: str = described["job_id"]
-        self.kind: str = described["kind"]
-
-    def __repr__(self) -> str:
-        return f"<chronicle.Job {self.id!r} ({self.kind}) of {self._where}>"
-
-
-class RemoteJob(JobBase):
+class RemoteJob:
     """A job, made by ``RemoteDatabase.start_job`` and ``job``."""
 
     def __init__(self, transport: Transport, described: Any) -> None:
-        super().__init__(described, transport.where)
         self._transport = transport
+        self.id: str = described["job_id"]
+        self.kind: str = described["kind"]
 
-    @blocking
-    def status(self) -> Steps[dict[str, Any]]:
+    def _status(self) -> Any:
+        return self._transport.json(calls.job(self.id))
+
+    def __repr__(self) -> str:
+        return f"<chronicle.Job {self.id!r} ({self.kind}) of {self._transport.where}>"
+
+    def status(self) -> dict[str, Any]:
         """Request, ``state``, ``progress`` from 0 to 1, times, ``result`` or ``error``."""
-        return dict((yield calls.job(self.id)))
+        return dict(self._status())
 
-    @blocking
-    def wait(self, timeout: float | None = None, tell: Tell | None = None) -> Steps[dict[str, Any]]:
+    def wait(self, timeout: float | None = None, tell: Tell | None = None) -> dict[str, Any]:
         """Wait for the job and return its result; the server may restart meanwhile.
 
         Parameters
@@ -266,7 +222,7 @@ class RemoteJob(JobBase):
         answered = began
         while True:
             try:
-                status = yield calls.job(self.id)
+                status = self._status()
             except ConnectionFailed:
                 if time.monotonic() - answered > PATIENCE_S:
                     raise
@@ -282,13 +238,12 @@ class RemoteJob(JobBase):
                     f"the job {self.id} goes on after {timeout:g} s; wait for it again, or cancel "
                     "it"
                 )
-            yield Pause(min(pause, left))
+            time.sleep(min(pause, left))
             pause = min(2 * pause, LOOK_S_MAX)
 
-    @blocking
-    def cancel(self) -> Steps[None]:
+    def cancel(self) -> None:
         """End it before its next step; an ended job is unchanged."""
-        yield calls.job(self.id, "DELETE")
+        self._transport.json(calls.job(self.id, "DELETE"))
 
 
 def _result(status: dict[str, Any]) -> dict[str, Any]:

@@ -11,16 +11,8 @@ only if they were given as a list.  An Arrow stream without its end marker is an
 A connection whose answer was read completely is reused for ``IDLE_S``, less than the server's
 keep-alive.  The token is sent as is: use https beyond loopback.
 
-``ArrowDecoder`` decodes an Arrow IPC stream incrementally, for blocking and asynchronous readers;
-Arrow's own reader pulls from a file and takes end of file for end of stream.  It is fed bytes, says
-how many it needs next, and yields batches.  A stream is::
-
-    ffffffff | length of metadata, int32 | metadata, a flatbuffer | body
-    ffffffff | 00000000                                            the end marker
-
-Only the message's kind and body length are read here, by the offsets of the flatbuffer's table:
-``header_type`` is its second field, ``bodyLength`` the fourth.  ``ended`` is True after the end
-marker only.  Bodies are not copied.
+A call that runs in a thread of its own, as those of the asyncio client do, can be cancelled from
+another one (``RunningCall``): its socket is shut down, which ends the query on the server.
 
 Errors: a problem document becomes the error that the embedded database would raise.  The position
 in a SQL text or the row of bad data is preserved; the address and the request's id are a note on
@@ -38,14 +30,12 @@ import os
 import select
 import socket
 import ssl
-import struct
 import threading
 import time
 import urllib.parse
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -61,7 +51,12 @@ from ..errors import (
     StoreClosed,
     WorkerLost,
 )
+from ..formats.columnar import StreamFile
 from .calls import Call
+
+T = TypeVar("T")
+Marked = tuple[pa.RecordBatch, Mapping[bytes, bytes]]
+"""A batch and the metadata of its message."""
 
 
 @dataclass(frozen=True)
@@ -109,96 +104,48 @@ def address_of(url: str) -> Address:
     return Address(parts.scheme == "https", parts.hostname, port, parts.path.rstrip("/"), where)
 
 
-Told = tuple[pa.RecordBatch, Mapping[bytes, bytes]]
-"""A batch and the metadata of its message."""
-
-_PREFIX_BYTES = 8
-_CONTINUED = 0xFFFFFFFF
-_RECORD_BATCH = 3
-_METADATA_BYTES_MAX = 1 << 28
-
-
-class ArrowDecoder:
-    """One stream; ``feed`` takes exactly ``needed`` bytes; ``schema`` is None until its message
-    came.
-    """
+class RunningCall:
+    """A call in this thread, whose request another thread can cancel."""
 
     def __init__(self) -> None:
-        self.needed = _PREFIX_BYTES
-        self.schema: pa.Schema | None = None
-        self.ended = False
-        self._inbox = _Inbox()
-        self._reader: pa.RecordBatchReader | None = None
-        self._body_bytes: int | None = None
-        self._kind = 0
-        self._in_metadata = False
+        self._guard = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._cancelled = False
 
-    def feed(self, data: bytes) -> Told | None:
-        """Take the next bytes; returns a batch when complete.  Raises ``pyarrow.ArrowInvalid``."""
-        self._inbox.put(data)
-        if self._body_bytes is not None:
-            return self._message()
-        if not self._in_metadata:
-            mark, length = struct.unpack("<Ii", data)
-            if mark != _CONTINUED or not 0 <= length <= _METADATA_BYTES_MAX:
-                raise pa.ArrowInvalid("not an Arrow stream")
-            self.ended, self._in_metadata, self.needed = not length, bool(length), length
-            return None
-        self._kind, self._body_bytes = _kind_and_body(data)
-        self.needed = self._body_bytes
-        return None if self.needed else self._message()
+    def run(self, function: Callable[[], T]) -> T:
+        _THREAD.call = self
+        try:
+            return function()
+        finally:
+            _THREAD.call = None
+            with self._guard:
+                self._socket = None
 
-    def _message(self) -> Told | None:
-        self.needed, self._body_bytes, self._in_metadata = _PREFIX_BYTES, None, False
-        if self._reader is None:
-            self._reader = pa.ipc.open_stream(self._inbox)
-            self.schema = self._reader.schema
-            return None
-        if self._kind != _RECORD_BATCH:  # a dictionary is read with the batch that needs it
-            return None
-        batch, marks = self._reader.read_next_batch_with_custom_metadata()
-        return batch, dict(marks or {})
+    def wait_on(self, used: socket.socket | None) -> None:
+        """Note the socket that the call waits on; raises ``StoreClosed`` once it is cancelled."""
+        with self._guard:
+            if self._cancelled:
+                raise StoreClosed("the call was cancelled")
+            self._socket = used
+
+    def cancel(self) -> None:
+        with self._guard:
+            self._cancelled = True
+            if self._socket is not None:
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
 
 
-def _kind_and_body(metadata: bytes) -> tuple[int, int]:
-    """Kind and body length of a message, from its flatbuffer."""
-    try:
-        (table,) = struct.unpack_from("<I", metadata, 0)
-        (back,) = struct.unpack_from("<i", metadata, table)
-        offsets = struct.unpack_from("<6H", metadata, table - back)
-        kind = struct.unpack_from("<B", metadata, table + offsets[3])[0] if offsets[3] else 0
-        reaches = offsets[0] >= 12 and offsets[5]
-        body = struct.unpack_from("<q", metadata, table + offsets[5])[0] if reaches else 0
-    except struct.error as error:
-        raise pa.ArrowInvalid(f"not an Arrow message: {error}") from None
-    if body < 0:
-        raise pa.ArrowInvalid("not an Arrow message: a body of a negative length")
-    return kind, body
+class _Thread(threading.local):
+    call: RunningCall | None = None
 
 
-class _Inbox:
-    closed = False
+_THREAD = _Thread()
 
-    def __init__(self) -> None:
-        self._pieces: deque[bytes | memoryview] = deque()
 
-    def put(self, data: bytes) -> None:
-        if data:
-            self._pieces.append(data)
-
-    def read(self, size: int = -1) -> bytes | memoryview:
-        """At most ``size`` bytes; Arrow asks for whole parts of messages."""
-        if not self._pieces or size == 0:
-            return b""
-        piece = self._pieces.popleft()
-        if size < 0 or len(piece) <= size:
-            rest = size - len(piece)
-            if size < 0 or not rest or not self._pieces:
-                return piece
-            return bytes(piece) + bytes(self.read(rest))
-        view = memoryview(piece)
-        self._pieces.appendleft(view[size:])
-        return view[:size]
+def _wait_on(used: socket.socket | None) -> None:
+    if _THREAD.call is not None:
+        _THREAD.call.wait_on(used)
 
 
 _BY_SLUG = {shown.slug: error for error, shown in OUTSIDE.items()}
@@ -392,6 +339,7 @@ class Transport:
             headers["Authorization"] = f"Bearer {self._token}"
         for pause in pauses(retries):
             sent = False
+            _wait_on(None)
             try:
                 connection = self._connected()
                 sent = True
@@ -466,6 +414,7 @@ class Transport:
             typed["Content-Type"] = JSON if isinstance(body, bytes) else ARROW
         used = connection.sock
         try:
+            _wait_on(used)
             # A server that refuses a body may answer and close before it has read it all.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 chunked = not isinstance(body, bytes | None)
@@ -494,6 +443,7 @@ class Transport:
             exchange.connection.close()
             raise self.address.broke_off(error) from None
         self._keep(exchange)
+        _wait_on(None)
         return text
 
 
@@ -512,41 +462,52 @@ def cut_error(where: str) -> ResourceLimit:
     )
 
 
+class _Body:
+    """The body of an answer; ``reading`` is held while a thread waits for more of it."""
+
+    def __init__(self, exchange: Exchange, file: Any) -> None:
+        self._socket = exchange.socket
+        self._file = file
+        self.reading = threading.Lock()
+
+    def read(self, size: int) -> bytes:
+        with self.reading:
+            _wait_on(self._socket)
+            data: bytes = self._file.read(size)
+            return data
+
+
 class Feed:
     """Batches of an answer with their metadata."""
 
     def __init__(self, transport: Transport, exchange: Exchange, file: Any) -> None:
         self._transport = transport
         self._exchange = exchange
-        self._file = file
-        self._decoder = ArrowDecoder()
-        self._reading = threading.Lock()
+        self._body = _Body(exchange, file)
+        self._stream = StreamFile(self._body)
         self._over = False
-        try:
-            while self._decoder.schema is None and not self._decoder.ended:
-                self._step()
-            if self._decoder.schema is None:
-                raise transport.address.broke_off("an Arrow stream without a schema")
-        except BaseException:
-            self.close()
-            raise
-        self.schema: pa.Schema = self._decoder.schema
+        with self._explained():
+            self._reader = pa.ipc.open_stream(pa.PythonFile(self._stream, "r"))
+        self.schema: pa.Schema = self._reader.schema
 
-    def _step(self) -> Told | None:
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
         try:
-            with self._reading:
-                data = self._file.read(self._decoder.needed)
-            if len(data) < self._decoder.needed:
-                raise EOFError("its end is missing")
-            return self._decoder.feed(data)
-        except (pa.ArrowInvalid, EOFError, ValueError, *_BROKEN) as error:
+            yield
+        except (pa.ArrowException, EOFError, ValueError, *_BROKEN) as error:
+            self.close()
             raise self._transport.address.broke_off(error) from None
 
-    def __iter__(self) -> Iterator[Told]:
-        while not self._decoder.ended:
-            batch = self._step()
-            if batch is not None:
-                yield batch
+    def __iter__(self) -> Iterator[Marked]:
+        while True:
+            with self._explained():
+                try:
+                    batch, marks = self._reader.read_next_batch_with_custom_metadata()
+                except StopIteration:
+                    if not self._stream.ended:
+                        raise EOFError("its end is missing") from None
+                    return
+            yield batch, dict(marks or {})
 
     def finish(self) -> None:
         if not self._over:
@@ -559,7 +520,7 @@ class Feed:
             self._over = True
             with contextlib.suppress(OSError):
                 self._exchange.socket.shutdown(socket.SHUT_RDWR)
-            with self._reading:
+            with self._body.reading:
                 self._exchange.connection.close()
 
     def __del__(self) -> None:

@@ -11,65 +11,8 @@ Reading order: ``connection`` (exceptions, types, connections, cursors), ``diale
 
 from __future__ import annotations
 
-from .connection import (
-    BINARY,
-    DATETIME,
-    NUMBER,
-    ROWID,
-    STRING,
-    Binary,
-    Connection,
-    Cursor,
-    DatabaseError,
-    DataError,
-    Date,
-    DateFromTicks,
-    Error,
-    IntegrityError,
-    InterfaceError,
-    InternalError,
-    NotSupportedError,
-    OperationalError,
-    ProgrammingError,
-    Time,
-    TimeFromTicks,
-    Timestamp,
-    TimestampFromTicks,
-    Warning,
-    connect,
-)
+from .connection import *  # noqa: F403
 
 apilevel = "2.0"
 threadsafety = 2
 paramstyle = "qmark"
-
-__all__ = [
-    "BINARY",
-    "DATETIME",
-    "NUMBER",
-    "ROWID",
-    "STRING",
-    "Binary",
-    "Connection",
-    "Cursor",
-    "DataError",
-    "DatabaseError",
-    "Date",
-    "DateFromTicks",
-    "Error",
-    "IntegrityError",
-    "InterfaceError",
-    "InternalError",
-    "NotSupportedError",
-    "OperationalError",
-    "ProgrammingError",
-    "Time",
-    "TimeFromTicks",
-    "Timestamp",
-    "TimestampFromTicks",
-    "Warning",
-    "apilevel",
-    "connect",
-    "paramstyle",
-    "threadsafety",
-]

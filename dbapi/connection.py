@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from ..client import RemoteDatabase
     from ..query.contract.result import Result
 
+__all__ = [
+    "BINARY", "DATETIME", "NUMBER", "ROWID", "STRING", "Binary", "Connection", "Cursor",
+    "DataError", "DatabaseError", "Date", "DateFromTicks", "Error", "IntegrityError",
+    "InterfaceError", "InternalError", "NotSupportedError", "OperationalError", "ProgrammingError",
+    "Time", "TimeFromTicks", "Timestamp", "TimestampFromTicks", "Warning", "connect",
+]  # fmt: skip
+
 
 class Warning(Exception):
     """Required by PEP 249; never raised."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,10 +38,14 @@ _END = bytes(4)
 """The length of the message at the end of a stream."""
 
 
+class SupportsRead(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
 class StreamFile:
     """An Arrow stream as a file that takes no memory for absent bytes; ``ended``: by its marker."""
 
-    def __init__(self, source: ByteSource) -> None:
+    def __init__(self, source: SupportsRead) -> None:
         self._source = source
         self.ended = False
         self.closed = False

@@ -170,54 +170,31 @@ def detect(name: str, head: bytes, format: str | None = None) -> str:
     return "json" if text[:1] in (b"[", b"{") else "csv"
 
 
-_NAMES: dict[str, pa.DataType] = {
-    "bool": pa.bool_(),
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "int8": pa.int8(),
-    "smallint": pa.int16(),
-    "int16": pa.int16(),
-    "int": pa.int32(),
-    "integer": pa.int32(),
-    "int32": pa.int32(),
-    "bigint": pa.int64(),
-    "long": pa.int64(),
-    "int64": pa.int64(),
-    "utinyint": pa.uint8(),
-    "uint8": pa.uint8(),
-    "usmallint": pa.uint16(),
-    "uint16": pa.uint16(),
-    "uinteger": pa.uint32(),
-    "uint32": pa.uint32(),
-    "ubigint": pa.uint64(),
-    "uint64": pa.uint64(),
-    "real": pa.float32(),
-    "float": pa.float32(),
-    "float32": pa.float32(),
-    "float4": pa.float32(),
-    "double": pa.float64(),
-    "float64": pa.float64(),
-    "float8": pa.float64(),
-    "varchar": pa.string(),
-    "string": pa.string(),
-    "text": pa.string(),
-    "large_string": pa.large_string(),
-    "blob": pa.binary(),
-    "binary": pa.binary(),
-    "bytea": pa.binary(),
-    "json": JSON,
-    "arrow.json": JSON,
-    "date": pa.date32(),
-    "date32": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "datetime": pa.timestamp("us"),
-    "timestamp_s": pa.timestamp("s"),
-    "timestamp_ms": pa.timestamp("ms"),
-    "timestamp_us": pa.timestamp("us"),
-    "timestamp_ns": pa.timestamp("ns"),
-    "timestamptz": pa.timestamp("us", "UTC"),
-    "timestamp with time zone": pa.timestamp("us", "UTC"),
+_TYPES: dict[pa.DataType, str] = {
+    pa.bool_(): "bool boolean",
+    pa.int8(): "int8 tinyint",
+    pa.int16(): "smallint int16",
+    pa.int32(): "int integer int32",
+    pa.int64(): "bigint long int64",
+    pa.uint8(): "utinyint uint8",
+    pa.uint16(): "usmallint uint16",
+    pa.uint32(): "uinteger uint32",
+    pa.uint64(): "ubigint uint64",
+    pa.float32(): "real float float32 float4",
+    pa.float64(): "double float64 float8",
+    pa.string(): "varchar string text",
+    pa.large_string(): "large_string",
+    pa.binary(): "binary blob bytea",
+    JSON: "json arrow.json",
+    pa.date32(): "date date32",
+    **{pa.timestamp(unit): f"timestamp_{unit}" for unit in ("s", "ms", "ns")},
+    pa.timestamp("us"): "timestamp datetime timestamp_us",
+    pa.timestamp("us", "UTC"): "timestamptz",
 }
+"""Names of types; the first one is shown."""
+
+_NAMES = {name: type_ for type_, names in _TYPES.items() for name in names.split()}
+_NAMES["timestamp with time zone"] = pa.timestamp("us", "UTC")
 _MEMBER = re.compile(r'(?:"((?:[^"]|"")+)"|(\w+))\s+(.+)', re.DOTALL)
 _DECIMAL = re.compile(r"(?:decimal|numeric|decimal128)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _TIMESTAMP = re.compile(r"timestamp\s*[\[(]\s*(s|ms|us|ns)\s*(?:,\s*(?:tz=)?([\w/+:-]+)\s*)?[\])]")
@@ -294,10 +271,7 @@ def name_of_type(type_: pa.DataType) -> str:
     if pa.types.is_struct(type_):
         fields = (type_.field(i) for i in range(type_.num_fields))
         return f"struct({', '.join(f'{_quoted(f.name)} {name_of_type(f.type)}' for f in fields)})"
-    for name, named in _NAMES.items():
-        if named == type_:
-            return {"tinyint": "int8", "bool": "bool", "blob": "binary"}.get(name, name)
-    return str(type_)
+    return _TYPES[type_].split()[0] if type_ in _TYPES else str(type_)
 
 
 def _quoted(name: str) -> str:

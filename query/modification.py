@@ -313,10 +313,13 @@ class Deletion(Modification):
         return half_open(scan.low, scan.high)
 
     def _rewritten(self, start: int | None, end: int | None, choose: Choice | None) -> int:
-        catalog = self.engine.catalog
-        if self.change is None:
-            return catalog.changes.delete_events(self.stream, start, end, choose)
-        return catalog.changes.update_events(self.stream, start, end, choose, self.change)
+        handle = self.engine.catalog.changes.stream(self.stream).handle
+        changed: int = (
+            handle.delete(start, end, choose)
+            if self.change is None
+            else handle.update(start, end, choose, self.change)
+        )
+        return changed
 
     def _scan(self) -> Scan:
         query = self.from_stream()

@@ -565,6 +565,7 @@ def _create(
 
 def _alter(engine: QueryEngine, tree: Any, text: str) -> Result:
     name = _stream(engine, tree.this, text)
+    changes = engine.catalog.changes
     action, column, to = (tree.args.get(key) for key in ("action", "column", "to"))
     if action == "add":
         type_ = arrow_type(column.args["kind"], text)
@@ -573,24 +574,24 @@ def _alter(engine: QueryEngine, tree: Any, text: str) -> Result:
         if default is None and not nullable:
             what = "events so far lack the column: give it a DEFAULT, or leave out NOT NULL"
             raise error_on(text, column, what)
-        engine.catalog.changes.add_column(name, column.this.name, type_, nullable, default)
+        changes.stream(name).add_column(column.this.name, type_, nullable=nullable, default=default)
         return _status(f"added column {column.this.name} to stream {name}")
     if action == "set":
         settings = _settings(tree, text, _OPTIONS)
-        engine.catalog.changes.set_options(name, settings)
+        changes.stream(name).set_options(**settings)
         return _status(f"set {', '.join(settings)} of stream {name}")
     if action == "rename":
-        engine.catalog.changes.rename_stream(name, to.name)
+        changes.rename_stream(name, to.name)
         return _status(f"renamed stream {name} to {to.name}")
     column_name = _attribute(engine.catalog.stream_schema(name), column, text)
     if action == "type":
         type_ = arrow_type(tree.args["kind"], text)
-        engine.catalog.changes.widen_column(name, column_name, type_)
+        changes.stream(name).widen_column(column_name, type_)
         return _status(f"column {column_name} of stream {name} is {sql_type(type_)}")
     if action == "drop":
-        engine.catalog.changes.drop_column(name, column_name)
+        changes.stream(name).drop_column(column_name)
         return _status(f"dropped column {column_name} of stream {name}")
-    engine.catalog.changes.rename_column(name, column_name, to.name)
+    changes.stream(name).rename_column(column_name, to.name)
     return _status(f"renamed column {column_name} of stream {name} to {to.name}")
 
 
@@ -732,7 +733,7 @@ def _insert(
             0,
             f"INSERT gives {len(source)} columns for the {len(names)} of {', '.join(names)}",
         )
-    done = engine.catalog.changes.append_arrow(name, insertion.rows(names, source))
+    done = engine.catalog.changes.stream(name).append(insertion.rows(names, source))
     answer = {"count": done.appended}
     if engine.catalog.stream_options(name)["unique"] is not None:
         answer["duplicates"] = done.duplicates

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument
+from ..schema import split_names
 
 
 class Option(NamedTuple):
@@ -53,32 +54,6 @@ def _whole(option: Option, text: str, least: int) -> int:
     return number
 
 
-def _names(option: Option, text: str) -> tuple[str, ...]:
-    names: list[str] = []
-    rest = text.strip()
-    while rest:
-        if rest[0] in '"`':
-            closing = rest.find(rest[0], 1)
-            if closing < 0:
-                raise _refuse(option, text, f"a closing {rest[0]} after the last name")
-            names.append(rest[1:closing])
-            rest = rest[closing + 1 :].strip()
-            if rest and not rest.startswith(","):
-                raise _refuse(option, text, "a comma after each name")
-            rest = rest[1:].strip()
-            continue
-        name, comma, rest = rest.partition(",")
-        if not name.strip():
-            raise _refuse(option, text, "names separated by commas")
-        names.append(name.strip())
-        rest = rest.strip()
-        if comma and not rest:
-            raise _refuse(option, text, "a name after the last comma")
-    if not names:
-        raise _refuse(option, text, "at least one name")
-    return tuple(names)
-
-
 def _parse(option: Option, text: str) -> object:
     if option.kind == "flag":
         lowered = text.strip().lower()
@@ -96,7 +71,10 @@ def _parse(option: Option, text: str) -> object:
             raise _refuse(option, text, "a number of seconds above 0")
         return seconds
     if option.kind == "names":
-        return _names(option, text)
+        names = split_names(text.replace("`", '"'))
+        if not names or not all(map(str.strip, names)):
+            raise _refuse(option, text, "names separated by commas")
+        return names
     if option.kind == "position":
         lowered = text.strip().lower()
         if not lowered.isdecimal() and lowered not in ("earliest", "latest"):

@@ -86,7 +86,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "append": lambda db: db.stream("s").append(pa.table({"t": [99_999], "x": [1]}, schema=SCHEMA)),
     "index": lambda db: db.create_index("s", "t"),
     "compact": lambda db: db.stream("s").compact(),
-    "add": lambda db: db.add_column("s", "y", pa.int64()),
+    "add": lambda db: db.stream("s").add_column("y", pa.int64()),
     "create": lambda db: db.create_stream("new", SCHEMA, "t"),
     "repair": lambda db: db.check(repair=True),
     "drop": lambda db: db.drop_stream("s", if_exists=True),

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from ...core.append_result import AppendResult
 from ...schema import StreamSchema
-from ...store.deleting import Change, Choice
 from ...store.snapshot import Snapshot
 from ...store.views import StoredView
 from .frames import Frame
@@ -137,18 +135,8 @@ class Changes(Protocol):
     def drop_view(self, name: str, *, cascade: bool = False) -> None:
         """Remove a view; raises StreamOwned if others read it."""
 
-    def append_arrow(self, name: str, data: pa.Table) -> AppendResult:
-        """Append events in the stream's schema."""
-
-    def delete_events(
-        self, name: str, start: int | None, end: int | None, choose: Choice | None
-    ) -> int:
-        """Delete the events between two ticks, or the chosen ones; returns their number."""
-
-    def update_events(
-        self, name: str, start: int | None, end: int | None, choose: Choice | None, change: Change
-    ) -> int:
-        """Update the events between two ticks, or the chosen ones; returns their number."""
+    def stream(self, name: str) -> Any:
+        """The stream (``api.streams.Stream``), which changes its events, columns and settings."""
 
     def create_stream(
         self,
@@ -165,28 +153,6 @@ class Changes(Protocol):
 
     def drop_stream(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
         """Remove a stream; with ``cascade`` the views that read it, too."""
-
-    def add_column(
-        self,
-        name: str,
-        column: str,
-        type_: pa.DataType,
-        nullable: bool = True,
-        default: Any = None,
-    ) -> None:
-        """Add an attribute to a stream; existing events have its default."""
-
-    def widen_column(self, name: str, column: str, type_: pa.DataType) -> None:
-        """Change an attribute to a type that holds all values of its old one."""
-
-    def rename_column(self, name: str, column: str, to: str) -> None:
-        """Give an attribute another name."""
-
-    def drop_column(self, name: str, column: str) -> None:
-        """Drop an attribute."""
-
-    def set_options(self, name: str, options: Mapping[str, Any]) -> None:
-        """Change settings of a stream."""
 
     def rename_stream(self, name: str, to: str) -> None:
         """Give a stream another name."""

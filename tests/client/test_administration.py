@@ -190,7 +190,6 @@ def test_a_token_that_may_have_been_made_is_not_made_twice(serve: Serve) -> None
 
 
 def test_the_same_for_asyncio(served: Any, remote: RemoteDatabase) -> None:
-    pytest.importorskip("httpx2", reason="needs httpx2, the library of the asynchronous client")
 
     async def doing() -> None:
         async with chronicle.aconnect(served.url) as db:

@@ -16,8 +16,6 @@ from .conftest import FLIGHTS
 from .test_connect import COUNT, EVENTS, event
 from .test_transport import BUSY, GONE, OK, Serve, arrow, serve  # noqa: F401
 
-pytest.importorskip("httpx2", reason="needs httpx2, the library of the asynchronous client")
-
 Doing = Callable[[Any], Awaitable[None]]
 
 
@@ -138,6 +136,34 @@ def test_a_cancelled_task_ends_its_query(served: Any) -> None:
         task.cancel()
         while len(running):
             await asyncio.sleep(0.01)
+        counting = "SELECT count(*) FROM range(1000000) a, range(1000000) b"  # no answer yet
+        task = asyncio.create_task(db.sql(counting))
+        while not len(running):
+            await asyncio.sleep(0.01)
+        task.cancel()
+        while len(running):
+            await asyncio.sleep(0.01)
+        assert await db.streams() == []
+
+    run(served.url, doing)
+
+
+def test_waiting_tails_leave_other_calls_alone(served: Any) -> None:
+    async def doing(db: Any) -> None:
+        flights = await db.create_stream("flights", FLIGHTS, time="time")
+        tails = [flights.tail() for _ in range(40)]
+        for tail in tails:
+            await tail.__aenter__()
+        waiting = [asyncio.create_task(anext(tail)) for tail in tails]
+        await flights.append([event(0)])
+        assert [len(batch) for batch in await asyncio.gather(*waiting)] == [1] * 40
+        again = asyncio.create_task(anext(tails[0]))
+        await asyncio.sleep(0.05)
+        again.cancel()
+        await flights.append([event(1)])
+        assert (await anext(tails[0])).column("seen").to_pylist() == [event(1)["seen"]]
+        for tail in tails:
+            await tail.close()
 
     run(served.url, doing)
 

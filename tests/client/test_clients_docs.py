@@ -64,7 +64,6 @@ def test_the_examples_run(served: Any, capsys: pytest.CaptureFixture[str]) -> No
             assert len(names["frame"]) == 2
         exec(followed.replace('"now"', "0").replace("where=", "follow=False, where="), names)
         assert "12000.0" in capsys.readouterr().out
-    pytest.importorskip("httpx2", reason="needs httpx2, the library of the asynchronous client")
     ends = unblocked.replace('after="now"', "after=0, follow=False")
     exec(f"async def run():\n{textwrap.indent(ends, '    ')}", names)
     asyncio.run(names["run"]())

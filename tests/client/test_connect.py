@@ -436,9 +436,9 @@ EMBEDDED_ONLY = {
         "move",  # a job of the server
         "moving",  # /v1/status
         # what the query layer asks of a database, by name; users have the stream's methods
-        "snapshot", "view", "access", "stream_schema", "append_arrow", "add_column", "widen_column",
+        "snapshot", "view", "access", "stream_schema", "widen_column", "alter_column",
         "create_index", "drop_index", "list_indexes", "indexes_of", "rollups_of", "stream_options",
-        "delete_events", "update_events", "rename_column", "drop_column", "set_options",
+
         "purge_indexes", "sql_at_once", "told", "changes", "engine",
     },
     # append_each: over REST, a body with ack=each

@@ -227,7 +227,7 @@ def test_a_commit_finds_the_segments_of_its_parts_indexed(
 ) -> None:
     with open_database(tmp_path) as database:
         database.create_stream("s", SCHEMA)
-        database.append_arrow("s", pa.Table.from_batches([batch_of([(0, 1), (1, 2)])]))
+        database.stream("s").append(pa.Table.from_batches([batch_of([(0, 1), (1, 2)])]))
         database.create_index("s", "x")
         monkeypatch.setattr(StreamIndexes, "build_next", lambda *_: False)  # nobody comes by later
         transactions = Transactions(database)

@@ -33,7 +33,7 @@ def indexed(tmp_path: Path) -> Path:
     path = tmp_path / "store"
     with open_database(path) as database:
         database.create_stream("s", SCHEMA)
-        database.append_arrow("s", pa.Table.from_batches([some_events(0)]))
+        database.stream("s").append(pa.Table.from_batches([some_events(0)]))
         database.create_index("s", "name")
         database.create_index("s", "x")
     return path
