@@ -49,7 +49,16 @@ from .aggregates import (
 )
 from .layout import PAGE_EVENTS, ZONE_EVENTS, Codec, Encoding, align
 from .packing import Packing, fill_nulls, pooled, unpack, word_at
-from .scaled import decode_scaled, packed_starts, scaled_floats, scaled_integers
+from .scaled import (
+    FLOAT32,
+    FLOAT64,
+    INTEGERS,
+    decode_scaled,
+    packed_starts,
+    scaled_floats,
+    scaled_integers,
+    tabulated,
+)
 
 NO_VALIDITY = np.empty(0, np.uint8)
 NO_PREFIXES = np.empty(0, np.uint64)
@@ -317,6 +326,10 @@ class ColumnView:
         scaled = None
         if storage is Storage.FLOAT and codec is not Codec.NONE:
             scaled = scaled_floats(values)
+            others = scaled.nbytes if scaled is not None else values.nbytes
+            kind = FLOAT32 if values.itemsize == 4 else FLOAT64
+            bits = values.view(f"i{values.itemsize}").astype(np.int64, copy=False)
+            scaled = tabulated(bits, kind, others) or scaled
         share = min(WORTHWHILE, scaled.nbytes / values.nbytes) if scaled else WORTHWHILE
         if codec is not Codec.NONE:
             pages = _compress_pages(values, codec, share)
@@ -391,6 +404,11 @@ def _encode_integers(values: npt.NDArray[Any]) -> tuple[Encoding, Codec, list[An
     bound = min(WORTHWHILE * min(best.nbytes, values.nbytes), best.nbytes - values.nbytes / 64)
     scaled = scaled_integers(wide) if bound > 0 else None
     if scaled is not None and scaled.nbytes < bound:
+        bound = scaled.nbytes
+    else:
+        scaled = None
+    scaled = tabulated(wide, INTEGERS, bound) or scaled
+    if scaled is not None:
         return Encoding.SCALED, Codec.NONE, scaled.parts(), scaled.prefix_words
     if best.nbytes > WORTHWHILE * values.nbytes:
         return None

@@ -22,8 +22,8 @@ from enum import IntEnum
 from ..schema import Attribute, Storage, StreamSchema
 
 FORMAT_VERSION = 3
-"""2: scaled numbers, texts with packed offsets.  3: compressed dictionary pages.  Segments of older
-versions are read for ever.
+"""2: scaled numbers, texts with packed offsets.  3: compressed dictionary pages, tables of numbers.
+Segments of older versions are read for ever.
 """
 ALIGNMENT = 64
 

@@ -1,7 +1,8 @@
-r"""Numbers as small integers: decimals and coarse times are scaled, far values are exceptions.
+r"""Numbers as small integers: decimals and coarse times are scaled, far values are exceptions, few
+different ones stand in a table.
 
-Purpose: doubles that were decimals (12.34), times that are multiples of a unit, and integers of
-which few are far from the others take the bits that their digits need.
+Purpose: doubles that were decimals (12.34), times that are multiples of a unit, integers of which
+few are far from the others, and numbers that occur often take the bits that they need.
 
 Steps, each reversible bit for bit::
 
@@ -16,9 +17,12 @@ Steps, each reversible bit for bit::
    rest of its zone.
 3. Pack the integers as ``packing`` does, with one byte for each width and no starts.
 
-Layout, in words of 64 bits: ``[head, divisor, origin][places][amounts][integers]``.  The head has
-the encoding of the integers (byte 0), 0 for integers, 1 for doubles, 2 for floats (byte 1), and
-the number of exceptions (upper half).  Each block has bases, minimum deltas (DELTA only), widths
+Or, where that is smaller, the integers are places in an ascending table of the different values.
+
+Layout, in words of 64 bits: ``[head, divisor, origin][places][amounts][integers]``, or ``[head, 1,
+0][table][integers]``.  The head has the encoding of the integers (byte 0), 0 for integers, 1 for
+doubles, 2 for floats (byte 1), 1 for a table (byte 2), and the number of exceptions or of values
+in the table (upper half).  Each block has bases, minimum deltas (DELTA only), widths
 (bytes, padded to a word), packed words.  Places (rows, DELTA) and amounts (PACKED) are missing
 without exceptions.
 
@@ -28,6 +32,7 @@ divides by one; exceptions as in PFOR, Zukowski, Heman, Nes and Boncz, ICDE 2006
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -50,6 +55,11 @@ DECIMALS_WORTHWHILE = 0.9
 """Integers must bring a sample of floats below this share of its plain size."""
 EXCEPTION_BITS = 96
 """Estimated size of an exception when the integers' width is chosen."""
+TABLE_MAX = 1 << 14
+TABLE_WORTHWHILE = 0.8
+TABLE_SAMPLE = 1024
+_SLOT_BITS = 15
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 _SCALES = 10.0 ** np.arange(DIGITS)
 _SCALES.flags.writeable = False
@@ -103,6 +113,24 @@ def _common_divisor(values):  # type: ignore[no-untyped-def]
         if divisor == 1:
             return divisor
     return max(divisor, np.int64(1))
+
+
+@kernel
+def _number(values, slots, table, codes):  # type: ignore[no-untyped-def]
+    """Number different values as they occur; returns how many, or -1 if the table is too small."""
+    count = 0
+    for i in range(values.size):
+        slot = (np.uint64(values[i]) * _ODD) >> np.uint64(64 - _SLOT_BITS)
+        while slots[slot] != 0 and table[slots[slot] - 1] != values[i]:
+            slot = (slot + np.uint64(1)) & np.uint64(slots.size - 1)
+        if slots[slot] == 0:
+            if count == table.size:
+                return -1
+            table[count] = values[i]
+            count += 1
+            slots[slot] = count
+        codes[i] = slots[slot] - 1
+    return count
 
 
 @kernel
@@ -192,7 +220,9 @@ def decode_zones(words, at, prefix_words, count, zone, wide, out):  # type: igno
     """Decode the chunk at a word from a zone on: integers or bits, ``wide`` those of doubles."""
     delta = words[at] & 255 == 1
     kind = (words[at] >> 8) & 255
-    exceptions = words[at] >> 32
+    tabled = (words[at] >> 16) & 1 == 1
+    last = np.uint64((words[at] >> 32) - 1)  # place in a table
+    exceptions = 0 if tabled else words[at] >> 32
     divisor = words[at + 1]
     origin = words[at + 2]
     scale = np.float64(divisor)
@@ -232,7 +262,10 @@ def decode_zones(words, at, prefix_words, count, zone, wide, out):  # type: igno
         unpack_zone(words, packed, words[bases + zone], low, width, delta, part)
         stored = min(ZONE_EVENTS, count - first) - (1 if delta else 0)
         packed += (width * stored + 63) >> 6
-        if kind == FLOAT64:
+        if tabled:
+            for i in range(size):
+                part[i] = words[np.uint64(places) + min(np.uint64(part[i]), last)]
+        elif kind == FLOAT64:
             for i in range(size):
                 numbers[begin + i] = np.float64(part[i]) / scale
         elif kind == FLOAT32:
@@ -292,20 +325,23 @@ class Scaled:
         divisor: int,
         origin: int,
         kind: int,
+        table: Ints = NO_ROWS,
     ) -> None:
-        head = integers.encoding | kind << 8 | len(places) << 32
+        head = integers.encoding | kind << 8 | bool(len(table)) << 16
+        head |= (len(places) + len(table)) << 32
         self._head = np.array([head, divisor, origin], np.int64)
+        self._table = table
         self._exceptions: list[Packing] = []
         if len(places):
             self._exceptions = [Packing(places, Encoding.DELTA), Packing(amounts, Encoding.PACKED)]
         self._integers = integers
-        self.prefix_words = HEAD_WORDS + integers.table_words
+        self.prefix_words = HEAD_WORDS + len(table) + integers.table_words
         self.prefix_words += sum(each.compact_words for each in self._exceptions)
         self.nbytes = 8 * (self.prefix_words + integers.compact_words - integers.table_words)
 
     def parts(self) -> list[npt.NDArray[Any]]:
         blocks = (*self._exceptions, self._integers)
-        return [self._head, *(part for block in blocks for part in block.compact())]
+        return [self._head, self._table, *(part for block in blocks for part in block.compact())]
 
 
 def scaled_floats(values: npt.NDArray[Any]) -> Scaled | None:
@@ -340,6 +376,29 @@ def scaled_integers(values: Ints) -> Scaled:
         amounts = amounts * divisor + origin
         candidates.append(Scaled(packing, places, amounts, divisor, origin, INTEGERS))
     return min(candidates, key=lambda each: each.nbytes)
+
+
+def tabulated(values: Ints, kind: int, others: float) -> Scaled | None:
+    """Integers, or bits of floats, by their places in a table; None unless that is much smaller
+    than ``others``, the bytes that they take otherwise.
+    """
+    most = TABLE_WORTHWHILE * others
+    sample, counts = np.unique(values[:: max(1, values.size // TABLE_SAMPLE)], return_counts=True)
+    once, twice = np.count_nonzero(counts == 1), np.count_nonzero(counts == 2)
+    estimate = sample.size + once * (once - 1) / (2 * twice + 2)  # Chao, 1984
+    if estimate > TABLE_MAX or values.size * math.log2(estimate) / 8 + 8 * estimate > most:
+        return None
+    table = np.empty(min(TABLE_MAX, int(most / 8)), np.int64)
+    codes = np.empty(values.size, np.int64)
+    count = _number(values, np.zeros(1 << _SLOT_BITS, np.int32), table, codes)
+    if count < 0:
+        return None
+    order = table[:count].argsort()
+    ranks = np.empty(count, np.int64)
+    ranks[order] = np.arange(count)
+    places = Packing(ranks[codes], Encoding.PACKED)
+    scaled = Scaled(places, NO_ROWS, NO_ROWS, 1, 0, kind, table[order])
+    return scaled if scaled.nbytes < most else None
 
 
 def _digits_of(values: npt.NDArray[Any]) -> int | None:

@@ -12,12 +12,16 @@ from hypothesis import strategies as st
 
 from chronicle.store.layout import ZONE_EVENTS, Encoding
 from chronicle.store.scaled import (
+    FLOAT32,
+    FLOAT64,
+    INTEGERS,
     Scaled,
     decode_scaled,
     decode_zones,
     packed_starts,
     scaled_floats,
     scaled_integers,
+    tabulated,
 )
 from chronicle.tests.rounds import rounds
 
@@ -95,6 +99,40 @@ def test_decimals_with_others_among_them(
     first = data.draw(st.integers(0, values.size))
     end = data.draw(st.integers(first, values.size))
     comes_back(scaled, values, first, end)
+
+
+@settings(max_examples=rounds(60, 600), deadline=None)
+@given(
+    st.lists(st.one_of(st.sampled_from(BORDERS), st.integers(-(2**63), 2**63 - 1)), min_size=1),
+    st.sampled_from([np.int64, np.float32, np.float64]),
+    st.integers(100, 3000),
+    st.integers(0, 2**32 - 1),
+    st.data(),
+)
+def test_few_different_numbers(
+    bits: list[int], dtype: type, count: int, seed: int, data: st.DataObject
+) -> None:
+    different = np.array(bits).view(dtype)
+    values = frozen(np.random.default_rng(seed).choice(different, count), dtype)
+    kind = {np.int64: INTEGERS, np.float32: FLOAT32, np.float64: FLOAT64}[dtype]
+    words = values.view(f"i{values.itemsize}").astype(np.int64)
+    scaled = tabulated(words, kind, values.nbytes)
+    if len(set(words.tolist())) * 16 < count:
+        assert scaled is not None
+    if scaled is None:
+        return
+    assert scaled.nbytes < values.nbytes
+    first = data.draw(st.integers(0, values.size))
+    end = data.draw(st.integers(first, values.size))
+    with np.errstate(invalid="ignore"):
+        comes_back(scaled, values, first, end)
+
+
+def test_many_different_numbers_have_no_table() -> None:
+    noise = np.random.default_rng(0).integers(0, 2**62, 200_000)
+    assert tabulated(noise, INTEGERS, noise.nbytes) is None
+    noise[::10] = 7  # too few the same
+    assert tabulated(noise, INTEGERS, noise.nbytes) is None
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
