@@ -73,7 +73,7 @@ from .layout import ROW_FIRST, ROW_LENGTH, ROW_OFFSET
 from .leaf_map import leaf_map
 from .node import find_children
 from .options import retention_limits
-from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, ScanMetrics, SegmentView
+from .segment import TICK_MAX, TICK_MIN, Aggregation, SegmentView
 from .segment_list import SegmentList
 from .segment_views import SegmentViews, ViewSource
 from .snapshot import StreamState
@@ -198,11 +198,10 @@ def leaf_at(view: SegmentView, tick: int) -> tuple[int, int] | None:
 
 def cut_view(view: SegmentView, tick: int) -> SegmentView | None:
     """The events of a segment from a tick on; None where there are none."""
-    selection = AggregatedColumns(view.file.schema, ())
-    words = selection.words()
-    view.aggregate(selection, tick, TICK_MAX, words, ScanMetrics())
-    shown, first = int(words[0]), int(words[1])
-    if not shown:
+    sums = Aggregation(view.file.schema, (), tick)
+    view.aggregate(sums)
+    shown, first = sums.result().count, sums.result().first
+    if first is None:
         return None
     if shown == view.events:
         return view

@@ -38,7 +38,7 @@ from ...core.times import moved
 from ...indexes.derived_values import ColumnReader
 from ...indexes.index_key import DerivedKey, index_key
 from ...indexes.keys import positions_of_bits
-from ...indexes.lookup import IndexMetrics, KeyRanges, ahead, excluded, mark_run
+from ...indexes.lookup import IndexMetrics, KeyRanges, excluded, mark_run
 from ...indexes.opened import Catalogue
 from ...indexes.runs import Run
 from ...indexes.stream_indexes import StreamIndexes
@@ -379,7 +379,6 @@ def occurrences(
         if number:
             other = np.zeros(words, np.uint64) if other is None else other
             target = other
-        needed = []
         for chunk in taken:
             if number:
                 low = max(0, chunk.start - chosen.offset - origin)
@@ -389,10 +388,6 @@ def occurrences(
             elif coarse is not None and not coarse.may_hold(chosen.symbol, chunk.start, chunk.end):
                 metrics.runs_skipped += 1
                 continue
-            cached = kept is not None and kept.knows(term_key(chosen.term, chunk))
-            runs = [] if cached else list(chunk.runs.items())
-            needed.append((chunk, [(run, keys[name]) for name, run in runs if name in keys]))
-        for chunk in ahead(needed, indexes):
             source = (chosen.term, chunk, keys, timeline, schema, metrics)
             if kept is None:
                 _mark_term(*source, chosen.offset + origin, size, target)
