@@ -168,10 +168,11 @@ class Snapshot:
         if low > high or remaining == 0:
             return
         output = pa.schema([self.schema.arrow.field(name) for name in needed])
-        read = Scan(needed, output, low, high, prune, metrics=metrics or ScanMetrics())
-        if filter is None:
-            read = replace(read, dictionary=dictionary, limit=limit)
-        for batch in self._raw(read):
+        exact = filter is None
+        most = limit if exact else None
+        counts = metrics or ScanMetrics()
+        scan = Scan(needed, output, low, high, prune, dictionary and exact, most, counts)
+        for batch in self._raw(scan):
             if check is not None:
                 check()
             if filter is not None:
