@@ -34,13 +34,7 @@ from ..errors import ChronicleError, CorruptStore, StorageFailed, StoreClosed
 from . import definitions
 from .definitions import Definitions
 from .runs import Run
-from .storage import (
-    IndexStorage,
-    block_key,
-    parse_descriptor_key,
-    parse_time_key,
-    time_key,
-)
+from .storage import IndexStorage, block_key, parse_descriptor_key, parse_time_key, time_key
 
 
 class RunsChanged(Exception):

@@ -63,16 +63,7 @@ import xxhash
 from ..core.threads import processors
 from ..errors import ChronicleError, InvalidArgument, StorageFailed, StoreClosed
 from .catalog import MANIFEST, StreamManifest, manifest_content
-from .cold_file import (
-    DOOMED,
-    MOVING,
-    SUFFIX,
-    ColdFiles,
-    ColdStub,
-    cold_segments,
-    pages_of,
-    purge,
-)
+from .cold_file import DOOMED, MOVING, SUFFIX, ColdFiles, ColdStub, cold_segments, pages_of, purge
 from .commits import Commits
 from .file_contract import ReadFile, replace_file
 from .files import Range

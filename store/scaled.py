@@ -285,13 +285,7 @@ class Scaled:
     """A chunk of scaled numbers before it is written; ``prefix_words`` precede the packed ones."""
 
     def __init__(
-        self,
-        integers: Packing,
-        places: Ints,
-        amounts: Ints,
-        divisor: int,
-        origin: int,
-        kind: int,
+        self, integers: Packing, places: Ints, amounts: Ints, divisor: int, origin: int, kind: int
     ) -> None:
         head = integers.encoding | kind << 8 | len(places) << 32
         self._head = np.array([head, divisor, origin], np.int64)

@@ -211,9 +211,7 @@ class _Coming:
 
 
 def _by_time(
-    segments: SegmentList,
-    runs: tuple[SegmentEntry, ...],
-    added: Sequence[SegmentEntry],
+    segments: SegmentList, runs: tuple[SegmentEntry, ...], added: Sequence[SegmentEntry]
 ) -> tuple[SegmentList, list[SegmentEntry]]:
     """Base segments in time order with the added ones that overlap nothing, and new late runs."""
     own = SortedKeyList(key=lambda entry: entry.last)  # added segments that fit
@@ -402,10 +400,7 @@ def prepare_staging(files: Files, plan: StagingPlan) -> None:
 
 
 def stage(
-    files: Files,
-    plan: StagingPlan,
-    part: int,
-    runs: Iterable[Iterator[pa.RecordBatch]],
+    files: Files, plan: StagingPlan, part: int, runs: Iterable[Iterator[pa.RecordBatch]]
 ) -> list[StagedSegment]:
     """Write sealed, durable, invisible segments of time-ordered ``runs``; ``part`` orders equal
     times.
@@ -559,10 +554,7 @@ def staged_jobs(files: Files, directory: str) -> list[str]:
 
 
 def sweep_staging(
-    files: Files,
-    directory: str,
-    *,
-    clock: Callable[[], float] = time.time,
+    files: Files, directory: str, *, clock: Callable[[], float] = time.time
 ) -> list[str]:
     """Remove jobs that were neither committed nor aborted for too long; returns their names."""
     swept = []

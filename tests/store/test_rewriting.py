@@ -93,10 +93,7 @@ def leaves(stream: EventStream) -> list[tuple[int, bytes]]:
     ]
 
 
-@settings(
-    max_examples=rounds(5, 25),
-    deadline=None,
-)
+@settings(max_examples=rounds(5, 25), deadline=None)
 @given(st.data())
 def test_deletes_and_updates_against_a_list(data: st.DataObject) -> None:
     rows = rows_of(data.draw(st.integers(1, 9000)))

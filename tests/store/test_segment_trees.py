@@ -12,14 +12,7 @@ from chronicle.schema import StreamSchema
 from chronicle.store import dictionary as dictionary_module
 from chronicle.store import node as node_module
 from chronicle.store import segment_writer
-from chronicle.store.segment import (
-    TICK_MAX,
-    TICK_MIN,
-    Aggregation,
-    Scan,
-    SegmentFile,
-    SegmentView,
-)
+from chronicle.store.segment import TICK_MAX, TICK_MIN, Aggregation, Scan, SegmentFile, SegmentView
 from chronicle.store.segment_writer import Extent, SegmentWriter
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
