@@ -16,11 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..store.catalog import StreamManifest
-from ..store.cold_file import cache
+from ..store.cold_file import cache, cold_segments
 from ..store.object_store import ObjectStore
 from ..store.options import StreamOptions
-from ..store.segment_list import SegmentEntry
 from ..store.store import Store
 from ..store.stream import EventStream
 from .cold import late_objects
@@ -108,13 +106,10 @@ def _moving(stream: EventStream, place: ObjectStore, total: int, hot: Callable[[
     recent = total - 400_000
 
     def step() -> None:
-        def oldest(manifest: StreamManifest, newest: int | None) -> list[SegmentEntry]:
-            del newest
-            old = manifest.segments.where(manifest.segments.lasts < recent)
-            views = stream.commits.views
-            return [entry for entry in old if not views.view(entry).file.in_objects][:1]
-
-        if not stream.move(place, "bench", oldest).segments:
+        cold = cold_segments(stream.files, stream.directory)
+        local = (each for each in stream.commits.manifest.segments if each.file not in cold)
+        before = min(next(local).last + 1, recent)
+        if not stream.move(place, "bench", before).segments:
             raise AssertionError("there was nothing left to move; take more events")
 
     with _beside(step):

@@ -35,7 +35,7 @@ from ..core.times import INT64_MIN
 from ..errors import UnsupportedType
 from ..schema import Attribute, Storage
 from ..store.columns import prefix_words
-from ..store.prune import Range, prefix_of
+from ..store.prune import Range, float_bound, integer_bound, prefix_of
 
 
 @kernel
@@ -351,31 +351,12 @@ def key_range(
         most = 1
     low, high = least, most
     if condition.low is not None:
-        bound = _whole(condition.low, False, condition.low_open)
+        bound = integer_bound(condition.low, False, condition.low_open)
         low = least if bound is None else max(least, bound)
     if condition.high is not None:
-        bound = _whole(condition.high, True, condition.high_open)
+        bound = integer_bound(condition.high, True, condition.high_open)
         high = most if bound is None else min(most, bound)
     return None if low > high else (low + offset, high + offset)
-
-
-def _whole(value: Any, upper: bool, is_open: bool) -> int | None:
-    """The closed integer bound equivalent to a bound; None when it excludes nothing."""
-    if isinstance(value, (str, bytes)):
-        return None
-    if isinstance(value, float):
-        if math.isnan(value):
-            return None if upper else 2**65  # NaN is above every integer
-        if math.isinf(value):
-            return 2**65 if value > 0 else -(2**65)
-        whole = math.floor(value) if upper else math.ceil(value)
-        if whole != value:
-            return whole
-        value = whole
-    number = int(value)
-    if is_open:
-        return number - 1 if upper else number + 1
-    return number
 
 
 def _float_key(value: float) -> int:
@@ -386,25 +367,17 @@ def _float_key(value: float) -> int:
 
 
 def _float_range(condition: Range) -> tuple[int, int] | None:
-    low, high = 0, KEY_MAX
-    if condition.low is not None and not isinstance(condition.low, (str, bytes)):
-        low, exact = _nearest(condition.low, False)
-        low += int(condition.low_open and exact)
-    if condition.high is not None and not isinstance(condition.high, (str, bytes)):
-        high, exact = _nearest(condition.high, True)
-        high -= int(condition.high_open and exact)
-    return None if low > high else (low, high)
+    low, high = condition.low, condition.high
+    least, most = 0, KEY_MAX
+    if low is not None and (bound := float_bound(low, upper=False)) is not None:
+        least = _float_key(bound) + int(condition.low_open and _is_exact(bound, low))
+    if high is not None and (bound := float_bound(high, upper=True)) is not None:
+        most = _float_key(bound) - int(condition.high_open and _is_exact(bound, high))
+    return None if least > most else (least, most)
 
 
-def _nearest(value: Any, upper: bool) -> tuple[int, bool]:
-    """Key of the double nearest to a bound, on its outer side; whether it is exact."""
-    try:
-        number = float(value)
-    except OverflowError:
-        return _float_key(math.inf if value > 0 else -math.inf), False
-    if isinstance(value, int) and math.isfinite(number) and int(number) != value:
-        return _float_key(math.nextafter(number, math.inf if upper else -math.inf)), False
-    return _float_key(number), True
+def _is_exact(number: float, bound: Any) -> bool:
+    return number == bound or math.isnan(number)
 
 
 def _text_range(condition: Range, dictionary: Sequence[bytes] | None) -> tuple[int, int] | None:

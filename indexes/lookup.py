@@ -2,10 +2,8 @@
 
 ``mark_run`` sets a bit for every event of a run that satisfies one of several atoms (ranges, IS
 NULL, IS NOT NULL on one attribute); ``estimate_runs`` is the cardinality estimate, without reading
-blocks.  A range reads two key blocks, then only the position blocks between them.
-
-Blocks of many runs are requested together.  Fences in memory tell which blocks a lookup needs.  At
-most ``AHEAD_BYTES`` are ahead. ::
+blocks.  A range reads two key blocks, then only the position blocks between them; the fences, which
+are in memory, tell which::
 
     range of values                  |-----------------|
     fences of a run     |.......|.......|.......|.......|.......|
@@ -15,9 +13,8 @@ most ``AHEAD_BYTES`` are ahead. ::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +28,6 @@ from ..store.tap import disjoint
 from .keys import KEY_MAX, entry_at, key_range, mark, unpack_positions
 from .opened import OpenedIndexes
 from .runs import BLOCK_ENTRIES, Run, read_dictionary
-from .storage import block_key
 
 Atom = Range | IsNull | NotNull
 """A condition on one attribute that an index can look up."""
@@ -306,70 +302,3 @@ def _mark_all(base: int, count: int, bits: npt.NDArray[np.uint64], size: int) ->
         flags = np.unpackbits(bits.view(np.uint8), bitorder="little")
         flags[low:high] = 1
         bits[:] = np.packbits(flags, bitorder="little").view(np.uint64)
-
-
-AHEAD_BYTES = 8 << 20
-
-Item = TypeVar("Item")
-
-
-def blocks_between(run: Run, low: int, high: int) -> list[tuple[bytes, int]]:
-    """Kinds and numbers of the blocks that locate the entries with keys in [low, high]."""
-    if not run.entries or high < int(run.fences[0]) or low > int(run.fences[-1]):
-        return []
-    fences = run.fences[:-1]
-    first, last = 0, run.blocks - 1
-    keys: list[int] = []
-    if low > int(fences[0]):
-        first = int(np.searchsorted(fences, np.uint64(low), side="left")) - 1
-        keys.append(first)
-    if high < int(run.fences[-1]):
-        last = int(np.searchsorted(fences, np.uint64(high), side="right")) - 1
-        keys.append(last)
-    return [
-        *((b"k", number) for number in dict.fromkeys(keys)),
-        *((b"p", number) for number in range(first, last + 1)),
-    ]
-
-
-def _missing(keys: KeyRanges, run: Run) -> tuple[list[bytes], int]:
-    spans, nulls = keys.of(run)
-    blocks = [block for low, high in spans for block in blocks_between(run, low, high)]
-    if nulls and run.nulls and run.entries:
-        blocks.append((b"n", 0))
-    at = run.index, run.segment, run.first, run.generation
-    ends = [block_key(kind, *at, number) for kind, number in blocks[:1] + blocks[-1:]]
-    if all(map(keys.indexes.holds, ends)):  # cached together, so evicted together
-        return [], 0
-    names = [block_key(kind, *at, number) for kind, number in blocks]
-    return names, len(names) * run.size // max(1, 2 * run.blocks)
-
-
-def ahead(
-    wanted: Iterable[tuple[Item, Sequence[tuple[Run, KeyRanges]]]], indexes: OpenedIndexes | None
-) -> Iterator[Item]:
-    """The items in order, each after the blocks of its runs were fetched."""
-    if indexes is None:
-        yield from (item for item, _ in wanted)
-        return
-    for group, names in _groups(wanted):
-        indexes.fetch(names)
-        yield from group
-
-
-def _groups(
-    wanted: Iterable[tuple[Item, Sequence[tuple[Run, KeyRanges]]]],
-) -> Iterator[tuple[list[Item], list[bytes]]]:
-    group: list[Item] = []
-    names: list[bytes] = []
-    size = 0
-    for item, runs in wanted:
-        group.append(item)
-        for run, keys in runs:
-            missing, taken = _missing(keys, run)
-            names += missing
-            size += taken
-        if size >= AHEAD_BYTES:
-            yield group, names
-            group, names, size = [], [], 0
-    yield group, names

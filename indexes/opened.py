@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,13 +34,7 @@ from ..errors import ChronicleError, CorruptStore, StorageFailed, StoreClosed
 from . import definitions
 from .definitions import Definitions
 from .runs import Run
-from .storage import (
-    IndexStorage,
-    block_key,
-    parse_descriptor_key,
-    parse_time_key,
-    time_key,
-)
+from .storage import IndexStorage, block_key, parse_descriptor_key, parse_time_key, time_key
 
 
 class RunsChanged(Exception):
@@ -275,25 +269,6 @@ class OpenedIndexes:
         dtype = np.int64 if kind == b"k" else np.uint64
         return np.frombuffer(self.block(kind, run, number, stored=stored), dtype)
 
-    def holds(self, key: bytes) -> bool:
-        return self._cache.get(key) is not None
-
-    def fetch(self, keys: Sequence[bytes]) -> None:
-        """Cache the values of keys with few requests; errors are left to later reads."""
-        with self._lock:
-            cache, storage = self._cache, self._storage
-        missing = [key for key in keys if cache.get(key) is None]
-        if storage is None or len(missing) < 2:
-            return
-        with suppress(StorageFailed, CorruptStore, StoreClosed):
-            for key, value in zip(missing, storage.get_all(missing), strict=True):
-                if value is not None:
-                    cache.put(key, value)
-
-    def fetch_times(self, times: Sequence[TimeRange]) -> None:
-        if len(times) > 1 and not all(map(self.holds, map(_key_of, (times[0], times[-1])))):
-            self.fetch(list(map(_key_of, times)))
-
     def times(self, times: TimeRange, *, stored: bool = False) -> npt.NDArray[np.int64]:
         """The packed times of a range; ``RunsChanged`` as for ``block``."""
         key = time_key(times.segment, times.first, times.generation)
@@ -361,7 +336,3 @@ class OpenedIndexes:
     def stored(self, key: bytes) -> bytes | None:
         storage = self._storage
         return None if storage is None else storage.get(key)
-
-
-def _key_of(times: TimeRange) -> bytes:
-    return time_key(times.segment, times.first, times.generation)

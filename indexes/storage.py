@@ -28,18 +28,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..core.ownership import LOADING, OwnThreads, leave_to_parent
+from ..core.ownership import LOADING, leave_to_parent
 from ..core.scratch import ScratchDirectory
 from ..errors import ChronicleError, CorruptStore, StorageFailed, StorageFull, StoreClosed
 
 BATCH_BYTES = 1 << 20
 """Size of write batches: RocksDB holds the interpreter's lock during each."""
-
-TOGETHER = 32
-
-READERS = 4
-
-_reading = OwnThreads(READERS, "chronicle-indexes")
 
 ATTEMPTS = 5
 
@@ -247,12 +241,6 @@ class IndexStorage:
         with self._looking() as database:
             value: bytes | None = database.get(key)
             return value
-
-    def get_all(self, keys: list[bytes]) -> list[bytes | None]:
-        groups = [keys[first : first + TOGETHER] for first in range(0, len(keys), TOGETHER)]
-        with self._looking() as database:
-            each: Any = map if len(groups) < 2 else _reading.pool().map
-            return [value for some in each(database.get, groups) for value in some]
 
     def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         options = self._rocksdict.ReadOptions()

@@ -41,14 +41,7 @@ from ..store.snapshot import StreamState
 from . import definitions
 from .definitions import Definitions
 from .index_key import IndexKey, index_key
-from .opened import (
-    Catalogue,
-    OpenedIndexes,
-    RunKey,
-    TimeRange,
-    blocks_of,
-    descriptor_of,
-)
+from .opened import Catalogue, OpenedIndexes, RunKey, TimeRange, blocks_of, descriptor_of
 from .runs import RUN_EVENTS, Run, build_run, build_times
 from .storage import IndexStorage, block_key, descriptor_key, remove_database, time_key
 from .verify import verify_indexes

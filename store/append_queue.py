@@ -223,12 +223,7 @@ class Append(QueuedAppend):
     def result(self) -> AppendResult:
         count = Snapshot(self.state).count
         return AppendResult(
-            self.batch.num_rows,
-            self.late,
-            count,
-            self.state.position,
-            self.newest,
-            self.duplicates,
+            self.batch.num_rows, self.late, count, self.state.position, self.newest, self.duplicates
         )
 
 

@@ -28,7 +28,7 @@ from .commits import Commits
 from .compaction import RUNS_MAX, Interrupted, compact, expelled
 from .deleting import rewrite_events
 from .floor import Hold, loosened
-from .moving import Chosen, Moved, Pace, Stopped, ending_before, move_segments
+from .moving import Moved, Pace, Stopped, move_segments
 from .object_store import ObjectStore
 from .segment import TICK_MIN
 
@@ -86,15 +86,12 @@ class Compactor:
         with self.alone(doing):
             return rewrite_events(self._commits, first, last, self._stopped.is_set, **how)
 
-    def move(self, to: ObjectStore, owner: str, which: int | Chosen, stopped: Stopped) -> Moved:
-
-        chosen = ending_before(which) if isinstance(which, int) else which
-
+    def move(self, to: ObjectStore, owner: str, before: int | None, stopped: Stopped) -> Moved:
         def ended() -> bool:
             return self._stopped.is_set() or stopped()
 
         with self._moving:
-            return move_segments(self._commits, to, owner, chosen, ended, self._pace)
+            return move_segments(self._commits, to, owner, before, ended, self._pace)
 
     @contextmanager
     def altered(self, options: Mapping[str, Any]) -> Iterator[None]:

@@ -60,13 +60,7 @@ from .deletions import RecordedDeletions
 from .evolution import Evolution, evolution_of
 from .file_contract import Files, replace_file
 from .options import StreamOptions, retention_limits
-from .segment_list import (
-    COUNTER_BITS,
-    IDENTITY_BITS,
-    SegmentEntry,
-    SegmentList,
-    pages_to_json,
-)
+from .segment_list import COUNTER_BITS, IDENTITY_BITS, SegmentEntry, SegmentList, pages_to_json
 
 MANIFEST = "MANIFEST"
 TEMPORARY = "MANIFEST.tmp"
@@ -442,11 +436,7 @@ def truncated_at(jobs: dict[str, Any]) -> int:
 
 
 def remembered(
-    jobs: dict[str, Any],
-    job: str,
-    result: BulkCommit,
-    application: str | None,
-    version: int | None,
+    jobs: dict[str, Any], job: str, result: BulkCommit, application: str | None, version: int | None
 ) -> dict[str, Any]:
     record = {name: figure for name, figure in vars(result).items() if name != "repeated"}
     if not result.duplicates:

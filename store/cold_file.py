@@ -500,14 +500,6 @@ class ColdFiles:
     def __repr__(self) -> str:
         return f"ColdFiles({self.inner!r})"
 
-    def cold(self, directory: str) -> frozenset[str]:
-        names = set(self.inner.list(directory))
-        return frozenset(
-            name
-            for name in (each.removesuffix(SUFFIX) for each in names if each.endswith(COLD))
-            if name not in names
-        )
-
     def is_cold(self, path: str) -> bool:
         return (
             path.endswith(SEGMENT)
@@ -582,6 +574,12 @@ class ColdFiles:
 
     def local_path(self, path: str) -> str | None:
         return None if self.is_cold(path) else self.inner.local_path(path)
+
+
+def cold_segments(files: Files, directory: str) -> set[str]:
+    """Names of the segments of a stream that have only a stub."""
+    names = set(files.inner.list(directory)) if isinstance(files, ColdFiles) else set()
+    return {name.removesuffix(SUFFIX) for name in names if name.endswith(COLD)} - names
 
 
 def _forget(files: Files, directory: str) -> None:

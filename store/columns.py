@@ -42,11 +42,7 @@ from ..core.native import kernel
 from ..core.nested_types import value_bytes
 from ..errors import CorruptBlock
 from ..schema import Attribute, Storage
-from .aggregates import (
-    aggregate_floats,
-    aggregate_integers,
-    aggregate_prefixes,
-)
+from .aggregates import aggregate_floats, aggregate_integers, aggregate_prefixes
 from .layout import PAGE_EVENTS, ZONE_EVENTS, Codec, Encoding, align
 from .packing import Packing, fill_nulls, pooled, unpack, word_at
 from .scaled import (

@@ -369,9 +369,6 @@ class Commits:
         """Update the reach with the lateness of an append; older values decay."""
         self.reach = max(float(lateness), REACH_KEPT * self.reach)
 
-    def note_reported(self, version: int) -> None:
-        self.stored_version = version
-
     def new_segment(self, schema: StreamSchema | None = None) -> ActiveSegment:
         """Create a segment file that nothing names yet; by default in the stream's schema."""
         number = self.next_id

@@ -40,12 +40,12 @@ import pyarrow as pa
 from ..errors import CorruptStore
 from ..schema import StreamSchema
 from .catalog import StreamManifest
-from .cold_file import ColdFiles
+from .cold_file import cold_segments
 from .commits import Commits, Edit, seal
 from .deletions import TickRun
 from .merge import join_late, merge_sources
 from .progress import each
-from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, ScanMetrics, SegmentView
+from .segment import TICK_MAX, TICK_MIN, Aggregation, Scan, SegmentView
 from .segment_list import SegmentEntry, SegmentList
 from .segment_writer import BULK_LEAVES, SegmentWriter, leaf_events, plain_row_bytes
 from .tail import ticks_of
@@ -133,14 +133,13 @@ class Fold:
 def events_between(view: SegmentView, first: int, last: int) -> int:
     if first > last or view.last < first or view.first > last:
         return 0
-    selection = AggregatedColumns(view.file.schema, ())
-    words = selection.words()
-    view.aggregate(selection, first, last, words, ScanMetrics())
-    return int(words[0])
+    sums = Aggregation(view.file.schema, (), first, last)
+    view.aggregate(sums)
+    return sums.result().count
 
 
 def merge_runs(views: Sequence[SegmentView], writer: SegmentWriter, schema: StreamSchema) -> None:
-    sources = [view.scan(schema.names, schema.arrow, TICK_MIN, TICK_MAX) for view in views]
+    sources = [view.scan(Scan(schema.names, schema.arrow)) for view in views]
     carry: list[pa.RecordBatch] = []
     for batch in merge_sources(sources, schema):
         carry = _write_leaves(writer, carry, batch)
@@ -249,14 +248,10 @@ def _left(
     schema = fold.schema
     run = fold.begun_tick(group)
     encoded = fold.keeps_codes and not late  # merging needs plain strings
-    base = (
-        batch
-        for entry in group
-        for batch in fold.view_of(entry).scan(
-            schema.names, schema.arrow, TICK_MIN, TICK_MAX, dictionary=encoded
-        )
-    )
-    runs = [fold.view_of(e).scan(schema.names, schema.arrow, first, last) for e in late]
+    whole = Scan(schema.names, schema.arrow, dictionary=encoded)
+    base = (batch for entry in group for batch in fold.view_of(entry).scan(whole))
+    scan = Scan(schema.names, schema.arrow, first, last)
+    runs = [fold.view_of(entry).scan(scan) for entry in late]
     for batch in merge_sources([base, *runs], schema):
         batch = fold.unexpired(batch, run.before(ticks_of(batch, schema)))
         if batch.num_rows:
@@ -447,8 +442,7 @@ def _join_crowd(commits: Commits, fold: Fold, wanted: list[bool]) -> None:
     while end > 0 and wanted[end - 1]:
         end -= 1
     small = commits.options.segment_bytes // SMALL_SHARE
-    start, files = end, commits.files
-    cold = files.cold(commits.directory) if isinstance(files, ColdFiles) else frozenset()
+    start, cold = end, cold_segments(commits.files, commits.directory)
     while start > 0 and not wanted[start - 1]:
         entry = fold.segments[start - 1]
         if entry.bytes >= small or entry.id in fold.replaced or entry.file in cold:

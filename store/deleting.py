@@ -56,8 +56,10 @@ Change = Callable[[pa.RecordBatch], pa.RecordBatch]
 class Addition(Protocol):
     """Segments that enter a stream with a delete; ``late`` events of them have to be merged."""
 
-    spans: Spans
     late: int
+
+    @property
+    def spans(self) -> Spans: ...
 
     def join(self, commits: Commits, edit: Edit) -> Edit:
         """The delete's edit with the addition; the lock is held, and the tail is empty."""

@@ -325,12 +325,7 @@ def stored_events(snapshot: Snapshot, rule: Uniqueness) -> Fetch:
 
 
 def duplicates_among(
-    keys: Keys,
-    window: KeyWindow,
-    floor: int,
-    fetch: Fetch,
-    rule: Uniqueness,
-    schema: StreamSchema,
+    keys: Keys, window: KeyWindow, floor: int, fetch: Fetch, rule: Uniqueness, schema: StreamSchema
 ) -> Ticks:
     """Ascending rows that are duplicates; ``window`` has all stored keys from ``floor`` on."""
     suspects = window.find(keys.hashes, keys.ticks, rule.within)

@@ -247,12 +247,7 @@ def short_read(path: str, offset: int, length: int, size: int) -> CorruptBlock:
 
 
 def replace_file(
-    files: Files,
-    path: str,
-    content: bytes,
-    *,
-    temporary: str | None = None,
-    private: bool = False,
+    files: Files, path: str, content: bytes, *, temporary: str | None = None, private: bool = False
 ) -> None:
     """Replace or create a file durably and atomically; its directory must exist.  A leftover
     ``temporary`` file is removed.  Only the owner may read a ``private`` file.

@@ -25,13 +25,7 @@ from typing import TYPE_CHECKING, Self
 from ..core.ownership import Owner
 from ..core.scratch import ScratchDirectory
 from ..errors import InvalidArgument, StorageFailed, StoreClosed
-from .file_contract import (
-    check_path,
-    nbytes,
-    poisoned,
-    short_read,
-    storage_error,
-)
+from .file_contract import check_path, nbytes, poisoned, short_read, storage_error
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -28,7 +28,7 @@ from .external_sort import runs_in_order
 from .file_contract import Files
 from .merge import merge_sources
 from .options import StreamOptions, uniqueness
-from .segment import TICK_MAX, TICK_MIN, SegmentView
+from .segment import Scan, SegmentView
 from .segment_list import SegmentEntry
 from .staging import (
     StagedSegment,
@@ -84,7 +84,7 @@ def _merged(
     def scan(item: StagedSegment) -> Iterator[pa.RecordBatch]:
         view = SegmentView.open_sealed(files, item.file, item.entry.id, plan.schema)
         try:
-            yield from view.scan(names, arrow, TICK_MIN, TICK_MAX)
+            yield from view.scan(Scan(names, arrow))
         finally:
             view.close()
 

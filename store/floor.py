@@ -60,21 +60,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import ChronicleError
-from ..schema import StreamSchema
 from .catalog import StreamManifest, truncated_at
 from .journal import Journal
 from .layout import ROW_FIRST, ROW_LENGTH, ROW_OFFSET
 from .leaf_map import leaf_map
 from .node import find_children
 from .options import retention_limits
-from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, ScanMetrics, SegmentView
-from .segment_list import SegmentList
+from .segment import TICK_MAX, TICK_MIN, Aggregation, SegmentView
 from .segment_views import SegmentViews, ViewSource
 from .snapshot import StreamState
 from .tail import MemoryLeaf
@@ -198,11 +197,10 @@ def leaf_at(view: SegmentView, tick: int) -> tuple[int, int] | None:
 
 def cut_view(view: SegmentView, tick: int) -> SegmentView | None:
     """The events of a segment from a tick on; None where there are none."""
-    selection = AggregatedColumns(view.file.schema, ())
-    words = selection.words()
-    view.aggregate(selection, tick, TICK_MAX, words, ScanMetrics())
-    shown, first = int(words[0]), int(words[1])
-    if not shown:
+    sums = Aggregation(view.file.schema, (), tick)
+    view.aggregate(sums)
+    shown, first = sums.result().count, sums.result().first
+    if first is None:
         return None
     if shown == view.events:
         return view
@@ -233,13 +231,108 @@ logger = logging.getLogger("chronicle.store")
 Held = Callable[[], Hold | None]
 
 
-@dataclass(frozen=True)
-class _Base:
-    """The cut base of states, the same for every horizon up to ``until``; ``active`` is uncut."""
+class _Stored(NamedTuple):
+    """The base of a state, uncut: the segments of a manifest, and the active one."""
 
     manifest: StreamManifest
     source: ViewSource
     active: SegmentView | None
+
+    def leaf(self, target: int) -> tuple[int, int]:
+        """Start of the leaf at a tick (the tick between leaves), and the last tick of which that is
+        true.
+        """
+        entries = self.manifest.segments
+        at = int(np.searchsorted(entries.lasts, target))
+        first = until = int(entries.firsts[at]) if at < len(entries) else TICK_MAX
+        leaf = None
+        if first < target:
+            leaf = leaf_at(self.source.view(entries[at]), target)
+        elif at == len(entries) and self.active is not None:
+            leaf = leaf_at(self.active, target)
+        if leaf is not None:
+            first, until = leaf
+        return min(first, target), until
+
+    def place(self, tick: int) -> tuple[int, SegmentView | None, SegmentView | None]:
+        """From a tick on: number of hidden segments, cut view of the next, active view."""
+        entries = self.manifest.segments
+        at = int(np.searchsorted(entries.lasts, tick))
+        if at == len(entries):
+            return at, None, None if self.active is None else cut_view(self.active, tick)
+        if entries.firsts[at] >= tick:
+            return at, None, self.active
+        view = self.source.view(entries[at])
+        cut = cut_view(view, tick)
+        return at, None if cut is view else cut, self.active
+
+    def fitting(self, excess: int) -> tuple[int, int | None]:
+        """The tick that cuts off ``excess`` bytes, and the bytes up to it.  Base leaves count in
+        time order, each with the late runs that end before the next; one leaf stays.  Monotonic in
+        ``excess``, so a floor that was not stored is found again.
+        """
+        entries = self.manifest.segments
+        firsts, starts = entries.firsts, np.concatenate(([0], np.cumsum(entries.bytes)))
+        if self.active is None:
+            starts = starts[:-1]
+        else:
+            firsts = np.append(firsts, self.active.first)
+        if not len(firsts):
+            return TICK_MAX, None
+        order = sorted(self.manifest.runs, key=lambda run: run.last)
+        ends = np.array([run.last for run in order], np.int64)
+        late = np.concatenate(([0], np.cumsum([run.bytes for run in order], dtype=np.int64)))
+        before = starts + late[np.searchsorted(ends, firsts)]
+        at = int(np.searchsorted(before, excess))
+        if not at:  # late runs older than the base suffice
+            runs = int(np.searchsorted(late[1:], excess))
+            return int(late[runs + 1]), int(ends[runs]) + 1
+        view = self.active if at > len(entries) else self.source.view(entries[at - 1])
+        assert view is not None
+        leaves = leaf_map(view)
+        ticks = leaves.first_ticks
+        offsets = starts[at - 1] + leaves.table[ROW_OFFSET] + late[np.searchsorted(ends, ticks)]
+        cut = int(np.searchsorted(offsets, excess))
+        if cut < len(ticks):
+            return int(offsets[cut]), int(ticks[cut])
+        if at == len(firsts):
+            return excess, int(ticks[-1])
+        return int(before[at]), int(firsts[at])
+
+    def cut(self, target: int | None, bound: int | None) -> _Base:
+        entries, active = self.manifest.segments, self.active
+        at, head, shown, until = 0, None, active, TICK_MAX
+        if target is not None or bound is not None:
+            try:
+                tick = TICK_MIN
+                if target is not None:
+                    tick, until = self.leaf(target)
+                at, head, shown = self.place(tick if bound is None else max(tick, bound))
+            except (ChronicleError, OSError) as error:
+                logger.warning(
+                    "%s: what retention no longer keeps is shown until the segment can be read: %s",
+                    self.manifest.name, error,
+                )  # fmt: skip
+                latest = _later(target, bound)
+                assert latest is not None
+                at = int(np.searchsorted(entries.lasts, latest))
+        hidden = int(entries.events[:at].sum()) + (0 if head is None else head.skipped)
+        if active is not None:
+            hidden += active.events - (0 if shown is None else shown.events)
+        first = None if shown is None else shown.first
+        if head is not None:
+            first = head.first
+        elif at < len(entries):
+            first = int(entries.firsts[at])
+        views = self.source.sequence(entries, shown, at, head)
+        return _Base(self, views, first, hidden, until)
+
+
+@dataclass(frozen=True)
+class _Base:
+    """The cut base of states, the same for every horizon up to ``until``."""
+
+    stored: _Stored
     views: SegmentViews
     first: int | None
     hidden: int
@@ -248,7 +341,7 @@ class _Base:
 
 @dataclass(frozen=True)
 class _Late:
-    """The late events of states from a floor on, and hidden ones of runs and of the buffer."""
+    """The late events of states from a floor on, and the number of hidden ones: all, in runs."""
 
     manifest: StreamManifest
     batches: tuple[pa.RecordBatch, ...]
@@ -256,11 +349,7 @@ class _Late:
     runs: tuple[SegmentView, ...]
     leaves: tuple[MemoryLeaf, ...]
     hidden: int
-    buffered: int
-
-    @property
-    def schema(self) -> StreamSchema:
-        return self.manifest.schema
+    hidden_in_runs: int
 
     @property
     def first(self) -> int:
@@ -268,49 +357,32 @@ class _Late:
         return min((each.first for each in views), default=TICK_MAX)
 
 
-@dataclass(frozen=True)
-class _Sized:
-    manifest: StreamManifest
-    stored: int
-    upto: int
-    tick: int | None
-
-
 class Floors:
     """Makes the states of a stream, each cut at its ``floor``, which only goes up."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Reset, after a truncation or a change of retention."""
         self.floor: int | None = None
         self._base: _Base | None = None
         self._late: _Late | None = None
         self._still = TICK_MAX
-        self._sized: _Sized | None = None
-
-    def forget(self) -> None:
-        """Reset, after a truncation or a change of retention."""
-        self.floor = None
-        self._base = self._late = self._sized = None
+        self._sized: tuple[StreamManifest | None, int, int | None] = None, 0, None
 
     def state(
-        self,
-        manifest: StreamManifest,
-        journal: Journal,
-        source: ViewSource,
-        active: SegmentView | None,
-        held: Held,
-        *,
-        pinned: bool = False,
-    ) -> StreamState:
+        self, manifest: StreamManifest, journal: Journal, source: ViewSource,
+        active: SegmentView | None, held: Held, *, pinned: bool = False,
+    ) -> StreamState:  # fmt: skip
         """The state for readers; ``pinned``: use only the manifest's floor."""
         tail = journal.tail
         rows = tail.rows
-        base, late = self._parts(manifest, journal, source, active, held, pinned)
-        hidden = base.hidden + late.hidden + late.buffered
-        before = manifest.dropped_before
-        if hidden and late.floor is not None:
-            before = late.floor if before is None else max(before, late.floor)
+        base, late = self._parts(_Stored(manifest, source, active), journal, held, pinned)
+        hidden = base.hidden + late.hidden
+        before = _later(manifest.dropped_before, late.floor if hidden else None)
         written = 0 if active is None else active.events
-        stored = manifest.stored_events + written - base.hidden - late.hidden
+        stored = manifest.stored_events + written - base.hidden - late.hidden_in_runs
         return StreamState(
             manifest.schema,
             journal.position,
@@ -332,23 +404,12 @@ class Floors:
         )
 
     def _parts(
-        self,
-        manifest: StreamManifest,
-        journal: Journal,
-        source: ViewSource,
-        active: SegmentView | None,
-        held: Held,
-        pinned: bool,
+        self, stored: _Stored, journal: Journal, held: Held, pinned: bool
     ) -> tuple[_Base, _Late]:
-        base, late = self._base, self._late
-        if base is not None and (
-            base.manifest is not manifest or base.active is not active or base.source is not source
-        ):
+        base, late, manifest = self._base, self._late, stored.manifest
+        if base is not None and any(a is not b for a, b in zip(base.stored, stored, strict=True)):
             base = None
-        bound = _later(manifest.floor, self.floor)
-        if pinned:
-            held = _nothing
-        target = self._target(manifest, journal.last, source, active, None, pinned)
+        target = None if pinned else self._target(stored, journal.last, None)
         if (
             base is not None
             and late is not None
@@ -357,228 +418,84 @@ class Floors:
             and (target is None or target <= self._still)
         ):
             return base, late
-        hold = held()
+        hold = None if pinned else held()
         if hold is not None:
-            target = self._target(manifest, journal.last, source, active, hold, pinned)
+            target = self._target(stored, journal.last, hold)
+        bound = _later(manifest.floor, self.floor)
         if base is None or (target is not None and target > base.until):
-            base = self._base = _cut(manifest, source, active, target, bound)
+            base = self._base = stored.cut(target, bound)
         begin = journal.tail.first if base.first is None else base.first
         floor = target if target is None or begin is None else min(target, begin)
-        if bound is not None:
-            floor = bound if floor is None else max(floor, bound)
-        late = self._late = _late_from(floor, manifest, journal, source, late)
+        floor = _later(floor, bound)
+        late = self._late = _late_from(floor, stored, journal, late)
         self._still = base.until
         if target is not None and (begin is None or begin > target):
             self._still = min(base.until, late.first, TICK_MAX if begin is None else begin)
-        if floor is not None:
-            self.floor = floor if self.floor is None else max(floor, self.floor)
+        self.floor = _later(floor, self.floor)
         return base, late
 
-    def _target(
-        self,
-        manifest: StreamManifest,
-        last: int | None,
-        source: ViewSource,
-        active: SegmentView | None,
-        hold: Hold | None,
-        pinned: bool,
-    ) -> int | None:
-        if pinned:
-            return None
-        age, size = manifest.retention_limits
+    def _target(self, stored: _Stored, last: int | None, hold: Hold | None) -> int | None:
+        age, size = stored.manifest.retention_limits
         if age is not None:
             return None if last is None else horizon(last, age, hold)
-        tick = None if size is None else self._fitting(manifest, source, active, size)
+        tick = None if size is None else self._fitting(stored, size)
         return tick if tick is None or hold is None else min(tick, hold.first)
 
-    def _fitting(
-        self, manifest: StreamManifest, source: ViewSource, active: SegmentView | None, size: int
-    ) -> int | None:
-        sized = self._sized
-        if sized is None or sized.manifest is not manifest:
-            stored = int(manifest.segments.bytes.sum()) + sum(run.bytes for run in manifest.runs)
-            sized = self._sized = _Sized(manifest, stored, 0, None)
-        excess = sized.stored + (0 if active is None else active.length) - size
+    def _fitting(self, stored: _Stored, size: int) -> int | None:
+        manifest, active = stored.manifest, stored.active
+        taken = int(manifest.segments.bytes.sum()) + sum(run.bytes for run in manifest.runs)
+        excess = taken + (0 if active is None else active.length) - size
         if excess <= 0:
             return None
-        if excess > sized.upto:
+        known, upto, tick = self._sized
+        if known is not manifest or excess > upto:
             try:
-                upto, tick = _first_fitting(manifest, source, active, excess)
+                upto, tick = stored.fitting(excess)
             except (ChronicleError, OSError) as error:
                 logger.warning("%s: cannot be cut to its size: %s", manifest.name, error)
                 upto, tick = TICK_MAX, None
-            sized = self._sized = _Sized(manifest, sized.stored, upto, tick)
-        return sized.tick
-
-
-def _first_fitting(
-    manifest: StreamManifest, source: ViewSource, active: SegmentView | None, excess: int
-) -> tuple[int, int | None]:
-    """The tick that cuts off ``excess`` bytes, and the bytes up to it.  Base leaves count in time
-    order, each with the late runs that end before the next; one leaf stays.  Monotonic in
-    ``excess``, so a floor that was not stored is found again.
-    """
-    entries = manifest.segments
-    firsts, starts = entries.firsts, np.concatenate(([0], np.cumsum(entries.bytes)))
-    if active is None:
-        starts = starts[:-1]
-    else:
-        firsts = np.append(firsts, active.first)
-    if not len(firsts):
-        return TICK_MAX, None
-    order = sorted(manifest.runs, key=lambda run: run.last)
-    ends = np.array([run.last for run in order], np.int64)
-    late = np.concatenate(([0], np.cumsum([run.bytes for run in order], dtype=np.int64)))
-    before = starts + late[np.searchsorted(ends, firsts)]
-    at = int(np.searchsorted(before, excess))
-    if not at:  # late runs older than the base suffice
-        runs = int(np.searchsorted(late[1:], excess))
-        return int(late[runs + 1]), int(ends[runs]) + 1
-    view = active if at > len(entries) else source.view(entries[at - 1])
-    assert view is not None
-    leaves = leaf_map(view)
-    ticks = leaves.first_ticks
-    offsets = starts[at - 1] + leaves.table[ROW_OFFSET] + late[np.searchsorted(ends, ticks)]
-    cut = int(np.searchsorted(offsets, excess))
-    if cut < len(ticks):
-        return int(offsets[cut]), int(ticks[cut])
-    if at == len(firsts):
-        return excess, int(ticks[-1])
-    return int(before[at]), int(firsts[at])
+            self._sized = manifest, upto, tick
+        return tick
 
 
 def _later(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else max(one, other)
 
 
-def _nothing() -> Hold | None:
-    return None
-
-
-def _cut(
-    manifest: StreamManifest,
-    source: ViewSource,
-    active: SegmentView | None,
-    target: int | None,
-    bound: int | None,
-) -> _Base:
-    entries = manifest.segments
-    at, head, shown, until = 0, None, active, TICK_MAX
-    if target is not None or bound is not None:
-        try:
-            tick, until = TICK_MIN, TICK_MAX
-            if target is not None:
-                tick, until = _leaf(entries, source, active, target)
-            tick = tick if bound is None else max(tick, bound)
-            at, head, shown = _place(entries, source, active, tick)
-        except (ChronicleError, OSError) as error:
-            logger.warning(
-                "%s: what retention no longer keeps is shown until the segment can be read: %s",
-                manifest.name, error,
-            )  # fmt: skip
-            latest = _later(target, bound)
-            assert latest is not None
-            at, head, shown = int(np.searchsorted(entries.lasts, latest)), None, active
-    hidden = int(entries.events[:at].sum()) + (0 if head is None else head.skipped)
-    if active is not None:
-        hidden += active.events - (0 if shown is None else shown.events)
-    first = None if shown is None else shown.first
-    if head is not None:
-        first = head.first
-    elif at < len(entries):
-        first = int(entries.firsts[at])
-    views = source.sequence(entries, shown, at, head)
-    return _Base(manifest, source, active, views, first, hidden, until)
-
-
-def _leaf(
-    entries: SegmentList, source: ViewSource, active: SegmentView | None, target: int
-) -> tuple[int, int]:
-    """Start of the leaf at a tick (the tick between leaves), and the last tick with that result."""
-    at = int(np.searchsorted(entries.lasts, target))
-    first = until = int(entries.firsts[at]) if at < len(entries) else TICK_MAX
-    leaf = None
-    if first < target:
-        leaf = leaf_at(source.view(entries[at]), target)
-    elif at == len(entries) and active is not None:
-        leaf = leaf_at(active, target)
-    if leaf is not None:
-        first, until = leaf
-    return min(first, target), until
-
-
-def _place(
-    entries: SegmentList, source: ViewSource, active: SegmentView | None, tick: int
-) -> tuple[int, SegmentView | None, SegmentView | None]:
-    """The base from a tick on: number of hidden entries, cut view of the next, active view."""
-    at = int(np.searchsorted(entries.lasts, tick))
-    if at == len(entries):
-        return at, None, None if active is None else cut_view(active, tick)
-    if entries.firsts[at] >= tick:
-        return at, None, active
-    view = source.view(entries[at])
-    cut = cut_view(view, tick)
-    return at, None if cut is view else cut, active
-
-
 def _late_from(
-    floor: int | None,
-    manifest: StreamManifest,
-    journal: Journal,
-    source: ViewSource,
-    earlier: _Late | None,
+    floor: int | None, stored: _Stored, journal: Journal, earlier: _Late | None
 ) -> _Late:
-    if earlier is not None and (
-        earlier.schema is not manifest.schema
-        or (floor is None) != (earlier.floor is None)
-        or (floor is not None and earlier.floor is not None and not _alike(earlier, floor))
-    ):
-        earlier = None
-    if earlier is not None and earlier.manifest is manifest:
-        runs, hidden = earlier.runs, earlier.hidden
+    manifest = stored.manifest
+    if earlier is not None and earlier.manifest is manifest and earlier.floor == floor:
+        runs, hidden_in_runs = earlier.runs, earlier.hidden_in_runs
     else:
-        runs, hidden = _runs_from(floor, manifest, source)
+        runs, hidden_in_runs = _runs_from(floor, stored)
     leaves: list[MemoryLeaf] = []
-    buffered, begun = 0, 0
-    if earlier is not None and _grown(earlier.batches, journal.late):
-        leaves, buffered, begun = list(earlier.leaves), earlier.buffered, len(earlier.batches)
-    for batch in journal.late[begun:]:
+    hidden = hidden_in_runs
+    for batch in journal.late:
         leaf = MemoryLeaf(batch, manifest.schema)
         if floor is not None and leaf.first < floor:
             old = int(leaf.ticks().searchsorted(floor))
-            buffered += old
+            hidden += old
             if old == leaf.events:
                 continue
             leaf = MemoryLeaf(batch.slice(old), manifest.schema)
         leaves.append(leaf)
-    return _Late(manifest, journal.late, floor, runs, tuple(leaves), hidden, buffered)
+    return _Late(manifest, journal.late, floor, runs, tuple(leaves), hidden, hidden_in_runs)
 
 
-def _alike(earlier: _Late, floor: int) -> bool:
-    assert earlier.floor is not None
-    return floor == earlier.floor or earlier.floor < floor <= earlier.first
-
-
-def _grown(before: Sequence[pa.RecordBatch], now: Sequence[pa.RecordBatch]) -> bool:
-    """Whether one buffer extends the other: a buffer only grows, or is emptied."""
-    count = len(before)
-    return count == 0 or (len(now) >= count and now[count - 1] is before[-1])
-
-
-def _runs_from(
-    floor: int | None, manifest: StreamManifest, source: ViewSource
-) -> tuple[tuple[SegmentView, ...], int]:
+def _runs_from(floor: int | None, stored: _Stored) -> tuple[tuple[SegmentView, ...], int]:
     shown: list[SegmentView] = []
     hidden = 0
-    for entry in manifest.runs:
-        view: SegmentView | None = source.view(entry)
+    for entry in stored.manifest.runs:
+        view: SegmentView | None = stored.source.view(entry)
         if floor is not None and entry.last < floor:
             view = None
         elif floor is not None and entry.first < floor:
             try:
-                view = cut_view(source.view(entry), floor)
+                view = cut_view(stored.source.view(entry), floor)
             except (ChronicleError, OSError) as error:
-                logger.warning("%s: a late run is shown whole: %s", manifest.name, error)
+                logger.warning("%s: a late run is shown whole: %s", stored.manifest.name, error)
         hidden += entry.events - (0 if view is None else view.events)
         if view is not None:
             shown.append(view)

@@ -51,7 +51,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from functools import partial
 from math import exp
@@ -63,7 +63,7 @@ import xxhash
 from ..core.threads import processors
 from ..errors import ChronicleError, InvalidArgument, StorageFailed, StoreClosed
 from .catalog import MANIFEST, StreamManifest, manifest_content
-from .cold_file import DOOMED, MOVING, SUFFIX, ColdFiles, ColdStub, pages_of, purge
+from .cold_file import DOOMED, MOVING, SUFFIX, ColdFiles, ColdStub, cold_segments, pages_of, purge
 from .commits import Commits
 from .file_contract import ReadFile, replace_file
 from .files import Range
@@ -121,24 +121,11 @@ PIECE_BYTES = 1 << 20
 KEPT_SHARE = 16
 """Leaf heads, and dictionaries, are cached in the stub if they take at most 1/16 of a segment."""
 
-Chosen = Callable[[StreamManifest, int | None], Sequence[SegmentEntry]]
-"""From a manifest and the newest in-order tick: the segments to move."""
-
-
 Stopped = Callable[[], bool]
 
 
 def never() -> bool:
     return False
-
-
-def ending_before(tick: int) -> Chosen:
-
-    def chosen(manifest: StreamManifest, newest: int | None) -> Sequence[SegmentEntry]:
-        del newest
-        return manifest.segments.where(manifest.segments.lasts < tick)
-
-    return chosen
 
 
 _Piece = TypeVar("_Piece")
@@ -158,11 +145,13 @@ def move_segments(
     commits: Commits,
     store: ObjectStore,
     owner: str,
-    chosen: Chosen,
+    before: int | None,
     stopped: Stopped,
     pace: Pace,
 ) -> Moved:
-    """Move chosen local segments; the caller excludes other moves.  Errors keep what has moved."""
+    """Move the local segments that end before a tick, by default those that are due; the caller
+    excludes other moves.  Errors keep what has moved.
+    """
     files = commits.files
     if not isinstance(files, ColdFiles):
         raise InvalidArgument("this store cannot move segments: its files are not on a disk")
@@ -171,9 +160,10 @@ def move_segments(
         if not commits.manifest.identity:  # from an old release
             commits.renew_log()
         place = f"{owner}/{commits.manifest.identity:07x}"
-        entries = chosen(commits.manifest, commits.journal.last)
+        segments = commits.manifest.segments
+        entries = _due(commits) if before is None else segments.where(segments.lasts < before)
     purge(files.inner, commits.directory, (DOOMED, MOVING))
-    segments = moved = 0
+    count = moved = 0
     left = sum(entry.bytes for entry in entries)
 
     def wanted(entry: SegmentEntry) -> None:
@@ -188,18 +178,18 @@ def move_segments(
             left -= entry.bytes
             continue
         if _move(commits, files, store, place, entry, partial(wanted, entry)):
-            segments, moved, left = segments + 1, moved + entry.bytes, left - entry.bytes
+            count, moved, left = count + 1, moved + entry.bytes, left - entry.bytes
         else:
             purge(files.inner, commits.directory, (MOVING,))
     with commits.lock:
         manifest = commits.manifest
-    if manifest.version != commits.stored_version and files.cold(commits.directory):
+    if manifest.version != commits.stored_version and cold_segments(files, commits.directory):
         try:
             _publish(store, place, manifest, lambda page: files.read(commits.path(page)))
         except FileNotFoundError:  # a page: the manifest was replaced; the next move puts it
-            return Moved(segments, moved)
-        commits.note_reported(manifest.version)
-    return Moved(segments, moved)
+            return Moved(count, moved)
+        commits.stored_version = manifest.version
+    return Moved(count, moved)
 
 
 def _publish(
@@ -341,7 +331,7 @@ def _digest(pieces: Iterable[Buffer]) -> str:
 
 
 def due_segments(
-    manifest: StreamManifest, newest: int | None, cold: frozenset[str]
+    manifest: StreamManifest, newest: int | None, cold: Set[str]
 ) -> list[SegmentEntry]:
     """The segments to move now, oldest first; ``cold`` ones have moved."""
     age = moving_ticks(manifest.options, manifest.schema)
@@ -359,22 +349,9 @@ def due_segments(
     return due
 
 
-def due_now(commits: Commits) -> Chosen | None:
-    """The choice of due segments; None when there is nothing to move or to remove."""
-    files = commits.files
-    if not isinstance(files, ColdFiles):
-        return None
-    names = files.inner.list(commits.directory)
-
-    def chosen(manifest: StreamManifest, newest: int | None) -> list[SegmentEntry]:
-        return due_segments(manifest, newest, files.cold(commits.directory))
-
-    with commits.lock:
-        if commits.closed or commits.failed is not None:
-            return None
-        manifest, newest = commits.manifest, commits.journal.last
-    left = any(name.endswith((DOOMED, MOVING)) for name in names)
-    return chosen if left or chosen(manifest, newest) else None
+def _due(commits: Commits) -> list[SegmentEntry]:
+    cold = cold_segments(commits.files, commits.directory)
+    return due_segments(commits.manifest, commits.journal.last, cold)
 
 
 def worth_moving(commits: Commits) -> bool:
@@ -385,10 +362,9 @@ def worth_moving(commits: Commits) -> bool:
 
 def places(commits: Commits) -> dict[str, int]:
     """Numbers and bytes of cold and due segments, for ``stats``; the lock is held."""
-    files, manifest = commits.files, commits.manifest
-    cold = files.cold(commits.directory) if isinstance(files, ColdFiles) else frozenset()
-    moved = [entry for entry in manifest.segments if entry.file in cold] if cold else []
-    due = due_segments(manifest, commits.journal.last, cold)
+    cold = cold_segments(commits.files, commits.directory)
+    moved = [entry for entry in commits.manifest.segments if entry.file in cold] if cold else []
+    due = _due(commits)
     return {
         "cold_segments": len(moved),
         "cold_bytes": sum(entry.bytes for entry in moved),
@@ -435,8 +411,16 @@ RETRY_SECONDS_MAX = 300.0
 
 def move_due(stream: EventStream, to: ObjectStore, owner: str, stopped: Stopped = never) -> Moved:
     """Move a stream's due segments, and remove unused objects; no requests without work."""
-    chosen = due_now(stream.commits)
-    return Moved(0, 0) if chosen is None else stream.move(to, owner, chosen, stopped)
+    commits, files = stream.commits, stream.files
+    if not isinstance(files, ColdFiles):
+        return Moved(0, 0)
+    names = files.inner.list(commits.directory)
+    with commits.lock:
+        refuses = commits.closed or commits.failed is not None
+        due = not refuses and (
+            any(name.endswith((DOOMED, MOVING)) for name in names) or bool(_due(commits))
+        )
+    return stream.move(to, owner, None, stopped) if due else Moved(0, 0)
 
 
 class Mover:

@@ -16,14 +16,7 @@ from ..core.native import kernel
 from ..errors import CorruptBlock
 from ..schema import StreamSchema
 from .block import Frame, frame_head, open_block
-from .layout import (
-    BLOCK_FRAME,
-    NODE_FANOUT,
-    NODE_HEADER,
-    ROW_COUNT,
-    BlockKind,
-    table_rows,
-)
+from .layout import BLOCK_FRAME, NODE_FANOUT, NODE_HEADER, ROW_COUNT, BlockKind, table_rows
 
 Table = npt.NDArray[np.int64]
 

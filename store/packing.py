@@ -293,12 +293,7 @@ def pack(values: npt.NDArray[np.int64], encoding: Encoding, *, force: bool = Fal
 
 
 def unpack(
-    chunk: memoryview,
-    encoding: Encoding,
-    count: int,
-    first: int,
-    end: int,
-    dtype: Any = np.int64,
+    chunk: memoryview, encoding: Encoding, count: int, first: int, end: int, dtype: Any = np.int64
 ) -> npt.NDArray[Any]:
     """Decode values [first, end) of an aligned chunk of ``count``; int32 keeps the lower half."""
     bases, minimums, words, widths, packed = _tables(chunk, count)

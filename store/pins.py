@@ -69,11 +69,7 @@ class Pin:
 
 
 def pin_stream(
-    files: Files,
-    directory: str,
-    *,
-    position: int | None = None,
-    ttl_seconds: float = PIN_SECONDS,
+    files: Files, directory: str, *, position: int | None = None, ttl_seconds: float = PIN_SECONDS
 ) -> Pin:
     """Pin the last commit, or an earlier one in its log; ``SnapshotExpired`` if it is not."""
     for _ in range(ATTEMPTS):

@@ -145,7 +145,7 @@ class Pruner:
         return present & _bounds(low, high, predicate)
 
 
-def _integer_bound(value: Value, upper: bool, is_open: bool) -> int | None:
+def integer_bound(value: Value, upper: bool, is_open: bool) -> int | None:
     """The closed integer bound equivalent to a bound; None when it excludes nothing."""
     if isinstance(value, float):
         if math.isnan(value):
@@ -169,14 +169,14 @@ def _bounds(low: Any, high: Any, predicate: Range) -> Mask:
     result = np.ones(len(low), np.bool_)
     info = np.iinfo(low.dtype)
     if predicate.low is not None:
-        bound = _integer_bound(predicate.low, False, predicate.low_open)
+        bound = integer_bound(predicate.low, False, predicate.low_open)
         if bound is not None:
             if bound > info.max:
                 result[:] = False
             elif bound > info.min:
                 result &= high >= low.dtype.type(bound)
     if predicate.high is not None:
-        bound = _integer_bound(predicate.high, True, predicate.high_open)
+        bound = integer_bound(predicate.high, True, predicate.high_open)
         if bound is not None:
             if bound < info.min:
                 result[:] = False
@@ -185,7 +185,8 @@ def _bounds(low: Any, high: Any, predicate: Range) -> Mask:
     return result
 
 
-def _as_float(value: Value, upper: bool) -> float | None:
+def float_bound(value: Value, upper: bool) -> float | None:
+    """The double nearest to a bound, on its outer side; None for texts."""
     if isinstance(value, (str, bytes)):
         return None
     try:
@@ -203,7 +204,7 @@ def _float_mask(
     result = np.ones(len(low), np.bool_)
     with np.errstate(invalid="ignore"):
         if predicate.low is not None:
-            bound = _as_float(predicate.low, upper=False)
+            bound = float_bound(predicate.low, upper=False)
             if bound is not None and math.isnan(bound):
                 result &= np.isnan(high)
                 if predicate.low_open:
@@ -214,7 +215,7 @@ def _float_mask(
                 )
                 result &= above | np.isnan(high)
         if predicate.high is not None:
-            bound = _as_float(predicate.high, upper=True)
+            bound = float_bound(predicate.high, upper=True)
             if bound is not None and math.isnan(bound):
                 if predicate.high_open:
                     result &= ~np.isnan(low)

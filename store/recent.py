@@ -38,9 +38,8 @@ from .deletions import DeletedEvents
 from .file_contract import Files
 from .journal import Journal, append_of, decode_batch
 from .log import read_log
-from .prune import Prune
 from .recovery import stream_manifest
-from .segment import TICK_MAX, ScanMetrics
+from .segment import TICK_MAX, Scan
 from .snapshot import Snapshot, StreamState
 from .tail import ticks_of
 from .tap import Arrival, Spans, joined
@@ -224,19 +223,9 @@ class BatchSnapshot(Snapshot):
         super().__init__(StreamState(schema, 0, 0, (), (), (), None, 0, 0, None, events.num_rows))
         self._events = events
 
-    def _raw(
-        self,
-        columns: list[str],
-        low: int,
-        high: int,
-        prune: Prune | None,
-        dictionary: bool,
-        metrics: ScanMetrics | None,
-        limit: int | None,
-    ) -> Iterator[pa.RecordBatch]:
-        del prune, dictionary, metrics, limit  # optional for a snapshot
+    def _raw(self, scan: Scan) -> Iterator[pa.RecordBatch]:
         ticks = ticks_of(self._events, self.schema)
-        inside = (ticks >= low) & (ticks <= high)
+        inside = (ticks >= scan.first) & (ticks <= scan.last)
         events = self._events if inside.all() else self._events.filter(pa.array(inside))
         if events.num_rows:
-            yield events.select(columns)
+            yield events.select(scan.columns)

@@ -39,21 +39,8 @@ from .catalog import QUARANTINE, StreamManifest, log_name
 from .check import CheckReport, check_view
 from .dictionary import read_page
 from .file_contract import Files
-from .journal import (
-    Journal,
-    append_of,
-    decode_batch,
-    events_after,
-    install,
-)
-from .layout import (
-    ALIGNMENT,
-    BLOCK_FRAME,
-    BLOCK_MAGIC,
-    DICTIONARY_HEADER,
-    FILE_HEADER,
-    BlockKind,
-)
+from .journal import Journal, append_of, decode_batch, events_after, install
+from .layout import ALIGNMENT, BLOCK_FRAME, BLOCK_MAGIC, DICTIONARY_HEADER, FILE_HEADER, BlockKind
 from .leaf import LeafReader
 from .log import LogRecord, read_log, salvage_log
 from .recovery import journal_from, stream_manifest
@@ -428,10 +415,7 @@ class _Repair:
             log_bytes=None,
         )
         journal = replace(
-            journal,
-            position=position,
-            events=manifest.events,
-            identity=manifest.identity,
+            journal, position=position, events=manifest.events, identity=manifest.identity
         )
         path = self._path(log_name(manifest.log))
         with suppress(FileNotFoundError):

@@ -36,11 +36,7 @@ from .tail import Tail
 
 
 def add_attribute(
-    commits: Commits,
-    name: str,
-    type_: pa.DataType,
-    nullable: bool = True,
-    default: Any = None,
+    commits: Commits, name: str, type_: pa.DataType, nullable: bool = True, default: Any = None
 ) -> None:
     """Add an attribute, with its default (or null) in all existing events."""
     schema = commits.schema.with_attribute(name, type_, nullable, default)
@@ -111,9 +107,7 @@ def drop_attribute(commits: Commits, name: str) -> None:
 
 
 def _check_name(manifest: StreamManifest, name: str, column: str | None) -> None:
-    oldest = min(
-        [len(manifest.layouts), *(run.layout for run in manifest.runs)],
-    )
+    oldest = min([len(manifest.layouts), *(run.layout for run in manifest.runs)])
     if len(manifest.segments):
         oldest = min(oldest, int(manifest.segments.layouts.min()))
     for layout in manifest.layouts[oldest:]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -24,7 +24,7 @@ import xxhash
 from ..core.times import INT64_MAX, INT64_MIN
 from ..errors import CorruptBlock, CorruptStore, UnsupportedFormat
 from ..schema import StreamSchema
-from .aggregates import merge_children
+from .aggregates import LightweightAggregates, merge_children
 from .block import open_block
 from .cold_file import AHEAD_BYTES
 from .columns import ColumnView, Ranges
@@ -47,7 +47,7 @@ from .layout import (
 )
 from .leaf import LeafReader, entry_of_table
 from .node import find_children
-from .prune import Pruner
+from .prune import Prune, Pruner
 from .segment_file import SegmentFile
 from .segment_list import SegmentEntry
 from .segment_writer import Extent
@@ -102,21 +102,101 @@ class ScanMetrics:
             setattr(self, name, getattr(self, name) + value)
 
 
-class AggregatedColumns:
-    """Attributes of an aggregation for the kernels; those that the schema lacks are left out."""
+class Zoned(Protocol):
+    """A leaf, on disk or in memory, as far as it is aggregated."""
 
-    __slots__ = ("attributes", "kinds", "names", "order", "positions")
+    @property
+    def events(self) -> int: ...
 
-    def __init__(self, schema: StreamSchema, names: Sequence[str]) -> None:
+    def ticks(self, first: int = 0, end: int | None = None) -> Table: ...
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What is read: ``columns`` of the events with first <= t <= last, null if missing, as
+    ``output``.  ``prune`` skips blocks, but does not filter; ``dictionary`` keeps codes (and
+    changes the schema); only the first ``limit`` events are complete.
+    """
+
+    columns: Sequence[str]
+    output: pa.Schema
+    first: int = TICK_MIN
+    last: int = TICK_MAX
+    prune: Prune | None = None
+    dictionary: bool = False
+    limit: int | None = None
+    metrics: ScanMetrics = field(default_factory=ScanMetrics)
+
+
+class Aggregation:
+    """Aggregates of attributes over the events with first <= t <= last, in ``words``; attributes
+    that the schema lacks are left out.
+    """
+
+    __slots__ = (
+        "attributes", "first", "kinds", "last", "metrics", "names", "order", "positions", "words",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        schema: StreamSchema,
+        names: Sequence[str] = (),
+        first: int = TICK_MIN,
+        last: int = TICK_MAX,
+        metrics: ScanMetrics | None = None,
+    ) -> None:
         order = {attribute.name: i for i, attribute in enumerate(schema.payload)}
         self.names = [name for name in names if name in order]
         self.attributes = [schema.payload[order[name]] for name in self.names]
         self.positions = np.array([order[name] for name in self.names], np.int64)
         self.order = np.arange(len(self.names))
         self.kinds = np.array([value_kind(a) for a in self.attributes], np.int64)
+        self.words = np.zeros(3 + ROWS_PER_ATTRIBUTE * len(self.names), np.int64)
+        self.first, self.last = first, last
+        self.metrics = metrics or ScanMetrics()
 
-    def words(self) -> Table:
-        return np.zeros(3 + ROWS_PER_ATTRIBUTE * len(self.names), np.int64)
+    def result(self) -> LightweightAggregates:
+        return LightweightAggregates(self.names, self.kinds, self.words)
+
+    def add(self, table: Table, first: int, end: int) -> None:
+        """Merge children [first, end) of an entry table."""
+        merge_children(table, first, end, self.positions, self.kinds, self.words)
+
+    def add_zones(
+        self, leaf: Zoned, zones: Table, positions: Table, start: int,
+        column: Callable[[str, int, int], pa.Array],
+    ) -> int:  # fmt: skip
+        """Merge the events of a leaf from a tick on; returns how many of them were read."""
+        first, end, full_first, full_end = find_children(zones, start, self.last)
+        merge_children(zones, full_first, full_end, positions, self.kinds, self.words)
+        read = 0
+        for zone in (*range(first, full_first), *range(full_end, end)):
+            base = zone * ZONE_EVENTS
+            ticks = leaf.ticks(base, min(base + ZONE_EVENTS, leaf.events))
+            low, high = int(ticks.searchsorted(start)), int(ticks.searchsorted(self.last, "right"))
+            if high <= low:
+                continue
+            read += high - low
+            table = np.zeros((5 + ROWS_PER_ATTRIBUTE * len(self.names), 1), np.int64)
+            table[ROW_COUNT, 0] = high - low
+            table[ROW_FIRST, 0] = ticks[low]
+            table[ROW_LAST, 0] = ticks[high - 1]
+            bounds = np.array([0, high - low], np.int64)
+            for i, attribute in enumerate(self.attributes):
+                array = column(attribute.name, base + low, base + high)
+                ColumnView(attribute, array).aggregate(bounds, table, 5 + ROWS_PER_ATTRIBUTE * i)
+            merge_children(table, 0, 1, self.order, self.kinds, self.words)
+        return read
+
+    def add_part(self, part: Aggregation) -> None:
+        """Merge an aggregation that lacks some of the attributes."""
+        words = np.zeros_like(self.words)
+        words[:3] = part.words[:3]
+        for i, name in enumerate(self.names):
+            if name in part.names:
+                j = part.names.index(name)
+                words[3 + 5 * i : 8 + 5 * i] = part.words[3 + 5 * j : 8 + 5 * j]
+        self.result().merge(LightweightAggregates(self.names, self.kinds, words))
 
 
 class SegmentView:
@@ -260,57 +340,25 @@ class SegmentView:
             False,
         )
 
-    def aggregate(
-        self,
-        selection: AggregatedColumns,
-        start: int,
-        last: int,
-        words: Table,
-        metrics: ScanMetrics,
-    ) -> None:
-        """Merge the events with start <= t <= last into an element over the selection."""
-        start = max(start, self.since)
+    def aggregate(self, sums: Aggregation) -> None:
+        """Merge this segment's events into an aggregation."""
         for level, table in self.fragments:
-            self._aggregate(level, table, selection, start, last, words, metrics)
+            self._aggregate(level, table, sums, max(sums.first, self.since))
 
-    def _aggregate(
-        self,
-        level: int,
-        table: Table,
-        selection: AggregatedColumns,
-        start: int,
-        last: int,
-        words: Table,
-        metrics: ScanMetrics,
-    ) -> None:
-        first, end, full_first, full_end = find_children(table, start, last)
-        merge_children(table, full_first, full_end, selection.positions, selection.kinds, words)
+    def _aggregate(self, level: int, table: Table, sums: Aggregation, start: int) -> None:
+        first, end, full_first, full_end = find_children(table, start, sums.last)
+        sums.add(table, full_first, full_end)
         for child in (*range(first, full_first), *range(full_end, end)):
             offset, length = int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child])
             if level > 1:
-                metrics.nodes_read += 1
-                below = self.file.node(offset, length)
-                self._aggregate(level - 1, below, selection, start, last, words, metrics)
+                sums.metrics.nodes_read += 1
+                self._aggregate(level - 1, self.file.node(offset, length), sums, start)
             else:
-                self._aggregate_leaf(offset, length, selection, start, last, words, metrics)
-
-    def _aggregate_leaf(
-        self,
-        offset: int,
-        length: int,
-        selection: AggregatedColumns,
-        start: int,
-        last: int,
-        words: Table,
-        metrics: ScanMetrics,
-    ) -> None:
-        leaf = self.file.leaf(offset, length)
-        metrics.blocks_read += 1
-        column = partial(self.column, leaf)
-        read = aggregate_zones(
-            leaf, leaf.zones, selection.positions, selection, start, last, words, column
-        )
-        metrics.events_read += read
+                sums.metrics.blocks_read += 1
+                leaf = self.file.leaf(offset, length)
+                column = partial(self.column, leaf)
+                read = sums.add_zones(leaf, leaf.zones, sums.positions, start, column)
+                sums.metrics.events_read += read
 
     def column(
         self,
@@ -355,24 +403,15 @@ class SegmentView:
             arrays.append(whole.take(pa.array(rows - first)))
         return pa.concat_arrays(arrays)
 
-    def leaves(
-        self, start: int, last: int, pruner: Pruner | None, metrics: ScanMetrics
-    ) -> Iterator[LeafReader]:
-        """Leaves, in time order, that may hold wanted events with start <= t <= last."""
-        start = max(start, self.since)
+    def leaves(self, scan: Scan, pruner: Pruner | None = None) -> Iterator[LeafReader]:
+        """Leaves, in time order, that may hold events of a scan."""
         for level, table in self.fragments:
-            yield from self._leaves(level, table, start, last, pruner, metrics)
+            yield from self._leaves(level, table, scan, pruner)
 
     def _leaves(
-        self,
-        level: int,
-        table: Table,
-        start: int,
-        last: int,
-        pruner: Pruner | None,
-        metrics: ScanMetrics,
+        self, level: int, table: Table, scan: Scan, pruner: Pruner | None
     ) -> Iterator[LeafReader]:
-        first, end, _, _ = find_children(table, start, last)
+        first, end, _, _ = find_children(table, max(scan.first, self.since), scan.last)
         wanted = None if pruner is None else pruner.mask(table[:, first:end])
         offsets = table[ROW_OFFSET].tolist()
         lengths = table[ROW_LENGTH].tolist()
@@ -386,63 +425,43 @@ class SegmentView:
                 self.file.fetch([(offsets[i], lengths[i]) for i in near])
                 ahead = min(4 * ahead, AHEAD_BYTES)
             if wanted is not None and not wanted[child - first]:
-                metrics.blocks_skipped += 1
+                scan.metrics.blocks_skipped += 1
                 continue
             if level == 1:
-                metrics.blocks_read += 1
+                scan.metrics.blocks_read += 1
                 yield self.file.leaf(offsets[child], lengths[child])
             else:
-                metrics.nodes_read += 1
+                scan.metrics.nodes_read += 1
                 below = self.file.node(offsets[child], lengths[child])
-                yield from self._leaves(level - 1, below, start, last, pruner, metrics)
+                yield from self._leaves(level - 1, below, scan, pruner)
 
-    def scan(
-        self,
-        columns: Sequence[str],
-        output: pa.Schema,
-        start: int,
-        last: int,
-        pruner: Pruner | None = None,
-        dictionary: bool = False,
-        metrics: ScanMetrics | None = None,
-        limit: int | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield ``columns`` of events with start <= t <= last, leaf by leaf, null if missing.
-        ``pruner`` skips, but does not filter; ``dictionary`` keeps codes (and changes the schema).
-        """
-        left, start = limit, max(start, self.since)
-        metrics = metrics or ScanMetrics()
-        for leaf in self.leaves(start, last, pruner, metrics):
-            for first, end in rows_within(leaf, start, last, pruner):
+    def scan(self, scan: Scan) -> Iterator[pa.RecordBatch]:
+        """The events that a scan reads, leaf by leaf."""
+        left, start, metrics = scan.limit, max(scan.first, self.since), scan.metrics
+        pruner = None if scan.prune is None else Pruner(scan.prune, self.file.schema)
+        for leaf in self.leaves(scan, pruner):
+            for first, end in rows_within(leaf, start, scan.last, pruner):
                 if left is not None:
                     end = min(end, first + left)
                     left -= end - first
                 metrics.events_read += end - first
                 metrics.bytes_read += sum(
-                    leaf.chunk_bytes(name) for name in columns if name in self.file.schema
+                    leaf.chunk_bytes(name) for name in scan.columns if name in self.file.schema
                 )
-                yield self.batch(leaf, first, end, columns, output, dictionary)
+                yield self.batch(leaf, first, end, scan)
                 if left == 0:
                     return
 
-    def batch(
-        self,
-        leaf: LeafReader,
-        first: int,
-        end: int,
-        columns: Sequence[str],
-        output: pa.Schema,
-        dictionary: bool,
-    ) -> pa.RecordBatch:
+    def batch(self, leaf: LeafReader, first: int, end: int, scan: Scan) -> pa.RecordBatch:
         arrays = [
-            self.column(leaf, name, first, end, type_=type_, encoded=dictionary)
-            for name, type_ in zip(columns, output.types, strict=True)
+            self.column(leaf, name, first, end, type_=type_, encoded=scan.dictionary)
+            for name, type_ in zip(scan.columns, scan.output.types, strict=True)
         ]
         if not arrays:
             return _counted(end - first)
-        if dictionary and any(pa.types.is_dictionary(array.type) for array in arrays):
-            return pa.RecordBatch.from_arrays(arrays, names=list(columns))
-        return pa.RecordBatch.from_arrays(arrays, schema=output)
+        if scan.dictionary and any(pa.types.is_dictionary(array.type) for array in arrays):
+            return pa.RecordBatch.from_arrays(arrays, names=list(scan.columns))
+        return pa.RecordBatch.from_arrays(arrays, schema=scan.output)
 
     def close(self) -> None:
         self.file.close()
@@ -466,22 +485,10 @@ def read_sealed(
         raise CorruptBlock(f"a sealed segment cannot be {size} bytes long", path, 0)
     at = size - FOOTER.size
     footer = bytes(file.block(at, FOOTER.size)[at:size])
-    (
-        magic,
-        version,
-        height,
-        _,
-        own,
-        root_at,
-        root_bytes,
-        summary_at,
-        _,
-        first,
-        last,
-        events,
-        total,
-        sign,
-    ) = FOOTER.unpack(footer)
+    magic, version, height, _, own, *places, first, last, events, total, sign = FOOTER.unpack(
+        footer
+    )
+    root_at, root_bytes, summary_at, _ = places
     if magic != FOOTER_MAGIC or xxhash.xxh3_64_intdigest(footer[:-8]) != sign:
         raise CorruptBlock("the footer of the sealed segment does not verify", path, at)
     if version > FORMAT_VERSION:
@@ -497,48 +504,6 @@ def read_sealed(
     entry = entry_of_table(file.schema, table, root_at, root_bytes).reshape(-1, 1)
     tree = Tree(((height + 1, entry),), {name: tuple(offsets) for name, offsets in pages.items()})
     return SegmentView(file, tree, events, first, last, size, True)
-
-
-class Zoned(Protocol):
-    """A leaf, on disk or in memory, as far as it is aggregated."""
-
-    @property
-    def events(self) -> int: ...
-
-    def ticks(self, first: int = 0, end: int | None = None) -> Table: ...
-
-
-def aggregate_zones(
-    leaf: Zoned,
-    zones: Table,
-    positions: Table,
-    selection: AggregatedColumns,
-    start: int,
-    last: int,
-    words: Table,
-    column: Callable[[str, int, int], pa.Array],
-) -> int:
-    """Merge the events of a leaf with start <= t <= last; returns how many of them were read."""
-    first, end, full_first, full_end = find_children(zones, start, last)
-    merge_children(zones, full_first, full_end, positions, selection.kinds, words)
-    read = 0
-    for zone in (*range(first, full_first), *range(full_end, end)):
-        base = zone * ZONE_EVENTS
-        ticks = leaf.ticks(base, min(base + ZONE_EVENTS, leaf.events))
-        low, high = int(ticks.searchsorted(start)), int(ticks.searchsorted(last, "right"))
-        if high <= low:
-            continue
-        read += high - low
-        table = np.zeros((5 + ROWS_PER_ATTRIBUTE * len(selection.names), 1), np.int64)
-        table[ROW_COUNT, 0] = high - low
-        table[ROW_FIRST, 0] = ticks[low]
-        table[ROW_LAST, 0] = ticks[high - 1]
-        bounds = np.array([0, high - low], np.int64)
-        for i, attribute in enumerate(selection.attributes):
-            array = column(attribute.name, base + low, base + high)
-            ColumnView(attribute, array).aggregate(bounds, table, 5 + ROWS_PER_ATTRIBUTE * i)
-        merge_children(table, 0, 1, selection.order, selection.kinds, words)
-    return read
 
 
 def _counted(rows: int) -> pa.RecordBatch:

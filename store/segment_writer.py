@@ -494,11 +494,7 @@ class SegmentWriter:
         )  # fmt: skip
 
     def _summary(self, offset: int) -> bytes:
-        document = {
-            "schema": self.schema.to_json(),
-            "pages": self.pages,
-            "events": self.events,
-        }
+        document = {"schema": self.schema.to_json(), "pages": self.pages, "events": self.events}
         body = json.dumps(document, separators=(",", ":")).encode()
         tables = len(body).to_bytes(8, "little") + body
         return frame_head(BlockKind.SUMMARY, 0, offset, tables, 0, self.events, self.segment_id)

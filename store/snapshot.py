@@ -9,7 +9,7 @@ predicate do not exclude, and holds a batch per source.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Any
 
@@ -18,21 +18,12 @@ import pyarrow as pa
 
 from ..core.times import half_open
 from ..schema import StreamSchema
-from .aggregates import LightweightAggregates, merge_children
-from .layout import (
-    ROW_LENGTH,
-)
+from .aggregates import LightweightAggregates
+from .layout import ROW_LENGTH
 from .leaf_map import leaf_map
 from .merge import merge_sources
-from .prune import Prune, Pruner, RowFilter
-from .segment import (
-    TICK_MAX,
-    TICK_MIN,
-    AggregatedColumns,
-    ScanMetrics,
-    SegmentView,
-    aggregate_zones,
-)
+from .prune import Prune, RowFilter
+from .segment import TICK_MAX, TICK_MIN, Aggregation, Scan, ScanMetrics, SegmentView
 from .segment_views import RootRun, parts_within, spans_of, within
 from .tail import MemoryLeaf
 from .tap import disjoint
@@ -132,24 +123,24 @@ class Snapshot:
     ) -> LightweightAggregates:
         """Aggregate events with start <= t < end, in ticks; ``attributes`` may be empty."""
         low, high = closed(start, end)
-        names = tuple(attributes)
-        selection = AggregatedColumns(self.schema, names)
-        words = selection.words()
-        result = LightweightAggregates(selection.names, selection.kinds, words)
+        sums = Aggregation(self.schema, attributes, low, high, metrics)
         if low > high:
-            return result
-        state, metrics = self._state, metrics or ScanMetrics()
+            return sums.result()
+        state = self._state
         parts = chain(parts_within(state.segments, low, high), within(state.runs, low, high))
         for part in parts:
             schema = part.schema if isinstance(part, RootRun) else part.file.schema
             if schema.names == self.schema.names:
-                _aggregate_part(part, selection, low, high, words, metrics)
+                _aggregate(part, sums)
             else:
-                _aggregate_older(part, schema, selection, low, high, words, metrics)
+                older = Aggregation(schema, sums.names, low, high, sums.metrics)
+                _aggregate(part, older)
+                sums.add_part(older)
         for leaf in self._leaves():
             if leaf.last >= low and leaf.first <= high:
-                _aggregate_memory(leaf, selection, low, high, words)
-        return result
+                zones = leaf.zones_of(tuple(sums.names))
+                sums.add_zones(leaf, zones, sums.order, low, leaf.column)
+        return sums.result()
 
     def scan(
         self,
@@ -176,9 +167,12 @@ class Snapshot:
         remaining = limit
         if low > high or remaining == 0:
             return
-        most = limit if filter is None else None
-        encoded = dictionary and filter is None
-        for batch in self._raw(needed, low, high, prune, encoded, metrics, most):
+        output = pa.schema([self.schema.arrow.field(name) for name in needed])
+        exact = filter is None
+        most = limit if exact else None
+        counts = metrics or ScanMetrics()
+        scan = Scan(needed, output, low, high, prune, dictionary and exact, most, counts)
+        for batch in self._raw(scan):
             if check is not None:
                 check()
             if filter is not None:
@@ -194,51 +188,29 @@ class Snapshot:
                     remaining -= batch.num_rows
                 yield batch
 
-    def _raw(
-        self,
-        columns: list[str],
-        low: int,
-        high: int,
-        prune: Prune | None,
-        dictionary: bool,
-        metrics: ScanMetrics | None,
-        limit: int | None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Pruned, merged batches; complete only for the first ``limit`` events."""
-        state = self._state
+    def _raw(self, scan: Scan) -> Iterator[pa.RecordBatch]:
+        """Pruned, merged batches."""
+        state, low, high = self._state, scan.first, scan.last
         runs = [view for view in state.runs if view.last >= low and view.first <= high]
         buffers = [leaf for leaf in state.late if leaf.last >= low and leaf.first <= high]
-        output = pa.schema([self.schema.arrow.field(name) for name in columns])
         if not runs and not buffers:
-            yield from self._base(columns, output, low, high, prune, dictionary, metrics, limit)
+            yield from self._base(scan)
             return
-        with_time = columns if self.schema.time in columns else [*columns, self.schema.time]
-        merged = pa.schema([self.schema.arrow.field(name) for name in with_time])
-        sources = [self._base(with_time, merged, low, high, prune, False, metrics, limit)]
-        for view in runs:
-            pruner = None if prune is None else Pruner(prune, view.file.schema)
-            sources.append(view.scan(with_time, merged, low, high, pruner, False, metrics, limit))
-        sources += [_scan_memory(leaf, with_time, merged, low, high) for leaf in buffers]
+        columns, merged = scan.columns, replace(scan, dictionary=False)
+        if self.schema.time not in columns:
+            output = scan.output.append(self.schema.arrow.field(self.schema.time))
+            merged = replace(merged, columns=output.names, output=output)
+        sources = [self._base(merged), *(view.scan(merged) for view in runs)]
+        sources += [_scan_memory(leaf, merged) for leaf in buffers]
         for batch in merge_sources(sources, self.schema):
-            yield batch if with_time is columns else batch.select(columns)
+            yield batch if merged.columns is columns else batch.select(columns)
 
-    def _base(
-        self,
-        columns: list[str],
-        output: pa.Schema,
-        low: int,
-        high: int,
-        prune: Prune | None,
-        dictionary: bool,
-        metrics: ScanMetrics | None,
-        limit: int | None,
-    ) -> Iterator[pa.RecordBatch]:
-        for view in within(self._state.segments, low, high):
-            pruner = None if prune is None else Pruner(prune, view.file.schema)
-            yield from view.scan(columns, output, low, high, pruner, dictionary, metrics, limit)
+    def _base(self, scan: Scan) -> Iterator[pa.RecordBatch]:
+        for view in within(self._state.segments, scan.first, scan.last):
+            yield from view.scan(scan)
         tail = self._state.tail
         if tail is not None:
-            yield from _scan_memory(tail(), columns, output, low, high)
+            yield from _scan_memory(tail(), scan)
 
     def first_last(
         self, attribute: str, start: int | None = None, end: int | None = None
@@ -271,41 +243,11 @@ class Snapshot:
         return list(pairwise([start, *inside, end]))
 
 
-def _aggregate_part(
-    part: SegmentView | RootRun,
-    selection: AggregatedColumns,
-    low: int,
-    high: int,
-    words: Any,
-    metrics: ScanMetrics,
-) -> None:
+def _aggregate(part: SegmentView | RootRun, sums: Aggregation) -> None:
     if isinstance(part, RootRun):
-        first, end = part.skipped, part.skipped + part.end - part.first
-        merge_children(part.table, first, end, selection.positions, selection.kinds, words)
+        sums.add(part.table, part.skipped, part.skipped + part.end - part.first)
     else:
-        part.aggregate(selection, low, high, words, metrics)
-
-
-def _aggregate_older(
-    part: SegmentView | RootRun,
-    schema: StreamSchema,
-    selection: AggregatedColumns,
-    low: int,
-    high: int,
-    words: Any,
-    metrics: ScanMetrics,
-) -> None:
-    own = AggregatedColumns(schema, selection.names)
-    partial = own.words()
-    _aggregate_part(part, own, low, high, partial, metrics)
-    widened = selection.words()
-    widened[:3] = partial[:3]
-    for i, name in enumerate(selection.names):
-        if name in own.names:
-            j = own.names.index(name)
-            widened[3 + 5 * i : 8 + 5 * i] = partial[3 + 5 * j : 8 + 5 * j]
-    whole = LightweightAggregates(selection.names, selection.kinds, words)
-    whole.merge(LightweightAggregates(selection.names, selection.kinds, widened))
+        part.aggregate(sums)
 
 
 def closed(start: int | None, end: int | None) -> tuple[int, int]:
@@ -313,24 +255,15 @@ def closed(start: int | None, end: int | None) -> tuple[int, int]:
     return TICK_MIN if start is None else start, TICK_MAX if end is None else end - 1
 
 
-def _scan_memory(
-    leaf: MemoryLeaf, columns: Sequence[str], output: pa.Schema, low: int, high: int
-) -> Iterator[pa.RecordBatch]:
-    first, end = leaf.rows(low, high)
+def _scan_memory(leaf: MemoryLeaf, scan: Scan) -> Iterator[pa.RecordBatch]:
+    first, end = leaf.rows(scan.first, scan.last)
     if end > first:
         batch = leaf.batch.slice(first, end - first)
-        if not columns:
+        if not scan.columns:
             yield batch.select([])
             return
-        arrays = [batch.column(leaf.schema.names.index(name)) for name in columns]
-        yield pa.RecordBatch.from_arrays(arrays, schema=output)
-
-
-def _aggregate_memory(
-    leaf: MemoryLeaf, selection: AggregatedColumns, low: int, high: int, words: Any
-) -> None:
-    zones = leaf.zones_of(tuple(selection.names))
-    aggregate_zones(leaf, zones, selection.order, selection, low, high, words, leaf.column)
+        arrays = [batch.column(leaf.schema.names.index(name)) for name in scan.columns]
+        yield pa.RecordBatch.from_arrays(arrays, schema=scan.output)
 
 
 def tail_start(snapshot: Snapshot, low: int, high: int, rows: int) -> int:

@@ -95,85 +95,123 @@ class StagedSegment:
     entry: SegmentEntry
 
 
-def check_staged(commits: Commits, staged: Sequence[StagedSegment]) -> None:
-    """Refuse missing files, and segments with other columns than the stream's."""
-    manifest = commits.manifest
-    for item in staged:
-        layout, schema = item.entry.layout, manifest.schema
-        if layout < len(manifest.layouts):
-            schema = manifest.layouts[layout].written
-        columns = len(schema.names)
-        if item.entry.columns > columns or layout > len(manifest.layouts):
-            raise SchemaMismatch(
-                f"the staged segment {item.file} has {item.entry.columns} columns, the stream "
-                f"{manifest.name!r} has {columns}; start the job again"
-            )
-        if not commits.files.exists(item.file):
-            raise InvalidArgument(
-                f"the staged segment {item.file} is gone: the job was aborted, or swept after a "
-                "day; nothing was committed, start the job again"
-            )
+class _Repeated(Exception):
+    def __init__(self, earlier: BulkCommit) -> None:
+        super().__init__()
+        self.earlier = earlier
 
 
-def link(commits: Commits, staged: Sequence[StagedSegment]) -> dict[int, SegmentView]:
-    """Link staged files under their names in the stream; the staged names stay for a retry."""
-    views: dict[int, SegmentView] = {}
-    for item in staged:
-        path = f"{commits.directory}/{item.entry.file}"
-        with suppress(FileNotFoundError):  # of an attempt that failed before its manifest
-            commits.files.remove(path)
-        commits.files.link(item.file, path)
-        views[item.entry.id] = open_entry(
-            commits.files, commits.directory, commits.manifest, item.entry
+@dataclass
+class _Coming:
+    """A job that is being committed, with the ``late`` events of its segments; an ``Addition`` to
+    the delete of a range, or on its own.
+    """
+
+    commits: Commits
+    job: str
+    staged: Sequence[StagedSegment]
+    application: str | None
+    version: int | None
+    duplicates: int = 0
+    late: int = 0
+    linked: dict[int, SegmentView] = field(default_factory=dict)
+    result: BulkCommit | None = None
+    done: bool = False
+
+    @property
+    def spans(self) -> Spans:
+        return united(tuple((item.entry.first, item.entry.last) for item in self.staged))
+
+    def check(self) -> None:
+        """Raise ``_Repeated`` for a job that was committed; refuse missing files, and segments with
+        other columns than the stream's.
+        """
+        manifest = self.commits.manifest
+        earlier = committed(manifest.jobs, self.job, self.application, self.version)
+        if earlier is not None:
+            raise _Repeated(earlier)
+        for item in self.staged:
+            layout, schema = item.entry.layout, manifest.schema
+            if layout < len(manifest.layouts):
+                schema = manifest.layouts[layout].written
+            columns = len(schema.names)
+            if item.entry.columns > columns or layout > len(manifest.layouts):
+                raise SchemaMismatch(
+                    f"the staged segment {item.file} has {item.entry.columns} columns, the stream "
+                    f"{manifest.name!r} has {columns}; start the job again"
+                )
+            if not self.commits.files.exists(item.file):
+                raise InvalidArgument(
+                    f"the staged segment {item.file} is gone: the job was aborted, or swept after "
+                    "a day; nothing was committed, start the job again"
+                )
+
+    def sift(self, stored: Snapshot | None) -> None:
+        """Leave out duplicates among themselves and of stored events."""
+        self.staged, self.duplicates = without_duplicates(
+            self.commits, self.job, self.staged, stored
         )
-    return views
 
+    def link(self) -> None:
+        """Link the files under their names in the stream; the staged names stay for a retry."""
+        commits = self.commits
+        for item in self.staged:
+            path = commits.path(item.entry.file)
+            with suppress(FileNotFoundError):  # of an attempt that failed before its manifest
+                commits.files.remove(path)
+            commits.files.link(item.file, path)
+            self.linked[item.entry.id] = open_entry(
+                commits.files, commits.directory, commits.manifest, item.entry
+            )
 
-def unlink(commits: Commits, linked: dict[int, SegmentView]) -> None:
-    if commits.failed is not None:
-        return
-    for number, view in linked.items():
-        view.close()
-        with suppress(Exception):  # the next opening removes it otherwise
-            commits.files.remove(f"{commits.directory}/{segment_name(number)}")
+    def unlink(self) -> None:
+        if self.done or self.commits.failed is not None:
+            return
+        for number, view in self.linked.items():
+            view.close()
+            with suppress(Exception):  # the next opening removes it otherwise
+                self.commits.files.remove(self.commits.path(segment_name(number)))
 
+    def placed(self, manifest: StreamManifest, journal: Journal) -> tuple[Journal, StreamManifest]:
+        """Journal and manifest after the commit of the segments."""
+        entries = [item.entry for item in self.staged]
+        segments, runs = _by_time(manifest.segments, manifest.runs, entries)
+        self.late = sum(entry.events for entry in runs)
+        position, events = journal.position + 1, sum(entry.events for entry in entries)
+        self.result = BulkCommit(
+            events, self.late, len(entries) - len(runs), len(runs), position,
+            duplicates=self.duplicates,
+        )  # fmt: skip
+        journal = replace(
+            journal,
+            position=position,
+            last=_newest(journal.last, segments, runs),
+            late_total=journal.late_total + self.late,
+        )
+        jobs = remembered(manifest.jobs, self.job, self.result, self.application, self.version)
+        manifest = replace(manifest, segments=segments, runs=(*manifest.runs, *runs), jobs=jobs)
+        return journal, manifest
 
-def placed(
-    manifest: StreamManifest,
-    journal: Journal,
-    job: str,
-    staged: Sequence[StagedSegment],
-    application: str | None,
-    version: int | None,
-    duplicates: int,
-) -> tuple[Journal, StreamManifest, BulkCommit]:
-    """Journal and manifest after the commit of a job's segments, and the commit's result."""
-    segments, runs = _by_time(manifest.segments, manifest.runs, [item.entry for item in staged])
-    late = sum(entry.events for entry in runs)
-    position = journal.position + 1
-    result = BulkCommit(
-        sum(item.entry.events for item in staged),
-        late,
-        len(staged) - len(runs),
-        len(runs),
-        position,
-        duplicates=duplicates,
-    )
-    journal = replace(
-        journal,
-        position=position,
-        last=_newest(journal.last, segments, runs),
-        late_total=journal.late_total + late,
-    )
-    jobs = remembered(manifest.jobs, job, result, application, version)
-    manifest = replace(manifest, segments=segments, runs=(*manifest.runs, *runs), jobs=jobs)
-    return journal, manifest, result
+    def join(self, commits: Commits, edit: Edit) -> Edit:
+        assert edit.manifest is not None
+        self.check()
+        segments, runs = (
+            [edit.views.get(entry.id) or commits.views.view(entry) for entry in entries]
+            for entries in (edit.manifest.segments, edit.manifest.runs)
+        )
+        self.sift(snapshot_of(edit.manifest.schema, segments, runs))
+        self.link()
+        journal, manifest = self.placed(edit.manifest, commits.journal)
+        assert journal.position == edit.journal.position
+        views = {**edit.views, **self.linked}
+        return replace(edit, journal=journal, manifest=manifest, views=views)
+
+    def applied(self) -> None:
+        self.done = True
 
 
 def _by_time(
-    segments: SegmentList,
-    runs: tuple[SegmentEntry, ...],
-    added: Sequence[SegmentEntry],
+    segments: SegmentList, runs: tuple[SegmentEntry, ...], added: Sequence[SegmentEntry]
 ) -> tuple[SegmentList, list[SegmentEntry]]:
     """Base segments in time order with the added ones that overlap nothing, and new late runs."""
     own = SortedKeyList(key=lambda entry: entry.last)  # added segments that fit
@@ -332,96 +370,6 @@ class Sweep:
             self._tidy_at = max(KEYS_MIN, 2 * self._window.size)
 
 
-class _Repeated(Exception):
-    def __init__(self, earlier: BulkCommit) -> None:
-        super().__init__()
-        self.earlier = earlier
-
-
-def replace_range(
-    stream: EventStream,
-    over: tuple[int, int],
-    job: str,
-    staged: Sequence[StagedSegment],
-    application: str | None,
-    version: int | None,
-) -> BulkCommit | None:
-    """Commit a job in place of an inclusive tick range; None if that range is empty."""
-    first, last = over
-    for entry in (item.entry for item in staged):
-        if entry.first < first or entry.last > last:
-            raise InvalidArgument(
-                "only what lies in the range that is replaced can be written: it is "
-                f"{_range(stream, first, last)}, found events from "
-                f"{_range(stream, entry.first, entry.last)}; nothing was committed"
-            )
-    coming = _Replacement(stream.commits, job, staged, application, version)
-    try:
-        with stream.commits.lock:
-            coming.check()
-        stream.replace(first, last, coming)
-    except _Repeated as repeated:
-        return repeated.earlier
-    except BaseException:
-        if not coming.done:
-            unlink(stream.commits, coming.linked)
-        raise
-    return coming.result if coming.done else None
-
-
-def _range(stream: EventStream, first: int, last: int) -> str:
-    schema = stream.schema
-    if schema.time_unit is None:
-        return f"{first} to {last}"
-    return f"{time_text(first, schema.time_type)} to {time_text(last, schema.time_type)}"
-
-
-@dataclass
-class _Replacement:
-    commits: Commits
-    job: str
-    staged: Sequence[StagedSegment]
-    application: str | None
-    version: int | None
-    late: int = 0
-    linked: dict[int, SegmentView] = field(default_factory=dict)
-    done: bool = False
-    result: BulkCommit | None = None
-    spans: Spans = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.spans = united(tuple((item.entry.first, item.entry.last) for item in self.staged))
-
-    def check(self) -> None:
-        jobs = self.commits.manifest.jobs
-        earlier = committed(jobs, self.job, self.application, self.version)
-        if earlier is not None:
-            raise _Repeated(earlier)
-        check_staged(self.commits, self.staged)
-
-    def join(self, commits: Commits, edit: Edit) -> Edit:
-        assert edit.manifest is not None
-        self.check()
-        segments, runs = (
-            [edit.views.get(entry.id) or commits.views.view(entry) for entry in entries]
-            for entries in (edit.manifest.segments, edit.manifest.runs)
-        )
-        beside = snapshot_of(edit.manifest.schema, segments, runs)
-        staged, duplicates = without_duplicates(self.commits, self.job, self.staged, beside)
-        self.linked = link(commits, staged)
-        journal, manifest, self.result = placed(
-            edit.manifest, commits.journal, self.job, staged,
-            self.application, self.version, duplicates,
-        )  # fmt: skip
-        assert journal.position == edit.journal.position
-        self.late = self.result.late
-        added = {**edit.views, **self.linked}
-        return replace(edit, journal=journal, manifest=manifest, views=added)
-
-    def applied(self) -> None:
-        self.done = True
-
-
 STAGING = "staging"
 IDENTIFIERS_FROM = 1 << 61
 STAGING_TTL_SECONDS = 24 * 3600
@@ -452,10 +400,7 @@ def prepare_staging(files: Files, plan: StagingPlan) -> None:
 
 
 def stage(
-    files: Files,
-    plan: StagingPlan,
-    part: int,
-    runs: Iterable[Iterator[pa.RecordBatch]],
+    files: Files, plan: StagingPlan, part: int, runs: Iterable[Iterator[pa.RecordBatch]]
 ) -> list[StagedSegment]:
     """Write sealed, durable, invisible segments of time-ordered ``runs``; ``part`` orders equal
     times.
@@ -522,94 +467,80 @@ def commit_staged(
     ``InvalidArgument`` when a file is gone or an event outside of ``over``.
     """
     order = sorted(staged, key=lambda item: item.part)  # stable: within a part, in staging order
-
-    if over is not None:
-        result = replace_range(stream, over, job, order, application, version)
-        if result is not None:
-            _remove_staged(stream, job)
-            return result
-    with stream.commits.lock:
-        stream.commits.check_writable()
-        stream.commits.check_owner(None)
-        before = committed(stream.commits.manifest.jobs, job, application, version)
-        if before is not None:
-            abort_staged(stream.commits.files, stream.commits.directory, job)
-            return before
-        check_staged(stream.commits, order)
-        stored = None if truncate else Snapshot(stream.commits.state())
-        order, duplicates = without_duplicates(stream.commits, job, order, stored)
-        if not truncate:
-            if order and (stream.commits.journal.tail.rows or stream.commits.active is not None):
-                seal(stream.commits)
-            if order and stream.commits.journal.late:
-                spill(stream.commits)
-        linked = link(stream.commits, order)
-        earlier = stream.commits.state()
-        try:
-            result = _publish(
-                stream, job, order, linked, truncate, application, version, duplicates
-            )
-        except BaseException:
-            unlink(stream.commits, linked)
-            raise
-        state = stream.commits.state()
-        _notify(stream.commits, result, order, truncate, earlier, state)
-    stream.commits.publish(state)
-    _remove_staged(stream, job)
-    return result
-
-
-def _remove_staged(stream: EventStream, job: str) -> None:
+    coming = _Coming(stream.commits, job, order, application, version)
+    try:
+        if over is not None:
+            _replace(stream, over, coming)
+        if not coming.done:  # there was nothing to replace
+            _commit(coming, truncate)
+        result = coming.result
+    except _Repeated as repeated:
+        result = repeated.earlier
+    except BaseException:
+        coming.unlink()
+        raise
     with suppress(Exception):  # swept later otherwise
-        abort_staged(stream.commits.files, stream.commits.directory, job)
-
-
-def _notify(
-    commits: Commits,
-    result: BulkCommit,
-    staged: Sequence[StagedSegment],
-    truncate: bool,
-    before: StreamState,
-    after: StreamState,
-) -> None:
-    tap, position = commits.tap, result.position
-    if tap is None:
-        return
-    spans = united(tuple((item.entry.first, item.entry.last) for item in staged))
-    commit = None if truncate else LargeCommit(position, result.late, before, after, spans)
-    if truncate:
-        tap.cut(position)
-    tap.note(Arrival(position - 1, position, spans, None, result.late), commit)
-
-
-def _publish(
-    stream: EventStream,
-    job: str,
-    staged: Sequence[StagedSegment],
-    views: dict[int, SegmentView],
-    truncate: bool,
-    application: str | None,
-    version: int | None,
-    duplicates: int,
-) -> BulkCommit:
-    manifest, journal = stream.commits.manifest, stream.commits.journal
-    if truncate:
-        state = stream.commits.state()  # also removes hidden events
-        gone = Snapshot(state).count + state.dropped - manifest.dropped_events
-        manifest = replace(
-            manifest, segments=SegmentList.of(()), runs=(),
-            dropped_events=manifest.dropped_events + gone,
-        )  # fmt: skip
-        journal = replace(journal, extent=None, last=None, late=(), tail=Tail(stream.schema))
-    journal, manifest, result = placed(
-        manifest, journal, job, staged, application, version, duplicates
-    )
-    if truncate:  # followers cannot continue across this
-        jobs = {**manifest.jobs, "truncated": {"position": result.position}}
-        manifest = replace(manifest, jobs=jobs)
-    active = None if truncate else stream.commits.active
-    stream.commits.apply(Edit(journal, active, manifest, views))
+        abort_staged(stream.files, stream.directory, job)
+    assert result is not None
     return result
+
+
+def _replace(stream: EventStream, over: tuple[int, int], coming: _Coming) -> None:
+    """Commit a job in place of an inclusive tick range, if that has events."""
+    first, last = over
+    for entry in (item.entry for item in coming.staged):
+        if entry.first < first or entry.last > last:
+            raise InvalidArgument(
+                "only what lies in the range that is replaced can be written: it is "
+                f"{_range(stream, first, last)}, found events from "
+                f"{_range(stream, entry.first, entry.last)}; nothing was committed"
+            )
+    with stream.commits.lock:
+        coming.check()
+    stream.replace(first, last, coming)
+
+
+def _range(stream: EventStream, first: int, last: int) -> str:
+    schema = stream.schema
+    if schema.time_unit is None:
+        return f"{first} to {last}"
+    return f"{time_text(first, schema.time_type)} to {time_text(last, schema.time_type)}"
+
+
+def _commit(coming: _Coming, truncate: bool) -> None:
+    commits = coming.commits
+    with commits.lock:
+        commits.check_writable()
+        commits.check_owner(None)
+        coming.check()
+        coming.sift(None if truncate else Snapshot(commits.state()))
+        if coming.staged and not truncate:
+            if commits.journal.tail.rows or commits.active is not None:
+                seal(commits)
+            if commits.journal.late:
+                spill(commits)
+        coming.link()
+        before = commits.state()
+        manifest, journal = commits.manifest, commits.journal
+        if truncate:  # also removes hidden events
+            gone = Snapshot(before).count + before.dropped
+            manifest = replace(manifest, segments=SegmentList.of(()), runs=(), dropped_events=gone)
+            journal = replace(journal, extent=None, last=None, late=(), tail=Tail(commits.schema))
+        journal, manifest = coming.placed(manifest, journal)
+        position = journal.position
+        if truncate:  # followers cannot continue across this
+            jobs = {**manifest.jobs, "truncated": {"position": position}}
+            manifest = replace(manifest, jobs=jobs)
+        active = None if truncate else commits.active
+        commits.apply(Edit(journal, active, manifest, coming.linked))
+        coming.applied()
+        state, tap, spans = commits.state(), commits.tap, coming.spans
+        if tap is not None:
+            commit = None if truncate else LargeCommit(position, coming.late, before, state, spans)
+            if truncate:
+                tap.cut(position)
+            tap.note(Arrival(position - 1, position, spans, None, coming.late), commit)
+    commits.publish(state)
 
 
 def abort_staged(files: Files, directory: str, job: str) -> None:
@@ -623,10 +554,7 @@ def staged_jobs(files: Files, directory: str) -> list[str]:
 
 
 def sweep_staging(
-    files: Files,
-    directory: str,
-    *,
-    clock: Callable[[], float] = time.time,
+    files: Files, directory: str, *, clock: Callable[[], float] = time.time
 ) -> list[str]:
     """Remove jobs that were neither committed nor aborted for too long; returns their names."""
     swept = []

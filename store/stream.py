@@ -48,7 +48,7 @@ from .floor import expired, horizon, span_max, within_span
 from .journal import Marks, RecordKind, encode_append, encode_state
 from .log import LogWriter
 from .merge import sort_nearly
-from .moving import Chosen, Moved, Stopped, figures_of, never, worth_moving
+from .moving import Moved, Stopped, figures_of, never, worth_moving
 from .object_store import ObjectStore
 from .options import DURABILITIES, StreamOptions
 from .recent import LARGE_BYTES, Commit, CommitTap, LargeCommit
@@ -442,10 +442,11 @@ class EventStream:
         self._compactor.run()
 
     def move(
-        self, to: ObjectStore, owner: str, which: int | Chosen, stopped: Stopped = never
+        self, to: ObjectStore, owner: str, before: int | None, stopped: Stopped = never
     ) -> Moved:
+        """Move the segments that end before a tick, or are due, to objects."""
         self.commits.lock.check()
-        return self._compactor.move(to, owner, which, stopped)
+        return self._compactor.move(to, owner, before, stopped)
 
     def delete(
         self, start: int | None = None, end: int | None = None, choose: Choice | None = None

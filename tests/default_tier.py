@@ -119,109 +119,56 @@ CASES: dict[str, dict[str, int]] = {
         "test_an_index_that_cannot_be_created_leaves_nothing_behind": 2,
         "test_whatever_write_of_upkeep_fails_answers_stay_the_same": 1,
     },
-    "live/test_bank_regions.py": {
-        "test_late_events_change_what_they_change": 1,
-    },
-    "live/test_live_borders.py": {
-        "test_what_is_said_does_not_depend_on_when": 1,
-    },
-    "live/test_late_windows.py": {
-        "test_late_events_change_what_the_query_says": 8,
-    },
+    "live/test_bank_regions.py": {"test_late_events_change_what_they_change": 1},
+    "live/test_live_borders.py": {"test_what_is_said_does_not_depend_on_when": 1},
+    "live/test_late_windows.py": {"test_late_events_change_what_the_query_says": 8},
     "live/test_live_bank.py": {
         "test_a_crash_at_any_write_of_a_step_of_many": 1,
         "test_what_is_dropped_while_events_come_late_ends_no_group": 1,
     },
-    "live/test_live_compositions.py": {
-        "test_any_order_of_commits_and_steps": 1,
-    },
-    "live/test_live_crashes.py": {
-        "test_a_crash_in_a_step_of_two_sources": 1,
-    },
-    "live/test_live_joins.py": {
-        "test_any_order_of_commits_and_steps": 1,
-    },
-    "live/test_live_pattern_state.py": {
-        "test_matches_that_do_not_wait_for_each_other": 2,
-    },
-    "live/test_live_recent.py": {
-        "test_steps_in_order_go_on_from_what_is_kept": 2,
-    },
-    "live/test_live_views.py": {
-        "test_what_holds_is_what_the_query_over_the_view_gives": 1,
-    },
-    "live/test_pattern_bank.py": {
-        "test_a_bank_finds_what_each_pattern_finds_alone": 3,
-    },
-    "live/test_predicate_index.py": {
-        "test_the_index_finds_what_asking_everything_finds": 15,
-    },
-    "live/test_situation_crashes.py": {
-        "test_a_crash_in_a_step": 1,
-    },
-    "query/pattern/test_match_advancing.py": {
-        "test_small_steps_cost_what_the_events_cost": 3,
-    },
+    "live/test_live_compositions.py": {"test_any_order_of_commits_and_steps": 1},
+    "live/test_live_crashes.py": {"test_a_crash_in_a_step_of_two_sources": 1},
+    "live/test_live_joins.py": {"test_any_order_of_commits_and_steps": 1},
+    "live/test_live_pattern_state.py": {"test_matches_that_do_not_wait_for_each_other": 2},
+    "live/test_live_recent.py": {"test_steps_in_order_go_on_from_what_is_kept": 2},
+    "live/test_live_views.py": {"test_what_holds_is_what_the_query_over_the_view_gives": 1},
+    "live/test_pattern_bank.py": {"test_a_bank_finds_what_each_pattern_finds_alone": 3},
+    "live/test_predicate_index.py": {"test_the_index_finds_what_asking_everything_finds": 15},
+    "live/test_situation_crashes.py": {"test_a_crash_in_a_step": 1},
+    "query/pattern/test_match_advancing.py": {"test_small_steps_cost_what_the_events_cost": 3},
     "query/pattern/test_match_any_lists.py": {
-        "test_statements_give_the_same_with_lists_as_with_the_search": 10,
+        "test_statements_give_the_same_with_lists_as_with_the_search": 10
     },
     "query/replay/test_coded_spans.py": {
         "test_rows_are_those_of_a_replay": 2,
         "test_the_column_of_the_key_is_hardly_read": 1,
     },
-    "query/replay/test_identities_replayed.py": {
-        "test_identities_are_those_of_a_full_replay": 6,
-    },
+    "query/replay/test_identities_replayed.py": {"test_identities_are_those_of_a_full_replay": 6},
     "query/situations/test_situations_replay.py": {
-        "test_every_plan_gives_the_rows_of_a_full_replay": 1,
+        "test_every_plan_gives_the_rows_of_a_full_replay": 1
     },
-    "query/test_plan_limits.py": {
-        "test_four_times_the_words_take_about_four_times_as_long": 12,
-    },
+    "query/test_plan_limits.py": {"test_four_times_the_words_take_about_four_times_as_long": 12},
     "query/test_predicate_differential.py": {
         "test_what_is_pushed_down_follows_from_the_condition": 10,
         "test_filters_with_and_without_indexes_keep_the_events_that_duckdb_keeps": 4,
     },
-    "query/test_retained.py": {
-        "test_patterns": 4,
-        "test_plain_queries": 16,
-    },
-    "query/test_row_truths.py": {
-        "test_what_is_decided_is_what_duckdb_finds": 8,
-    },
-    "query/test_sql_differential.py": {
-        "test_random_predicates_filter_as_in_duckdb": 20,
-    },
-    "query/windows/test_calendar.py": {
-        "test_windows_are_those_of_the_clocks": 12,
-    },
+    "query/test_retained.py": {"test_patterns": 4, "test_plain_queries": 16},
+    "query/test_row_truths.py": {"test_what_is_decided_is_what_duckdb_finds": 8},
+    "query/test_sql_differential.py": {"test_random_predicates_filter_as_in_duckdb": 20},
+    "query/windows/test_calendar.py": {"test_windows_are_those_of_the_clocks": 12},
     "query/windows/test_keyed_sessions.py": {
-        "test_sessions_grouped_by_keys_are_those_of_each_key": 8,
+        "test_sessions_grouped_by_keys_are_those_of_each_key": 8
     },
-    "query/windows/test_window_groups.py": {
-        "test_keys_and_ordered_aggregates": 3,
-    },
-    "query/windows/test_window_operators.py": {
-        "test_random_streams": 5,
-    },
-    "server/test_jobs.py": {
-        "test_what_cannot_be_done_is_said_at_once": 8,
-    },
-    "server/test_values.py": {
-        "test_values_pass_every_way": 9,
-    },
+    "query/windows/test_window_groups.py": {"test_keys_and_ordered_aggregates": 3},
+    "query/windows/test_window_operators.py": {"test_random_streams": 5},
+    "server/test_jobs.py": {"test_what_cannot_be_done_is_said_at_once": 8},
+    "server/test_values.py": {"test_values_pass_every_way": 9},
     "store/test_change_faults.py": {
         "test_power_cut_at_every_operation": 11,
         "test_disk_that_fails_at_every_operation": 4,
     },
-    "store/test_cold_segments.py": {
-        "test_a_damaged_stub_is_told": 1,
-    },
-    "test_alter.py": {
-        "test_power_cut_at_every_operation_of_an_alteration": 4,
-    },
-    "test_views.py": {
-        "test_power_cut_at_every_operation": 3,
-    },
+    "store/test_cold_segments.py": {"test_a_damaged_stub_is_told": 1},
+    "test_alter.py": {"test_power_cut_at_every_operation_of_an_alteration": 4},
+    "test_views.py": {"test_power_cut_at_every_operation": 3},
 }
 """Plain tests with dear cases by file, and how many of the cases the default tier runs."""

@@ -106,8 +106,7 @@ def test_arrow_gives_text_or_json(db: Database) -> None:
         stream.append(pa.table({"t": [1, 2, 3], "payload": kind}))
     assert [row[2] for row in rows(db)].count('{"a":1}') == 4
     claimed = pa.record_batch(
-        [pa.array([9]), pa.array(["x"]), json_column(pa.array(["{"]))],
-        schema=stream.schema,
+        [pa.array([9]), pa.array(["x"]), json_column(pa.array(["{"]))], schema=stream.schema
     )
     with pytest.raises(InvalidData, match=r"payload: expected JSON, found '\{' in row 1"):
         stream.append(claimed)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ...core.times import moved
 from ...indexes.index_key import index_key
 from ...indexes.keys import positions_of_bits
-from ...indexes.lookup import KeyRanges, ahead, excluded, mark_run
+from ...indexes.lookup import KeyRanges, excluded, mark_run
 from ...indexes.runs import Run
 from .candidates import Arrangement, LookupRange, keep_inside, mark_events, unindexed
 from .coarse import CoarseMap
@@ -98,7 +98,6 @@ class Lookups:
         for number, offer in enumerate(offers):
             keys = self._keys_of(offer.term)
             target = np.zeros_like(bits) if number else bits
-            needed = []
             for chunk in taken:
                 if number:
                     low = max(0, chunk.start - offer.offset - origin)
@@ -108,9 +107,6 @@ class Lookups:
                 if not useful:
                     metrics.runs_skipped += 1
                     continue
-                runs = chunk.runs.items()
-                needed.append((chunk, [(run, keys[name]) for name, run in runs if name in keys]))
-            for chunk in ahead(needed, context.indexes):
                 self._mark(offer.term, chunk, keys, offer.offset + origin, size, target)
             if number:
                 bits &= target

@@ -20,7 +20,7 @@ is read to build a timeline over stored times, which matters for leaves in objec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
@@ -168,11 +168,6 @@ class Timeline:
         self._bounds = bounds = _Bounds(bounds.firsts, lasts, still)
         return bounds
 
-    def _fetch(self, numbers: Iterable[int]) -> None:
-        if self._indexes is not None:
-            wanted = (self._pieces[number].times for number in numbers)
-            self._indexes.fetch_times([times for times in wanted if times is not None])
-
     def _packed(self, piece: _Piece) -> Ints | None:
         """Stored times of a piece; None if they are missing or gone, so that leaves are read."""
         if piece.times is None or self._indexes is None:
@@ -190,7 +185,6 @@ class Timeline:
             return out
         cuts = np.searchsorted(positions, self._starts, side="left").tolist()
         cuts.append(len(positions))
-        self._fetch(i for i in range(len(self._pieces)) if cuts[i + 1] > cuts[i])
         for number, piece in enumerate(self._pieces):
             low, high = cuts[number], cuts[number + 1]
             if high > low:
@@ -269,11 +263,7 @@ class Timeline:
         rest = np.flatnonzero(inside & ~early)
         if not len(rest):
             return out
-        wanted = number[rest]
-        breaks = np.flatnonzero(np.diff(wanted)) + 1
-        if len(breaks):
-            self._fetch(distinct(wanted).tolist())
-        for group in np.split(rest, breaks):
+        for group in np.split(rest, np.flatnonzero(np.diff(number[rest])) + 1):
             piece = self._pieces[int(number[group[0]])]
             piece_places = np.empty(len(group), np.int64)
             self._piece_places(piece, ticks[group], upper, piece_places)

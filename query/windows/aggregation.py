@@ -38,7 +38,7 @@ import pyarrow as pa
 
 from ...schema import StreamSchema
 from ...store.layout import PAGE_EVENTS, ROW_LENGTH, ROW_OFFSET, ZONE_EVENTS, Codec
-from ...store.segment import SegmentView
+from ...store.segment import Scan, SegmentView
 from ...store.snapshot import Snapshot
 from ...store.tail import MemoryLeaf
 from .fields import Aggregate, FieldPlan, aggregate_column, key_column
@@ -285,7 +285,7 @@ class IndexAggregation(_Sliced):
             if not plain:  # stored columns differ from the current schema
                 for view in some:
                     if view.last >= start and view.first <= last:
-                        events = view.scan(columns, output, start, last)
+                        events = view.scan(Scan(columns, output, start, last))
                         yield from self._replayed(events, slicing)
                 continue
             sweep = Sweep(self.plan, slicing, start, last, self.metrics, self._check, self._events)

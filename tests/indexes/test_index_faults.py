@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,12 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.errors import CorruptStore, StorageFailed, StorageFull, outside
+from chronicle.errors import CorruptStore, StorageFailed, StorageFull, StoreClosed, outside
 from chronicle.indexes.manager import StoreIndexes
 from chronicle.indexes.opened import RunsChanged
 from chronicle.indexes.storage import IndexStorage, descriptor_key
 from chronicle.indexes.stream_indexes import StreamIndexes
-from chronicle.tests.patience import wait_for_indexes
+from chronicle.tests.patience import PATIENCE_S, wait_for_indexes
 
 from .conftest import FaultyDisk, SmallDisk
 
@@ -535,3 +536,41 @@ def test_a_copy_leaves_out_what_does_not_read(tmp_path: Path) -> None:
     with chronicle.open(tmp_path / "copy", "r") as database:
         assert 0 < database.stream("s").indexes()[0]["covered"] < 1
         same(database)
+
+
+class Slow:
+    """A database whose answers wait until they may come."""
+
+    def __init__(self) -> None:
+        self.may, self.asked = threading.Event(), threading.Event()
+        self.closed = False
+
+    def get(self, key: bytes) -> bytes:
+        self.asked.set()
+        assert self.may.wait(PATIENCE_S)
+        assert not self.closed
+        return key * 2
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_database_is_not_closed_during_a_lookup(tmp_path: Path) -> None:
+    storage = IndexStorage(tmp_path, True)
+    storage.close()
+    storage = IndexStorage(tmp_path, False)
+    storage._db.close()
+    slow = storage._db = Slow()
+    with ThreadPoolExecutor(2) as threads:
+        answer = threads.submit(storage.get, b"k")
+        assert slow.asked.wait(PATIENCE_S)
+        ended = threads.submit(storage.close)
+        with pytest.raises(TimeoutError):
+            ended.result(0.2)
+        with pytest.raises(StoreClosed):
+            storage.get(b"k")
+        assert not slow.closed
+        slow.may.set()
+        assert answer.result(PATIENCE_S) == b"kk"
+        ended.result(PATIENCE_S)
+    assert slow.closed

@@ -30,10 +30,7 @@ from chronicle.tests.faulty_files import FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(
-    pa.schema(
-        [("t", pa.int64()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())],
-    ),
-    "t",
+    pa.schema([("t", pa.int64()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())]), "t"
 )
 LONG = os.environ.get("CHRONICLE_CRASH") == "long"
 SEGMENT = "streams/s/00000001.seg"

@@ -25,11 +25,7 @@ from chronicle.tests.memory_files import CrashMode, MemoryFiles
 from .conftest import SCHEMA
 
 OPTIONS = StreamOptions(
-    codec="lz4",
-    leaf_bytes=1024,
-    segment_bytes=8192,
-    late_events_max=40,
-    compaction="manual",
+    codec="lz4", leaf_bytes=1024, segment_bytes=8192, late_events_max=40, compaction="manual"
 )
 LONG = os.environ.get("CHRONICLE_CRASH") == "long"
 

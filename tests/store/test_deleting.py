@@ -12,12 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronicle.errors import (
-    CorruptBlock,
-    SnapshotExpired,
-    StoreClosed,
-    StreamOwned,
-)
+from chronicle.errors import CorruptBlock, SnapshotExpired, StoreClosed, StreamOwned
 from chronicle.schema import StreamSchema
 from chronicle.store import deletions
 from chronicle.store.changes import new_events, new_ranges
@@ -42,11 +37,7 @@ from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
 OPTIONS = StreamOptions(
-    codec="none",
-    leaf_bytes=1024,
-    segment_bytes=8192,
-    late_events_max=40,
-    compaction="manual",
+    codec="none", leaf_bytes=1024, segment_bytes=8192, late_events_max=40, compaction="manual"
 )
 LONG = os.environ.get("CHRONICLE_CRASH") == "long"
 PERSON = "Ada, whom nobody may find"

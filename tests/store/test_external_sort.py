@@ -224,10 +224,7 @@ def test_a_task_that_gives_up_leaves_nothing(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     times = rng.integers(0, 1000, 5000).tolist()
     runs = runs_in_order(
-        batches_of(times, list(range(0, 5000, 100))),
-        "t",
-        run_bytes=4000,
-        directory=str(tmp_path),
+        batches_of(times, list(range(0, 5000, 100))), "t", run_bytes=4000, directory=str(tmp_path)
     )
     run = next(runs)
     next(run)

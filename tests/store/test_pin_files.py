@@ -61,9 +61,7 @@ def test_pins_end_unless_they_are_renewed(store: Store) -> None:
     assert files.list(f"{DIRECTORY}/pins") == []
 
 
-def test_positions_are_given_up_where_they_keep_too_much(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_positions_are_given_up_where_they_keep_too_much(caplog: pytest.LogCaptureFixture) -> None:
     """The oldest first, and only those that keep something; a reader at work loses nothing."""
     files = MemoryFiles()
     options = StreamOptions(leaf_bytes=512, compaction="manual", kept_bytes_max=20_000)

@@ -15,7 +15,7 @@ from chronicle.schema import StreamSchema
 from chronicle.store import segment_writer
 from chronicle.store.deleting import Choice
 from chronicle.store.options import StreamOptions
-from chronicle.store.segment import TICK_MAX, TICK_MIN, ScanMetrics
+from chronicle.store.segment import Scan
 from chronicle.store.segment_writer import BULK_LEAVES
 from chronicle.store.snapshot import Snapshot
 from chronicle.store.store import Store
@@ -89,14 +89,11 @@ def leaves(stream: EventStream) -> list[tuple[int, bytes]]:
     return [
         (leaf.events, leaf.zones.tobytes())
         for view in stream.snapshot().state.segments
-        for leaf in view.leaves(TICK_MIN, TICK_MAX, None, ScanMetrics())
+        for leaf in view.leaves(Scan((), view.file.schema.arrow))
     ]
 
 
-@settings(
-    max_examples=rounds(5, 25),
-    deadline=None,
-)
+@settings(max_examples=rounds(5, 25), deadline=None)
 @given(st.data())
 def test_deletes_and_updates_against_a_list(data: st.DataObject) -> None:
     rows = rows_of(data.draw(st.integers(1, 9000)))

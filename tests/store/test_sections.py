@@ -19,7 +19,7 @@ from chronicle.store.files import joined, requests
 from chronicle.store.layout import SECTION_BYTES, Codec, Encoding
 from chronicle.store.leaf import LeafReader, head_limit
 from chronicle.store.leaf_map import leaf_map
-from chronicle.store.segment import ScanMetrics, SegmentView
+from chronicle.store.segment import Scan, SegmentView
 from chronicle.store.segment_writer import SegmentWriter
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
@@ -69,7 +69,7 @@ class Written:
         writer.seal()
         writer.close()
         self.view = SegmentView.open_sealed(self.files, "one.seg", 7, SCHEMA)
-        self.leaf = next(self.view.leaves(-(2**62), 2**62, None, ScanMetrics()))
+        self.leaf = next(self.view.leaves(Scan((), self.view.file.schema.arrow)))
         self.data = bytearray(self.files.read("one.seg"))
 
     def reader(self, data: bytearray, need: Any = None) -> LeafReader:

@@ -12,14 +12,7 @@ from chronicle.schema import StreamSchema
 from chronicle.store import dictionary as dictionary_module
 from chronicle.store import node as node_module
 from chronicle.store import segment_writer
-from chronicle.store.segment import (
-    TICK_MAX,
-    TICK_MIN,
-    AggregatedColumns,
-    ScanMetrics,
-    SegmentFile,
-    SegmentView,
-)
+from chronicle.store.segment import TICK_MAX, TICK_MIN, Aggregation, Scan, SegmentFile, SegmentView
 from chronicle.store.segment_writer import Extent, SegmentWriter
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
@@ -44,7 +37,7 @@ def batch_of(times: list[int], first: int = 0, distinct: int = 5) -> pa.RecordBa
 
 def scan(view: SegmentView, low: int = TICK_MIN, high: int = TICK_MAX) -> pa.Table:
     return pa.Table.from_batches(
-        view.scan(SCHEMA.names, SCHEMA.arrow, low, high), schema=SCHEMA.arrow
+        view.scan(Scan(SCHEMA.names, SCHEMA.arrow, low, high)), schema=SCHEMA.arrow
     )
 
 
@@ -55,14 +48,14 @@ def writer_of(files: MemoryFiles, leaf_bytes: int = 512, codec: str = "lz4") -> 
 def compare(view: SegmentView, table: pa.Table, seed: int) -> None:
     assert scan(view).equals(table)
     times = table["t"].to_numpy()
-    selection = AggregatedColumns(SCHEMA, ["x", "b", "s"])
     rng = np.random.default_rng(seed)
     for _ in range(6):
         low, high = sorted(rng.integers(times[0] - 3, times[-1] + 4, 2).tolist())
         part = table.filter((times >= low) & (times <= high))
         assert scan(view, low, high).equals(part)
-        words = selection.words()
-        view.aggregate(selection, low, high, words, ScanMetrics())
+        sums = Aggregation(SCHEMA, ["x", "b", "s"], low, high)
+        view.aggregate(sums)
+        words = sums.words
         assert words[0] == part.num_rows
         values = [x for x in part["x"].to_pylist() if x is not None]
         assert words[3] == len(values)
@@ -172,9 +165,7 @@ def test_a_dictionary_that_explodes_gives_up_and_loses_nothing(
     writer.seal()
     view = SegmentView.open_sealed(files, "a.seg", 7, SCHEMA)
     assert scan(view).equals(pa.Table.from_batches(batches))
-    used = [
-        leaf.uses_dictionary("s") for leaf in view.leaves(TICK_MIN, TICK_MAX, None, ScanMetrics())
-    ]
+    used = [leaf.uses_dictionary("s") for leaf in view.leaves(Scan((), SCHEMA.arrow))]
     assert used[0]
     assert not used[-1]
 
@@ -193,9 +184,9 @@ def test_long_texts_cut_leaves_by_bytes() -> None:
     writer.write(batch)
     writer.seal()
     view = SegmentView.open_sealed(files, "a.seg", 7, schema)
-    found = pa.Table.from_batches(view.scan(["t", "s"], schema.arrow, TICK_MIN, TICK_MAX))
+    found = pa.Table.from_batches(view.scan(Scan(["t", "s"], schema.arrow)))
     assert found.equals(pa.Table.from_batches([batch]))
-    sizes = [leaf.chunk_bytes("s") for leaf in view.leaves(TICK_MIN, TICK_MAX, None, ScanMetrics())]
+    sizes = [leaf.chunk_bytes("s") for leaf in view.leaves(Scan((), SCHEMA.arrow))]
     assert sum(size > segment_writer.BULK_LEAVES * 4096 + 4096 for size in sizes) == 1
 
 

@@ -40,10 +40,7 @@ from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
 
 SCHEMA = StreamSchema(
-    pa.schema(
-        [("t", pa.int64()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())],
-    ),
-    "t",
+    pa.schema([("t", pa.int64()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())]), "t"
 )
 EXTRA = ("late_one", "late_two")
 
