@@ -41,6 +41,7 @@ from .any_choice import Selecting
 from .attempts import OpenAttempts
 from .automaton import ACCEPT, ANCHOR_END
 from .binding import NUMBER, MatchAggregate, MatchNumber
+from .buffers import completing
 from .compiled import CompiledMatch
 from .matcher import Matcher
 from .matches import Matches
@@ -57,7 +58,6 @@ from .retained import (
     WORDS,
     RetainedInput,
     Space,
-    completing,
     expire,
     has_last_event,
     next_start,
@@ -375,9 +375,11 @@ class AdvancingMatch:
             starts = words.copy() if self.matcher.selection == "next" else words
             if not prepared.careful:
                 window = -1 if self.window is None else self.window
+                stop = usable[ending] + moved
                 completing(
                     starts, self.matcher.follow[1:].copy(), self.matcher.finals, space.time,
-                    window, at, new, usable[ending] + moved, self.matcher.selection != "contiguous",
+                    window, at, new, stop, stop, now, False,
+                    self.matcher.selection != "contiguous",
                 )  # fmt: skip
             every = np.arange(len(chosen))
             rows = self._rows(space, every, at, usable[ending] + moved, retained.number[chosen])

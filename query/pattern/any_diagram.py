@@ -489,7 +489,6 @@ class Source:
         tables: Tables,
         joins: Joins,
         image: IntArray,
-        slots: int,
         time: IntArray,
         task: Task,
         context: Context,
@@ -497,7 +496,7 @@ class Source:
         self._first = first
         self._turns = turns
         self._tables = tables
-        self._slots = slots
+        self._slots = int(joins.held.max(initial=-1)) + 1
         self._context = context
         order = np.flatnonzero(classes >= 0)
         order = order[np.diff(tables.first)[classes[order]] > 0]
@@ -594,11 +593,10 @@ class DiagramSearch:
             if task.window >= 0 or self._pairing.places:  # built in result order
                 first = Starts(first.row[turns], first.group[turns], first.stop)
                 turns = None
-        slots = len(self._pairing.places)
-        image = with_path(prepared.image, slots + 2)
+        image = with_path(prepared.image, len(self._pairing.places) + 2)
         know(image, *trackers_of(self._plan, self._pairing))
         return Source(
-            first, turns, groups.offsets, classes, tables, self._joins(tables), image, slots,
+            first, turns, groups.offsets, classes, tables, self._joins(tables), image,
             groups.time, task, self._context,
         )  # fmt: skip
 

@@ -210,12 +210,12 @@ def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
                 if valid is None:
                     continue
                 flags = valid
-            test_flag(_read_only(flags), bits, words)
+            test_flag(flags, bits, words)
             continue
         kind = "f" if test.kind in (RANGE_F, COMPARE_F) else "i"
-        values = _read_only(rows.source(test.a, kind)[0])
+        values = rows.source(test.a, kind)[0]
         if test.kind in (COMPARE_F, COMPARE_I):
-            others = _read_only(rows.source(test.b, kind)[0])
+            others = rows.source(test.b, kind)[0]
             test_compare(values, others, test.op, bits, words)
         else:
             test_range(values, test.low, test.high, bool(test.b), bits, words)
@@ -224,13 +224,6 @@ def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
     if failed is not None:
         failed &= words  # a false conjunct decides, whatever failed
     return failed if failed is not None and failed.any() else None
-
-
-def _read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A view for kernels, which are compiled for inputs that they cannot write."""
-    view = values.view()
-    view.flags.writeable = False
-    return view
 
 
 def row_words(plan: RowTests, table: pa.Table, offsets: IntArray) -> Words:
@@ -603,23 +596,23 @@ def feasible(
 
 
 @kernel
-def feasible_any(
-    words, follow, finals, time, window, begins, ends_at, position, now, final, lookahead
-):
-    """As ``feasible``, when rows between two events of a match may be skipped."""
+def completing(
+    words, follow, finals, time, window, begin, fresh, end, stop, now, waits, skipping
+):  # fmt: skip
+    """As ``feasible``; with ``skipping``, rows between two events of a match may be skipped.  A
+    match ends at one of the rows ``fresh[g] .. end[g]`` or, if it ``waits``, at a row to come: row
+    ``end[g]``, or beyond ``stop[g]`` at ``now``.
+    """
     ends = np.full(64, LATEST)
-    fresh = np.full(64, LATEST)
+    best_of = np.full(64, LATEST)
     one = np.uint64(1)
     zero = np.uint64(0)
-    for g in range(begins.shape[0]):
-        begin = max(begins[g], position[g])
-        end = ends_at[g]
-        usable = end if final else max(begin, end - lookahead)
+    for g in range(begin.shape[0]):
         state = zero
-        if not final:
+        if waits:
             state = ~zero
-            ends[:] = time[usable] if usable < end else now
-        for r in range(usable - 1, begin - 1, -1):
+            ends[:] = time[end[g]] if end[g] < stop[g] else now
+        for r in range(end[g] - 1, begin[g] - 1, -1):
             rest = words[r]
             at = time[r]
             word = zero
@@ -627,8 +620,8 @@ def feasible_any(
                 p = trailing_zeros(rest)
                 bit = one << np.uint64(p)
                 rest &= rest - one
+                able = finals & bit != 0 and r >= fresh[g]
                 best = at
-                able = finals & bit != 0
                 if not able:
                     best = LATEST
                     onward = follow[p] & state
@@ -639,13 +632,13 @@ def feasible_any(
                         best = min(best, ends[q])
                 if able and within(at, best, window):
                     word |= bit
-                    fresh[p] = best
+                    best_of[p] = best
             words[r] = word
             rest = word
             while rest:
                 p = trailing_zeros(rest)
                 bit = one << np.uint64(p)
                 rest &= rest - one
-                if not state & bit or fresh[p] < ends[p]:
-                    ends[p] = fresh[p]
-            state |= word
+                if not (skipping and state & bit) or best_of[p] < ends[p]:
+                    ends[p] = best_of[p]
+            state = state | word if skipping else word

@@ -320,8 +320,6 @@ class MatchStream(Search):
             time = np.ascontiguousarray(
                 ticks if self.order is None else ticks[self.order], np.int64
             )
-        time = time.view()
-        time.flags.writeable = False
         position = offsets[:-1] + self.behind
         taken = NOT_TAKEN
         if self.incremental:

@@ -258,15 +258,20 @@ class Matcher:
         final: bool,
     ) -> None:
         """Clear bits that cannot be part of a complete match, of the rows from ``begin`` on."""
-        arguments = (
-            self.follow[1:].copy(), self.finals, rows.time, self.window, rows.begin, rows.end,
-            begin, now, final, self.plan.lookahead,
-        )  # fmt: skip
+        follow, lookahead = self.follow[1:].copy(), self.plan.lookahead
         if self.selection in ("next", "any"):
-            rt.feasible_any(words, *arguments)
+            begin = np.maximum(rows.begin, begin)
+            end = rows.end if final else np.maximum(begin, rows.end - lookahead)
+            rt.completing(
+                words, follow, self.finals, rows.time, self.window, begin, begin, end, rows.end,
+                now, not final, True,
+            )  # fmt: skip
             return
         dependent = bool((prepared.condition >= 0).any())
-        rt.feasible(words, *arguments, np.uint64(0) if dependent else self.lazy)
+        rt.feasible(
+            words, follow, self.finals, rows.time, self.window, rows.begin, rows.end, begin, now,
+            final, lookahead, np.uint64(0) if dependent else self.lazy,
+        )  # fmt: skip
 
     def search(
         self,

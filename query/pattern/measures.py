@@ -4,7 +4,7 @@ RUNNING reads the rows up to the index, FINAL all of them.  Navigation to a miss
 ``sum`` over integers is a 64-bit integer and an error on overflow.
 """
 
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def, assignment"
 
 from __future__ import annotations
 
@@ -67,69 +67,49 @@ class Context:
 
 
 @kernel
-def _twice(visited):
-    """A copy with twice the room.  A loop: Numba compiles slice assignment for seconds."""
-    larger = np.empty(2 * visited.shape[0], np.int64)
-    for i in range(visited.shape[0]):
-        larger[i] = visited[i]
-    return larger
-
-
-@kernel
-def _navigate(first, place, member, match, index, from_first, offset, final, out):
-    """Index within the match of the wanted row of each output row, or -1."""
-    visited = np.empty(16, np.int64)
+def _navigate(
+    runs, begin, place, lengths, member, match, index, from_first, offset, final, out
+):  # fmt: skip
+    """Index within the match of the wanted row of each output row, or -1; output rows ascend."""
+    most = 0
+    for i in range(runs.shape[0] - 1):
+        most = max(most, runs[i + 1] - runs[i])
+    before = np.empty(most, np.int64)  # the last run of a member up to each run, or -1
     n = match.shape[0]
     at = 0
     while at < n:
         current = match[at]
-        begin = first[current]
-        length = first[current + 1] - begin
-        count = 0
-        seen = 0
-        if final:
-            while seen < length:
-                if member[place[begin + seen]]:
-                    if count == visited.shape[0]:
-                        visited = _twice(visited)
-                    visited[count] = seen
-                    count += 1
-                seen += 1
-        while at < n and match[at] == current:
-            while seen <= index[at] and seen < length:
-                if member[place[begin + seen]]:
-                    if count == visited.shape[0]:
-                        visited = _twice(visited)
-                    visited[count] = seen
-                    count += 1
-                seen += 1
-            wanted = offset if from_first else count - 1 - offset
-            out[at] = visited[wanted] if 0 <= wanted < count else -1
-            at += 1
-
-
-@kernel
-def _navigate_once(
-    runs, begin, place, lengths, member, match, index, from_first, offset, final, out
-):
-    """As ``_navigate`` for one output row per match: run by run, with early exit."""
-    for at in range(match.shape[0]):
-        current = match[at]
         low = runs[current]
-        high = runs[current + 1]
+        count = runs[current + 1] - low
         length = lengths[current]
-        stop = length if final else min(length, index[at] + 1)
+        last = np.int64(-1)
         left = offset
-        out[at] = -1
-        for i in range(high - low):
-            run = low + i if from_first else high - 1 - i
-            if member[place[run]]:
-                end = min(stop, begin[run + 1] if run + 1 < high else length)
-                count = max(0, end - begin[run])
-                if left < count:
-                    out[at] = begin[run] + left if from_first else end - 1 - left
-                    break
-                left -= count
+        first = np.int64(-1)  # index of the wanted row from the first one
+        for i in range(count):
+            if member[place[low + i]]:
+                last = i
+                size = (begin[low + i + 1] if i + 1 < count else length) - begin[low + i]
+                if first < 0 and left < size:
+                    first = begin[low + i] + left
+                left -= size
+            before[i] = last
+        run = 0
+        while at < n and match[at] == current:
+            stop = length if final else min(length, index[at] + 1)
+            out[at] = first if from_first and first < stop else -1
+            if not from_first and stop > 0:
+                while run + 1 < count and begin[low + run + 1] < stop:
+                    run += 1
+                i = before[run]
+                left = offset
+                while i >= 0:
+                    end = min(stop, begin[low + i + 1] if i + 1 < count else length)
+                    if left < end - begin[low + i]:
+                        out[at] = end - 1 - left
+                        break
+                    left -= end - begin[low + i]
+                    i = before[i - 1] if i > 0 else np.int64(-1)
+            at += 1
 
 
 @kernel
@@ -239,13 +219,10 @@ class _Leaves:
             return np.asarray(np.maximum(wanted, -1), np.int64)
         out = np.empty(len(rows.match), np.int64)
         member = self._member(leaf.variables)
-        arguments = (rows.match, rows.index, leaf.first, leaf.offset, leaf.final, out)
-        if _one_row_per_match(rows, matches):
-            _navigate_once(
-                matches.runs, matches.begin, matches.place, matches.length, member, *arguments
-            )
-        else:
-            _navigate(matches.first, matches.places, member, *arguments)
+        _navigate(
+            matches.runs, matches.begin, matches.place, matches.length, member, rows.match,
+            rows.index, leaf.first, leaf.offset, leaf.final, out,
+        )  # fmt: skip
         return out
 
     def _navigation(self, leaf: Navigation) -> pa.Array:

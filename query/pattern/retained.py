@@ -32,14 +32,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...core.native import kernel, trailing_zeros
+from ...core.native import kernel
 from ...core.sorting import distinct, firsts, order_of
 from ...core.times import INT64_MAX, INT64_MIN
 from .automaton import ANCHOR_END
 from .buffers import PreparedRows, row_bits
 from .columns import KeyCodes, flat, numbers, present_groups, take_ranges
 from .match_stream import condition_columns, sorted_rows
-from .search import LATEST, horizon, within
+from .search import horizon
 
 if TYPE_CHECKING:
     from .compiled import CompiledMatch
@@ -649,45 +649,3 @@ def has_last_event(words, begin, end, finals, out):
             if words[r] & finals != 0:
                 out[i] = True
                 break
-
-
-@kernel
-def completing(words, follow, finals, time, window, begin, fresh, end, skipping):
-    """Clear the bits from which no row at or after ``fresh[g]`` can complete a match; as
-    ``feasible_any`` (``skipping``) and ``feasible``, but for present rows only: later completions
-    are found later.
-    """
-    ends = np.full(64, LATEST)
-    best_of = np.full(64, LATEST)
-    one = np.uint64(1)
-    zero = np.uint64(0)
-    for g in range(begin.shape[0]):
-        state = zero
-        for r in range(end[g] - 1, begin[g] - 1, -1):
-            rest = words[r]
-            at = time[r]
-            word = zero
-            while rest:
-                p = trailing_zeros(rest)
-                bit = one << np.uint64(p)
-                rest &= rest - one
-                able = finals & bit != 0 and r >= fresh[g]
-                best = at if able else LATEST
-                onward = follow[p] & state
-                able = able or onward != 0
-                while onward:
-                    q = trailing_zeros(onward)
-                    onward &= onward - one
-                    best = min(best, ends[q])
-                if able and within(at, best, window):
-                    word |= bit
-                    best_of[p] = best
-            words[r] = word
-            rest = word
-            while rest:
-                p = trailing_zeros(rest)
-                bit = one << np.uint64(p)
-                rest &= rest - one
-                if not (skipping and state & bit) or best_of[p] < ends[p]:
-                    ends[p] = best_of[p]
-            state = state | word if skipping else word

@@ -436,10 +436,8 @@ class Deriver:
         self, order: IntArray, begin: IntArray, stop: IntArray, words: npt.NDArray[np.uint64],
         ticks: IntArray, lead: int,
     ) -> IntArray:  # fmt: skip
-        time = ticks.view()
-        time.flags.writeable = False
         out, count = derive_runs(
-            order, begin, stop, words, time, self.base - lead, self.gap, self.least, self.most,
+            order, begin, stop, words, ticks, self.base - lead, self.gap, self.least, self.most,
             self.word, self.seen, self.last_time, self.last_row, self.start, self.first, self.cut,
             self.out,
         )  # fmt: skip
