@@ -187,7 +187,8 @@ class QueryEngine:
         if isinstance(read, Explain):
             plan = self._explain(read.this, text, params, control, bool(read.args["analyze"]))
             return statements.result_of_plan(plan)
-        return statements.execute(self, read, text, params, control, read_only)
+        statement = statements.Statement(self, read, text, params, control)
+        return statements.execute(statement, read_only)
 
     def at_once(
         self,

@@ -55,10 +55,6 @@ from ..windows.spec import (
 )
 from .context import Relation, RunContext
 
-HALVES_FROM_NS = 1_500_000
-HALVES_SLICES_MAX = 1 << 18
-"""An index sweep uses two threads above ``HALVES_FROM_NS`` (estimated) and below so many slices."""
-
 
 class _Events:
     def __init__(self, node: WindowAggregate | WindowedEvents, run: RunContext) -> None:
@@ -278,16 +274,7 @@ class WindowAggregateOperator:
         check = events.run.control.check
         if node.strategy == "index" and not isinstance(windows, SessionWindows):
             assert selected is not None
-            costs = node.costs
-            halves = (
-                costs is not None
-                and costs.index > HALVES_FROM_NS
-                and costs.slices < HALVES_SLICES_MAX
-                and isinstance(windows, TimeWindows)
-            )
-            return IndexAggregation(
-                events.snapshot, windows, node.aggregates, selected, check, halves=halves
-            )
+            return IndexAggregation(events.snapshot, windows, node.aggregates, selected, check)
         schema, arguments = node.event_schema, (node.aggregates, node.keys, scan, check)
         if isinstance(windows, SessionWindows):
             return SessionAggregation(schema, windows, *arguments)

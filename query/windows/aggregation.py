@@ -25,10 +25,8 @@ Only their ratios decide, so they are constants of a small machine, in nanosecon
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -48,18 +46,6 @@ from .sweep import Sweep
 
 Words = npt.NDArray[np.int64]
 Check = Callable[[], None]
-
-_pools: dict[int, ThreadPoolExecutor] = {}
-
-
-def _threads() -> ThreadPoolExecutor:
-    """Thread pool of this process; a forked child gets its own."""
-    process = os.getpid()
-    pool = _pools.get(process)
-    if pool is None:  # concurrent callers use the first one
-        made = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="chronicle-sweep")
-        pool = _pools.setdefault(process, made)
-    return pool
 
 
 @dataclass(frozen=True)
@@ -196,9 +182,7 @@ class ReplayAggregation(_Sliced):
 
 
 class IndexAggregation(_Sliced):
-    """Time and count windows from trees.
-    ``halves``: sweep two halves of the base in parallel; the later half's slices wait in memory.
-    """
+    """Time and count windows from trees."""
 
     def __init__(
         self,
@@ -207,11 +191,8 @@ class IndexAggregation(_Sliced):
         aggregates: Sequence[Aggregate],
         selected: SelectedRange,
         check: Check = lambda: None,
-        *,
-        halves: bool = False,
     ) -> None:
         super().__init__(snapshot.schema, windows, aggregates, check)
-        self._halves = halves
         self._snapshot = snapshot
         floor = snapshot.state.floor
         if floor is not None and floor > selected.start:  # trees may hold earlier events
@@ -224,11 +205,7 @@ class IndexAggregation(_Sliced):
         if isinstance(windows, CountWindows):
             return [self._counted(slicing)]
         state, selected = self._snapshot.state, self._selected
-        middle = self._middle(windows) if self._halves else None
-        if middle is None:
-            sources = [self._in_order(slicing, selected.start, selected.last)]
-        else:
-            sources = [self._in_halves(slicing, middle)]
+        sources = [self._in_order(slicing, selected.start, selected.last)]
         sources += [
             self._swept((view,), slicing, selected.start, selected.last) for view in state.runs
         ]
@@ -237,38 +214,6 @@ class IndexAggregation(_Sliced):
             for leaf in state.late
         ]
         return sources
-
-    def _middle(self, windows: TimeWindows) -> int | None:
-        views = [view for view in self._snapshot.state.segments if view.events]
-        if not views or not all(map(self._plain, views)):
-            return None
-        first = max(views[0].first, self._selected.start)
-        last = min(views[-1].last, self._selected.last)
-        number = windows.windows_of(np.array([(first + last) // 2]))[1]
-        middle = int(windows.bounds(number)[0][0])
-        return middle if first < middle <= last else None
-
-    def _in_halves(self, slicing: Words, middle: int) -> Iterator[SliceChunk]:
-        """As ``_in_order``, with two threads that split the base at ``middle``."""
-        state, selected = self._snapshot.state, self._selected
-
-        def swept(start: int, last: int, metrics: WindowMetrics) -> list[SliceChunk]:
-            sweep = Sweep(self.plan, slicing, start, last, metrics, self._check)
-            chunks = [chunk for view in state.segments for chunk in sweep.run(view)]
-            return [*chunks, *sweep.finish()]
-
-        apart = WindowMetrics()
-        later = _threads().submit(swept, middle, selected.last, apart)
-        try:
-            earlier = swept(selected.start, middle - 1, self.metrics)
-        finally:
-            following = later.result()
-        self.metrics.add(apart)
-        yield from earlier
-        yield from following
-        if state.tail is not None:
-            tail = self._of_memory(state.tail(), selected.start, selected.last)
-            yield from self._replayed(tail, slicing)
 
     def _in_order(self, slicing: Words, start: int, last: int) -> Iterator[SliceChunk]:
         state = self._snapshot.state
