@@ -438,7 +438,6 @@ EMBEDDED_ONLY = {
         # what the query layer asks of a database, by name; users have the stream's methods
         "snapshot", "view", "access", "stream_schema", "widen_column", "alter_column",
         "create_index", "drop_index", "list_indexes", "indexes_of", "rollups_of", "stream_options",
-
         "purge_indexes", "sql_at_once", "told", "changes", "engine",
     },
     # append_each: over REST, a body with ack=each
