@@ -207,12 +207,14 @@ class LocalBackend:
 
     def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
         """Cut a query into parts that run on the same pins."""
-        from .queries import PinnedCatalog, QueryPartition, divided, query_engine
+        from ..query.plan.division import divide
+        from .queries import PinnedCatalog, QueryPartition, query_engine, query_tree
 
         with self._open() as store:
             catalog = PinnedCatalog(store, growing=True)
             with query_engine(catalog) as engine:
-                _, cut = divided(text, engine, catalog, partial(partition_count, parts))
+                plan = engine.plan(query_tree(text), text)
+                cut = divide(plan, catalog.snapshot, partial(partition_count, parts))
         logger.info("query in %d parts (%s): %s", len(cut.parts), cut.kind, cut.reason)
         return [QueryPartition(part, catalog.pins) for part in cut.parts]
 
