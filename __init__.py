@@ -16,7 +16,8 @@ from .errors import *  # noqa: F403  (the error classes are the public vocabular
 
 if TYPE_CHECKING:
     from .api.database import Database
-    from .client import AsyncDatabase, RemoteDatabase
+    from .client import RemoteDatabase
+    from .client.asynchronous import AsyncDatabase
 
 __all__ = ["__version__", "aconnect", "connect", "open"]
 __all__ += [each.__name__ for each in errors.OUTSIDE]
@@ -104,9 +105,9 @@ def connect(
     InvalidArgument
         When the url is none.
     """
-    from .client import connect
+    from .client import RemoteDatabase, Transport
 
-    return connect(url, token, timeout, retries)
+    return RemoteDatabase(Transport(url, token, timeout, retries))
 
 
 def aconnect(
@@ -124,9 +125,9 @@ def aconnect(
     InvalidArgument
         When the url is none.
     """
-    from .client import aconnect
+    from .client.asynchronous import AsyncDatabase, Threads
 
-    return aconnect(url, token, timeout, retries)
+    return AsyncDatabase(Threads(), connect(url, token, timeout=timeout, retries=retries))
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -517,20 +517,6 @@ class Database:
             text, params, timeout, read_only=read_only, cancellation=cancellation, allowed=allowed
         )
 
-    def sql_at_once(
-        self,
-        text: str,
-        timeout: float | None = None,
-        *,
-        visible: Callable[[str], bool] | None = None,
-        **more: Any,
-    ) -> Result | None:
-        """Run a query as :meth:`sql` if it surely takes about a millisecond; for an event loop.
-
-        None for other statements, and for a text that was never run before.
-        """
-        return self.engine.seen_by(visible).at_once(text, timeout, **more)
-
     def access(self, text: str, visible: Callable[[str], bool] | None = None) -> Access:
         """What a statement reads and changes, without running it; raises :class:`SqlError`."""
         return self.engine.seen_by(visible).access(text)
@@ -807,20 +793,6 @@ class Database:
                     )
                 engine = self._engine
         return engine
-
-    def begin_workers(self) -> None:
-        """Start the isolation workers' parent process, without waiting for it."""
-        if self.isolation == "process":
-            _ = self.engine
-
-    def serves(self, seconds: float) -> bool:
-        """Whether SQL is answered within that time; failures go to the log."""
-        return self.engine.serves(seconds)
-
-    def warm_workers(self, count: int = 1) -> None:
-        """Start isolation workers; blocks until they wait for queries."""
-        if self.isolation == "process":
-            self.engine.warm(count)
 
     # ---------------------------------------------------------------- life cycle
 

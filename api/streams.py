@@ -13,6 +13,8 @@ of decimals and of the time itself, which read the events of the range.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -36,10 +38,6 @@ FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last")
 _SCANNED = (Storage.STRING, Storage.BINARY, Storage.DECIMAL)
 
 
-def _has_sum(attribute: Attribute) -> bool:
-    return attribute.summable or attribute.storage is Storage.DECIMAL
-
-
 def _of_scalar(scalar: pa.Scalar) -> Any:
     """A Python value; an Arrow scalar for times that ``datetime`` cannot hold."""
     if pa.types.is_timestamp(scalar.type) and scalar.is_valid:
@@ -47,7 +45,7 @@ def _of_scalar(scalar: pa.Scalar) -> Any:
     return scalar.as_py()
 
 
-def _as_declared(value: Any, attribute: Attribute, schema: StreamSchema) -> Any:
+def _as_declared(value: Any, attribute: Attribute) -> Any:
     """A minimum or maximum in the attribute's type; the tree counts in ticks."""
     type_ = attribute.type
     if pa.types.is_timestamp(type_):
@@ -58,19 +56,6 @@ def _as_declared(value: Any, attribute: Attribute, schema: StreamSchema) -> Any:
     if attribute.storage is Storage.BOOL:
         return bool(value)
     return value
-
-
-def _of_time(
-    function: str, answer: Any, snapshot: Snapshot, low: int | None, high: int | None
-) -> Any:
-    """An aggregate of the time attribute."""
-    schema = snapshot.schema
-    if function == "count":
-        return answer.count
-    if function in ("min", "max"):
-        ticks = answer.first if function == "min" else answer.last
-        return None if ticks is None else schema.from_ticks(ticks)
-    return _by_scan(function, schema.attribute(schema.time), snapshot, low, high)
 
 
 def _by_scan(
@@ -107,51 +92,43 @@ def aggregates_of(
     high: int | None,
 ) -> dict[str, dict[str, Any]]:
     """Aggregates over the events with ``low <= t < high`` (ticks), as ``Stream.aggregate``."""
+    wanted = {name: (c,) if isinstance(c, str) else tuple(c) for name, c in functions.items()}
+    for function in chain.from_iterable(wanted.values()):
+        if function not in FUNCTIONS:
+            raise InvalidArgument(f"the aggregates are {', '.join(FUNCTIONS)}, found {function!r}")
     schema = snapshot.schema
-    wanted: list[tuple[str, Attribute, tuple[str, ...]]] = []
-    names: list[str] = []
-    for name, chosen in functions.items():
-        attribute = schema.attribute(name)
-        listed = (chosen,) if isinstance(chosen, str) else tuple(chosen)
-        for function in listed:
-            if function not in FUNCTIONS:
-                raise InvalidArgument(
-                    f"the aggregates are {', '.join(FUNCTIONS)}, found {function!r}"
-                )
-        wanted.append((name, attribute, listed))
-        if attribute.name != schema.time and attribute.name not in names:
-            names.append(attribute.name)
-    answer = snapshot.aggregate(names, low, high)
-    result: dict[str, dict[str, Any]] = {}
-    for name, attribute, listed in wanted:
-        values: dict[str, Any] = {}
-        ends = None
-        element = None if attribute.name == schema.time else answer[attribute.name]
-        for function in listed:
-            if function in ("first", "last"):
-                if ends is None:
-                    ends = snapshot.first_last(attribute.name, low, high)
-                scalar = ends[0 if function == "first" else 1]
-                values[function] = None if scalar is None else _of_scalar(scalar)
-            elif function in ("min", "max") and not attribute.comparable:
-                raise InvalidArgument(
-                    f"{function} needs values that have an order; {name} is {attribute.type_name}"
-                )
-            elif function in ("sum", "avg") and not _has_sum(attribute):
-                raise InvalidArgument(f"{function} needs numbers; {name} is {attribute.type}")
-            elif element is None:
-                values[function] = _of_time(function, answer, snapshot, low, high)
-            elif function == "count":
-                values[function] = element.count
-            elif attribute.storage in _SCANNED:
-                values[function] = _by_scan(function, attribute, snapshot, low, high)
-            else:
-                value = getattr(element, function)
-                if function in ("min", "max") and value is not None:
-                    value = _as_declared(value, attribute, schema)
-                values[function] = value
-        result[name] = values
-    return result
+    attributes = {name: schema.attribute(name) for name in wanted}
+    named = dict.fromkeys(a.name for a in attributes.values() if a.name != schema.time)
+    answer = snapshot.aggregate(list(named), low, high)
+    ends = cache(lambda name: snapshot.first_last(name, low, high))
+
+    def value_of(function: str, name: str) -> Any:
+        attribute = attributes[name]
+        if function in ("first", "last"):
+            scalar = ends(attribute.name)[0 if function == "first" else 1]
+            return None if scalar is None else _of_scalar(scalar)
+        if function in ("min", "max") and not attribute.comparable:
+            raise InvalidArgument(
+                f"{function} needs values that have an order; {name} is {attribute.type_name}"
+            )
+        is_decimal = attribute.storage is Storage.DECIMAL
+        if function in ("sum", "avg") and not (attribute.summable or is_decimal):
+            raise InvalidArgument(f"{function} needs numbers; {name} is {attribute.type}")
+        if attribute.name == schema.time and function in ("count", "min", "max"):
+            if function == "count":
+                return answer.count
+            ticks = answer.first if function == "min" else answer.last
+            return None if ticks is None else schema.from_ticks(ticks)
+        if function != "count" and (attribute.name == schema.time or attribute.storage in _SCANNED):
+            return _by_scan(function, attribute, snapshot, low, high)
+        value = getattr(answer[attribute.name], function)
+        declared = function in ("min", "max") and value is not None
+        return _as_declared(value, attribute) if declared else value
+
+    return {
+        name: {function: value_of(function, name) for function in listed}
+        for name, listed in wanted.items()
+    }
 
 
 class Stream:

@@ -18,6 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import InvalidArgument, MissingDependency
@@ -27,13 +29,19 @@ LINES_MAX = 8
 _COLOURS = ("#1f6f8b", "#c8553d", "#588157", "#8e5ea2", "#b08900", "#3d405b", "#d1495b", "#2a9d8f")
 _MARKS = "•+x*o#@%"
 
+Floats = npt.NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class Line:
     """Points from left to right; NaN in ``y`` is a gap."""
 
-    x: list[float]
-    y: list[float]
+    x: Floats
+    y: Floats
+
+    @property
+    def finite(self) -> npt.NDArray[np.bool_]:
+        return np.isfinite(self.x) & np.isfinite(self.y)
 
 
 @dataclass(frozen=True)
@@ -47,122 +55,98 @@ class Series:
     lines: dict[str, Line]
     total: int
 
-    @property
-    def x(self) -> list[float]:
-        return [x for line in self.lines.values() for x in line.x]
-
-    @property
-    def y(self) -> list[float]:
-        return [y for line in self.lines.values() for y in line.y]
+    def bounds(self) -> tuple[float, float, float, float]:
+        """The least and the greatest ``x``, and those of ``y``."""
+        lines = self.lines.values()
+        return (
+            *_bounds(np.concatenate([line.x for line in lines])),
+            *_bounds(np.concatenate([line.y for line in lines])),
+        )
 
     @property
     def title(self) -> str:
-        missing = (
-            f" ({len(self.lines)} of {self.total} lines)" if self.total > len(self.lines) else ""
-        )
-        return f"over {self.axis}{missing}"
+        shown = len(self.lines)
+        return self.axis + (f" ({shown} of {self.total} lines)" if self.total > shown else "")
 
 
 def series_of(table: pa.Table) -> Series:
     """Choose axis and lines of an answer; raises ``InvalidArgument`` if there are none."""
-    names = list(table.schema.names)
-    kinds = [table.schema.field(i).type for i in range(len(names))]
-    axis = next(
-        (
-            i
-            for i, type_ in enumerate(kinds)
-            if pa.types.is_timestamp(type_) or pa.types.is_date(type_)
-        ),
-        next((i for i, type_ in enumerate(kinds) if is_number(type_)), None),
-    )
+    names, kinds = table.schema.names, table.schema.types
     hidden = {"window_end", "window_id"} if "window_start" in names else set()
-    lines = [
-        i
-        for i, type_ in enumerate(kinds)
-        if i != axis and is_number(type_) and names[i] not in hidden
-    ]
-    if axis is None or not lines or not table.num_rows:
+    times = [i for i, type_ in enumerate(kinds) if _is_time(type_)]
+    numbers = [i for i, type_ in enumerate(kinds) if is_number(type_)]
+    axis = next(iter((*times, *numbers)), None)
+    drawn = [i for i in numbers if i != axis and names[i] not in hidden]
+    if axis is None or not drawn or not table.num_rows:
         raise InvalidArgument(
             "a plot needs rows, a column of times or numbers for the axis and a column of numbers "
             f"to draw; the answer has {table.num_rows} rows of {', '.join(names) or 'nothing'}"
         )
-    times = not is_number(kinds[axis])
-    x = [_seconds(value) if times else _number(value) for value in table.column(axis).to_pylist()]
-    keys = _keys(table, axis, lines, hidden)
-    lines = [i for i in lines if i not in keys]
-    if not lines:
+    keys = _keys(table, axis, drawn, hidden)
+    drawn = [i for i in drawn if i not in keys]
+    if not drawn:
         raise InvalidArgument("a plot needs a column of numbers to draw besides axis and keys")
-    rows = sorted(range(len(x)), key=lambda at: (math.isnan(x[at]), x[at]))
+    x = _numbers(table.column(axis))
     labels = [table.column(i).to_pylist() for i in keys]
     groups: dict[str, list[int]] = {}
-    for at in rows:
+    for at in np.argsort(x, kind="stable").tolist():
         groups.setdefault(", ".join(str(column[at]) for column in labels), []).append(at)
-    drawn: dict[str, Line] = {}
-    for key in sorted(groups, key=lambda key: -len(groups[key]))[:LINES_MAX]:
-        for i in lines:
-            values = table.column(i).to_pylist()
-            name = f"{key} {names[i]}" if key and len(lines) > 1 else key or names[i]
-            if len(drawn) < LINES_MAX:
-                drawn[name] = Line(
-                    [x[at] for at in groups[key]], [_number(values[at]) for at in groups[key]]
-                )
-    return Series(names[axis], times, drawn, len(groups) * len(lines))
+    lines: dict[str, Line] = {}
+    for key, rows in sorted(groups.items(), key=lambda group: -len(group[1]))[:LINES_MAX]:
+        for i in drawn[: LINES_MAX - len(lines)]:
+            name = f"{key} {names[i]}" if key and len(drawn) > 1 else key or names[i]
+            lines[name] = Line(x[rows], _numbers(table.column(i))[rows])
+    return Series(names[axis], axis in times, lines, len(groups) * len(drawn))
+
+
+def _is_time(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(type_) or pa.types.is_date(type_))
 
 
 def _keys(table: pa.Table, axis: int, lines: list[int], hidden: set[str]) -> list[int]:
     """Columns that distinguish rows of one place on the axis; raises ``InvalidArgument``."""
     names = table.schema.names
 
-    def distinct(columns: list[int]) -> int:
-        picked = [table.column(i) for i in columns]
-        plain = pa.table(picked, [str(i) for i in range(len(picked))])
-        return int(plain.group_by(plain.schema.names).aggregate([]).num_rows)
+    def are_keys(columns: list[int]) -> bool:
+        plain = pa.table([table.column(i) for i in columns], [str(i) for i in columns])
+        return bool(plain.group_by(plain.schema.names).aggregate([]).num_rows == table.num_rows)
 
-    if distinct([axis]) == table.num_rows:
+    if are_keys([axis]):
         return []
     texts = [
         i
-        for i in range(len(names))
+        for i, field in enumerate(table.schema)
         if i not in (axis, *lines)
-        and names[i] not in hidden
-        and not pa.types.is_nested(table.schema.field(i).type)
+        and field.name not in hidden
+        and not pa.types.is_nested(field.type)
     ]
-    if texts and distinct([axis, *texts]) == table.num_rows:
-        return texts
-    for i in lines:
-        whole = pa.types.is_integer(table.schema.field(i).type)
-        if whole and len(lines) > 1 and distinct([axis, *texts, i]) == table.num_rows:
-            return [*texts, i]
+    whole = [i for i in lines if pa.types.is_integer(table.schema.field(i).type)]
+    further = [[*texts, i] for i in whole if len(lines) > 1]
+    for columns in ([texts] if texts else []) + further:
+        if are_keys([axis, *columns]):
+            return columns
     raise InvalidArgument(
         f"several rows share one {names[axis]} and no column of keys tells them apart: select the "
         "columns that the query groups by, or aggregate over them"
     )
 
 
-def _number(value: object) -> float:
-    return math.nan if value is None else float(value)  # type: ignore[arg-type]
+def _numbers(column: pa.ChunkedArray) -> Floats:
+    """Numbers, or times in seconds since 1970; NaN for nulls."""
+    scale = 1.0
+    if _is_time(column.type):
+        micros = pa.timestamp("us", getattr(column.type, "tz", None))
+        column, scale = column.cast(micros, safe=False).cast(pa.int64()), 1e-6
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy()) * scale
 
 
-def _seconds(value: object) -> float:
-    if value is None:
-        return math.nan
-    if isinstance(value, dt.datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
-        return aware.timestamp()
-    if isinstance(value, dt.date):
-        return dt.datetime(value.year, value.month, value.day, tzinfo=dt.timezone.utc).timestamp()
-    return float(pa.scalar(value).cast(pa.timestamp("ns")).value) / 1e9
-
-
-def _bounds(values: list[float]) -> tuple[float, float]:
-    finite = [value for value in values if math.isfinite(value)]
-    if not finite:
+def _bounds(values: Floats) -> tuple[float, float]:
+    finite = values[np.isfinite(values)]
+    if not finite.size:
         raise InvalidArgument("there is nothing but nulls, NaN and infinities to draw")
-    low, high = min(finite), max(finite)
-    if low == high:
-        pad = abs(low) * 0.05 or 1.0
-        return low - pad, high + pad
-    return low, high
+    low, high = float(finite.min()), float(finite.max())
+    pad = (abs(low) * 0.05 or 1.0) if low == high else 0.0
+    return low - pad, high + pad
 
 
 def _label(value: float, span: float, times: bool) -> str:
@@ -176,45 +160,30 @@ def _label(value: float, span: float, times: bool) -> str:
     return moment.strftime("%H:%M:%S" if span < 3600 * 3 else "%m-%d %H:%M")
 
 
-def _thinned(x: list[float], y: list[float], columns: int) -> list[tuple[float, float]]:
-    """Points reduced to the minimum and maximum of each pixel column."""
-    points = list(zip(x, y, strict=True))
-    if len(points) <= 4 * columns:
-        return points
+def _thinned(line: Line, columns: int) -> Line:
+    """The points, of many the least and the greatest of each pixel column."""
+    if len(line.x) <= 4 * columns:
+        return line
+    x, y = line.x[line.finite], line.y[line.finite]
     low, high = _bounds(x)
-    picked: dict[int, list[tuple[float, float]]] = {}
-    for point in points:
-        if math.isfinite(point[0]) and math.isfinite(point[1]):
-            picked.setdefault(int((point[0] - low) / (high - low) * columns), []).append(point)
-    thin: list[tuple[float, float]] = []
-    for place in sorted(picked):
-        inside = picked[place]
-        ends = {
-            id(p): p
-            for p in (
-                inside[0],
-                min(inside, key=lambda p: p[1]),
-                max(inside, key=lambda p: p[1]),
-                inside[-1],
-            )
-        }
-        thin += sorted(ends.values())
-    return thin
+    pixel = ((x - low) / (high - low) * columns).astype(np.int64)
+    order = np.lexsort((y, pixel))
+    first = np.diff(pixel[order], prepend=-1) != 0
+    chosen = np.sort(order[first | np.append(first[1:], True)])
+    return Line(x[chosen], y[chosen])
 
 
 def terminal_text(series: Series, width: int = 78, height: int = 18) -> str:
-    low_x, high_x = _bounds(series.x)
-    low, high = _bounds(series.y)
+    low_x, high_x, low, high = series.bounds()
     labels = [_label(high, 0, False), _label((low + high) / 2, 0, False), _label(low, 0, False)]
     margin = max(len(label) for label in labels) + 1
     columns = max(10, width - margin - 1)
-    grid = [[" "] * columns for _ in range(height)]
+    grid = np.full((height, columns), " ")
     for mark, line in zip(_MARKS, series.lines.values(), strict=False):
-        for x, y in zip(line.x, line.y, strict=True):
-            if math.isfinite(x) and math.isfinite(y):
-                column = round((x - low_x) / (high_x - low_x) * (columns - 1))
-                row = round((high - y) / (high - low) * (height - 1))
-                grid[row][column] = mark
+        x, y = line.x[line.finite], line.y[line.finite]
+        across = np.rint((x - low_x) / (high_x - low_x) * (columns - 1))
+        down = np.rint((high - y) / (high - low) * (height - 1))
+        grid[down.astype(np.int64), across.astype(np.int64)] = mark
     rows = []
     for number, cells in enumerate(grid):
         at = {0: 0, height // 2: 1, height - 1: 2}.get(number)
@@ -226,59 +195,38 @@ def terminal_text(series: Series, width: int = 78, height: int = 18) -> str:
     rows.append(f"{'':>{margin}}└{'─' * columns}")
     rows.append(f"{'':>{margin + 1}}{first}{' ' * gap}{last}")
     named = "   ".join(f"{m} {name}" for m, name in zip(_MARKS, series.lines, strict=False))
-    rows.append(f"{'':>{margin + 1}}{named}   {series.title}")
+    rows.append(f"{'':>{margin + 1}}{named}   over {series.title}")
     return "\n".join(rows)
 
 
 def svg_text(series: Series, width: int = 860, height: int = 380) -> str:
+    from ..drawing.matches import sheet, text
+
     left, right, top, bottom = 70, 20, 34, 46
-    low_x, high_x = _bounds(series.x)
-    low, high = _bounds(series.y)
+    low_x, high_x, low, high = series.bounds()
     inner, tall = width - left - right, height - top - bottom
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        return (
-            left + (x - low_x) / (high_x - low_x) * inner,
-            top + (high - y) / (high - low) * tall,
-        )
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'width="{width}" height="{height}" font-family="sans-serif" font-size="12">',
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-    ]
-    for i in range(5):
-        value = low + (high - low) * i / 4
-        _, y = place(low_x, value)
+    parts = []
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        x, y = left + share * inner, height - bottom - share * tall
         parts.append(f'<path d="M{left} {y:.1f}H{width - right}" stroke="#e3e3e3"/>')
-        text = html.escape(_label(value, 0, False))
-        parts.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
-    for i in range(5):
-        value = low_x + (high_x - low_x) * i / 4
-        x, _ = place(value, low)
-        text = html.escape(_label(value, high_x - low_x, series.times))
-        parts.append(f'<text x="{x:.1f}" y="{height - 24}" text-anchor="middle">{text}</text>')
+        label = _label(low + share * (high - low), 0, False)
+        parts.append(text(label, left - 6, y + 4, more=' text-anchor="end"'))
+        label = _label(low_x + share * (high_x - low_x), high_x - low_x, series.times)
+        parts.append(text(label, x, height - 24, more=' text-anchor="middle"'))
     for number, (name, line) in enumerate(series.lines.items()):
         colour = _COLOURS[number % len(_COLOURS)]
-        path: list[str] = []
-        pen = "M"
-        for x, y in _thinned(line.x, line.y, inner):
-            if math.isfinite(x) and math.isfinite(y):
-                path.append("{}{:.1f} {:.1f}".format(pen, *place(x, y)))
-                pen = "L"
-            else:
-                pen = "M"
-        parts.append(
-            f'<path d="{"".join(path)}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
-        )
-        parts.append(
-            f'<text x="{left + 150 * number}" y="20" fill="{colour}">{html.escape(name)}</text>'
-        )
-    axis = html.escape(series.title.removeprefix("over "))
-    parts.append(
-        f'<text x="{left + inner / 2}" y="{height - 6}" text-anchor="middle">{axis}</text>'
-    )
-    return "\n".join([*parts, "</svg>"]) + "\n"
+        thin = _thinned(line, inner)
+        path, pen = "", "M"
+        for x, y in zip(thin.x.tolist(), thin.y.tolist(), strict=True):
+            drawn = math.isfinite(x) and math.isfinite(y)
+            if drawn:
+                across = left + (x - low_x) / (high_x - low_x) * inner
+                path += f"{pen}{across:.1f} {top + (high - y) / (high - low) * tall:.1f}"
+            pen = "L" if drawn else "M"
+        parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        parts.append(text(name, left + 150 * number, 20, colour=colour))
+    parts.append(text(series.title, left + inner / 2, height - 6, more=' text-anchor="middle"'))
+    return sheet(width, height, f"{', '.join(series.lines)} over {series.title}", parts)
 
 
 def write_plot(table: pa.Table, format: str, output: Path) -> None:
@@ -308,11 +256,9 @@ def _write_png(series: Series, output: Path) -> None:
         ) from None
     figure, axes = pyplot.subplots(figsize=(8.6, 3.8))
     for name, line in series.lines.items():
-        x: list[object] = list(line.x)
-        if series.times:
-            x = [dt.datetime.fromtimestamp(value, dt.timezone.utc) for value in line.x]
+        x = (line.x * 1e6).astype("datetime64[us]") if series.times else line.x
         axes.plot(x, line.y, label=name)
-    axes.set_xlabel(series.title.removeprefix("over "))
+    axes.set_xlabel(series.title)
     axes.legend()
     figure.savefig(output, format="png", dpi=120)
     pyplot.close(figure)

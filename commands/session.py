@@ -1,8 +1,8 @@
 """Runs statements one after another against one store or server.
 
 A script is split at semicolons, except inside quotes, dollar quotes and comments.  Only options
-name files that SQL may read (``chronicle sql --with name=file``), never SQL; CSV and JSON are read
-into memory once per command.
+name files that SQL may read (``chronicle sql --with name=file``), never SQL; all but Parquet and
+Arrow files are read into memory once per command.
 """
 
 from __future__ import annotations
@@ -77,10 +77,6 @@ def pointed_at(statement: str, line: int | None, column: int | None) -> list[str
     return [before + behind, " " * cells + "^"]
 
 
-_READERS = {"csv": "read_csv", "json": "read_json", "ndjson": "read_json"}
-_COMPRESSIONS = {None: "none", "gzip": "gzip", "zstd": "zstd"}
-
-
 def named_files(items: list[str]) -> dict[str, Path]:
     """Parse ``name=file`` items; a file alone has its stem as name.  Raises ``InvalidArgument``."""
     if not items:
@@ -100,44 +96,29 @@ def named_files(items: list[str]) -> dict[str, Path]:
 
 
 def read_file(path: Path) -> Any:
-    """A file as a table or dataset, by its suffix."""
-    from ..formats.kinds import suffixes_of
-
-    kind = suffixes_of(path.name)
-    if kind is None or kind.format == "xlsx":
-        raise InvalidArgument(
-            f"--with reads .csv, .json, .ndjson, .parquet and .arrow files, found {str(path)!r}"
-        )
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        raise InvalidArgument(f"cannot read {str(path)!r}: {error.strerror or error}") from None
-    if kind.format in _READERS:
-        if kind.compression not in _COMPRESSIONS:
-            raise InvalidArgument(f"--with reads .gz and .zst, found {str(path)!r}")
-        return _text(path, _READERS[kind.format], _COMPRESSIONS[kind.compression])
-    if kind.compression is not None:
-        raise InvalidArgument(f"{kind.format} files are not compressed as a whole: {str(path)!r}")
+    """A file as a table, read as an ingest reads it; Parquet and Arrow as a dataset."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    try:
-        return ds.dataset(path, format="ipc" if kind.format == "arrow" else "parquet")
-    except (pa.ArrowException, OSError) as error:
-        raise InvalidData(f"{path}: {str(error).splitlines()[0]}") from None
+    from ..formats.kinds import suffixes_of
+    from ..formats.layout import Layout, conform
+    from ..formats.reader import EventReader
 
-
-def _text(path: Path, reader: str, compression: str) -> Any:
-    import duckdb
-
-    settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-    with duckdb.connect(config=settings) as reading:
-        reading.execute("SET TimeZone = 'UTC'")
+    kind = suffixes_of(path.name)
+    if kind is None:
+        raise InvalidArgument(
+            "--with reads .csv, .json, .ndjson, .parquet, .arrow and .xlsx files, found "
+            f"{str(path)!r}"
+        )
+    if kind.compression is None and kind.format in ("parquet", "arrow"):
         try:
-            query = f"SELECT * FROM {reader}(?, compression = '{compression}')"
-            return reading.sql(query, params=[str(path)]).to_arrow_table()
-        except duckdb.Error as error:
+            return ds.dataset(path, format="ipc" if kind.format == "arrow" else "parquet")
+        except (pa.ArrowException, OSError) as error:
             raise InvalidData(f"{path}: {str(error).splitlines()[0]}") from None
+    layout = Layout(timeless=True)
+    batches = list(EventReader(path, layout=layout))
+    schema = layout.schema()
+    return pa.Table.from_batches([conform(batch, schema) for batch in batches], schema)
 
 
 class Session:

@@ -11,7 +11,6 @@ Without readline, or if the history cannot be written, the prompt works without 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import os
 import re
 import sys
@@ -26,7 +25,6 @@ import typer
 from ..core.sql_text import quoted_name
 from ..core.suggestion import did_you_mean
 from ..errors import ChronicleError, InvalidArgument, in_words_of
-from ..query.sql.first_word import only_reads
 from .options import Connection, connected, parameters
 from .output import ANSWER_FORMATS, check_format, write_answer
 from .plots import draw, plot_format
@@ -51,6 +49,9 @@ _BEFORE_STREAM = re.compile(
     re.I,
 )
 """Text after which a stream's name is expected."""
+_COLUMNS = (
+    "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'main'"
+)
 
 
 class Completer:
@@ -65,22 +66,9 @@ class Completer:
     def _streams(self) -> dict[str, list[str]]:
         if self._columns is None:
             self._columns = {}
-            with contextlib.suppress(ChronicleError, OSError):
-                if self._connection.url is not None:
-                    for what in ("streams", "views"):
-                        for each in self._connection.ask(f"/v1/{what}")[what]:
-                            columns = [column["name"] for column in each.get("schema", ())]
-                            self._columns[each["name"]] = columns
-                else:
-                    with self._connection.database() as database:
-                        damaged = database.damaged()
-                        for name in database.streams():
-                            column_names = (
-                                () if name in damaged else database.stream(name).schema.names
-                            )
-                            self._columns[name] = list(column_names)
-                        for view in database.views().values():
-                            self._columns[view.name] = list(view.columns.names)
+            with contextlib.suppress(ChronicleError, OSError), self._connection.open() as database:
+                for name, column in database.sql(_COLUMNS).fetchall():
+                    self._columns.setdefault(name, []).append(column)
         return self._columns
 
     def _names(self) -> Iterable[str]:
@@ -156,8 +144,6 @@ def editing(connection: Connection) -> Iterator[Callable[[str], None]]:
         readline.set_auto_history(True)
 
 
-WATCH_SECONDS_MAX = 86_400.0
-
 _HELP = """\
   SELECT ...;         any statement of the dialect, over several lines, ended by ;
   EXPLAIN ...;        how a query would run
@@ -167,8 +153,6 @@ _HELP = """\
   \\x [on|off]         each value on a line of its own
   \\timing [on|off]    how long a statement took
   \\format FORMAT      how answers are written: table, json, ndjson, csv
-  \\i FILE             run the statements of a file
-  \\watch [SECONDS]    run the last query again and again, every two seconds unless said
   \\?  help            this text
   \\q  quit            leave (also Ctrl-D); Ctrl-C gives up what was typed, or what runs"""
 _WORDS = {
@@ -176,7 +160,7 @@ _WORDS = {
     "di": "di", "indexes": "di", "dl": "dl", "live": "dl", "dv": "dv",
     "views": "dv", "x": "x", "expanded": "x",
     "timing": "timing", "timer": "timing", "format": "format", "mode": "format",
-    "i": "i", "read": "i", "watch": "watch", "?": "?", "h": "?", "help": "?",
+    "?": "?", "h": "?", "help": "?",
     "q": "q", "quit": "q", "exit": "q",
 }  # fmt: skip
 """Commands, with the names that other prompts use for them."""
@@ -190,7 +174,6 @@ class _Prompt:
     timing: bool = False
     expanded: bool = False
     left: bool = False
-    last: str = ""
 
     def command(self, line: str) -> None:
         """Run a prompt command; raises ``ChronicleError``."""
@@ -212,52 +195,23 @@ class _Prompt:
             if not argument:
                 raise InvalidArgument("\\di takes the name of a stream")
             self.run(f"SHOW INDEXES ON {_quoted(argument)}")
-        elif name == "dl":
-            self.run("SHOW LIVE QUERIES")
-        elif name == "dv":
-            self.run("SHOW VIEWS")
+        elif name in ("dl", "dv"):
+            self.run("SHOW LIVE QUERIES" if name == "dl" else "SHOW VIEWS")
         elif name == "x":
             self.expanded = _switched(name, argument, self.expanded)
             say(f"expanded display is {'on' if self.expanded else 'off'}")
         elif name == "timing":
             self.timing = _switched(name, argument, self.timing)
             say(f"timing is {'on' if self.timing else 'off'}")
-        elif name == "format":
+        else:
             if argument not in ANSWER_FORMATS:
                 raise InvalidArgument(
                     f"\\format takes one of {', '.join(ANSWER_FORMATS)}; found {argument!r}"
                 )
             self.format = check_format(argument, None)
-        elif name == "watch":
-            self.watch(argument)
-        else:
-            self.script(argument)
-
-    def watch(self, argument: str) -> None:
-        """Repeat the last query until Ctrl-C."""
-        try:
-            seconds = float(argument or 2)
-        except ValueError:
-            seconds = 0.0
-        if not 0 < seconds <= WATCH_SECONDS_MAX:
-            raise InvalidArgument(f"\\watch takes seconds, such as 2 or 0.5, found {argument!r}")
-        if not self.last or not only_reads(self.last):
-            raise InvalidArgument("\\watch runs the last query again; there is none yet")
-        while True:
-            say(f"{dt.datetime.now():%H:%M:%S}, every {seconds:g} s; Ctrl-C ends it")
-            self.run(self.last)
-            time.sleep(seconds)
-
-    def script(self, path: str) -> None:
-        try:
-            text = Path(path).expanduser().read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"cannot read {path!r}: {error}") from None
-        self.run(text)
 
     def run(self, text: str) -> None:
         for statement in split(text):
-            self.last = statement
             began = time.perf_counter()
             try:
                 with self.session.run(statement) as (schema, batches):

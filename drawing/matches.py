@@ -5,8 +5,7 @@ have lanes of their own, and matches in a lane do not overlap.  If all matches a
 each has a lane that starts at its first event, labelled with its time.  Only the first
 MATCH_RECOGNIZE of a statement counts, and at most ``LANES_MAX`` lanes are drawn.
 
-The history map shows which parts of a stream's time a query replayed, looked up or skipped.  A plan
-in HTML shows nested operators, with a history map where one read a stream.
+The history map shows which parts of a stream's time a query replayed, looked up or skipped.
 
 ``text`` escapes every text.  Colours are those of Okabe and Ito, as in the console; shapes encode
 the same as colours.
@@ -24,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import InvalidArgument
-from ..query.contract.explanation import Operator, Plan, Regions
+from ..query.contract.explanation import Plan, Regions
 from ..query.matches import match_outline
 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b2569a", "#b07d00", "#3d8fc4", "#5b6472")
@@ -192,39 +191,11 @@ def _share(part: int, whole: int) -> str:
     return f"{share:.3g}%" if share < 99.9 or part == whole else f"{share:.2f}%"
 
 
-_BOX = "border-left:2px solid #d8dee8;margin:6px 0 0 4px;padding:0 0 0 12px"
-
-
 def plan_html(plan: Plan) -> str:
-    """The tree of ``str(plan)`` as HTML; every value is escaped."""
-    figures = ", ".join(f"{key.replace('_', ' ')} {_number(value)}" for key, value in plan.figures)
-    foot = f"<p><small>{escape(figures)}</small></p>"
-    return f'<div style="font-size:13px">{_step(plan.root)}{foot}</div>'
-
-
-def _step(step: Operator) -> str:
-    parts = [f"<b>{escape(step.name)}</b>"]
-    for key, value in step.details:
-        if value is None or value in ("", ()):
-            continue
-        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        parts.append(
-            f"<div><small>{escape(key.replace('_', ' '))}:</small> "
-            f'<code style="white-space:pre-wrap">{escape(shown)}</code></div>'
-        )
-    if step.regions is not None and step.regions.found:
-        parts.append(history_svg(step.regions, 720))
-    if step.figures:
-        shown = ", ".join(
-            f"{_number(value)} {key.replace('_', ' ')}" for key, value in step.figures
-        )
-        parts.append(f"<div><small>actual:</small> {escape(shown)}</div>")
-    parts += [_step(below) for below in step.inputs]
-    return f'<div style="{_BOX}">{"".join(parts)}</div>'
-
-
-def _number(value: int | float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
+    """The text of a plan, and a history map for each operator that reads a stream."""
+    regions = [step.regions for step in plan.operators()]
+    maps = [history_svg(each, 720) for each in regions if each is not None and each.found]
+    return f"<pre>{escape(str(plan))}</pre>{''.join(maps)}"
 
 
 LANES_MAX = 40

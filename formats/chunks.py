@@ -8,7 +8,7 @@ The policy for rows that cannot be read as events is called with each ``BadRow``
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
@@ -124,3 +124,24 @@ class ChunkReader(Protocol):
     """Whether the format has types (Parquet, Arrow)."""
 
     def chunks(self) -> Iterator[RecordChunk]: ...
+
+
+def regroup(
+    batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int = 32 << 20
+) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at most ``rows_max`` rows and about ``bytes_max`` bytes."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for whole in batches:
+        batch: pa.RecordBatch = whole
+        while batch.num_rows:
+            part = batch.slice(0, rows_max - rows)
+            batch = batch.slice(part.num_rows)
+            held.append(part)
+            rows += part.num_rows
+            size += part.nbytes
+            if rows >= rows_max or size >= bytes_max:
+                yield pa.concat_batches(held) if len(held) > 1 else held[0]
+                held, rows, size = [], 0, 0
+    if held:
+        yield pa.concat_batches(held) if len(held) > 1 else held[0]

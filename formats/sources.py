@@ -317,6 +317,21 @@ def _pipe_of(file: IO[bytes] | None) -> int | None:
 PIECE_BYTES = 1 << 20
 
 
+class _ReadBy(io.RawIOBase):
+    """A file of what a function reads."""
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
 def unpacked(
     file: IO[bytes],
     encoding: str | None,
@@ -328,7 +343,25 @@ def unpacked(
         check_size(file.seek(0, io.SEEK_END), limit)
         file.seek(0)
         return file
-    return io.BufferedReader(Unpacked(file, encoding, limit, hold), PIECE_BYTES)
+    stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), encoding)
+    count = 0
+
+    def read(size: int) -> bytes:
+        nonlocal count
+        try:
+            piece: bytes = stream.read(min(size, PIECE_BYTES))
+        except (OSError, pa.ArrowException) as error:
+            raise InvalidData(
+                f"the body is not valid {encoding} ({error}); send it whole, or without "
+                "Content-Encoding"
+            ) from None
+        count += len(piece)
+        check_size(count, limit)
+        if hold is not None:
+            hold(len(piece))
+        return piece
+
+    return io.BufferedReader(_ReadBy(read), PIECE_BYTES)
 
 
 def check_size(size: int, limit: int) -> None:
@@ -337,40 +370,6 @@ def check_size(size: int, limit: int) -> None:
             f"the decoded body is larger than {limit:,} bytes (CHRONICLE_MAX_DECODED_BYTES); "
             "send it in parts"
         )
-
-
-class Unpacked(io.RawIOBase):
-    def __init__(
-        self,
-        file: IO[bytes],
-        encoding: str,
-        limit: int,
-        hold: Callable[[int], None] | None,
-    ) -> None:
-        self._stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), encoding)
-        self._encoding = encoding
-        self._limit = limit
-        self._hold = hold
-        self._count = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        wanted = min(len(buffer), PIECE_BYTES)
-        try:
-            piece = self._stream.read(wanted)
-        except (OSError, pa.ArrowException) as error:
-            raise InvalidData(
-                f"the body is not valid {self._encoding} ({error}); send it whole, or without "
-                "Content-Encoding"
-            ) from None
-        self._count += len(piece)
-        check_size(self._count, self._limit)
-        if self._hold is not None:
-            self._hold(len(piece))
-        buffer[: len(piece)] = piece
-        return len(piece)
 
 
 _ROWS_TOGETHER = 1000
@@ -408,35 +407,24 @@ def open_archive(
                 f"({names}{', ...' if len(entries) > 5 else ''}); unpack it"
             )
         kind = suffixes_of(entries[0].filename)
-        inner = _Entry(source.name, archive.open(entries[0]))
+        packed = archive.open(entries[0])
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError, ValueError, OSError) as error:
         raise _damaged(source.name, error) from None
-    unpacked_source = ByteSource(
-        io.BufferedReader(inner, 1 << 20), name=source.name, compression=None
-    )
-    unpacked_source.keep(source)
-    return unpacked_source, format or (kind and kind.format), text
+
+    def read(size: int) -> bytes:
+        try:
+            return packed.read(size)
+        except Exception as error:  # zlib, bz2 and lzma have their own errors
+            raise _damaged(source.name, error) from None
+
+    inner = io.BufferedReader(_ReadBy(read), PIECE_BYTES)
+    entry = ByteSource(inner, name=source.name, compression=None)
+    entry.keep(source)
+    return entry, format or (kind and kind.format), text
 
 
 def _damaged(name: str, error: Exception) -> InvalidData:
     return InvalidData(f"{name}: the ZIP archive cannot be read ({error}); unpack it")
-
-
-class _Entry(io.RawIOBase):
-    def __init__(self, name: str, file: IO[bytes]) -> None:
-        self._name = name
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            data = self._file.read(len(buffer))
-        except Exception as error:  # zlib, bz2 and lzma have their own errors
-            raise _damaged(self._name, error) from None
-        buffer[: len(data)] = data
-        return len(data)
 
 
 class _Sheet(ByteSource):

@@ -728,31 +728,37 @@ def _rescale(
 def _from_numbers(
     values: pa.Array, rule: TimeRule, unit: str, codes: Codes
 ) -> npt.NDArray[np.int64]:
+    """Numbers since 1970, also in text; with an assumed unit only those between 1980 and 2100."""
     counting = rule.counting
     if counting is None or counting.unit is None:
         flag(codes, codes == 0, NO_UNIT)
         return np.zeros(len(values), np.int64)
     per_in, per_out = TICKS_PER_SECOND[counting.unit], TICKS_PER_SECOND[unit]
-    if pa.types.is_floating(values.type):
-        numbers = _floats(values, codes)
-        whole, part = np.divmod(numbers, 1.0)
-        low = (PLAUSIBLE_FIRST_S * per_in, PLAUSIBLE_END_S * per_in)
-        if rule.assumed:
-            flag(codes, (numbers < low[0]) | (numbers >= low[1]), IMPLAUSIBLE)
-        far = np.abs(numbers) * (per_out / per_in) >= 2.0**63
-        flag(codes, far, TOO_FAR)
-        whole = np.where(far, 0.0, whole)
-        if per_out >= per_in:
-            factor = per_out // per_in
-            ticks = whole.astype(np.int64) * factor + np.rint(part * factor).astype(np.int64)
-            return np.asarray(ticks)
-        scaled = np.rint(np.where(far, 0.0, numbers) * (per_out / per_in))
-        return np.asarray(scaled.astype(np.int64))
-    raw = _plain_ticks(values, codes)
+    if is_text(values.type):
+        ticks = _text_ticks(values, len(str(per_out)) - len(str(per_in)), codes, TOO_FINE)
+    elif pa.types.is_floating(values.type):
+        ticks = _float_ticks(values, per_in, per_out, codes)
+    else:
+        ticks = _rescale(_plain_ticks(values, codes), per_in, per_out, codes)
     if rule.assumed:
-        first, end = PLAUSIBLE_FIRST_S * per_in, PLAUSIBLE_END_S * per_in
-        flag(codes, (raw < first) | (raw >= end), IMPLAUSIBLE)
-    return _rescale(raw, per_in, per_out, codes)
+        absurd = (ticks < PLAUSIBLE_FIRST_S * per_out) | (ticks >= PLAUSIBLE_END_S * per_out)
+        read = codes == 0 if is_text(values.type) else codes != NOT_FINITE
+        codes[(codes == TOO_FAR) | (read & absurd)] = IMPLAUSIBLE
+    return ticks
+
+
+def _float_ticks(
+    values: pa.Array, per_in: int, per_out: int, codes: Codes
+) -> npt.NDArray[np.int64]:
+    numbers = _floats(values, codes)
+    far = np.abs(numbers) * (per_out / per_in) >= 2.0**63
+    flag(codes, far, TOO_FAR)
+    numbers = np.where(far, 0.0, numbers)
+    if per_out < per_in:
+        return np.asarray(np.rint(numbers * (per_out / per_in)).astype(np.int64))
+    whole, part = np.divmod(numbers, 1.0)
+    factor = per_out // per_in
+    return np.asarray(whole.astype(np.int64) * factor + np.rint(part * factor).astype(np.int64))
 
 
 def _text_ticks(values: pa.Array, power: int, codes: Codes, fine: int) -> npt.NDArray[np.int64]:
@@ -761,21 +767,6 @@ def _text_ticks(values: pa.Array, power: int, codes: Codes, fine: int) -> npt.ND
     flag(codes, parsed.status == UNREAD, UNREADABLE)
     flag(codes, parsed.status == DIGITS_TOO_FINE, fine)
     flag(codes, parsed.status == TOO_LARGE, TOO_FAR)
-    return ticks
-
-
-def _epoch_text(values: pa.Array, rule: TimeRule, unit: str, codes: Codes) -> npt.NDArray[np.int64]:
-    per_in, per_out = TICKS_PER_SECOND[rule.unit or "s"], TICKS_PER_SECOND[unit]
-    power = len(str(per_out)) - len(str(per_in))
-    number_codes: Codes = np.zeros(len(values), np.uint8)
-    ticks = _text_ticks(values, power, number_codes, TOO_FINE)
-    if rule.assumed:
-        first, end = PLAUSIBLE_FIRST_S * per_out, PLAUSIBLE_END_S * per_out
-        absurd = (number_codes == TOO_FAR) | (
-            (number_codes == 0) & ((ticks < first) | (ticks >= end))
-        )
-        flag(codes, absurd, IMPLAUSIBLE)
-    np.copyto(codes, number_codes, where=codes == 0)
     return ticks
 
 
@@ -798,7 +789,7 @@ def _from_text(
     ticks = np.zeros(len(values), np.int64)
     if rule.kind == "epoch":
         number_codes: Codes = np.zeros(len(values), np.uint8)
-        ticks = _epoch_text(values, rule, unit, number_codes)
+        ticks = _from_numbers(values, rule, unit, number_codes)
         numeric = number_codes != UNREADABLE
         codes[numeric] = number_codes[numeric]
         if np.count_nonzero(~numeric) == values.null_count:

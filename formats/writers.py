@@ -126,20 +126,21 @@ def _escaped(text: pa.Array) -> pa.Array:
     return text
 
 
-def _json_column(column: pa.Array) -> tuple[pa.Array, bool]:
-    """A column as text, and whether JSON quotes it."""
+def _column_text(column: pa.Array, *, plain: bool = False) -> tuple[pa.Array, bool]:
+    """A column as the text of JSON, or ``plain`` for CSV and tables, and whether JSON quotes it."""
     values = flatten(column)
     if is_json(column.type):
         return values.cast(_TEXT), False
     type_ = values.type
     types = pa.types
     if is_text(type_):
-        return _escaped(values.cast(_TEXT)), True
+        text = values.cast(_TEXT)
+        return text if plain else _escaped(text), True
     if types.is_timestamp(type_):
-        return _times(values, "T"), True
+        return _times(values, " " if plain else "T"), True
     if types.is_floating(type_):
         finite = pc.is_finite(values)
-        if not pc.all(finite).as_py():
+        if not (plain or pc.all(finite).as_py()):
             values = pc.if_else(finite, values, pa.scalar(None, type_))
         return _floats(values), False
     if types.is_integer(type_) or types.is_boolean(type_) or types.is_decimal(type_):
@@ -187,7 +188,7 @@ def _concatenated(*parts: pa.Array | str) -> pa.Array:
 
 
 def _member(array: pa.Array) -> pa.Array:
-    text, quoted = (_nested_text(array), False) if is_nested(array.type) else _json_column(array)
+    text, quoted = (_nested_text(array), False) if is_nested(array.type) else _column_text(array)
     text = text.cast(_TEXT)
     return pc.fill_null(_concatenated('"', text, '"') if quoted else text, _text("null"))
 
@@ -207,7 +208,7 @@ def _few_values(column: pa.Array) -> list[str]:
         return [_few_float(text) for text in values.cast(_TEXT).to_pylist()]
     if types.is_integer(type_):
         return ["null" if v is None else str(v) for v in values.to_pylist()]
-    text, quoted = _json_column(values)
+    text, quoted = _column_text(values)
     mark = '"' if quoted else ""
     return ["null" if v is None else f"{mark}{v}{mark}" for v in text.to_pylist()]
 
@@ -259,18 +260,10 @@ def shown_columns(batch: pa.RecordBatch) -> list[list[str | None]]:
     columns: list[list[str | None]] = []
     for column in batch.columns:
         values = flatten(column)
-        type_ = values.type
-        if pa.types.is_timestamp(type_):
-            text = _times(values, " ")
-        elif pa.types.is_floating(type_):
-            text = _floats(values)
-        elif pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
-            text = pa.array([None if v is None else repr(v)[2:-1] for v in values.to_pylist()])
-        elif is_text(type_):
-            text = values
+        if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+            columns.append([None if v is None else repr(v)[2:-1] for v in values.to_pylist()])
         else:
-            text, _ = _json_column(values)
-        columns.append(text.to_pylist())
+            columns.append(_column_text(values, plain=True)[0].to_pylist())
     return columns
 
 
@@ -290,7 +283,7 @@ def json_bytes(batch: pa.RecordBatch, *, last: str = "}\n", heads: pa.Array | No
         return _joined([*parts, _text("{" + last)], batch.num_rows)
     opening = "{"
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        text, quoted = _json_column(column)
+        text, quoted = _column_text(column)
         opening += json.dumps(name, ensure_ascii=False) + ":"
         if text.null_count:
             if quoted:
@@ -312,6 +305,10 @@ def _odd(name: str) -> bool:
     return bool(set(name) & set('",\r\n\t;|')) or name != name.strip() or not name
 
 
+def _quoted(text: pa.Array) -> pa.Array:
+    return _concatenated('"', pc.replace_substring(text, '"', '""'), '"')
+
+
 def csv_bytes(batch: pa.RecordBatch, line_end: str = "\r\n") -> bytes:
     if not batch.num_rows or not batch.num_columns:
         return b""
@@ -319,28 +316,15 @@ def csv_bytes(batch: pa.RecordBatch, line_end: str = "\r\n") -> bytes:
     for column in batch.columns:
         values = flatten(column)
         type_ = values.type
-        if pa.types.is_timestamp(type_):
-            text = _times(values, " ")
-        elif pa.types.is_floating(type_):
-            text = _floats(values)
-        elif pa.types.is_date(type_):
-            text = values.cast(_TEXT)
+        text, _ = _column_text(values, plain=True)
+        if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
+            text = pc.if_else(pc.equal(text, ""), '""', text)  # null is empty
+        elif pa.types.is_nested(type_):
+            text = _quoted(text)
         elif is_text(type_):
-            text = values.cast(_TEXT)
             odd = pc.match_substring_regex(text, _CSV_QUOTED)
             if pc.any(odd).as_py():
-                doubled = pc.replace_substring(text, '"', '""')
-                quoted = pc.binary_join_element_wise(_text('"'), doubled, _text('"'), _text(""))
-                text = pc.if_else(odd, quoted, text)
-        else:
-            text, _ = _json_column(values)
-            if pa.types.is_binary(type_) or pa.types.is_large_binary(
-                type_
-            ):  # null is empty, an empty value is quoted
-                text = pc.if_else(pc.equal(text, ""), '""', text)
-            if pa.types.is_nested(type_):
-                doubled = pc.replace_substring(text, '"', '""')
-                text = pc.binary_join_element_wise(_text('"'), doubled, _text('"'), _text(""))
+                text = pc.if_else(odd, _quoted(text), text)
         if text.null_count:
             text = pc.fill_null(text, "")
         parts += [text, _text(",")]

@@ -16,7 +16,7 @@ import contextlib
 import importlib
 import importlib.util
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -31,7 +31,7 @@ from ..errors import (
     StreamNotFound,
     UnsupportedType,
 )
-from ..formats.chunks import BadRowPolicy
+from ..formats.chunks import BadRowPolicy, regroup
 from ..formats.dialect import Limits
 from ..formats.layout import Layout, conform
 from ..formats.reader import EventReader
@@ -339,24 +339,3 @@ def _ingest_by_spark(
         raise MissingDependency("this build of Chronicle has no Spark engine") from None
     report: IngestReport = engine.run(request, target, progress)
     return report
-
-
-def regroup(
-    batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int = 32 << 20
-) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of at most ``rows_max`` rows and about ``bytes_max`` bytes."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for whole in batches:
-        batch: pa.RecordBatch = whole
-        while batch.num_rows:
-            part = batch.slice(0, rows_max - rows)
-            batch = batch.slice(part.num_rows)
-            held.append(part)
-            rows += part.num_rows
-            size += part.nbytes
-            if rows >= rows_max or size >= bytes_max:
-                yield pa.concat_batches(held) if len(held) > 1 else held[0]
-                held, rows, size = [], 0, 0
-    if held:
-        yield pa.concat_batches(held) if len(held) > 1 else held[0]

@@ -93,12 +93,6 @@ class QueryEngine:
         self.threads = min(threads, processors())
         self._prepared = StatementCache()
 
-    def warm(self, count: int) -> None:
-        self.executor.warm(count)
-
-    def serves(self, seconds: float) -> bool:
-        return self.executor.serves(seconds)
-
     def close(self) -> None:
         self.executor.close()
 
@@ -258,10 +252,6 @@ class QueryEngine:
         control = control or QueryControl()
         with self._careful(plan.text, control):
             return self._execution(plan, self.catalog.snapshot, control).result()
-
-    def explain_plan(self, plan: QueryPlan) -> Plan:
-        execution = self._execution(plan, self.catalog.snapshot, QueryControl())
-        return execution.explained(time.perf_counter())
 
     def _careful(self, text: str, control: QueryControl) -> _Careful:
         """The contexts of planning or starting a statement: stack headroom, control, evaluator."""

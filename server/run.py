@@ -153,7 +153,8 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
         configure_logging(settings)
         app = create_app(database, settings, prepare=True, close_database=True)
         stack.callback(app.state.server.close_workers)
-        database.begin_workers()  # start workers while the libraries load
+        if database.isolation == "process":
+            _ = database.engine  # start workers while the libraries load
         stack.callback(gc.unfreeze)  # else objects of the libraries are never freed
         config = uvicorn_config(app, settings)
         url = _url(listener, secure=certificates is not None)

@@ -7,7 +7,7 @@ Reading order::
 
     options        options  types  source
     batch reads    backend (a path, a server)  reader (streams, queries, views; pushdown)
-    queries        queries (pinned streams, parts)  query_plan (EXPLAIN)
+    queries        queries (pinned streams, parts)
     writes         writer (batch, overwrite, streaming, by the driver)
     streaming      stream_reader
     ingest         session  inputs (pieces, parsing)  pipeline

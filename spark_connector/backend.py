@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -98,33 +98,6 @@ def partition_count(wanted: int | None, stored_bytes: int) -> int:
     if wanted is not None:
         return wanted
     return min(PARTITIONS_MAX, max(1, -(-stored_bytes // PARTITION_BYTES)))
-
-
-def rebatch(
-    batches: Iterator[pa.RecordBatch], rows: int, names: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """Merge or slice batches to about ``rows`` rows; those of half the size are not copied."""
-    held: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        chosen = batch.select(names) if batch.schema.names != list(names) else batch
-        if held and (count + chosen.num_rows > rows or 2 * chosen.num_rows >= rows):
-            yield _joined(held)
-            held, count = [], 0
-        if 2 * chosen.num_rows >= rows:
-            for offset in range(0, chosen.num_rows, rows):
-                yield chosen.slice(offset, rows)
-            continue
-        held.append(chosen)
-        count += chosen.num_rows
-    if held:
-        yield _joined(held)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 logger = logging.getLogger("chronicle.spark")
@@ -234,12 +207,14 @@ class LocalBackend:
 
     def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
         """Cut a query into parts that run on the same pins."""
-        from .queries import PinnedCatalog, QueryPartition, divided, query_engine
+        from ..query.plan.division import divide
+        from .queries import PinnedCatalog, QueryPartition, query_engine, query_tree
 
         with self._open() as store:
             catalog = PinnedCatalog(store, growing=True)
             with query_engine(catalog) as engine:
-                _, cut = divided(text, engine, catalog, partial(partition_count, parts))
+                plan = engine.plan(query_tree(text), text)
+                cut = divide(plan, catalog.snapshot, partial(partition_count, parts))
         logger.info("query in %d parts (%s): %s", len(cut.parts), cut.kind, cut.reason)
         return [QueryPartition(part, catalog.pins) for part in cut.parts]
 

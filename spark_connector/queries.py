@@ -5,13 +5,12 @@ division and its reason are logged as ``chronicle.spark`` (INFO).
 
 The catalog has pinned streams, so that all processes see the same events.  The driver pins streams
 as a query names them; executors open only these, read-only.  Indexes may be ahead of or behind the
-pin: entries stay valid per segment, and uncovered segments are replayed.  EXPLAIN shows the parts
-that ``load()`` would make.
+pin: entries stay valid per segment, and uncovered segments are replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,7 @@ from ..indexes.definitions import has_indexes
 from ..indexes.stream_indexes import StreamIndexes
 from ..query.contract.catalog import Changes, LiveStatements
 from ..query.engine import QueryEngine
-from ..query.plan.division import Division, Part, divide
-from ..query.plan.nodes import QueryPlan
+from ..query.plan.division import Part
 from ..query.sql.dialect import parse_statement
 from ..query.sql.statement_clauses import StatementNode
 from ..schema import StreamSchema
@@ -190,13 +188,3 @@ def query_tree(text: str) -> Any:
     if isinstance(tree, StatementNode | exp.Insert) or not isinstance(tree, exp.Query):
         raise SqlError("option 'query' takes a SELECT; change the store with chronicle sql")
     return tree
-
-
-def divided(
-    text: str, engine: QueryEngine, catalog: PinnedCatalog, parts: Callable[[int], int]
-) -> tuple[QueryPlan, Division]:
-    """Plan a query over a growing ``catalog``, and divide it into as many ``parts`` as its stored
-    bytes ask for.
-    """
-    plan = engine.plan(query_tree(text), text)
-    return plan, divide(plan, catalog.snapshot, parts)

@@ -27,12 +27,13 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from ..core.sql_text import quoted_name
 from ..core.times import half_open
 from ..errors import AttributeNotFound, InvalidArgument, SchemaMismatch, StreamNotFound
+from ..formats.chunks import regroup
 from ..query.conditions.constants import constant_of_python
 from ..query.conditions.predicates import NOTHING, Compiled, any_of, column_bounds, prefix_range
 from ..query.conditions.predicates import time_bounds as ticks_of
 from ..schema import Attribute, Storage, StreamSchema
 from ..store.prune import AllOf, IsNull, NotNull, Prune
-from .backend import Backend, EventPartition, ScanRequest, open_backend, rebatch, time_bounds
+from .backend import Backend, EventPartition, ScanRequest, open_backend, time_bounds
 from .options import Options
 from .types import ReadConversion
 
@@ -83,9 +84,8 @@ class ScanReader(DataSourceReader):
         return self._batches(open_backend(self.options), partition)
 
     def _batches(self, backend: Backend, partition: EventPartition) -> Iterator[pa.RecordBatch]:
-        names = _distinct(self.conversion.columns)
         left = self.scan.limit
-        for batch in rebatch(backend.read(self.scan, partition), self.scan.batch_size, names):
+        for batch in regroup(backend.read(self.scan, partition), self.scan.batch_size):
             if left is not None:
                 batch = batch.slice(0, left)
                 left -= batch.num_rows
@@ -107,10 +107,6 @@ class FilteringScanReader(ScanReader):
         return filters
 
 
-def _distinct(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))
-
-
 class QueryReader(DataSourceReader):
     def __init__(self, options: Options, wanted: StructType) -> None:
         assert options.query is not None
@@ -122,9 +118,8 @@ class QueryReader(DataSourceReader):
         return open_backend(self.options).plan_query(self.text, self.options.num_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        names = list(dict.fromkeys(self.conversion.columns))
         rows = open_backend(self.options).run_query(self.text, partition)
-        for batch in rebatch(rows, self.options.batch_size, names):
+        for batch in regroup(rows, self.options.batch_size):
             yield self.conversion(batch)
 
 

@@ -35,12 +35,13 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ..errors import InvalidArgument, ResourceLimit
+from ..formats.chunks import regroup
 from ..schema import StreamSchema
 from ..store.changes import NewRange, new_events, new_ranges, rows_between
 from ..store.pins import Pin, drop_pin, keep_pin, load_pin, renew_pin, sweep_pins
 from ..store.recovery import load
 from ..store.store import Store
-from .backend import PARTITION_BYTES, ServerStream, local_path, rebatch
+from .backend import PARTITION_BYTES, ServerStream, local_path
 from .options import Options
 from .types import ReadConversion
 
@@ -328,7 +329,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _batches(self, piece: CommitSpan) -> Iterator[pa.RecordBatch]:
         names = list(dict.fromkeys(self.conversion.columns))
         events = self._follower.events(piece, names)
-        for batch in rebatch(events, self.options.batch_size, names):
+        for batch in regroup(events, self.options.batch_size):
             yield self.conversion(batch)
 
     # --------------------------------------------------------------- end of use

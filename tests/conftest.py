@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import json
 import os
-import resource
 import sys
 import time
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -57,7 +54,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seconds", type=float, metavar="N", help="skip the tests that would begin later"
     )
-    parser.addoption("--costs", metavar="FILE", help="append what each test takes, as JSON lines")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -87,27 +83,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     seconds = item.config.getoption("seconds")
     if seconds is not None and time.monotonic() - BEGUN > seconds:
         pytest.skip(f"{seconds:g} seconds are over")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Write down the processor seconds of a test and of its processes, for tools/test_costs.py."""
-    file = item.config.getoption("costs")
-    if file is None:
-        return (yield)
-    wall, processor = time.monotonic(), _processor_seconds()
-    done = yield
-    kind = next(filter(item.get_closest_marker, STARTS), "plain")
-    cost: dict[str, object] = {"test": item.nodeid, "kind": kind}
-    cost |= {"wall": time.monotonic() - wall, "processor": _processor_seconds() - processor}
-    with open(file, "a", encoding="utf-8") as out:
-        out.write(json.dumps(cost) + "\n")
-    return done
-
-
-def _processor_seconds() -> float:
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def pytest_collection_finish() -> None:

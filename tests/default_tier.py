@@ -1,7 +1,7 @@
 """What the default tier runs of heavy tests, and of plain ones with many dear cases.
 
-Judged by the table of tests/costs.md: of each heavy kind what covers its whole path once, from
-start to end; of a plain test whose cases take seconds, some of them, evenly spread.
+Of each heavy kind what covers its whole path once, from start to end; of a plain test whose cases
+take seconds, some of them, evenly spread.
 ``make test-all`` runs everything.
 """
 

@@ -193,13 +193,9 @@ async def _run(request: Request, principal: Principal, spec: QuerySpec, encoding
     def at_once(query: RunningQuery) -> RowSource | None:
         if spec.params:
             return None
-        result = server.database.sql_at_once(
-            spec.sql,
-            timeout,
-            cancellation=query.cancellation,
-            visible=visible_to(principal),
-            allowed=partial(authorize, principal),
-        )
+        engine = server.database.engine.seen_by(visible_to(principal))
+        allowed = partial(authorize, principal)
+        result = engine.at_once(spec.sql, timeout, cancellation=query.cancellation, allowed=allowed)
         return None if result is None else RowSource.of(result)
 
     return await send_rows(

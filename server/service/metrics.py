@@ -201,7 +201,7 @@ class Probe:
         try:
             self._database.streams()
             what = "SQL cannot be answered"
-            if self._database.serves(LIMIT_S):
+            if self._database.engine.executor.serves(LIMIT_S):
                 return None
         except Exception:
             logger.exception("not ready: %s", what)

@@ -253,7 +253,8 @@ class Server:
         try:
             if self.reader is not None:
                 self.reader.pool.warm(WARM_WORKERS)
-            self.database.warm_workers(WARM_WORKERS)
+            if self.database.isolation == "process":
+                self.database.engine.executor.warm(WARM_WORKERS)
             with contextlib.closing(self.database.sql("SELECT 1")) as result:
                 result.arrow()
             # later collections need not traverse the libraries' objects

@@ -53,7 +53,7 @@ def test_files_stay_while_a_script_writes(run: Run, sensors: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--with", "places=none.csv"], "cannot read 'none.csv'"),
+        (["--with", "places=none.csv"], "there is no file 'none.csv'"),
         (["--with", "places=list.xyz"], "reads .csv"),
         (["--with", "=list.csv"], "takes name=file"),
         (["--with", "a=list.csv", "--with", "A=list.csv"], "twice"),

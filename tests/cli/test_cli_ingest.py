@@ -10,12 +10,6 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
-DATA = ROOT.parent / "shared" / "data"
-
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not there")
-
 Run = Callable[..., Any]
 
 
@@ -142,33 +136,6 @@ def test_bad_input_is_one_clear_error(
     assert sum(line.startswith("error:") for line in outcome.err.splitlines()) == 1
     assert "'s'" not in run("streams").out
     assert run("check").code == 0
-
-
-@needs_data
-def test_the_flights_from_the_issue(run: Run) -> None:
-    flights = str(DATA / "opensky-switzerland.json.gz")
-    assert (
-        run("ingest", flights, "--stream", "flights", "--time", "timestamp", "--create").code == 0
-    )
-    outcome = run(
-        "sql",
-        "SELECT count(*), count(DISTINCT icao24), min(timestamp), max(timestamp) FROM flights",
-    )
-    assert outcome.out.splitlines()[2].split() == [
-        "139098", "842", "2018-08-01", "05:00:00", "2018-08-01", "21:59:50",
-    ]  # fmt: skip
-    assert run("check").code == 0
-
-
-@needs_data
-def test_the_nab_folder_from_the_issue(run: Run) -> None:
-    outcome = run(
-        *("ingest", str(DATA / "nab" / "*" / "*.csv"), "--stream", "nab", "--time", "timestamp"),
-        *("--create", "--file-column", "sensor"),
-    )
-    assert outcome.code == 0
-    text = "SELECT count(DISTINCT sensor) AS n FROM nab"
-    assert json.loads(run("sql", "-f", "ndjson", text).out) == {"n": 24}
 
 
 def test_create_on_a_stream_that_is_there_is_an_error(run: Run, sensors: Path) -> None:

@@ -292,8 +292,6 @@ def test_the_prompt(sensors: Path, tmp_path: Path) -> None:
 
 
 def test_commands_of_the_prompt(sensors: Path, tmp_path: Path) -> None:
-    script = tmp_path / "two.sql"
-    script.write_text("SELECT 41 AS a; SELECT 42 AS a;")
     with Terminal(sensors, tmp_path, COLUMNS="100") as terminal:
         for line in ("\\d", ".streams", "\\dt;"):
             assert "sensors" in terminal.answer(line)
@@ -310,10 +308,6 @@ def test_commands_of_the_prompt(sensors: Path, tmp_path: Path) -> None:
         assert "expanded display is on" in terminal.answer("\\x")
         assert "-[ row 1 ]-\r\none   | 1\r\nthree | 3" in terminal.answer("SELECT 1 one, 3 three;")
         assert "found 'maybe'" in terminal.answer("\\x maybe")
-        answer = terminal.answer(f"\\i {script}")
-        assert "a | 41" in answer
-        assert "a | 42" in answer
-        assert "cannot read" in terminal.answer("\\i /none.sql")
         assert '{"a":1}' in terminal.answer("\\format ndjson") + terminal.answer("SELECT 1 AS a;")
         assert "binary" in terminal.answer("\\format parquet")
         unknown = terminal.answer("\\timeing")
@@ -324,20 +318,7 @@ def test_commands_of_the_prompt(sensors: Path, tmp_path: Path) -> None:
         assert terminal.child.wait(PATIENCE_S) == 0
 
 
-def test_the_prompt_watches_and_completes(sensors: Path, tmp_path: Path) -> None:
-    with Terminal(sensors, tmp_path, COLUMNS="100") as terminal:
-        assert "there is none yet" in terminal.answer("\\watch")
-        terminal.answer("SELECT count(*) AS n FROM sensors;")
-        assert "such as 2 or 0.5" in terminal.answer("\\watch -1")
-        terminal.type("\\watch 0.2\n")
-        for _ in range(3):
-            terminal.until("every 0.2 s")
-            terminal.until("10")
-        terminal.child.send_signal(signal.SIGINT)
-        terminal.until("interrupted")
-        terminal.until("chronicle> ")
-        terminal.answer("INSERT INTO sensors VALUES (TIMESTAMP '2020-02-01', 1.0, 'pump 9');")
-        assert "there is none yet" in terminal.answer("\\watch")  # what writes is not repeated
+def test_the_prompt_completes(sensors: Path) -> None:
     connection = Connection(sensors)
     with connection.database("rw") as database:
         database.sql("CREATE VIEW high AS SELECT x AS height FROM sensors")

@@ -187,30 +187,3 @@ def test_a_token_that_may_have_been_made_is_not_made_twice(serve: Serve) -> None
     with chronicle.connect(server.url) as db, pytest.raises(chronicle.ConnectionFailed):
         db.create_token("x")
     assert len(server.requests) == 1
-
-
-def test_the_same_for_asyncio(served: Any, remote: RemoteDatabase) -> None:
-
-    async def doing() -> None:
-        async with chronicle.aconnect(served.url) as db:
-            job = await db.start_job("check")
-            told: list[Any] = []
-            assert (await job.wait(PATIENCE_S, told.append))["ok"]
-            assert [status["job_id"] for status in await db.jobs()] == [job.id]
-            assert await (await db.job(job.id)).status() == told[-1]
-            await job.cancel()
-            with pytest.raises(chronicle.InvalidArgument):
-                await db.job("x")
-            boss = await db.create_token("boss", ["admin"])
-        async with chronicle.aconnect(served.url, boss["secret"]) as db:
-            made = await db.create_token("x")
-            new = await db.rotate_token("x", "0s")
-            assert {token["token_id"] for token in await db.tokens()} == {
-                boss["token_id"],
-                new["token_id"],
-            }
-            assert made["token_id"] != new["token_id"]
-            await db.revoke_token(new["token_id"])
-            assert await db.revoke_all_tokens() == []
-
-    asyncio.run(doing())

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import chronicle
@@ -14,7 +13,6 @@ from chronicle.tests.patience import PATIENCE_S
 
 from .conftest import FLIGHTS
 from .test_connect import COUNT, EVENTS, event
-from .test_transport import BUSY, GONE, OK, Serve, arrow, serve  # noqa: F401
 
 Doing = Callable[[Any], Awaitable[None]]
 
@@ -27,20 +25,16 @@ def run(url: str, doing: Doing, **how: Any) -> None:
     asyncio.run(connected())
 
 
-def test_streams_events_and_queries(served: Any) -> None:
+def test_methods_are_awaited_and_give_objects_for_asyncio(served: Any) -> None:
     async def doing(db: Any) -> None:
         flights = await db.create_stream("flights", FLIGHTS, time="time")
         done = await flights.append(EVENTS)
         assert (done.appended, done.late, done.count, done.version) == (COUNT, 0, COUNT, 1)
-        assert await db.streams() == ["flights"]
+        assert (await db.stream("flights")).schema == flights.schema
         assert await flights.count() == COUNT
         assert await flights.time_range() == (EVENTS[0]["time"], EVENTS[-1]["time"])
-        assert (await flights.stats())["events"] == COUNT
         rows = await flights.scan(filter="seen > 0", limit=5)
         assert [batch.to_pylist() async for batch in rows] == [EVENTS[:5]]
-        assert await flights.aggregate({"seen": "max"}, end=EVENTS[9]["time"]) == {
-            "seen": {"max": EVENTS[8]["seen"]}
-        }
         result = await db.sql("SELECT icao24, count(*) AS n FROM flights GROUP BY 1 ORDER BY 1")
         assert (await result.arrow()).num_rows == len(await result.df()) == 7
         assert (await result.pl()).height == len(await result.fetchall()) == 7
@@ -49,29 +43,15 @@ def test_streams_events_and_queries(served: Any) -> None:
         assert "HashGroupBy" in str(await result.plan())
         async with await db.sql("SELECT seen FROM flights WHERE seen > ?", [0]) as whole:
             assert sum([len(b) async for b in whole.batches()]) == COUNT
-        assert str(await db.explain("SELECT seen FROM flights"))
-        await flights.create_index("seen")
-        assert [found["attribute"] for found in await flights.indexes()] == ["seen"]
-        await flights.drop_index("seen")
-        assert await flights.delete("seen = -1") == 0
-        await flights.add_column("speed", pa.float32())
-        assert (await db.stream("flights")).schema.names[-1] == "speed"
-        position = await flights.keep_position()
-        await flights.append([event(COUNT)], idempotency_key="one")
-        await flights.append([event(COUNT)], idempotency_key="one")
-        later = await flights.keep_position(after=position)
-        new = [batch async for batch in await flights.changes(position, later)]
-        assert sum(map(len, new)) == 1
-        await flights.drop_position(position)
         with pytest.raises(chronicle.SqlError) as raised:
             await db.sql("SELECT altitud FROM flights")
         assert raised.value.column == 8
-        with pytest.raises(chronicle.SchemaMismatch):
-            await flights.append([{"alt": 1}])
-        assert await flights.delete("seen > 0") == COUNT + 1
-        await db.drop_stream("flights")
-        await db.drop_stream("flights", if_exists=True)
-        assert await db.damaged() == {}
+        query = await db.create_live("high", "SELECT time, seen FROM flights", idle="0 seconds")
+        await db.run_live(timeout=PATIENCE_S)
+        assert sum([len(batch) async for batch in query.rows()]) == COUNT
+        assert (await (await db.live("high")).status())["rows"] == COUNT
+        job = await db.start_job("check")
+        assert (await job.wait(PATIENCE_S))["ok"]
 
     run(served.url, doing)
 
@@ -102,25 +82,6 @@ def test_a_tail_and_the_loop_goes_on(served: Any) -> None:
         ended = flights.tail(0, follow=False)
         assert sum([len(batch) async for batch in ended]) == 3
         assert ended.position == "3"
-
-    run(served.url, doing)
-
-
-def test_live_queries(served: Any) -> None:
-    async def doing(db: Any) -> None:
-        flights = await db.create_stream("flights", FLIGHTS, time="time")
-        query = await db.create_live("high", "SELECT time, seen FROM flights", idle="0 seconds")
-        await flights.append(EVENTS)
-        await db.run_live(timeout=PATIENCE_S)
-        assert await db.live_queries() == ["high"]
-        assert (await query.net()).num_rows == COUNT
-        assert sum([len(batch) async for batch in query.rows()]) == COUNT
-        assert (await (await db.live("high")).status())["rows"] == COUNT
-        await query.pause()
-        await query.resume()
-        await query.refresh()
-        assert await query.verify() == 0
-        await query.drop()
 
     run(served.url, doing)
 
@@ -174,36 +135,6 @@ def test_many_requests_at_once(served: Any) -> None:
         assert [await answer.fetchone() for answer in answers] == [(n,) for n in range(20)]
 
     run(served.url, doing)
-
-
-def test_what_is_tried_again(serve: Serve) -> None:  # noqa: F811
-    async def asked(db: Any) -> None:
-        with pytest.raises(chronicle.StreamNotFound, match="no it"):
-            await db.stream("s")
-
-    fake = serve(BUSY, b"", GONE)
-    run(fake.url, asked, retries=2)
-    assert len(fake.requests) == 3
-
-    async def stored(db: Any) -> None:
-        with pytest.raises(chronicle.ConnectionFailed, match="broke off"):
-            await db.sql("INSERT INTO s VALUES (1)")
-
-    fake = serve(b"", OK)
-    run(fake.url, stored)
-    assert len(fake.requests) == 1
-
-    async def cut(db: Any) -> None:
-        with pytest.raises(chronicle.ConnectionFailed, match="broke off"):
-            await (await db.sql("SELECT 1")).arrow()
-
-    run(serve(arrow(pa.record_batch({"t": [1]}), end=False)).url, cut)
-
-    async def away(db: Any) -> None:
-        with pytest.raises(chronicle.ConnectionFailed, match="cannot be reached"):
-            await db.streams()
-
-    run("http://127.0.0.1:9", away, retries=1)
 
 
 def test_it_can_be_awaited(served: Any) -> None:

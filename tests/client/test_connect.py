@@ -427,8 +427,8 @@ def test_open_says_where_servers_go(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 EMBEDDED_ONLY = {
     # what lies beside the server, or belongs to the process that has the store open
     Database: {
-        "path", "mode", "store", "isolation", "backup", "check", "begin_workers", "warm_workers",
-        "serves", "run_in_background", "live_statements", "await_live",
+        "path", "mode", "store", "isolation", "backup", "check",
+        "run_in_background", "live_statements", "await_live",
         # made, listed and dropped in SQL, whichever way that is sent
         "views", "create_view", "drop_view",
         # tables of the program stay with it
@@ -438,8 +438,7 @@ EMBEDDED_ONLY = {
         # what the query layer asks of a database, by name; users have the stream's methods
         "snapshot", "view", "access", "stream_schema", "widen_column", "alter_column",
         "create_index", "drop_index", "list_indexes", "indexes_of", "rollups_of", "stream_options",
-
-        "purge_indexes", "sql_at_once", "told", "changes", "engine",
+        "purge_indexes", "told", "changes", "engine",
     },
     # append_each: over REST, a body with ack=each
     Stream: {"handle", "snapshot", "append_each", "flush", "seal", "compact"},

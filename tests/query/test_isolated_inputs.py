@@ -43,7 +43,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def workers(path: Path) -> Iterator[None]:
     """Those of all tests here: databases with the same limits share them."""
     with chronicle.open(path, "r", query_memory_bytes=MEMORY, isolation="process") as database:
-        database.warm_workers(1)
+        database.engine.executor.warm(1)
         yield
 
 

@@ -473,11 +473,11 @@ def test_types_are_asked_once(apart: Database, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_executor_says_whether_it_serves(here: Database, path: Path) -> None:
-    assert here.serves(10)
+    assert here.engine.executor.serves(10)
     with chronicle.open(path, "r", query_memory_bytes=MEMORY + 4, isolation="process") as database:
-        assert database.serves(10)
+        assert database.engine.executor.serves(10)
         pool = pool_of(database)
         pool._make = lambda: (_ for _ in ()).throw(WorkerLost("none", "start"))  # type: ignore[method-assign]
         for lease in [pool.lease() for _ in range(len(pool._idle))]:
             lease.discard()
-        assert not database.serves(10)
+        assert not database.engine.executor.serves(10)

@@ -225,13 +225,12 @@ class FakeDatabase:
         self.results.append(result)
         return result
 
-    def sql_at_once(self, text: str, timeout: float | None = None, **_: Any) -> None:
-        """Nothing is little work."""
-
-    def serves(self, seconds: float) -> bool:
-        """What the real one says, where ``SELECT 1`` was not taught to be an error."""
-        self.sql("SELECT 1", timeout=seconds)
-        return True
+    @property
+    def engine(self) -> Any:
+        """SQL is served unless ``SELECT 1`` was taught to be an error; nothing is little work."""
+        ask = lambda seconds: bool(self.sql("SELECT 1", timeout=seconds))  # noqa: E731
+        view = SimpleNamespace(at_once=lambda *_, **__: None)
+        return SimpleNamespace(executor=SimpleNamespace(serves=ask), seen_by=lambda *_: view)
 
     def access(self, text: str, visible: Callable[[str], bool] | None = None) -> Access:
         """What the real binder says, over streams with one attribute, ``n``."""

@@ -77,10 +77,10 @@ def filled(request: pytest.FixtureRequest, database: Any) -> Any:
 
 @pytest.mark.parametrize("text", SMALL)
 def test_at_once_or_not_the_answer_is_the_same(filled: Any, text: str) -> None:
-    assert filled.sql_at_once(text) is None, "never run before"
+    assert filled.engine.at_once(text) is None, "never run before"
     usual = filled.sql(text).arrow()
     for _ in range(2):
-        quick = filled.sql_at_once(text)
+        quick = filled.engine.at_once(text)
         assert quick is not None
         assert quick.arrow() == usual
     assert filled.sql(text).arrow() == usual
@@ -89,7 +89,7 @@ def test_at_once_or_not_the_answer_is_the_same(filled: Any, text: str) -> None:
 @pytest.mark.parametrize("text", LARGE)
 def test_what_may_be_long_is_not_run_at_once(filled: Any, text: str) -> None:
     filled.sql(text).arrow()
-    assert filled.sql_at_once(text) is None
+    assert filled.engine.at_once(text) is None
 
 
 def test_a_query_that_grows_is_run_elsewhere(database: Any) -> None:
@@ -97,11 +97,11 @@ def test_a_query_that_grows_is_run_elsewhere(database: Any) -> None:
     text = "SELECT * FROM s WHERE t < 1000"
     database.stream("s").append(events(0, 10))
     assert database.sql(text).arrow().num_rows == 10
-    assert database.sql_at_once(text).arrow().num_rows == 10
+    assert database.engine.at_once(text).arrow().num_rows == 10
     database.stream("s").append(events(10, 980))
-    assert database.sql_at_once(text) is None
+    assert database.engine.at_once(text) is None
     database.drop_stream("s")
-    assert database.sql_at_once(text) is None
+    assert database.engine.at_once(text) is None
 
 
 def test_a_scan_reads_no_more_than_its_limit(filled: Any) -> None:
@@ -207,7 +207,7 @@ def test_what_held_the_loop_is_kept_off_it(
     monkeypatch.setattr(
         query_log, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time)
     )
-    monkeypatch.setattr(database, "sql_at_once", slow)
+    monkeypatch.setattr(database.engine, "at_once", slow)
     for seconds, times in ((0, 1), (0, 1), (query_log.AWAY_MIN_S, 2), (query_log.AWAY_MIN_S, 2)):
         now[0] += seconds
         assert api.get("/v1/query", params={"q": "SELECT count(*) FROM s"}).status_code == 200

@@ -35,7 +35,6 @@ pytestmark = [
     pytest.mark.timeout(1800),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
 ]
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
 def csv_file(path: Path, rows: int, first: int = 0, bad: dict[int, str] | None = None) -> Path:
@@ -265,26 +264,6 @@ def test_requests_that_cannot_work_are_refused(spark: Any, tmp_path: Path) -> No
     (tmp_path / "b.csv").write_text("when,other\n2024-01-01,1\n")
     with pytest.raises(SchemaMismatch, match="no attribute 'other'"):
         run(spark, tmp_path, [tmp_path / "b.csv"])
-
-
-def test_real_data(spark: Any, tmp_path: Path) -> None:
-    if not DATA.exists():
-        pytest.skip(f"real data is not at {DATA}")
-    flights = run(
-        spark, tmp_path, [DATA / "opensky-switzerland.json.gz"], time="timestamp", stream="s"
-    )
-    assert (flights.rows, flights.stored, flights.bad) == (139_098, 139_098, 0)
-    table = stored(tmp_path / "store")
-    assert len(table["icao24"].unique()) == 842
-    times = table["timestamp"].cast(pa.int64()).to_pylist()
-    assert times == sorted(times)
-    (tmp_path / "nab").mkdir()
-    nab = run(
-        spark, tmp_path / "nab", [DATA / "nab" / "*" / "*.csv"], time="timestamp",
-        file_column="sensor",
-    )  # fmt: skip
-    lines = sum(len(path.read_text().splitlines()) - 1 for path in (DATA / "nab").glob("*/*.csv"))
-    assert (nab.rows, nab.stored, nab.files) == (lines, lines, 24)
 
 
 @pytest.mark.parametrize("interrupted", ["staged", "committed"])

@@ -12,13 +12,12 @@ import pyarrow as pa
 import pytest
 
 from chronicle.api.database import open_database
-from chronicle.errors import InvalidArgument, SqlError
+from chronicle.errors import SqlError
 from chronicle.query.plan import match_plan, planner
 from chronicle.query.split.parts import SpanPart
 from chronicle.query.sql import dialect
 from chronicle.spark_connector.backend import LocalBackend
 from chronicle.spark_connector.options import Options
-from chronicle.spark_connector.query_plan import plan_query
 from chronicle.store.store import Store
 
 MATCH = """
@@ -132,22 +131,19 @@ def test_executors_get_the_intervals_that_the_driver_found(
     assert expected.num_rows > 5
 
 
-def test_the_plan_says_how_a_query_is_cut(flights: Path) -> None:
-    def told(name: str) -> str:
-        return str(plan_query(path=str(flights), query=QUERIES[name], numPartitions=4))
-
-    assert told("ranges").startswith("4 parts (match): 4 ranges of time")
-    assert "the whole stream is replayed: asked for" in told("each")
-    assert "4 groups of partitions, because the pattern has no WITHIN" in told("keys")
-    assert "MATCH_NUMBER counts over the whole stream" in told("numbered")
-    assert told("whole").startswith("1 parts (whole): its rows depend on each other")
-    assert "4 parts (windows): time ranges at leaf borders" in told("windows")
-    moving = QUERIES["rows"] + " AND timestamp < now()"
-    plan = plan_query(path=str(flights), query=moving, numPartitions=4)
-    assert plan.kind == "whole"
-    assert "asks for the time" in plan.reason
-    with pytest.raises(InvalidArgument, match="'path' and 'query'"):
-        plan_query(path=str(flights), stream="flights")
+def test_the_log_says_how_a_query_is_cut(flights: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "chronicle.spark")
+    for text, said in (
+        (QUERIES["ranges"], "4 parts (match): 4 ranges of time"),
+        (QUERIES["each"], "the whole stream is replayed: asked for"),
+        (QUERIES["keys"], "4 groups of partitions, because the pattern has no WITHIN"),
+        (QUERIES["numbered"], "MATCH_NUMBER counts over the whole stream"),
+        (QUERIES["whole"], "1 parts (whole): its rows depend on each other"),
+        (QUERIES["windows"], "4 parts (windows): time ranges at leaf borders"),
+        (QUERIES["rows"] + " AND timestamp < now()", "1 parts (whole): it asks for the time"),
+    ):
+        LocalBackend(Options(path=str(flights), query=text)).plan_query(text, 4)
+        assert said in caplog.messages[-1]
 
 
 def test_errors_are_said_while_planning(flights: Path) -> None:

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import InvalidData, StorageFull
+from chronicle.formats.chunks import regroup
 from chronicle.formats.layout import conform
-from chronicle.ingest.pipeline import regroup
 from chronicle.store import external_sort
 from chronicle.store.external_sort import ExternalSort, runs_in_order
 from chronicle.tests.rounds import rounds
