@@ -554,20 +554,6 @@ class Database:
             text, params, timeout, read_only=read_only, cancellation=cancellation, allowed=allowed
         )
 
-    def sql_at_once(
-        self,
-        text: str,
-        timeout: float | None = None,
-        *,
-        visible: Callable[[str], bool] | None = None,
-        **more: Any,
-    ) -> Result | None:
-        """Run a query as :meth:`sql` if it surely takes about a millisecond; for an event loop.
-
-        None for other statements, and for a text that was never run before.
-        """
-        return self.engine.seen_by(visible).at_once(text, timeout, **more)
-
     def access(self, text: str, visible: Callable[[str], bool] | None = None) -> Access:
         """What a statement reads and changes, without running it; raises :class:`SqlError`."""
         return self.engine.seen_by(visible).access(text)

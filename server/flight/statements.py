@@ -24,7 +24,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,15 +39,13 @@ from ...query.sql.first_word import as_columns
 from ...query.sql.parameters import names_in
 from ..access.auth import authorize, visible_to
 from ..access.limits import ByteAccount
-from ..access.tokens import server_directory
 from ..http.replies import Problem
 from ..service.bodies import (
-    MEMORY_BYTES,
     Body,
     FileOptions,
     body_too_large,
     events_of,
-    fill,
+    filled,
     ingest_file,
     look_at,
 )
@@ -397,20 +395,15 @@ class Loading:
 
     # ---------------------------------------------------------------------------- bodies
 
-    @contextlib.asynccontextmanager
-    async def _received(
+    def _received(
         self, call: Call, first: Any, most: int, *, staged: bool = False
-    ) -> AsyncIterator[Body]:
-        server, client = self._server, call.principal.client
-        directory = server_directory(server.database.path, create=True)
-        async with server.bodies.held(client):
-            with server.uploads.account(client) as account:
-                if staged:
-                    account.hold(MEMORY_BYTES)
-                body = Body(directory, None, None if staged else account)
-                with contextlib.closing(body):
-                    await fill(body, _pieces(call, first, most))
-                    yield body
+    ) -> contextlib.AbstractAsyncContextManager[Body]:
+
+        async def receive(account: ByteAccount | None) -> Body:
+            body = Body(self._server.directory, None, account)
+            return await filled(body, _pieces(call, first, most))
+
+        return self._server.uploading(call.principal.client, receive, staged=staged)
 
     async def _parameters(self, call: Call, first: Any) -> Rows:
         server = self._server
@@ -454,8 +447,7 @@ class Loading:
                 server, body, options, strict=True, stream=stream, create=create,
                 if_exists=if_exists,
             ).report  # fmt: skip
-            server.metrics.appended_events.labels("flight").inc(report.stored)
-            server.metrics.late_events.inc(report.late)
+            server.metrics.note_append("flight", report.stored, report.late)
             return report.stored
 
         most = server.settings.max_part_bytes

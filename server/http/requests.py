@@ -2,8 +2,7 @@
 
 A header that names the server, the client or the body must not be repeated, so that a proxy and
 this server cannot read a request differently.  An encoded slash belongs to a name:
-``/v1/streams/a%2Fb`` is the stream ``a/b``.  Requests with only ordinary headers, none repeated,
-are recognised for the fast paths past the router.  Conditional and range requests follow RFC 9110,
+``/v1/streams/a%2Fb`` is the stream ``a/b``.  Conditional and range requests follow RFC 9110,
 sections 13 and 14; an unreadable range, one of another unit, or of several parts is ignored.
 
 Content negotiation: ``?format=``, then ``Content-Type`` (bodies) or ``Accept`` (answers; ``*/*`` is
@@ -35,7 +34,6 @@ from urllib.parse import quote, unquote
 
 import orjson
 from fastapi import Path
-from pydantic import AfterValidator
 from starlette.requests import Request
 from starlette.types import Scope
 
@@ -109,37 +107,7 @@ def address(*parts: str) -> str:
     return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
-PathName = Annotated[str, Path(), AfterValidator(lambda name: name.replace(SLASH, "/"))]
-
-
-_KNOWN = frozenset(
-    {b"accept", b"accept-encoding", b"authorization", b"cache-control", b"connection"}
-    | {b"content-length", b"content-type", b"host", b"user-agent", b"x-request-id"}
-)
-"""Headers that do not affect the answer, or that the callers handle."""
-
-
-class PlainHead(NamedTuple):
-    secret: str | None
-    content_type: str
-    length: int
-
-
-def plain_head(scope: Scope) -> PlainHead | None:
-    secret, content_type, length = None, "", -1
-    for name, value in scope["headers"]:
-        if name not in _KNOWN:
-            return None
-        if name == b"content-length":
-            length = int(value) if value.isdigit() and len(value) < 10 else -1
-        elif name == b"content-type":
-            content_type = value.decode("latin-1")
-        elif name == b"authorization":
-            scheme, _, token = value.decode("latin-1").partition(" ")
-            if scheme.lower() != "bearer" or not token or token != token.strip():
-                return None
-            secret = token
-    return PlainHead(secret, content_type, length)
+PathName = Annotated[str, Path()]
 
 
 _HEADERS = frozenset({b"range", b"if-match", b"if-none-match"})

@@ -34,7 +34,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import orjson
 import pyarrow as pa
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
@@ -44,13 +44,13 @@ from ...core.times import INT64_MAX
 from ...errors import ChronicleError, InvalidArgument, QueryTimeout
 from ...formats.dialect import TextOptions
 from ...query.contract.cancellation import QueryControl
-from ...query.plan.planner import EVENTS_MAX, is_small_read
 from ...schema import StreamSchema
 from ..access.auth import Principal, Requester, ask_again, check_predicate
 from ..http.replies import Problem, Streamed, as_problem, problem_document, reply
 from ..http.requests import BinaryEvent, PathName, binary_event, body_format
+from ..http.route import api_router
 from ..service.bodies import Body, Pace, bad_row_json, read_events, time_format_of, too_slow
-from ..service.gathering import SmallReader
+from ..service.gathering import BYTES_MAX, SmallReader
 from ..service.idempotency import IdempotencyKeys
 from ..service.middleware import ABORT, BrokenAnswer, note_time, timed
 from ..service.query_log import RunningQuery
@@ -99,20 +99,6 @@ def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuer
         arrow = pa.schema([schema.arrow.field(name) for name in columns])
         return RowSource(arrow, patience.watch(batches), stack.pop_all().close)
     raise AssertionError("unreachable")
-
-
-def scan_at_once(
-    server: Server, stream: str, wanted: ScanRange, query: RunningQuery
-) -> RowSource | None:
-    """Begin a cheap read; None for any other."""
-    if wanted.where is not None:
-        return None
-    target = server.database.stream(stream)
-    if wanted.version is None and wanted.limit is not None and wanted.limit <= EVENTS_MAX:
-        columns = len(wanted.columns or target.event_schema.names)
-        if is_small_read(target.snapshot(), columns, None, None, wanted.limit):
-            return open_scan(server, stream, wanted, query)
-    return None
 
 
 def distinct_columns(schema: StreamSchema, names: list[str] | None) -> list[str]:
@@ -376,7 +362,6 @@ class Acknowledged(Streamed):
         waiting: list[tuple[int, Any]],
         results: list[AppendResult],
     ) -> None:
-        metrics = self._server.metrics
         for (lines, _), result in zip(waiting, results, strict=False):
             done.lines = lines
             self._appended += result.appended
@@ -390,8 +375,7 @@ class Acknowledged(Streamed):
             if self._stream.handle.options.unique is not None:
                 answer["duplicates"] = result.duplicates
             done.answers.append(orjson.dumps(answer) + b"\n")
-            metrics.appended_events.labels("ndjson").inc(result.appended)
-            metrics.late_events.inc(result.late)
+            self._server.metrics.note_append("ndjson", result.appended, result.late)
 
     # --- the answer
 
@@ -407,11 +391,13 @@ class Acknowledged(Streamed):
             await send(message)
 
 
-router = APIRouter(prefix="/v1/streams/{stream}", tags=["events"])
+router = api_router(prefix="/v1/streams/{stream}", tags=["events"])
 PARTITION_BYTES = 64 << 20
 PARTITIONS_MAX = 20_000
 
 COMMIT_EVENTS = 1000
+VALUE_BYTES = 16
+"""Least memory of a value of a small body, counted besides the text."""
 
 Version = Annotated[
     int | None,
@@ -468,12 +454,18 @@ async def append_events(
         return Acknowledged(
             request, server, principal, target, precision, durability, commit_events
         )
+    plain = name in ("json", "ndjson") and text == TextOptions()
+    plain &= head is None and idempotency_key is None and on_error == "fail"
     async with server.receiving(
         request,
         principal.client,
         server.settings.max_body_bytes,
         hashed=idempotency_key is not None,
     ) as body:
+        if plain and body.encoding is None and body.size <= BYTES_MAX:
+            stored = await _gathered(request, principal, stream, name, body, precision, durability)
+            if stored is not None:
+                return reply(stored)
         waited = time.perf_counter()
         async with server.appends.held(principal.client):
             note_time(request, "queue", time.perf_counter() - waited)
@@ -491,6 +483,50 @@ async def append_events(
             )
             answer, replayed = await server.call(job.run, keys, idempotency_key)
     return reply(answer, 200, {"Idempotency-Replayed": "true"} if replayed else None)
+
+
+async def _gathered(
+    request: Request,
+    principal: Principal,
+    name: str,
+    format: str,
+    body: Body,
+    precision: str | None,
+    durability: str | None,
+) -> dict[str, Any] | None:
+    """Append a small body with others that wait; None where ``_Append`` has to read it."""
+    server = server_of(request)
+    stream = server.database.stream(name)
+    schema, options = stream.event_schema, stream.handle.options
+    if options.unique is not None or len(schema.names) > server.settings.max_columns:
+        return None  # duplicates are counted per body
+    begun = time.perf_counter()
+    reader = server.gathering.reader(stream, precision)
+    events = reader.columns(body.content(), lines=format == "ndjson")
+    if events is None:
+        return None
+    note_time(request, "parse", time.perf_counter() - begun)
+    body.hold(VALUE_BYTES * events.rows * len(events.columns))
+    stored = await server.gathering.append(stream, reader, events, durability, principal.client)
+    if stored is None:
+        return None
+    note_time(request, "queue", stored.waited_s)
+    note_time(request, "append", stored.stored_s)
+    server.metrics.append_seconds.observe(time.perf_counter() - begun - stored.waited_s)
+    server.metrics.note_append(format, events.rows, stored.late)
+    result = AppendResult(events.rows, stored.late, stored.count, stored.version)
+    return _answer(result, (durability or options.durability) == "commit")
+
+
+def _answer(done: AppendResult, durable: bool) -> dict[str, Any]:
+    return {
+        "appended": done.appended,
+        "late": done.late,
+        "count": done.count,
+        "version": done.version,
+        "position": str(done.version),
+        "durable": durable,
+    }
 
 
 @dataclass(frozen=True)
@@ -539,20 +575,10 @@ class _Append:
             )
         with timed(self.request, "append"):
             done = target.append(events, durability=self.durability)
-        metrics = server.metrics
-        metrics.append_seconds.observe(time.perf_counter() - started)
-        metrics.appended_events.labels(self.format).inc(done.appended)
-        metrics.late_events.inc(done.late)
+        server.metrics.append_seconds.observe(time.perf_counter() - started)
+        server.metrics.note_append(self.format, done.appended, done.late)
         options = server.database.stream_options(self.stream)
-        promise = self.durability or options["durability"]
-        answer: dict[str, Any] = {
-            "appended": done.appended,
-            "late": done.late,
-            "count": done.count,
-            "version": done.version,
-            "position": str(done.version),
-            "durable": promise == "commit",
-        }
+        answer = _answer(done, (self.durability or options["durability"]) == "commit")
         if options["unique"] is not None:
             answer["duplicates"] = done.duplicates
         if self.on_error == "skip":
@@ -605,9 +631,6 @@ async def read_stream(
     def open_rows(query: RunningQuery) -> RowSource:
         return open_scan(server, stream, wanted, query)
 
-    def at_once(query: RunningQuery) -> RowSource | None:
-        return scan_at_once(server, stream, wanted, query)
-
     text = f"events of {stream}" + (f" where {where}" if where else "")
     return await send_rows(
         request,
@@ -619,7 +642,6 @@ async def read_stream(
         encoding,
         limit=limit,
         looks_ahead=where is None,
-        at_once=at_once,
     )
 
 

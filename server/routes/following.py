@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pyarrow as pa
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
@@ -44,6 +44,7 @@ from ..access.auth import Principal, Requester, ask_again, check_predicate
 from ..access.limits import Slot
 from ..http.replies import Problem, Streamed, as_problem, reply
 from ..http.requests import PathName, feed_format
+from ..http.route import api_router
 from ..service.bodies import Pace
 from ..service.feeds import Feed, TailFeed, format_of
 from ..service.middleware import ABORT, BrokenAnswer
@@ -249,7 +250,7 @@ class _Following(Streamed):
             raise type(error)(f"the token no longer allows this: {error}") from None
 
 
-router = APIRouter(prefix="/v1/streams/{stream}", tags=["followers"])
+router = api_router(prefix="/v1/streams/{stream}", tags=["followers"])
 
 
 @router.get("/tail", summary="Follow a stream")

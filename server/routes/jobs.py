@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, RootModel
 
 from ...core.options import options_from
@@ -57,6 +57,7 @@ from ..access.auth import Principal, Requester
 from ..access.tokens import server_directory
 from ..http.replies import Problem, reply
 from ..http.requests import PathName
+from ..http.route import api_router
 from ..service.bodies import FileOptions, StoredFile, bad_row_json, ingest_file
 from ..service.jobs import Job, Work
 from ..service.state import Server, server_of
@@ -564,7 +565,7 @@ def work_again(server: Server, job: Job) -> Work:
     return spec.work(server)
 
 
-router = APIRouter(prefix="/v1", tags=["jobs"])
+router = api_router(prefix="/v1", tags=["jobs"])
 
 
 @router.post("/jobs", status_code=202, summary="Begin a job", openapi_extra=spec_body(JobSpec))

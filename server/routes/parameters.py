@@ -14,7 +14,7 @@ import inspect
 import json
 import re
 import urllib.parse
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -24,13 +24,11 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...core.options import Parameter, options_from, parameters_of
-from ...core.suggestion import did_you_mean
 from ...core.times import INT64_MAX, TICKS_PER_SECOND
 from ...errors import InvalidArgument
 from ...formats.dialect import TextOptions
 from ...formats.kinds import parse_pairs
 from ...schema import StreamSchema
-from ..access.auth import Requester
 from ..http.replies import Problem
 from ..http.requests import answer_format, wants_gzip
 from ..service.bodies import Pace, pieces_of
@@ -91,8 +89,12 @@ def from_query(
     ``hidden`` are further parameters of the dataclass, which the document does not show.
     """
     parameters = [each for each in parameters_of(schema) if each.field not in without]
+    defaults = {each.name: each.default for each in parameters} | dict.fromkeys(hidden)
+    usual = schema()
 
     async def read(**values: Any) -> T:
+        if values == defaults:
+            return usual
         more = {name: values[name] for name in hidden}
         return options_from(schema, values, {"names": _names, "pairs": _pairs}, more)
 
@@ -255,33 +257,6 @@ def _encoding(*, envelope: bool) -> Callable[..., Awaitable[RowEncoding]]:
 event_encoding, result_encoding = _encoding(envelope=False), _encoding(envelope=True)
 EventEncoding = Annotated[RowEncoding, Depends(event_encoding)]
 ResultEncoding = Annotated[RowEncoding, Depends(result_encoding)]
-
-
-async def refuse_unknown(request: Request, principal: Requester) -> None:
-    """Raise ``RequestValidationError`` for unknown parameters, after authentication."""
-    del principal
-    if not request.query_params:
-        return
-    dependant = getattr(request.scope.get("route"), "dependant", None)
-    if dependant is None:
-        return
-    declared = sorted(set(_declared(dependant)))
-    errors = []
-    for name in request.query_params:
-        if name not in declared:
-            hint = did_you_mean(name, declared, quoted=False)
-            hint = hint or f"; known are {', '.join(declared) or 'none'}"
-            errors.append(
-                {"type": "unknown", "loc": ("query", name), "msg": f"no such parameter{hint}"}
-            )
-    if errors:
-        raise RequestValidationError(errors)
-
-
-def _declared(dependant: Any) -> Iterator[str]:
-    yield from (parameter.alias for parameter in dependant.query_params)
-    for below in dependant.dependencies:
-        yield from _declared(below)
 
 
 BYTES_MAX = 1 << 20

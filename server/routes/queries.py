@@ -27,7 +27,7 @@ from typing import Annotated, Any, Literal, cast
 
 import orjson
 import pyarrow as pa
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...core.times import ticks_of, time_of
@@ -40,6 +40,7 @@ from ...query.sql.parameters import names_in
 from ..access.auth import Principal, Requester, authorize, visible_to
 from ..http.replies import Problem, jsonable, problem_document, reply
 from ..http.requests import PathName
+from ..http.route import api_router
 from ..service.middleware import STATEMENT
 from ..service.query_log import RunningQuery
 from ..service.row_stream import open_statement
@@ -105,7 +106,7 @@ def _value(name: str, value: Any) -> Any:
         ) from None
 
 
-router = APIRouter(prefix="/v1", tags=["queries"])
+router = api_router(prefix="/v1", tags=["queries"])
 Params = dict[str, Any] | list[Any] | None
 
 
@@ -190,18 +191,6 @@ async def _run(request: Request, principal: Principal, spec: QuerySpec, encoding
         )
         return RowSource.of(result)
 
-    def at_once(query: RunningQuery) -> RowSource | None:
-        if spec.params:
-            return None
-        result = server.database.sql_at_once(
-            spec.sql,
-            timeout,
-            cancellation=query.cancellation,
-            visible=visible_to(principal),
-            allowed=partial(authorize, principal),
-        )
-        return None if result is None else RowSource.of(result)
-
     return await send_rows(
         request,
         principal,
@@ -211,7 +200,6 @@ async def _run(request: Request, principal: Principal, spec: QuerySpec, encoding
         open_rows,
         encoding,
         limit=spec.limit,
-        at_once=at_once,
     )
 
 

@@ -7,8 +7,7 @@
 Nothing is sent before the first rows are computed, so an error until then is a problem document
 with its own status; a later error breaks the connection.  The slot is released when the thread has
 really ended (an uninterruptible DuckDB operation holds it until then).  An answer in one block has
-its row count in the headers.  Cheap rows are computed on the event loop.  HEAD, ranges and
-conditions make the answer a file.
+its row count in the headers.  HEAD, ranges and conditions make the answer a file.
 
 Blocks are sent within the client's ``Pace``; time spent making a block does not count.  A client
 that is too slow is disconnected, so that it never takes a part for the whole.
@@ -24,7 +23,6 @@ import asyncio
 import contextlib
 import dataclasses
 import hashlib
-import io
 import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
@@ -46,7 +44,7 @@ from ..service.answer_cache import AnswerFile, OpenAnswer, tag_of
 from ..service.bodies import Pace
 from ..service.middleware import ABORT, BrokenAnswer, note_time
 from ..service.query_log import RunningQuery
-from ..service.row_stream import BodyPipe, RowEncoding, Tally, account_for, compute, encode
+from ..service.row_stream import BodyPipe, RowEncoding, Tally, compute, encode
 from ..service.state import Server, server_of
 
 logger = logging.getLogger("chronicle.server")
@@ -141,18 +139,13 @@ class FileResponse(Response):
         return block
 
 
-AT_ONCE_BYTES = 64 << 10
-"""Most bytes of rows that are encoded on the event loop."""
-
-
 @dataclass
 class RowSource:
-    """Rows of an answer; one thread takes ``batches``, then calls ``close``; ``size`` in bytes."""
+    """Rows of an answer; one thread takes ``batches``, then calls ``close``."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     close: Callable[[], None] = field(default=lambda: None)
-    size: int = 0
 
     @classmethod
     def of(cls, result: Result) -> RowSource:
@@ -170,16 +163,14 @@ async def send_rows(
     *,
     limit: int | None = None,
     looks_ahead: bool = True,
-    at_once: Callable[[RunningQuery], RowSource | None] | None = None,
 ) -> Response:
     """Answer with the rows of ``open_rows``, which runs in a worker thread; its exception becomes
-    the answer.  ``at_once`` is the same on the event loop, None for rows that may be expensive.
-    ``looks_ahead`` says that rows go on beyond ``limit``, so that ``truncated`` is known.
+    the answer.  ``looks_ahead``: rows go on beyond ``limit``, so that ``truncated`` is known.
     """
     server = server_of(request)
     file_request = FileRequest.of(request)
     if file_request is not None:
-        at_once, encoding = None, encoding_of_file(file_request, encoding)
+        encoding = encoding_of_file(file_request, encoding)
         what = request_identity(request, principal, encoding)
         if file_request.continues:
             cached = server.answers.find(principal.client, what, file_request.tags)
@@ -192,29 +183,9 @@ async def send_rows(
     pipe = BodyPipe()
     tally = Tally(limit, server.settings.max_rows, looks_ahead=looks_ahead)
     started = time.perf_counter()
-    ready = None
-
-    def ended(error: BaseException | None) -> None:
-        slot.release()
-        server.running.remove(query)
-        server.running.log(query, tally, error)
-        account_for(server, kind, encoding.format, tally, error, time.perf_counter() - started)
-
-    if at_once is not None and server.prepared and server.haste.may(text):
-        try:
-            with server.haste.watching(text):
-                ready = _ready(at_once, query)
-            body = None if ready is None else _at_once(ready, encoding, tally, query)
-        except BaseException as error:
-            ended(error)
-            raise
-        if body is not None:
-            note_time(request, "first", time.perf_counter() - started)
-            ended(None)
-            return _whole(request, query, encoding, tally, body)
 
     def write() -> None:
-        with contextlib.closing(ready or open_rows(query)) as rows:
+        with contextlib.closing(open_rows(query)) as rows:
             encode(rows.schema, rows.batches, encoding, tally, pipe, query)
 
     compute(server, slot, query, pipe, tally, encoding.format, write)
@@ -251,27 +222,6 @@ def _explain_cancellation(server: Server, watch: asyncio.Task[None]) -> None:
     if server.stopping:
         why = "the server is stopping and the query took too long to wait for; ask again"
         raise Problem("not-ready", 503, why, {"Retry-After": "1"}) from None
-
-
-def _ready(
-    at_once: Callable[[RunningQuery], RowSource | None], query: RunningQuery
-) -> RowSource | None:
-    rows = at_once(query)
-    if rows is None:
-        return None
-    with contextlib.closing(rows):
-        batches = list(rows.batches)
-    return RowSource(rows.schema, iter(batches), size=sum(batch.nbytes for batch in batches))
-
-
-def _at_once(
-    rows: RowSource, encoding: RowEncoding, tally: Tally, query: RunningQuery
-) -> bytes | None:
-    if rows.size > AT_ONCE_BYTES:
-        return None
-    out = io.BytesIO()
-    encode(rows.schema, rows.batches, encoding, tally, out, query)
-    return out.getvalue()
 
 
 def _headers(query: RunningQuery, encoding: RowEncoding) -> dict[str, str]:

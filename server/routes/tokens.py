@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...errors import Forbidden, InvalidArgument
@@ -24,10 +24,11 @@ from ..access.tokens import (
 )
 from ..http.replies import Problem, reply
 from ..http.requests import PathName
+from ..http.route import api_router
 from ..service.state import Server, server_of
 from .parameters import read_spec, spec_body
 
-router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+router = api_router(prefix="/v1/tokens", tags=["tokens"])
 
 _EXPIRES = "A time (2027-01-01, UTC) or a span from now (90d)."
 

@@ -24,8 +24,8 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -93,6 +93,10 @@ class Body:
         self._file.write(piece)
         self.size += len(piece)
 
+    def content(self) -> bytes:
+        self._file.seek(0)
+        return self._file.read()
+
     def detect_encoding(self) -> None:
         if self.encoding is None:
             self._file.seek(0)
@@ -134,8 +138,7 @@ class Body:
     def handed_over(self) -> Iterator[int | bytes]:
         """The body as it was sent, for another process: its bytes, or its own descriptor."""
         if self.size <= SMALL_BYTES:
-            self._file.seek(0)
-            yield self._file.read()
+            yield self.content()
             return
         if getattr(self._file, "_rolled", True):
             self._file.flush()
@@ -195,7 +198,6 @@ def body_too_large(limit: int) -> Problem:
     )
 
 
-@asynccontextmanager
 async def receive(
     request: Request,
     account: ByteAccount | None,
@@ -204,8 +206,8 @@ async def receive(
     pace: Pace,
     directory: Path | None = None,
     hashed: bool = False,
-) -> AsyncIterator[Body]:
-    """Receive a body, for the block; raises ``Problem`` (408, 413, 415) or ``ClientDisconnect``."""
+) -> Body:
+    """Receive a body, to be closed; raises ``Problem`` (408, 413, 415) or ``ClientDisconnect``."""
     name = request.headers.get("content-encoding", "").strip().lower()
     if name not in _ENCODINGS:
         raise Problem(
@@ -218,28 +220,29 @@ async def receive(
     if declared.isdecimal() and len(declared) < 20 and int(declared) > body_max:
         raise body_too_large(body_max)
     body = Body(directory, _ENCODINGS[name], account, hashed=hashed)
-    try:
-        await fill(body, pieces_of(request, body_max, pace))
-        yield body
-    finally:
-        body.close()
+    return await filled(body, pieces_of(request, body_max, pace))
 
 
-async def fill(body: Body, received: AsyncGenerator[bytes, None]) -> None:
+async def filled(body: Body, received: AsyncGenerator[bytes, None]) -> Body:
+    """The body with the pieces received; closed on an error."""
     pieces: list[bytes] = []
     gathered = 0
-    async with contextlib.aclosing(received) as stream:
-        async for piece in stream:
-            pieces.append(piece)
-            gathered += len(piece)
-            if gathered >= PIECE_BYTES:
-                await asyncio.to_thread(body.write, b"".join(pieces))
-                pieces, gathered = [], 0
-    if gathered:
+    try:
+        async with contextlib.aclosing(received) as stream:
+            async for piece in stream:
+                pieces.append(piece)
+                gathered += len(piece)
+                if gathered >= PIECE_BYTES:
+                    await asyncio.to_thread(body.write, b"".join(pieces))
+                    pieces, gathered = [], 0
         if body.size + gathered <= MEMORY_BYTES:
             body.write(b"".join(pieces))
         else:
             await asyncio.to_thread(body.write, b"".join(pieces))
+    except BaseException:
+        body.close()
+        raise
+    return body
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,6 @@ The last ``CHRONICLE_QUERY_LOG_ENTRIES`` are in memory, with truncated texts.  F
 Running queries: an id is the request's (``X-Request-Id``), so a client that chose it can cancel
 before any answer.  They live on the event loop.  In the system tables, a token sees its own
 queries, one with ``operate`` on every stream sees all; settings need ``admin`` on every stream.
-
-A statement that once took more than ``HELD_S`` on the event loop is not run there again for a
-second, doubled each time up to a minute: a cost estimate does not know of a cold disk.
 """
 
 from __future__ import annotations
@@ -23,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...core.caches import Lru
 from ...errors import ChronicleError, Forbidden, QueryCancelled, QueryTimeout, ResourceLimit
 from ...query.contract.cancellation import Cancellation
 from ..access.auth import Principal
@@ -252,30 +248,3 @@ def _shown(value: object) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-HELD_S = 0.02
-
-AWAY_MIN_S, AWAY_MAX_S = 1.0, 60.0
-TEXTS_MAX = 1024
-
-
-class Haste:
-    def __init__(self) -> None:
-        self._away: Lru[str, tuple[float, float]] = Lru(TEXTS_MAX)
-
-    def may(self, text: str) -> bool:
-        away = self._away.get(text)
-        return away is None or time.monotonic() >= away[0]
-
-    @contextmanager
-    def watching(self, text: str) -> Iterator[None]:
-        begun = time.monotonic()
-        try:
-            yield
-        finally:
-            ended = time.monotonic()
-            if ended - begun > HELD_S:
-                away = self._away.get(text)
-                away_s = AWAY_MIN_S if away is None else min(AWAY_MAX_S, 2 * away[1])
-                self._away.put(text, (ended + away_s, away_s))

@@ -439,7 +439,7 @@ EMBEDDED_ONLY = {
         "snapshot", "view", "access", "stream_schema", "append_arrow", "add_column", "widen_column",
         "create_index", "drop_index", "list_indexes", "indexes_of", "rollups_of", "stream_options",
         "delete_events", "update_events", "rename_column", "drop_column", "set_options",
-        "purge_indexes", "sql_at_once", "told", "changes", "engine",
+        "purge_indexes", "told", "changes", "engine",
     },
     # append_each: over REST, a body with ack=each
     Stream: {"handle", "snapshot", "append_each", "flush", "seal", "compact"},

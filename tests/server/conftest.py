@@ -225,9 +225,6 @@ class FakeDatabase:
         self.results.append(result)
         return result
 
-    def sql_at_once(self, text: str, timeout: float | None = None, **_: Any) -> None:
-        """Nothing is little work."""
-
     def serves(self, seconds: float) -> bool:
         """What the real one says, where ``SELECT 1`` was not taught to be an error."""
         self.sql("SELECT 1", timeout=seconds)
