@@ -215,7 +215,6 @@ def _refuse_until(wait_s: float, what: str) -> None:
     if wait_s > 0:
         raise Problem(
             "too-many-requests",
-            429,
             f"this client sends too many {what}; try again in {wait_s:.1f} s",
             {"Retry-After": str(math.ceil(wait_s))},
         )

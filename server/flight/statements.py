@@ -124,7 +124,6 @@ class Statements:
         ):
             raise Problem(
                 "not-found",
-                404,
                 "no query waits under this ticket: it was taken, cancelled, or not fetched in time",
             )
         begun.expiry.cancel()
@@ -142,7 +141,7 @@ class Statements:
     def cancel(self, call: Call, handle: bytes) -> None:
         begun = self._begun.get(handle)
         if begun is None or not self._server.running.visible(begun.query, call.principal):
-            raise Problem("not-found", 404, "no query waits or runs under this ticket")
+            raise Problem("not-found", "no query waits or runs under this ticket")
         begun.end()
         self._begun.pop(handle, None)
 
@@ -202,7 +201,6 @@ class Statements:
         if mine >= self._server.settings.max_client_queries or len(waiting) >= HELD_MAX:
             raise Problem(
                 "too-many-requests",
-                429,
                 f"{mine} queries of this client, {len(waiting)} of all, wait for DoGet with their "
                 "tickets; fetch their rows, or cancel them",
             )
@@ -311,7 +309,7 @@ class PreparedStatements:
     def find(self, call: Call, handle: bytes) -> Prepared:
         prepared = self._by_handle.get(handle)
         if prepared is None or prepared.owner != call.principal.token:
-            raise Problem("not-found", 404, "there is no such prepared statement; prepare it again")
+            raise Problem("not-found", "there is no such prepared statement; prepare it again")
         prepared.used = time.monotonic()
         return prepared
 
@@ -348,9 +346,7 @@ _FAIL_WITH, _APPEND, _REPLACE = 1, 2, 3
 
 def no_transaction(command: Any) -> None:
     if command.HasField("transaction_id"):
-        raise Problem(
-            "not-supported", 501, "there are no transactions here: each statement commits"
-        )
+        raise Problem("not-supported", "there are no transactions here: each statement commits")
 
 
 class Loading:
@@ -383,7 +379,7 @@ class Loading:
         elif name == "CommandStatementIngest":
             count = await self._ingest(call, first, command)
         else:
-            raise Problem("bad-request", 400, f"{name} is not for DoPut")
+            raise Problem("bad-request", f"{name} is not for DoPut")
         result = made("DoPutUpdateResult", record_count=count).SerializeToString()
         await call.send(made("PutResult", app_metadata=result))
 
@@ -477,7 +473,7 @@ async def _pieces(call: Call, first: Any, most: int) -> AsyncGenerator[bytes, No
 def _mode(command: Any) -> tuple[bool, str]:
     no_transaction(command)
     if command.temporary:
-        raise Problem("not-supported", 501, "there are no temporary streams")
+        raise Problem("not-supported", "there are no temporary streams")
     for name, only in (("catalog", CATALOG), ("schema", SCHEMA)):
         if command.HasField(name) and getattr(command, name) not in ("", only):
             raise InvalidArgument(
@@ -487,7 +483,7 @@ def _mode(command: Any) -> tuple[bool, str]:
     asked_for = (options.if_not_exist, options.if_exists)
     if options.if_exists == _REPLACE:
         raise Problem(
-            "not-supported", 501, "a stream is not replaced by a load: drop it, then make it anew"
+            "not-supported", "a stream is not replaced by a load: drop it, then make it anew"
         )
     modes = {
         (_CREATE, _FAIL_WITH): (True, "fail"),

@@ -286,11 +286,10 @@ class Acknowledged(Streamed):
 
     def _refuse_to_wait(self) -> None:
         if self._server.stopping:
-            raise Problem("not-ready", 503, "the server is stopping; go on with another connection")
+            raise Problem("not-ready", "the server is stopping; go on with another connection")
         if len(self._come) >= self._line_max:
             raise Problem(
                 "body-too-large",
-                413,
                 f"line {self._lines + 1} does not end within {self._line_max:,} bytes",
             )
 

@@ -615,7 +615,7 @@ def _visible_job(request: Request, principal: Principal, job_id: str) -> Job:
     principal.require("operate")
     job = server_of(request).jobs.find(job_id)
     if job is None or not _visible(job, principal):
-        raise Problem("not-found", 404, f"there is no job {job_id!r}; GET /v1/jobs lists them")
+        raise Problem("not-found", f"there is no job {job_id!r}; GET /v1/jobs lists them")
     return job
 
 

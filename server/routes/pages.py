@@ -120,7 +120,7 @@ def mount_console(app: FastAPI) -> None:
         name = request.path_params["name"] or "index.html"
         asset = assets.get(name)
         if asset is None:
-            raise Problem("not-found", 404, f"the console has no file {name!r}")
+            raise Problem("not-found", f"the console has no file {name!r}")
         return asset.answer(request.headers)
 
     async def to_console(request: Request) -> Response:

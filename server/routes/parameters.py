@@ -334,9 +334,7 @@ def _content(content_type: str, body: bytes, *, sql: bool) -> Any:
             try:
                 fields = urllib.parse.parse_qs(_decoded(text), max_num_fields=FIELDS_MAX)
             except ValueError:
-                raise Problem(
-                    "bad-request", 400, f"a form has at most {FIELDS_MAX} fields"
-                ) from None
+                raise Problem("bad-request", f"a form has at most {FIELDS_MAX} fields") from None
         if fields:
             return {"sql": (fields.get("sql") or fields["q"])[0]}
         return {"sql": _decoded(text)}
@@ -347,10 +345,9 @@ def _content(content_type: str, body: bytes, *, sql: bool) -> Any:
             # orjson turns integers beyond 64 bits into floats
             return json.loads(text) if _LONG_DIGITS.search(text) else content
         except ValueError as error:
-            raise Problem("bad-request", 400, f"the body is not valid JSON: {error}") from None
+            raise Problem("bad-request", f"the body is not valid JSON: {error}") from None
     raise Problem(
         "unsupported-media-type",
-        415,
         f"expected application/json{' or application/sql' if sql else ''}, found Content-Type "
         f"{content_type!r}",
     )
@@ -363,9 +360,7 @@ def _check_depth(text: bytes) -> None:
         if mark in (b"[", b"{"):
             depth += 1
             if depth > DEPTH_MAX:
-                raise Problem(
-                    "bad-request", 400, f"the values of the body nest deeper than {DEPTH_MAX}"
-                )
+                raise Problem("bad-request", f"the values of the body nest deeper than {DEPTH_MAX}")
         elif mark in (b"]", b"}"):
             depth -= 1
 
@@ -374,4 +369,4 @@ def _decoded(text: bytes) -> str:
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Problem("bad-request", 400, f"the body is not valid UTF-8 ({error})") from None
+        raise Problem("bad-request", f"the body is not valid UTF-8 ({error})") from None

@@ -239,9 +239,7 @@ async def cancel_query(request: Request, principal: Requester, query_id: PathNam
     query = server_of(request).running.find(query_id, principal)
     if query is None:
         raise Problem(
-            "not-found",
-            404,
-            f"no query {query_id!r} runs here; GET /v1/queries lists those that do",
+            "not-found", f"no query {query_id!r} runs here; GET /v1/queries lists those that do"
         )
     query.cancellation.cancel()
     return Response(status_code=204)

@@ -221,7 +221,7 @@ def _explain_cancellation(server: Server, watch: asyncio.Task[None]) -> None:
         raise ClientDisconnect from None
     if server.stopping:
         why = "the server is stopping and the query took too long to wait for; ask again"
-        raise Problem("not-ready", 503, why, {"Retry-After": "1"}) from None
+        raise Problem("not-ready", why) from None
 
 
 def _headers(query: RunningQuery, encoding: RowEncoding) -> dict[str, str]:

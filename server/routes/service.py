@@ -85,7 +85,7 @@ async def readyz(
 
 
 def _not_ready(detail: str, state: str) -> Problem:
-    return Problem("not-ready", 503, detail, {"Retry-After": "1"}, {"state": state})
+    return Problem("not-ready", detail, {"Retry-After": "1"}, {"state": state})
 
 
 def _readiness(server: Server, principal: Principal) -> dict[str, Any]:

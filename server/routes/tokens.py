@@ -146,7 +146,7 @@ def _managed(request: Request, principal: Principal) -> Server:
 def _check_exists(server: Server, which: str) -> None:
     if all(which not in (token.id, token.name) for token in list_tokens(server.database.path)):
         raise Problem(
-            "not-found", 404, f"no token has the id or name {which!r}; GET /v1/tokens lists them"
+            "not-found", f"no token has the id or name {which!r}; GET /v1/tokens lists them"
         )
 
 

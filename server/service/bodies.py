@@ -192,7 +192,6 @@ class StoredFile(Body):
 def body_too_large(limit: int) -> Problem:
     return Problem(
         "body-too-large",
-        413,
         f"the body is larger than {limit:,} bytes (CHRONICLE_MAX_BODY_BYTES); send it in parts",
         {"Connection": "close"},  # do not read the rest of it
     )
@@ -212,7 +211,6 @@ async def receive(
     if name not in _ENCODINGS:
         raise Problem(
             "unsupported-media-type",
-            415,
             f"Content-Encoding is gzip or zstd, found {name!r}",
             {"Accept-Encoding": "gzip, zstd", "Connection": "close"},
         )
@@ -266,7 +264,6 @@ class Pace:
 def too_slow(pace: Pace, size: int) -> Problem:
     return Problem(
         "request-timeout",
-        408,
         f"the body came too slowly: {size:,} bytes, then none for a while; at most "
         f"{pace.silence_s:g} s without a byte (CHRONICLE_CLIENT_TIMEOUT_MS) and at "
         f"least {pace.bytes_per_s:,} bytes a second (CHRONICLE_MIN_CLIENT_BYTES_PER_S)",

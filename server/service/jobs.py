@@ -297,4 +297,4 @@ def _text(moment: dt.datetime | None) -> str | None:
 
 
 def _later(why: str) -> Problem:
-    return Problem("overloaded", 503, f"{why}; ask again", {"Retry-After": "10"})
+    return Problem("overloaded", f"{why}; ask again", {"Retry-After": "10"})

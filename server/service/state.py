@@ -325,9 +325,7 @@ class Server:
         try:
             return threads.submit(function, *args)
         except RuntimeError:  # the threads have ended
-            raise Problem(
-                "not-ready", 503, "the server is stopping; ask again", {"Retry-After": "1"}
-            ) from None
+            raise Problem("not-ready", "the server is stopping; ask again") from None
 
     def receiving(
         self,
