@@ -40,7 +40,7 @@ from ..access.auth import Principal
 from ..access.limits import Gate
 from ..http.replies import Problem, Streamed
 from ..http.requests import FileRequest, raw_path
-from ..service.answer_cache import AnswerFile, OpenAnswer, tag_of
+from ..service.answer_cache import Answer, tag_of
 from ..service.bodies import Pace
 from ..service.middleware import ABORT, BrokenAnswer, note_time
 from ..service.query_log import RunningQuery
@@ -90,19 +90,12 @@ def request_identity(request: Request, principal: Principal, encoding: RowEncodi
     return raw_path(request.scope), request.scope["query_string"], encoding, rights
 
 
-async def write_answer(file: AnswerFile, first: bytes | None, pipe: BodyPipe) -> None:
-    block = first
-    while block is not None:
-        await asyncio.to_thread(file.write, block)
-        block = await pipe.next_block()
-
-
 class FileResponse(Response):
     """The part of a stored answer that was asked for; the constructor raises ``Problem`` (412,
     416).
     """
 
-    def __init__(self, cached: OpenAnswer, file_request: FileRequest, server: Server) -> None:
+    def __init__(self, cached: Answer, file_request: FileRequest, server: Server) -> None:
         try:
             part = file_request.judge(cached.tag, cached.size)
         except BaseException:
@@ -192,12 +185,13 @@ async def send_rows(
     watch = asyncio.create_task(_watch(request, query, pipe))
     file = None if file_request is None else server.answers.begin(principal.client)
     try:
-        first = await pipe.next_block()
-        if file is not None:
-            await write_answer(file, first, pipe)
+        block = first = await pipe.next_block()
+        while file is not None and block is not None:
+            await asyncio.to_thread(server.answers.write, file, block)
+            block = await pipe.next_block()
     except BaseException as error:
         if file is not None:
-            file.abandon()
+            server.answers.abandon(file)
         watch.cancel()
         query.cancellation.cancel()
         pipe.abandon()
@@ -209,7 +203,8 @@ async def send_rows(
         watch.cancel()
         media = {"Content-Type": media_type_of(encoding.format)}
         headers = _headers(query, encoding) | _counted(tally) | media
-        return FileResponse(file.keep(what, headers), file_request, server)
+        kept = server.answers.keep(file, what, headers)
+        return FileResponse(kept, file_request, server)
     if pipe.complete:
         watch.cancel()
         return _whole(request, query, encoding, tally, first or b"")
