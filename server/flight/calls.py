@@ -40,7 +40,7 @@ from google.protobuf.message import DecodeError
 from ...errors import Unauthorized
 from ..access.auth import Principal
 from ..http.replies import Problem, as_problem
-from ..service.bodies import Pace, too_slow
+from ..http.streamed import Pace, too_slow
 from ..service.middleware import BEGUN, Audit, account, id_of
 from ..service.row_stream import BodyPipe
 from ..service.state import Server

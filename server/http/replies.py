@@ -49,14 +49,6 @@ def reply(content: Any, status: int = 200, headers: Mapping[str, str] | None = N
     return Response(json_bytes(content), status, headers, "application/json")
 
 
-class Streamed(Response):
-    """A response whose length is not known before; a subclass sends its body."""
-
-    def __init__(self, headers: Mapping[str, str], media_type: str) -> None:
-        super().__init__(b"", 200, headers, media_type)
-        self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
-
-
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:chronicle:"
 

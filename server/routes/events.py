@@ -27,7 +27,7 @@ import base64
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -36,7 +36,7 @@ import orjson
 import pyarrow as pa
 from fastapi import Depends, Header, Query, Request, Response
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive
 
 from ...api.streams import Stream
 from ...core.append_result import AppendResult
@@ -46,13 +46,14 @@ from ...formats.dialect import TextOptions
 from ...query.contract.cancellation import QueryControl
 from ...schema import StreamSchema
 from ..access.auth import Principal, Requester, ask_again, check_predicate
-from ..http.replies import Problem, Streamed, as_problem, problem_document, reply
+from ..http.replies import Problem, as_problem, problem_document, reply
 from ..http.requests import BinaryEvent, PathName, binary_event, body_format
 from ..http.route import api_router
-from ..service.bodies import Body, Pace, bad_row_json, read_events, time_format_of, too_slow
+from ..http.streamed import Pace, Streamed, too_slow
+from ..service.bodies import Body, bad_row_json, read_events
 from ..service.gathering import BYTES_MAX, SmallReader
 from ..service.idempotency import IdempotencyKeys
-from ..service.middleware import ABORT, BrokenAnswer, note_time, timed
+from ..service.middleware import note_time, timed
 from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
 from .parameters import (
@@ -177,28 +178,27 @@ class Acknowledged(Streamed):
     def __init__(
         self,
         request: Request,
-        server: Server,
         principal: Principal,
         stream: Stream,
+        reader: SmallReader,
         precision: str | None,
         durability: str | None,
         commit_events: int,
+        held: contextlib.AsyncExitStack,
     ) -> None:
+        server = self._server = server_of(request)
         self._request = request
-        self._server = server
         self._principal = principal
         self._stream = stream
         self._precision = precision
         self._durability = durability
         self._commit_events = commit_events
-        self._pace = Pace.of(server.settings)
+        self._held = held
         self._line_max = min(PENDING_MAX, server.settings.max_body_bytes)
-        schema = stream.event_schema
-        self._reader = SmallReader(schema, time_format_of(schema, precision))
+        self._reader = reader
         self._come = bytearray()
         self._ended = False
-        self._news = asyncio.Event()
-        self._drained = asyncio.Event()
+        self._silent_s = 0.0
         self._lines = 0
         self._appended = 0
         headers = {
@@ -206,46 +206,23 @@ class Acknowledged(Streamed):
             "X-Accel-Buffering": "no",
             "Connection": "close",  # the answer may end before the body
         }
-        super().__init__(headers, "application/x-ndjson")
+        super().__init__(headers, "application/x-ndjson", Pace.of(server.settings))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        server, client = self._server, self._principal.client
-        async with server.bodies.held(client):
-            with server.uploads.account(client) as account:
-                account.hold(2 * PENDING_MAX)
-                await self._send(send, None)
-                taking = asyncio.create_task(self._take(receive))
-                try:
-                    last = await self._run(send, taking)
-                    await self._send(send, last)
-                    await send({"type": "http.response.body", "body": b"", "more_body": False})
-                except TimeoutError:  # the client does not read
-                    if ABORT in scope:
-                        scope[ABORT]()
-                    raise BrokenAnswer from None
-                finally:
-                    taking.cancel()
-                    with contextlib.suppress(asyncio.CancelledError, Problem, ClientDisconnect):
-                        await taking
-
-    async def _run(self, send: Send, taking: asyncio.Task[None]) -> bytes:
+    async def blocks(self, receive: Receive) -> AsyncGenerator[bytes, None]:
         server = self._server
         try:
             while True:
                 pieces = self._pieces()
+                if not pieces and self._ended:
+                    summary = {"lines": self._lines, "appended": self._appended}
+                    yield orjson.dumps({"$end": summary}) + b"\n"
+                    return
                 if not pieces:
-                    if self._ended:
-                        summary = {"lines": self._lines, "appended": self._appended}
-                        return orjson.dumps({"$end": summary}) + b"\n"
-                    if taking.done():
-                        taking.result()  # raises if the client is silent or gone
-                    self._refuse_to_wait()
-                    await self._wait()
+                    await self._receive(receive)
                     continue
                 async with server.appends.held(self._principal.client):
                     done = await server.call(self._commit, pieces)
-                if done.answers:
-                    await self._send(send, b"".join(done.answers))
+                yield b"".join(done.answers)
                 if done.problem is not None:
                     raise done.problem
         except (ChronicleError, Problem) as error:
@@ -253,38 +230,15 @@ class Acknowledged(Streamed):
             if problem.status in (413, 429, 503):
                 server.metrics.rejected.labels(problem.code).inc()
             document = problem_document(error, self._request.state.request_id)
-            return orjson.dumps({"$error": {**document, "lines": self._lines}}) + b"\n"
+            yield orjson.dumps({"$error": {**document, "lines": self._lines}}) + b"\n"
+
+    async def end(self) -> None:
+        await self._held.aclose()
 
     # --- the lines
 
-    async def _take(self, receive: Receive) -> None:
-        try:
-            more = True
-            while more:
-                while len(self._come) >= PENDING_MAX:
-                    self._drained.clear()
-                    await self._drained.wait()
-                try:
-                    async with asyncio.timeout(self._pace.silence_s):
-                        message = await receive()
-                except TimeoutError:
-                    raise too_slow(self._pace, self._lines) from None
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect
-                self._come += message.get("body", b"")
-                more = message.get("more_body", False)
-                self._news.set()
-            self._ended = True
-        finally:
-            self._news.set()
-
-    async def _wait(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
-                await self._news.wait()
-        self._news.clear()
-
-    def _refuse_to_wait(self) -> None:
+    async def _receive(self, receive: Receive) -> None:
+        """Take what has come meanwhile; looks every ``LOOK_S`` whether the server stops."""
         if self._server.stopping:
             raise Problem("not-ready", "the server is stopping; go on with another connection")
         if len(self._come) >= self._line_max:
@@ -292,6 +246,19 @@ class Acknowledged(Streamed):
                 "body-too-large",
                 f"line {self._lines + 1} does not end within {self._line_max:,} bytes",
             )
+        try:
+            async with asyncio.timeout(LOOK_S):
+                message = await receive()
+        except TimeoutError:
+            self._silent_s += LOOK_S
+            if self._silent_s >= self._pace.silence_s:
+                raise too_slow(self._pace, self._lines) from None
+            return
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        self._silent_s = 0.0
+        self._come += message.get("body", b"")
+        self._ended = not message.get("more_body", False)
 
     def _pieces(self) -> list[bytes]:
         come = self._come
@@ -304,7 +271,6 @@ class Acknowledged(Streamed):
         if len(cuts) < TOGETHER_MAX and (not cuts or cuts[-1] < end):
             cuts.append(end)
         del come[: cuts[-1]]
-        self._drained.set()
         return [data[start:stop] for start, stop in zip([0, *cuts], cuts, strict=False)]
 
     # --- their commits, in a thread
@@ -376,19 +342,6 @@ class Acknowledged(Streamed):
             done.answers.append(orjson.dumps(answer) + b"\n")
             self._server.metrics.note_append("ndjson", result.appended, result.late)
 
-    # --- the answer
-
-    async def _send(self, send: Send, block: bytes | None) -> None:
-        message: dict[str, Any] = {"type": "http.response.body", "body": block, "more_body": True}
-        if block is None:
-            message = {
-                "type": "http.response.start",
-                "status": self.status_code,
-                "headers": self.raw_headers,
-            }
-        async with asyncio.timeout(self._pace.silence_s):
-            await send(message)
-
 
 router = api_router(prefix="/v1/streams/{stream}", tags=["events"])
 PARTITION_BYTES = 64 << 20
@@ -450,8 +403,14 @@ async def append_events(
     if commit_events is not None:
         check_continuous(request, name, on_error, idempotency_key, text)
         target = await server.call(server.database.stream, stream)
+        reader = server.gathering.reader(target, precision)
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(server.bodies.held(principal.client))
+            account = stack.enter_context(server.uploads.account(principal.client))
+            account.hold(2 * PENDING_MAX)
+            held = stack.pop_all()
         return Acknowledged(
-            request, server, principal, target, precision, durability, commit_events
+            request, principal, target, reader, precision, durability, commit_events, held
         )
     plain = name in ("json", "ndjson") and text == TextOptions()
     plain &= head is None and idempotency_key is None and on_error == "fail"

@@ -31,7 +31,8 @@ from ...formats.kinds import parse_pairs
 from ...schema import StreamSchema
 from ..http.replies import Problem
 from ..http.requests import answer_format, wants_gzip
-from ..service.bodies import Pace, pieces_of
+from ..http.streamed import Pace
+from ..service.bodies import pieces_of
 from ..service.row_stream import RowEncoding
 from ..service.state import server_of
 

@@ -46,7 +46,7 @@ from ..service.query_log import RunningQuery
 from ..service.row_stream import open_statement
 from ..service.state import Server, server_of
 from .parameters import Limit, ResultEncoding, read_spec, spec_body
-from .row_responses import RowSource, send_rows
+from .row_responses import RowSource, cancelled_with_client, send_rows
 
 
 def _moment(text: str) -> object:
@@ -257,7 +257,7 @@ async def _listed(
 ) -> dict[str, Any]:
     server = server_of(request)
     async with server.queried(request.state.request_id, text, principal) as query:
-        gone = asyncio.create_task(_end_with_client(request, query))
+        gone = asyncio.create_task(cancelled_with_client(request, query))
         try:
             with server.running.logged(query):
                 return await server.call(work, query)
@@ -265,12 +265,6 @@ async def _listed(
             gone.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await gone
-
-
-async def _end_with_client(request: Request, query: RunningQuery) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    query.cancellation.cancel()
 
 
 MATCHES_MAX = 10_000

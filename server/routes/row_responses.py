@@ -9,9 +9,6 @@ with its own status; a later error breaks the connection.  The slot is released 
 really ended (an uninterruptible DuckDB operation holds it until then).  An answer in one block has
 its row count in the headers.  HEAD, ranges and conditions make the answer a file.
 
-Blocks are sent within the client's ``Pace``; time spent making a block does not count.  A client
-that is too slow is disconnected, so that it never takes a part for the whole.
-
 Files: generic readers of CSV and Parquet URLs send HEAD, byte ranges and conditions.  HEAD writes a
 new file; ranges and ``If-Match`` use the file that the same client saw last, so the pieces of a
 file fit together.
@@ -25,55 +22,29 @@ import dataclasses
 import hashlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive
 
 from ...errors import ChronicleError, QueryCancelled
 from ...formats.kinds import media_type_of
 from ...query.contract.result import Result
 from ..access.auth import Principal
 from ..access.limits import Gate
-from ..http.replies import Problem, Streamed
+from ..http.replies import Problem
 from ..http.requests import FileRequest, raw_path
+from ..http.streamed import BrokenAnswer, Pace, Streamed
 from ..service.answer_cache import Answer, tag_of
-from ..service.bodies import Pace
-from ..service.middleware import ABORT, BrokenAnswer, note_time
+from ..service.middleware import note_time
 from ..service.query_log import RunningQuery
 from ..service.row_stream import BodyPipe, RowEncoding, Tally, compute, encode
 from ..service.state import Server, server_of
 
 logger = logging.getLogger("chronicle.server")
-
-
-async def send_paced(
-    scope: Scope, send: Send, pace: Pace, next_block: Callable[[], Awaitable[bytes | None]]
-) -> None:
-    """Send blocks until ``next_block`` gives None; raises ``BrokenAnswer`` if the client is too
-    slow.
-    """
-    sent, waited = 0, 0.0
-    try:
-        while (block := await next_block()) is not None:
-            message = {"type": "http.response.body", "body": block, "more_body": True}
-            began = time.perf_counter()
-            await asyncio.wait_for(send(message), max(0.0, pace.left(sent, waited)))
-            waited += time.perf_counter() - began
-            sent += len(block)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-    except TimeoutError:
-        logger.warning(
-            "request %s: the client took its answer too slowly; broken off after %d bytes",
-            scope["state"]["request_id"],
-            sent,
-        )
-        if ABORT in scope:
-            scope[ABORT]()
-        raise BrokenAnswer from None
 
 
 PIECE_BYTES = 1 << 18
@@ -90,7 +61,7 @@ def request_identity(request: Request, principal: Principal, encoding: RowEncodi
     return raw_path(request.scope), request.scope["query_string"], encoding, rights
 
 
-class FileResponse(Response):
+class FileResponse(Streamed):
     """The part of a stored answer that was asked for; the constructor raises ``Problem`` (412,
     416).
     """
@@ -102,9 +73,8 @@ class FileResponse(Response):
             cached.file.close()
             raise
         self._cached = cached
-        self._first, self._last = part.first, part.last
-        self._silent = file_request.head or part.status == 304
-        self._pace = Pace.of(server.settings)
+        silent = file_request.head or part.status == 304
+        self._first, self._stop = part.first, part.first if silent else part.last + 1
         headers = {**cached.headers, "ETag": cached.tag, "Accept-Ranges": "bytes"}
         if part.status == 206:
             headers["Content-Range"] = f"bytes {part.first}-{part.last}/{cached.size}"
@@ -112,24 +82,15 @@ class FileResponse(Response):
             headers.pop("Content-Type", None)
         else:
             headers["Content-Length"] = str(part.last - part.first + 1)
-        super().__init__(b"", part.status, headers)
+        super().__init__(headers, None, Pace.of(server.settings), part.status)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._cached.file:
-            start = {"type": "http.response.start", "status": self.status_code}
-            await send({**start, "headers": self.raw_headers})
-            if self._silent:
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-                return
-            await send_paced(scope, send, self._pace, self._next_block)
+    async def blocks(self, receive: Receive) -> AsyncGenerator[bytes, None]:
+        for first in range(self._first, self._stop, PIECE_BYTES):
+            size = min(PIECE_BYTES, self._stop - first)
+            yield await asyncio.to_thread(self._cached.piece, first, size)
 
-    async def _next_block(self) -> bytes | None:
-        size = min(PIECE_BYTES, self._last + 1 - self._first)
-        if size <= 0:
-            return None
-        block = await asyncio.to_thread(self._cached.piece, self._first, size)
-        self._first += len(block)
-        return block
+    async def end(self) -> None:
+        self._cached.file.close()
 
 
 @dataclass
@@ -182,7 +143,7 @@ async def send_rows(
             encode(rows.schema, rows.batches, encoding, tally, pipe, query)
 
     compute(server, slot, query, pipe, tally, encoding.format, write)
-    watch = asyncio.create_task(_watch(request, query, pipe))
+    watch = asyncio.create_task(cancelled_with_client(request, query))
     file = None if file_request is None else server.answers.begin(principal.client)
     try:
         block = first = await pipe.next_block()
@@ -247,11 +208,10 @@ def _counted(tally: Tally) -> dict[str, str]:
     return headers
 
 
-async def _watch(request: Request, query: RunningQuery, pipe: BodyPipe) -> None:
+async def cancelled_with_client(request: Request, query: RunningQuery) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
     query.cancellation.cancel()
-    pipe.abandon()
 
 
 class _Stream(Streamed):
@@ -265,33 +225,26 @@ class _Stream(Streamed):
         encoding: RowEncoding,
         server: Server,
     ) -> None:
-        self._first: bytes | None = first
+        self._first = first
         self._pipe = pipe
         self._query = query
         self._watch = watch
-        self._pace = Pace.of(server.settings)
-        super().__init__(headers, media_type_of(encoding.format))
+        super().__init__(headers, media_type_of(encoding.format), Pace.of(server.settings))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request_id = scope["state"]["request_id"]
+    async def blocks(self, receive: Receive) -> AsyncGenerator[bytes, None]:
+        block: bytes | None = self._first
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await send_paced(scope, send, self._pace, self._next_block)
-        except QueryCancelled as error:
-            logger.info("request %s: %s", request_id, error)
-            raise BrokenAnswer from None
+            while block is not None:
+                yield block
+                block = await self._pipe.next_block()
         except ChronicleError as error:
-            logger.warning(
-                "request %s broke off in the middle of its answer: %s", request_id, error
-            )
+            level = logging.INFO if isinstance(error, QueryCancelled) else logging.WARNING
+            logger.log(level, "the answer to %s broke off in its middle: %s", self._query.id, error)
             raise BrokenAnswer from None
-        finally:
-            self._query.cancellation.cancel()
-            self._pipe.abandon()
-            self._watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
 
-    async def _next_block(self) -> bytes | None:
-        block, self._first = self._first, None
-        return await self._pipe.next_block() if block is None else block
+    async def end(self) -> None:
+        self._query.cancellation.cancel()
+        self._pipe.abandon()
+        self._watch.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._watch

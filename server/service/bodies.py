@@ -47,8 +47,8 @@ from ...ingest.request import Progress
 from ...ingest.sinks import StoreSink
 from ...schema import StreamSchema
 from ..access.limits import ByteAccount
-from ..access.settings import Settings
 from ..http.replies import Problem
+from ..http.streamed import Pace, too_slow
 
 if TYPE_CHECKING:
     from ...formats.isolated import IsolatedReader
@@ -241,34 +241,6 @@ async def filled(body: Body, received: AsyncGenerator[bytes, None]) -> Body:
         body.close()
         raise
     return body
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How slow a client may be: ``silence_s`` without a byte, or for a body of any size; for each
-    further second, ``bytes_per_s`` bytes must have come.
-    """
-
-    silence_s: float
-    bytes_per_s: int
-
-    @classmethod
-    def of(cls, settings: Settings) -> Pace:
-        return cls(settings.client_timeout_ms / 1000, settings.min_client_bytes_per_s)
-
-    def left(self, moved: int, waited: float) -> float:
-        """Seconds for the client's next byte, after ``moved`` bytes and ``waited`` seconds."""
-        return min(self.silence_s, self.silence_s + moved / self.bytes_per_s - waited)
-
-
-def too_slow(pace: Pace, size: int) -> Problem:
-    return Problem(
-        "request-timeout",
-        f"the body came too slowly: {size:,} bytes, then none for a while; at most "
-        f"{pace.silence_s:g} s without a byte (CHRONICLE_CLIENT_TIMEOUT_MS) and at "
-        f"least {pace.bytes_per_s:,} bytes a second (CHRONICLE_MIN_CLIENT_BYTES_PER_S)",
-        {"Connection": "close"},
-    )
 
 
 async def pieces_of(request: Request, body_max: int, pace: Pace) -> AsyncGenerator[bytes, None]:

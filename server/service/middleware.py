@@ -31,6 +31,7 @@ from ..access.auth import Authenticator
 from ..access.tokens import note
 from ..http.replies import as_problem, problem_response
 from ..http.requests import check_headers, raw_path, routed_path
+from ..http.streamed import BrokenAnswer
 from .metrics import Metrics
 
 STATEMENT = "chronicle.statement"
@@ -106,14 +107,7 @@ class Drops:
 
 logger = logging.getLogger("chronicle.server")
 access = logging.getLogger("chronicle.server.access")
-ABORT = "chronicle.abort"
-"""Key of the scope: a function that closes the connection at once."""
-
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-
-
-class BrokenAnswer(Exception):
-    """An answer failed after its first byte; its cause has been logged."""
 
 
 def note_time(request: Request, name: str, seconds: float) -> None:

@@ -27,8 +27,9 @@ from ..access.limits import ByteAccount, ByteBudget, Gate
 from ..access.settings import Settings
 from ..access.tokens import TokenFile, mark_guarded, server_directory
 from ..http.replies import Problem
+from ..http.streamed import Pace
 from .answer_cache import AnswerCache
-from .bodies import MEMORY_BYTES, Body, Pace, receive
+from .bodies import MEMORY_BYTES, Body, receive
 from .feeds import Feed, Followers
 from .gathering import Gathering
 from .idempotency import IdempotencyKeys
