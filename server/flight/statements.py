@@ -50,7 +50,7 @@ from ..service.bodies import (
     look_at,
 )
 from ..service.middleware import STATEMENT
-from ..service.query_log import RunningQuery
+from ..service.query_log import RunningQuery, sees
 from ..service.row_stream import BodyPipe, Tally, account_for, compute, open_statement
 from ..service.state import Server
 from .calls import END_OF_STREAM, Call, as_stream, command_of, framed, made, parse, write_rows
@@ -140,7 +140,7 @@ class Statements:
 
     def cancel(self, call: Call, handle: bytes) -> None:
         begun = self._begun.get(handle)
-        if begun is None or not self._server.running.visible(begun.query, call.principal):
+        if begun is None or not sees(call.principal, begun.query.principal):
             raise Problem("not-found", "no query waits or runs under this ticket")
         begun.end()
         self._begun.pop(handle, None)

@@ -23,7 +23,6 @@ import os
 import re
 import secrets
 import shutil
-import threading
 import time
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -48,7 +47,6 @@ from ...errors import (
 from ...formats.kinds import WRITE_FORMATS, suffixes_of
 from ...formats.writers import write
 from ...indexes.index_key import index_key
-from ...query.contract.cancellation import Cancellation
 from ...query.sql.dialect import parse_predicate
 from ...store.backup import is_address, list_backups
 from ...store.progress import each
@@ -121,26 +119,6 @@ def _place(server: Server, name: str) -> Path:
     return Path(directory) / name
 
 
-@contextlib.contextmanager
-def _ended_with(job: Job) -> Iterator[Cancellation]:
-    cancellation = Cancellation()
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(LOOK_S):
-            if job.cancelled.is_set() or job.halted.is_set():
-                cancellation.cancel()
-                return
-
-    watching = threading.Thread(target=look, name="chronicle-job-watch")
-    watching.start()
-    try:
-        yield cancellation
-    finally:
-        over.set()
-        watching.join()
-
-
 class ExportSpec(OfStore):
     """Write the rows of a query, or a stream, to a file."""
 
@@ -190,26 +168,25 @@ class ExportSpec(OfStore):
             for left in target.parent.glob(f".{self.file}.{job.id}.*.part"):
                 left.unlink()  # left by a killed server
             rows = 0
-            with _ended_with(job) as cancellation:
-                result = server.database.sql(text, read_only=True, cancellation=cancellation)
+            result = server.database.sql(text, read_only=True, cancellation=job.cancellation)
 
-                def counted() -> Iterator[Any]:
-                    nonlocal rows
-                    for batch in result.batches():
-                        read, expected = cancellation.progress.events or (0, 0)
-                        job.tell(min(1.0, read / expected) if expected else 0.0)
-                        rows += batch.num_rows
-                        yield batch
+            def counted() -> Iterator[Any]:
+                nonlocal rows
+                for batch in result.batches():
+                    read, expected = job.cancellation.progress.events or (0, 0)
+                    job.tell(min(1.0, read / expected) if expected else 0.0)
+                    rows += batch.num_rows
+                    yield batch
 
-                try:
-                    with contextlib.closing(result), open(part, "xb") as out:
-                        as_file = "arrow file" if format == "arrow" else format
-                        write(counted(), result.schema, as_file, out)
-                        out.flush()
-                        os.fsync(out.fileno())
-                    os.replace(part, target)
-                finally:
-                    part.unlink(missing_ok=True)
+            try:
+                with contextlib.closing(result), open(part, "xb") as out:
+                    as_file = "arrow file" if format == "arrow" else format
+                    write(counted(), result.schema, as_file, out)
+                    out.flush()
+                    os.fsync(out.fileno())
+                os.replace(part, target)
+            finally:
+                part.unlink(missing_ok=True)
             return {"file": self.file, "rows": rows, "bytes": target.stat().st_size}
 
         return exported
@@ -486,9 +463,9 @@ class IndexSpec(OfStream):
             try:
                 while (state := figures()) is not None and state["state"] == "building":
                     job.tell(state["covered"])
-                    job.cancelled.wait(LOOK_S)
+                    time.sleep(LOOK_S)
             except QueryCancelled:
-                if job.cancelled.is_set():  # a stopping server keeps the index
+                if job.cancelled:  # a stopping server keeps the index
                     with contextlib.suppress(ChronicleError):
                         server.database.drop_index(self.stream, name)
                 raise

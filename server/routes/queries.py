@@ -42,7 +42,7 @@ from ..http.replies import Problem, jsonable, problem_document, reply
 from ..http.requests import PathName
 from ..http.route import api_router
 from ..service.middleware import STATEMENT
-from ..service.query_log import RunningQuery
+from ..service.query_log import RunningQuery, sees
 from ..service.row_stream import open_statement
 from ..service.state import Server, server_of
 from .parameters import Limit, ResultEncoding, read_spec, spec_body
@@ -230,7 +230,7 @@ async def explain(request: Request, principal: Requester) -> Response:
 async def list_queries(request: Request, principal: Requester) -> Response:
     """Queries and reads of this token; with the scope `operate`, of all."""
     running = server_of(request).running
-    return reply({"queries": [q.to_json() for q in running if running.visible(q, principal)]})
+    return reply({"queries": [q.to_json() for q in running if sees(principal, q.principal)]})
 
 
 @router.delete("/queries/{query_id}", status_code=204, summary="Cancel a query")
