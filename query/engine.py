@@ -35,7 +35,7 @@ from .contract.result import Result
 from .modification import NO_CONDITION, Deletion, Update, check_condition
 from .operators import BINDERS, OPENERS, PLANNERS
 from .plan.nodes import QueryPlan
-from .plan.planner import Planning, Region, is_small, plan_query
+from .plan.planner import Planning, Region, plan_query
 from .plan.prepared import PreparedQuery, prepare
 from .relational.interface import RelationalExecutor, evaluated_by
 from .run.execution import Execution, Surroundings
@@ -183,26 +183,6 @@ class QueryEngine:
             return statements.result_of_plan(plan)
         statement = statements.Statement(self, read, text, params, control)
         return statements.execute(statement, read_only)
-
-    def at_once(
-        self,
-        text: str,
-        timeout: float | None = None,
-        *,
-        cancellation: Cancellation | None = None,
-        allowed: Callable[[Access], None] | None = None,
-    ) -> Result | None:
-        """Run a prepared query that is certainly small; None for any other statement."""
-        cached = self._still_valid(text)
-        if cached is None or cached.plan is None:
-            return None
-        control = QueryControl(timeout, cancellation)
-        self._read(text, control, allowed)
-        snapshot = cache(self.catalog.snapshot)
-        if not is_small(cached.plan, snapshot, lambda name: bool(self.catalog.indexes_of(name))):
-            return None
-        with self._careful(text, control):
-            return self._execution(cached.plan, snapshot, control).result()
 
     def explain(
         self,

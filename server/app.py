@@ -1,10 +1,9 @@
 """The application: routes, errors and life cycle around an open database. ::
 
     RequestMiddleware (id, timing, metrics, origin)
-        ->  FastPaths  ->  CORS  ->  errors to problems  ->  routes
-                '-------------------------------------------->|
-                                                              Server:
-                                            database, limits, threads, snapshots, keys
+        ->  CORS  ->  errors to problems  ->  routes
+                                                |
+                                             Server: database, limits, threads, snapshots, keys
 
 Every error is answered with a problem document.  Running work ends before the database is closed.
 """
@@ -15,16 +14,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from .. import __version__
 from ..errors import ChronicleError, StreamNotFound
@@ -32,9 +29,6 @@ from .access.auth import visible_to
 from .access.settings import Settings, is_loopback, load_settings
 from .api_document import describe
 from .http.replies import Problem, as_problem, problem_response
-from .http.requests import SLASH
-from .routes.parameters import refuse_unknown
-from .routes.small_requests import FastPaths
 from .service.metrics import EVERY_S
 from .service.middleware import Audit, RequestMiddleware
 from .service.state import TIDY_EVERY_S, Server
@@ -132,20 +126,6 @@ async def _lifespan(
 
 
 def _add_routes(app: FastAPI, server: Server) -> None:
-    from .routes import pages
-
-    open_routes, routes = _routes()
-    app.router.routes.extend(open_routes)
-    if server.settings.console != "off":
-        pages.mount_console(app)
-    app.router.routes.extend(routes)
-
-
-@cache
-def _routes() -> tuple[list[BaseRoute], list[BaseRoute]]:
-    """Routes for everybody, and the others.  All applications of a process share them: FastAPI
-    reads the signatures of each anew at its first request.
-    """
     from .routes import (
         agents,
         bulk,
@@ -160,21 +140,18 @@ def _routes() -> tuple[list[BaseRoute], list[BaseRoute]]:
         tokens,
     )
 
-    everybody, others = (APIRouter(generate_unique_id_function=lambda r: r.name) for _ in range(2))
-    for router in (service.router, pages.router, bulk.line_router):
-        everybody.include_router(router)
     # Routes are tried in order: the most frequent first
-    frequent = (queries, events, streams, following, live)
-    rare = (bulk.transactions_router, service.about_router, bulk.router, jobs.router)
-    for router in (*(m.router for m in frequent), *rare, tokens.router, agents.router):
-        others.include_router(router, dependencies=[Depends(refuse_unknown)])
-    return everybody.routes, others.routes
+    frequent = (events, queries, service, streams, following, live, pages)
+    rare = (bulk.line_router, bulk.transactions_router, service.about_router, bulk.router)
+    last = (jobs.router, tokens.router, agents.router)
+    for router in (*(module.router for module in frequent), *rare, *last):
+        app.router.routes.extend(router.routes)
+    if server.settings.console != "off":
+        pages.mount_console(app)
 
 
 def _add_middleware(app: FastAPI, server: Server) -> None:
     """The last one added is the outermost."""
-    from .routes import events, queries
-
     if server.settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -183,17 +160,6 @@ def _add_middleware(app: FastAPI, server: Server) -> None:
             allow_headers=["*"],
             expose_headers=["X-Request-Id", "X-Query-Id", "X-Row-Count", "X-Truncated"],
         )
-    app.add_middleware(
-        FastPaths,
-        server=server,
-        routes={
-            "append_events": _route_of(events.router, "append_events"),
-            "read_stream": _route_of(events.router, "read_stream"),
-            "get_query": _route_of(queries.router, "get_query"),
-            "post_query": _route_of(queries.router, "post_query"),
-        },
-        answer_error=_answer_error,
-    )
     local = is_loopback(server.settings.host)  # browsers apply HSTS to all ports of a host
     app.add_middleware(
         RequestMiddleware,
@@ -203,10 +169,6 @@ def _add_middleware(app: FastAPI, server: Server) -> None:
         audit=Audit(server.database.path),
         protecting=_KEEP_SECURE if server.settings.tls_cert and not local else (),
     )
-
-
-def _route_of(router: APIRouter, name: str) -> APIRoute:
-    return next(e for e in router.routes if isinstance(e, APIRoute) and e.name == name)
 
 
 async def _flight(server: Server) -> FlightListener | None:
@@ -239,7 +201,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, StreamNotFound) and "stream" in request.path_params:
         visible = visible_to(request.state.principal)
         if visible is not None:  # its text lists all streams
-            name = request.path_params["stream"].replace(SLASH, "/")
+            name = request.path_params["stream"]
             error = StreamNotFound(f"no stream {name!r} within the token's reach")
     error = server.drops.explain(request.scope, error)
     problem = as_problem(error)

@@ -47,7 +47,7 @@ from .access.settings import (
     load_settings,
 )
 from .access.tokens import TokenFile
-from .service.middleware import ABORT
+from .http.streamed import ABORT
 
 if TYPE_CHECKING:
     import uvicorn

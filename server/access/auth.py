@@ -68,6 +68,9 @@ class Buckets:
 COUNTED = "chronicle.counted"
 """Key of the scope: the request counts against the rate limits already."""
 
+OPEN = "chronicle.open"
+"""Key of the scope: the server had no tokens when it checked the client's address."""
+
 _SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 bearer = HTTPBearer(
     auto_error=False, description="A token made by `chronicle token create`.", scheme_name="token"
@@ -139,7 +142,8 @@ class Authenticator:
 
     def check_address(self, scope: Scope) -> bool:
         """Whether the server is open; raises ``Forbidden`` for another machine's client then."""
-        if self.needs_token:
+        scope[OPEN] = not self.needs_token
+        if not scope[OPEN]:
             return False
         client = (scope.get("client") or ("127.0.0.1", 0))[0]
         if not _loopback_address(client):
@@ -177,9 +181,9 @@ class Authenticator:
             )
 
     def principal(self, scope: Scope, secret: str | None) -> Principal:
-        """Identify the requester; raises ``Unauthorized``, or ``Problem`` (429)."""
+        """Who asks, once ``check_address`` has run; raises ``Unauthorized``, ``Problem`` (429)."""
         address = (scope.get("client") or ("local", 0))[0]
-        if not self.needs_token:  # an open server takes any client, also one that sends a token
+        if scope[OPEN]:  # an open server takes any client, also one that sends a token
             return self._counted(scope, Principal(None, address))
         if secret is None:
             raise Unauthorized(
@@ -211,7 +215,6 @@ def _refuse_until(wait_s: float, what: str) -> None:
     if wait_s > 0:
         raise Problem(
             "too-many-requests",
-            429,
             f"this client sends too many {what}; try again in {wait_s:.1f} s",
             {"Retry-After": str(math.ceil(wait_s))},
         )
@@ -243,6 +246,7 @@ def ask_again(request: Request) -> Principal:
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     token = secret.strip() if scheme.lower() == "bearer" else None
     authenticator: Authenticator = request.app.state.server.authenticator
+    authenticator.check_address(request.scope)
     return authenticator.principal(request.scope, token)
 
 

@@ -237,7 +237,5 @@ def _reason(error: Exception) -> str:
 def _no_keys() -> Problem:
     return Problem(
         "not-ready",
-        503,
         "the keys of the identity provider are not here; ask again, and look at the server's log",
-        {"Retry-After": "1"},
     )

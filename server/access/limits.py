@@ -19,7 +19,6 @@ from contextlib import asynccontextmanager, contextmanager
 from ...errors import ResourceLimit
 from ..http.replies import Problem
 
-RETRY_AFTER_S = 1
 RESERVED = 4
 """One in this many slots, and bytes, is not available to a single client."""
 
@@ -59,10 +58,8 @@ class Gate:
         if self._client_max is not None and mine >= self._client_max:
             raise Problem(
                 "too-many-requests",
-                429,
                 f"this client has {mine} {self.what} running or waiting, which is its limit "
                 "(CHRONICLE_MAX_CLIENT_QUERIES); wait for one to end",
-                {"Retry-After": str(RETRY_AFTER_S)},
             )
         if not self._free(client):
             await self._wait(client)
@@ -134,9 +131,7 @@ class Gate:
     def _overloaded(self, why: str) -> Problem:
         return Problem(
             "overloaded",
-            503,
             f"{self.running} {self.what} are running, of {self.running_max}, {why}; try again",
-            {"Retry-After": str(RETRY_AFTER_S)},
         )
 
 
@@ -180,10 +175,8 @@ class ByteBudget:
                     )
                 raise Problem(
                     "overloaded",
-                    503,
                     f"uploads hold {self.used:,} of {self.limit:,} bytes, those of this client "
                     f"{theirs:,} of {self.share:,}; try again",
-                    {"Retry-After": str(RETRY_AFTER_S)},
                 )
             self.used += size
             self._clients[client] += size

@@ -41,14 +41,10 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port; 0 picks a free one.")
     flight_port: int | None = Field(
-        None,
-        ge=0,
-        le=65535,
-        description="Port of Flight SQL; 0 picks a free one. Unset: off.",
+        None, ge=0, le=65535, description="Port of Flight SQL; 0 picks a free one. Unset: off."
     )
     token_file: Path | None = Field(
-        None,
-        description="File whose first line is a token with all rights.",
+        None, description="File whose first line is a token with all rights."
     )
     token_days: int = Field(
         0,
@@ -66,66 +62,47 @@ class Settings(BaseSettings):
         description="Accepted signature algorithms.",
     )
     backup_directory: str | Path | None = Field(
-        None,
-        description="Directory or `s3://bucket/prefix` for backups by jobs. Unset: off.",
+        None, description="Directory or `s3://bucket/prefix` for backups by jobs. Unset: off."
     )
     objects: str | None = Field(
-        None,
-        description="Object storage (`s3://bucket/prefix`) that segments move to.",
+        None, description="Object storage (`s3://bucket/prefix`) that segments move to."
     )
     exchange_directory: Path | None = Field(
-        None,
-        description="Directory for export and import jobs. Unset: off.",
+        None, description="Directory for export and import jobs. Unset: off."
     )
-    tls_cert: Path | None = Field(
-        None,
-        description="PEM certificate chain; enables HTTPS.",
-    )
+    tls_cert: Path | None = Field(None, description="PEM certificate chain; enables HTTPS.")
     tls_key: Path | None = Field(None, description="PEM file of the key, if separate.")
     tls_client_ca: Path | None = Field(
-        None,
-        description="PEM file of authorities; requires client certificates.",
+        None, description="PEM file of authorities; requires client certificates."
     )
     allowed_hosts: Names = Field(
         default_factory=list,
         description="Further host names accepted without tokens; comma-separated.",
     )
     cors_origins: Names = Field(
-        default_factory=list,
-        description="Web origins that may call the API; comma-separated.",
+        default_factory=list, description="Web origins that may call the API; comma-separated."
     )
     public_metrics: bool = Field(False, description="Serve /metrics without a token.")
     max_body_bytes: int = Field(256 * MIB, ge=1, description="Largest request body, as sent.")
     max_decoded_bytes: int = Field(
-        512 * MIB,
-        ge=1,
-        description="Decompressed body, and its events in memory.",
+        512 * MIB, ge=1, description="Decompressed body, and its events in memory."
     )
     max_columns: int = Field(
         10_000, ge=1, description="Columns, or different JSON keys, of a body."
     )
     max_part_bytes: int = Field(
-        4096 * MIB,
-        ge=1,
-        description="Largest part of a transaction, or file, as sent.",
+        4096 * MIB, ge=1, description="Largest part of a transaction, or file, as sent."
     )
     max_upload_memory_bytes: int = Field(
-        2048 * MIB,
-        ge=1,
-        description="Decoded bodies in memory, all requests together.",
+        2048 * MIB, ge=1, description="Decoded bodies in memory, all requests together."
     )
-    max_rows: int = Field(
-        10_000_000,
-        ge=1,
-        description="Most rows of an answer.",
-    )
+    max_rows: int = Field(10_000_000, ge=1, description="Most rows of an answer.")
     query_timeout_ms: int = Field(60_000, ge=1, description="Time limit of a query and its answer.")
     query_memory_bytes: int = Field(
         1024 * MIB, ge=16 * MIB, description="Memory of a query; it spills before that."
     )
     isolation: Literal["process", "none"] = Field(
-        "process",
-        description="`process`: workers run SQL and read bodies; `none`: the server.",
+        "process", description="`process`: workers run SQL and read bodies; `none`: the server."
     )
     body_memory_bytes: int = Field(
         512 * MIB, ge=64 * MIB, description="Memory of a worker that reads a body."
@@ -133,9 +110,7 @@ class Settings(BaseSettings):
     max_concurrent_queries: int = Field(8, ge=1, description="Queries at once; others wait.")
     max_concurrent_reads: int = Field(32, ge=1, description="Reads of events at once; others wait.")
     max_client_queries: int = Field(
-        64,
-        ge=1,
-        description="Queries, and reads, of one client, running or waiting.",
+        64, ge=1, description="Queries, and reads, of one client, running or waiting."
     )
     max_waiting_queries: int = Field(64, ge=0, description="Queries, and reads, that wait.")
     queue_timeout_ms: int = Field(10_000, ge=1, description="Longest wait before 503.")
@@ -143,41 +118,25 @@ class Settings(BaseSettings):
     slow_query_ms: int = Field(
         0, ge=0, description="Log queries and reads from this duration on; 0: none."
     )
-    max_followers: int = Field(
-        1000,
-        ge=1,
-        description="Open `tail` and live feeds.",
-    )
+    max_followers: int = Field(1000, ge=1, description="Open `tail` and live feeds.")
     max_concurrent_appends: int = Field(
         32, ge=1, description="Appends at once; they share an fsync."
     )
     max_concurrent_uploads: int = Field(256, ge=1, description="Event bodies received at once.")
     max_requests_per_s: int = Field(
-        0,
-        ge=0,
-        description="Requests per second of one client (burst: twice that); 0: unlimited.",
+        0, ge=0, description="Requests per second of one client (burst: twice that); 0: unlimited."
     )
     max_failed_logins_per_minute: int = Field(
-        60,
-        ge=1,
-        description="Requests with unknown tokens, per address.",
+        60, ge=1, description="Requests with unknown tokens, per address."
     )
     max_address_connections: int = Field(1000, ge=1, description="Connections per address.")
     client_timeout_ms: int = Field(
-        60_000,
-        ge=1,
-        description="Silence of a client within a body or answer.",
+        60_000, ge=1, description="Silence of a client within a body or answer."
     )
     min_client_bytes_per_s: int = Field(
-        16_384,
-        ge=1,
-        description="Average speed required of a slow client.",
+        16_384, ge=1, description="Average speed required of a slow client."
     )
-    header_timeout_ms: int = Field(
-        10_000,
-        ge=1,
-        description="Time to receive the headers.",
-    )
+    header_timeout_ms: int = Field(10_000, ge=1, description="Time to receive the headers.")
     drain_timeout_ms: int = Field(
         20_000, ge=0, description="Time for running requests to end after SIGTERM."
     )
@@ -186,26 +145,15 @@ class Settings(BaseSettings):
     )
     snapshot_ttl_ms: int = Field(600_000, ge=1, description="Lifetime of an unused pinned version.")
     max_snapshots: int = Field(256, ge=1, description="Pinned versions.")
-    result_ttl_ms: int = Field(
-        60_000,
-        ge=1,
-        description="Lifetime of an unused result file.",
-    )
+    result_ttl_ms: int = Field(60_000, ge=1, description="Lifetime of an unused result file.")
     max_result_bytes: int = Field(
-        2048 * MIB,
-        ge=1,
-        description="Result files on disk; one client gets half.",
+        2048 * MIB, ge=1, description="Result files on disk; one client gets half."
     )
-    position_ttl_hours: int = Field(
-        168,
-        ge=1,
-        description="Lifetime of an unused position.",
-    )
+    position_ttl_hours: int = Field(168, ge=1, description="Lifetime of an unused position.")
     max_positions: int = Field(1000, ge=1, description="Positions per stream.")
     live: bool = Field(True, description="Run live queries.")
     console: Literal["off", "read", "full"] = Field(
-        "full",
-        description="Web console at /console/: `full`, `read` or `off`.",
+        "full", description="Web console at /console/: `full`, `read` or `off`."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Lowest level logged."

@@ -40,7 +40,7 @@ from google.protobuf.message import DecodeError
 from ...errors import Unauthorized
 from ..access.auth import Principal
 from ..http.replies import Problem, as_problem
-from ..service.bodies import Pace, too_slow
+from ..http.streamed import Pace, too_slow
 from ..service.middleware import BEGUN, Audit, account, id_of
 from ..service.row_stream import BodyPipe
 from ..service.state import Server
@@ -172,7 +172,7 @@ def parse(name: str, data: bytes) -> Any:
     try:
         return _CLASSES[name].FromString(data)
     except (DecodeError, ValueError) as error:
-        raise Problem("bad-request", 400, f"expected a message {name}: {error}") from None
+        raise Problem("bad-request", f"expected a message {name}: {error}") from None
 
 
 def command_of(data: bytes) -> tuple[str, Any]:
@@ -181,12 +181,10 @@ def command_of(data: bytes) -> tuple[str, Any]:
     name = wrapped.type_url.removeprefix(_URL)
     if not wrapped.type_url.startswith(_URL):
         raise Problem(
-            "bad-request",
-            400,
-            f"expected a command of Flight SQL, found {wrapped.type_url[:200]!r}",
+            "bad-request", f"expected a command of Flight SQL, found {wrapped.type_url[:200]!r}"
         )
     if name not in _SQL:
-        raise Problem("not-supported", 501, f"{name[:200]} is not supported here")
+        raise Problem("not-supported", f"{name[:200]} is not supported here")
     return name, parse(name, wrapped.value)
 
 
@@ -317,7 +315,7 @@ class Call:
     def _header(self, wanted: bytes) -> str:
         values = [value for name, value in self.scope["headers"] if name == wanted]
         if len(values) > 1:
-            raise Problem("bad-request", 400, f"the header {wanted.decode()} is there twice")
+            raise Problem("bad-request", f"the header {wanted.decode()} is there twice")
         return values[0].decode("latin-1") if values else ""
 
     async def next_message(self) -> bytes | None:
@@ -336,7 +334,7 @@ class Call:
     async def message(self, name: str) -> Any:
         data = await self.next_message()
         if data is None:
-            raise Problem("bad-request", 400, f"expected a message {name}, found the end")
+            raise Problem("bad-request", f"expected a message {name}, found the end")
         return parse(name, data)
 
     async def drain(self) -> None:
@@ -357,7 +355,7 @@ class Call:
             await asyncio.wait_for(self._context.write(data), max(0.0, left))
         except TimeoutError:
             raise Problem(
-                "request-timeout", 408, "the client took its answer too slowly; broken off"
+                "request-timeout", "the client took its answer too slowly; broken off"
             ) from None
         self._sent_s += time.perf_counter() - began
         self.sent += len(data)

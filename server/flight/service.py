@@ -308,7 +308,7 @@ class FlightService:
     async def _command(self, call: Call) -> tuple[Any, str, Any]:
         descriptor = await call.message("FlightDescriptor")
         if descriptor.type != _COMMAND:
-            raise Problem("bad-request", 400, "expected a descriptor with a command of Flight SQL")
+            raise Problem("bad-request", "expected a descriptor with a command of Flight SQL")
         return (descriptor, *command_of(descriptor.cmd))
 
     def _query(self, call: Call, name: str, command: Any) -> tuple[str, Params] | None:
@@ -324,7 +324,7 @@ class FlightService:
         if name in INFO_COMMANDS:
             return INFO_COMMANDS[name](self._read_only(), command)
         if name not in TABLES:
-            raise Problem("bad-request", 400, f"{name} is not for this method")
+            raise Problem("bad-request", f"{name} is not for this method")
         call.principal.require("read")
         principal: Principal = call.principal
 
@@ -368,7 +368,7 @@ class FlightService:
         else:
             names = ", ".join(_ACTIONS)
             raise Problem(
-                "not-supported", 501, f"there is no action {action.type[:200]!r} here, but {names}"
+                "not-supported", f"there is no action {action.type[:200]!r} here, but {names}"
             )
         await call.send(made("Result", body=answer))
 
@@ -377,7 +377,7 @@ class FlightService:
         for ticket in tickets:
             name, command = command_of(ticket)
             if name != "TicketStatementQuery":
-                raise Problem("bad-request", 400, "expected the ticket of a query")
+                raise Problem("bad-request", "expected the ticket of a query")
             self.statements.cancel(call, command.statement_handle)
 
     async def _list_actions(self, call: Call) -> None:
@@ -388,7 +388,7 @@ class FlightService:
 def _request(action: Any, wanted: str) -> Any:
     name, message = command_of(action.body)
     if name != wanted:
-        raise Problem("bad-request", 400, f"expected a message {wanted}, found {name}")
+        raise Problem("bad-request", f"expected a message {wanted}, found {name}")
     return message
 
 

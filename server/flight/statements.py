@@ -24,7 +24,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,20 +39,18 @@ from ...query.sql.first_word import as_columns
 from ...query.sql.parameters import names_in
 from ..access.auth import authorize, visible_to
 from ..access.limits import ByteAccount
-from ..access.tokens import server_directory
 from ..http.replies import Problem
 from ..service.bodies import (
-    MEMORY_BYTES,
     Body,
     FileOptions,
     body_too_large,
     events_of,
-    fill,
+    filled,
     ingest_file,
     look_at,
 )
 from ..service.middleware import STATEMENT
-from ..service.query_log import RunningQuery
+from ..service.query_log import RunningQuery, sees
 from ..service.row_stream import BodyPipe, Tally, account_for, compute, open_statement
 from ..service.state import Server
 from .calls import END_OF_STREAM, Call, as_stream, command_of, framed, made, parse, write_rows
@@ -126,7 +124,6 @@ class Statements:
         ):
             raise Problem(
                 "not-found",
-                404,
                 "no query waits under this ticket: it was taken, cancelled, or not fetched in time",
             )
         begun.expiry.cancel()
@@ -143,8 +140,8 @@ class Statements:
 
     def cancel(self, call: Call, handle: bytes) -> None:
         begun = self._begun.get(handle)
-        if begun is None or not self._server.running.visible(begun.query, call.principal):
-            raise Problem("not-found", 404, "no query waits or runs under this ticket")
+        if begun is None or not sees(call.principal, begun.query.principal):
+            raise Problem("not-found", "no query waits or runs under this ticket")
         begun.end()
         self._begun.pop(handle, None)
 
@@ -204,7 +201,6 @@ class Statements:
         if mine >= self._server.settings.max_client_queries or len(waiting) >= HELD_MAX:
             raise Problem(
                 "too-many-requests",
-                429,
                 f"{mine} queries of this client, {len(waiting)} of all, wait for DoGet with their "
                 "tickets; fetch their rows, or cancel them",
             )
@@ -313,7 +309,7 @@ class PreparedStatements:
     def find(self, call: Call, handle: bytes) -> Prepared:
         prepared = self._by_handle.get(handle)
         if prepared is None or prepared.owner != call.principal.token:
-            raise Problem("not-found", 404, "there is no such prepared statement; prepare it again")
+            raise Problem("not-found", "there is no such prepared statement; prepare it again")
         prepared.used = time.monotonic()
         return prepared
 
@@ -350,9 +346,7 @@ _FAIL_WITH, _APPEND, _REPLACE = 1, 2, 3
 
 def no_transaction(command: Any) -> None:
     if command.HasField("transaction_id"):
-        raise Problem(
-            "not-supported", 501, "there are no transactions here: each statement commits"
-        )
+        raise Problem("not-supported", "there are no transactions here: each statement commits")
 
 
 class Loading:
@@ -385,7 +379,7 @@ class Loading:
         elif name == "CommandStatementIngest":
             count = await self._ingest(call, first, command)
         else:
-            raise Problem("bad-request", 400, f"{name} is not for DoPut")
+            raise Problem("bad-request", f"{name} is not for DoPut")
         result = made("DoPutUpdateResult", record_count=count).SerializeToString()
         await call.send(made("PutResult", app_metadata=result))
 
@@ -397,20 +391,15 @@ class Loading:
 
     # ---------------------------------------------------------------------------- bodies
 
-    @contextlib.asynccontextmanager
-    async def _received(
+    def _received(
         self, call: Call, first: Any, most: int, *, staged: bool = False
-    ) -> AsyncIterator[Body]:
-        server, client = self._server, call.principal.client
-        directory = server_directory(server.database.path, create=True)
-        async with server.bodies.held(client):
-            with server.uploads.account(client) as account:
-                if staged:
-                    account.hold(MEMORY_BYTES)
-                body = Body(directory, None, None if staged else account)
-                with contextlib.closing(body):
-                    await fill(body, _pieces(call, first, most))
-                    yield body
+    ) -> contextlib.AbstractAsyncContextManager[Body]:
+
+        async def receive(account: ByteAccount | None) -> Body:
+            body = Body(self._server.directory, None, account)
+            return await filled(body, _pieces(call, first, most))
+
+        return self._server.uploading(call.principal.client, receive, staged=staged)
 
     async def _parameters(self, call: Call, first: Any) -> Rows:
         server = self._server
@@ -454,8 +443,7 @@ class Loading:
                 server, body, options, strict=True, stream=stream, create=create,
                 if_exists=if_exists,
             ).report  # fmt: skip
-            server.metrics.appended_events.labels("flight").inc(report.stored)
-            server.metrics.late_events.inc(report.late)
+            server.metrics.note_append("flight", report.stored, report.late)
             return report.stored
 
         most = server.settings.max_part_bytes
@@ -485,7 +473,7 @@ async def _pieces(call: Call, first: Any, most: int) -> AsyncGenerator[bytes, No
 def _mode(command: Any) -> tuple[bool, str]:
     no_transaction(command)
     if command.temporary:
-        raise Problem("not-supported", 501, "there are no temporary streams")
+        raise Problem("not-supported", "there are no temporary streams")
     for name, only in (("catalog", CATALOG), ("schema", SCHEMA)):
         if command.HasField(name) and getattr(command, name) not in ("", only):
             raise InvalidArgument(
@@ -495,7 +483,7 @@ def _mode(command: Any) -> tuple[bool, str]:
     asked_for = (options.if_not_exist, options.if_exists)
     if options.if_exists == _REPLACE:
         raise Problem(
-            "not-supported", 501, "a stream is not replaced by a load: drop it, then make it anew"
+            "not-supported", "a stream is not replaced by a load: drop it, then make it anew"
         )
     modes = {
         (_CREATE, _FAIL_WITH): (True, "fail"),

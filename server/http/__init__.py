@@ -1,3 +1,3 @@
 """HTTP mechanics.  Reading order: ``replies`` (JSON, errors as of RFC 9457), ``requests`` (headers,
-paths, conditions, ranges, formats, CloudEvents).
+paths, conditions, ranges, formats, CloudEvents), ``route`` (parameters).
 """

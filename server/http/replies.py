@@ -49,14 +49,6 @@ def reply(content: Any, status: int = 200, headers: Mapping[str, str] | None = N
     return Response(json_bytes(content), status, headers, "application/json")
 
 
-class Streamed(Response):
-    """A response whose length is not known before; a subclass sends its body."""
-
-    def __init__(self, headers: Mapping[str, str], media_type: str) -> None:
-        super().__init__(b"", 200, headers, media_type)
-        self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
-
-
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:chronicle:"
 
@@ -117,27 +109,34 @@ TITLES: dict[str, str] = {
     "internal-error": "The server failed",
 }
 
-_BY_STATUS = {
-    400: "bad-request",
-    401: "unauthorized",
-    403: "forbidden",
-    404: "not-found",
-    405: "method-not-allowed",
-    406: "not-acceptable",
-    408: "request-timeout",
-    413: "body-too-large",
-    415: "unsupported-media-type",
-    422: "invalid-request",
-    431: "headers-too-large",
-    429: "too-many-requests",
-    503: "overloaded",
+_CODES = {
+    400: ("bad-request", "invalid-data"),
+    401: ("unauthorized",),
+    403: ("forbidden",),
+    404: ("not-found",),
+    405: ("method-not-allowed",),
+    406: ("not-acceptable",),
+    408: ("request-timeout",),
+    409: ("idempotency-in-flight", "idempotency-in-doubt", "transaction-ended"),
+    412: ("precondition-failed",),
+    413: ("body-too-large",),
+    415: ("unsupported-media-type",),
+    416: ("range-not-satisfiable",),
+    422: ("invalid-request", "idempotency-mismatch"),
+    429: ("too-many-requests",),
+    431: ("headers-too-large",),
+    500: ("internal-error", "storage-failed"),
+    501: ("not-supported",),
+    503: ("overloaded", "not-ready"),
+    507: ("storage-full",),
 }
+"""By status, the codes that this server gives itself; Starlette's errors get the first."""
 
+_STATUSES = {code: status for status, codes in _CODES.items() for code in codes}
 
-_NO_SPACE = ("storage-full", 507, "no space is left on the disk; nothing was changed")
+_NO_SPACE = ("storage-full", "no space is left on the disk; nothing was changed")
 _NO_RIGHT = (
     "storage-failed",
-    500,
     "the store's directory cannot be written; look at its owner, its mode and how it is mounted",
 )
 _DISK = {
@@ -146,71 +145,70 @@ _DISK = {
     errno.EROFS: _NO_RIGHT,
     errno.EACCES: _NO_RIGHT,
     errno.EPERM: _NO_RIGHT,
-    errno.EIO: ("storage-failed", 500, "the disk failed; look at the system's log"),
+    errno.EIO: ("storage-failed", "the disk failed; look at the system's log"),
     errno.ENOENT: (
         "storage-failed",
-        500,
         "a file of the store is missing; run `chronicle check` to see what is affected",
     ),
-    errno.EMFILE: ("overloaded", 503, "the server has too many files open; try again"),
-    errno.ENFILE: ("overloaded", 503, "the system has too many files open; try again"),
+    errno.EMFILE: ("overloaded", "the server has too many files open; try again"),
+    errno.ENFILE: ("overloaded", "the system has too many files open; try again"),
 }
 """Operating system errors that no lower layer has translated."""
 
 
 class Problem(Exception):
-    """An HTTP error besides those of ``chronicle.errors``; ``more`` are members of the document."""
+    """An HTTP error besides those of ``chronicle.errors``; ``more`` are members of the document.
+    A client that meets a limit (429, 503) learns when to try again, by default after a second.
+    """
 
     def __init__(
         self,
         code: str,
-        status: int,
         detail: str,
         headers: Mapping[str, str] | None = None,
         more: Mapping[str, Any] | None = None,
+        *,
+        status: int | None = None,
     ) -> None:
         super().__init__(detail)
         self.code = code
-        self.status = status
+        self.status = _STATUSES[code] if status is None else status
         self.detail = detail
-        self.headers = dict(headers or {})
+        again = {"Retry-After": "1"} if self.status in (429, 503) else {}
+        self.headers = {**again, **(headers or {})}
         self.more = dict(more or {})
 
 
 def as_problem(error: BaseException) -> Problem:
     if isinstance(error, Problem):
         return error
-    if isinstance(error, SqlError):
-        shown = outside(error)
-        more: dict[str, Any] = {}
-        if error.line is not None:
-            more["position"] = {"line": error.line, "column": error.column}
-        return Problem(shown.slug, shown.status, error.reason, more=more)
     if isinstance(error, ChronicleError):
-        shown = outside(error)
-        details = {name: getattr(error, name, None) for name in ("row", "errors", "why")}
-        headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}
-        if shown.status == 503:
-            headers["Retry-After"] = "1"
-        return Problem(
-            shown.slug,
-            shown.status,
-            in_words_of("rest", str(error)),
-            headers,
-            {key: value for key, value in details.items() if value is not None},
-        )
+        return _outside(error)
     if isinstance(error, RequestValidationError):
         return _invalid_request(error)
     if isinstance(error, HTTPException):
-        code = _BY_STATUS.get(error.status_code, "internal-error")
-        return Problem(code, error.status_code, str(error.detail), error.headers)
+        code = _CODES.get(error.status_code, ("internal-error",))[0]
+        return Problem(code, str(error.detail), error.headers, status=error.status_code)
     if isinstance(error, OSError) and error.errno in _DISK:
-        code, status, detail = _DISK[error.errno]
-        return Problem(code, status, detail)
+        return Problem(*_DISK[error.errno])
     return Problem(
-        "internal-error",
-        500,
-        "an unexpected error; the server's log has it under this request_id",
+        "internal-error", "an unexpected error; the server's log has it under this request_id"
+    )
+
+
+def _outside(error: ChronicleError) -> Problem:
+    shown = outside(error)
+    if isinstance(error, SqlError):
+        position = {"line": error.line, "column": error.column}
+        more = {} if error.line is None else {"position": position}
+        return Problem(shown.slug, error.reason, more=more, status=shown.status)
+    details = {name: getattr(error, name, None) for name in ("row", "errors", "why")}
+    return Problem(
+        shown.slug,
+        in_words_of("rest", str(error)),
+        {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {},
+        {key: value for key, value in details.items() if value is not None},
+        status=shown.status,
     )
 
 
@@ -221,10 +219,10 @@ def _invalid_request(error: RequestValidationError) -> Problem:
         where = [str(part) for part in item["loc"]]
         if item["type"] == "json_invalid":
             reason = item.get("ctx", {}).get("error", item["msg"])
-            return Problem("bad-request", 400, f"the body is not valid JSON: {reason}")
+            return Problem("bad-request", f"the body is not valid JSON: {reason}")
         faults.append({"where": ".".join(where), "message": item["msg"]})
     detail = "; ".join(f"{item['where']}: {item['message']}" for item in faults[:5])
-    return Problem("invalid-request", 422, detail, more={"errors": faults})
+    return Problem("invalid-request", detail, more={"errors": faults})
 
 
 def problem_document(error: BaseException, request_id: str) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 A header that names the server, the client or the body must not be repeated, so that a proxy and
 this server cannot read a request differently.  An encoded slash belongs to a name:
-``/v1/streams/a%2Fb`` is the stream ``a/b``.  Requests with only ordinary headers, none repeated,
-are recognised for the fast paths past the router.  Conditional and range requests follow RFC 9110,
+``/v1/streams/a%2Fb`` is the stream ``a/b``.  Conditional and range requests follow RFC 9110,
 sections 13 and 14; an unreadable range, one of another unit, or of several parts is ignored.
 
 Content negotiation: ``?format=``, then ``Content-Type`` (bodies) or ``Accept`` (answers; ``*/*`` is
@@ -35,7 +34,6 @@ from urllib.parse import quote, unquote
 
 import orjson
 from fastapi import Path
-from pydantic import AfterValidator
 from starlette.requests import Request
 from starlette.types import Scope
 
@@ -69,7 +67,6 @@ def check_headers(scope: Scope) -> None:
     if len(scope["headers"]) > HEADERS_MAX:
         raise Problem(
             "headers-too-large",
-            431,
             f"a request has at most {HEADERS_MAX} headers, found {len(scope['headers'])}",
         )
     names = [name.lower() for name, _ in scope["headers"]]
@@ -79,11 +76,11 @@ def check_headers(scope: Scope) -> None:
     else:
         twice = []
     if twice:
-        raise Problem("bad-request", 400, f"sent more than once: the header {', '.join(twice)}")
+        raise Problem("bad-request", f"sent more than once: the header {', '.join(twice)}")
     count = scope["query_string"].count(b"&") + 1
     if count > PARAMETERS_MAX:
         raise Problem(
-            "bad-request", 400, f"a request has at most {PARAMETERS_MAX} parameters, found {count}"
+            "bad-request", f"a request has at most {PARAMETERS_MAX} parameters, found {count}"
         )
 
 
@@ -96,12 +93,12 @@ def routed_path(raw: bytes) -> str:
     """The decoded path for routing, with ``SLASH`` for encoded slashes; may raise ``Problem``."""
     path = raw.decode("ascii", "replace").replace("%2F", "%00").replace("%2f", "%00")
     if b"%00" in raw:
-        raise Problem("bad-request", 400, "the address has the character NUL, which no name has")
+        raise Problem("bad-request", "the address has the character NUL, which no name has")
     try:
         return unquote(path, errors="strict")
     except UnicodeDecodeError:
         raise Problem(
-            "bad-request", 400, "the address is not UTF-8; percent-encode names as UTF-8"
+            "bad-request", "the address is not UTF-8; percent-encode names as UTF-8"
         ) from None
 
 
@@ -109,37 +106,7 @@ def address(*parts: str) -> str:
     return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
-PathName = Annotated[str, Path(), AfterValidator(lambda name: name.replace(SLASH, "/"))]
-
-
-_KNOWN = frozenset(
-    {b"accept", b"accept-encoding", b"authorization", b"cache-control", b"connection"}
-    | {b"content-length", b"content-type", b"host", b"user-agent", b"x-request-id"}
-)
-"""Headers that do not affect the answer, or that the callers handle."""
-
-
-class PlainHead(NamedTuple):
-    secret: str | None
-    content_type: str
-    length: int
-
-
-def plain_head(scope: Scope) -> PlainHead | None:
-    secret, content_type, length = None, "", -1
-    for name, value in scope["headers"]:
-        if name not in _KNOWN:
-            return None
-        if name == b"content-length":
-            length = int(value) if value.isdigit() and len(value) < 10 else -1
-        elif name == b"content-type":
-            content_type = value.decode("latin-1")
-        elif name == b"authorization":
-            scheme, _, token = value.decode("latin-1").partition(" ")
-            if scheme.lower() != "bearer" or not token or token != token.strip():
-                return None
-            secret = token
-    return PlainHead(secret, content_type, length)
+PathName = Annotated[str, Path()]
 
 
 _HEADERS = frozenset({b"range", b"if-match", b"if-none-match"})
@@ -190,7 +157,6 @@ class FileRequest:
         if self.if_match is not None and not _names(self.if_match, tag):
             raise Problem(
                 "precondition-failed",
-                412,
                 f"the answer is another one now, {tag}, not {self.if_match}; begin again with HEAD",
             )
         if self.if_none_match is not None and _names(self.if_none_match, tag):
@@ -211,7 +177,6 @@ class FileRequest:
         if start >= size:
             raise Problem(
                 "range-not-satisfiable",
-                416,
                 f"the answer has {size:,} bytes, and the range {self.wanted!r} has none of them",
                 {"Content-Range": f"bytes */{size}", "ETag": tag},
             )
@@ -255,7 +220,7 @@ def file_format(request: Request) -> str | None:
     media_type = request.headers.get("content-type", "")
     if media_type.lower().startswith("multipart/"):
         detail = "send the file itself as the body, without a form around it"
-        raise Problem("unsupported-media-type", 415, detail)
+        raise Problem("unsupported-media-type", detail)
     if request.query_params.get("format") is None and format_of_media_type(media_type) is None:
         return None
     return body_format(request)
@@ -265,7 +230,7 @@ def _unsupported(detail: str) -> Problem:
     formats = ", ".join(
         f"{name} ({media_type_of(name).partition(';')[0]})" for name in READ_FORMATS
     )
-    return Problem("unsupported-media-type", 415, f"{detail}; known are {formats}")
+    return Problem("unsupported-media-type", f"{detail}; known are {formats}")
 
 
 _ANSWERS = {"*/*": "json", "application/*": "json", "text/*": "csv"}
@@ -296,7 +261,7 @@ def _negotiated(
         if wished.lower() in formats:
             return wished.lower()
         names = ", ".join(formats)
-        raise Problem("not-acceptable", 406, f"unknown format {wished!r}; known are {names}")
+        raise Problem("not-acceptable", f"unknown format {wished!r}; known are {names}")
     if not accept.strip():
         return by_type["*/*"]
     for media_type, _ in _by_preference(accept):
@@ -306,9 +271,7 @@ def _negotiated(
     types = ("text/event-stream" if name == "sse" else media_type_of(name) for name in formats)
     names = ", ".join(each.partition(";")[0] for each in types)
     raise Problem(
-        "not-acceptable",
-        406,
-        f"none of the formats in Accept {accept!r} is known; known are {names}",
+        "not-acceptable", f"none of the formats in Accept {accept!r} is known; known are {names}"
     )
 
 
@@ -387,4 +350,4 @@ def binary_event(request: Request) -> BinaryEvent | None:
 
 
 def _wrong(detail: str) -> Problem:
-    return Problem("invalid-data", 400, detail)
+    return Problem("invalid-data", detail)

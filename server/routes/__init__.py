@@ -4,6 +4,5 @@ Reading order: ``parameters`` (query string, JSON bodies), ``row_responses`` (st
 files), ``following`` (endless answers: ``/tail``; positions); routes: ``pages`` (console,
 ``/docs``), ``service`` (also status), ``streams`` (also views, profiles), ``events``, ``live``,
 ``bulk`` (files, transactions, line protocol), ``queries`` (also editors, matches), ``tokens``,
-``jobs`` (also backups), ``agents``; ``small_requests`` (fast paths of small appends, queries and
-reads).
+``jobs`` (also backups), ``agents``.
 """

@@ -14,13 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
 from ...agents.tools import tools_over
 from ...errors import StreamNotFound
 from ...query.contract.result import Result
 from ..access.auth import Principal, Requester, authorize, visible_to
+from ..http.route import api_router
 from ..service.query_log import RunningQuery
 from ..service.row_stream import open_statement
 from ..service.state import Server, server_of
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ...query.contract.explanation import Plan
 
 
-router = APIRouter(tags=["agents"])
+router = api_router(tags=["agents"])
 BODY_BYTES_MAX = 1 << 20
 IDLE = "tools of an agent"
 

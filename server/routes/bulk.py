@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 
 import orjson
 import pyarrow as pa
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -35,6 +35,7 @@ from ...formats.writers import encode
 from ..access.auth import Principal, Requester, bearer, identify
 from ..http.replies import columns_of, reply
 from ..http.requests import PathName, body_format, file_format
+from ..http.route import OpenRoute, api_router
 from ..service.bodies import (
     Body,
     FileOptions,
@@ -49,7 +50,7 @@ from ..service.state import Server, server_of
 from ..service.transactions import Commit
 from .parameters import FormatName, OnError, RangeSpec, from_query, read_spec, spec_body
 
-router = APIRouter(prefix="/v1/ingest", tags=["events"])
+router = api_router(prefix="/v1/ingest", tags=["events"])
 ROWS_MAX = 1000
 
 _Given = Annotated[
@@ -169,8 +170,7 @@ class _Ingest:
             stream=self.stream, **asdict(self.storing),
         )  # fmt: skip
         report = done.report
-        self.server.metrics.appended_events.labels("ingest").inc(report.stored)
-        self.server.metrics.late_events.inc(report.late)
+        self.server.metrics.note_append("ingest", report.stored, report.late)
         answer = {
             "stream": self.stream,
             "created": report.created,
@@ -192,7 +192,7 @@ class _Ingest:
         return answer
 
 
-transactions_router = APIRouter(
+transactions_router = api_router(
     prefix="/v1/streams/{stream}/transactions/{transaction}", tags=["transactions"]
 )
 COMMIT_BYTES_MAX = 8 << 20
@@ -288,8 +288,7 @@ async def commit(
         wanted = Commit(tuple(spec.parts), spec.truncate, over, spec.app_id, spec.app_version)
         done = server.transactions.commit(stream, transaction, wanted)
         if not done.repeated:
-            server.metrics.appended_events.labels("transaction").inc(done.events)
-            server.metrics.late_events.inc(done.late)
+            server.metrics.note_append("transaction", done.events, done.late)
         answer = {
             "appended": done.events,
             "late": done.late,
@@ -316,7 +315,7 @@ async def abort(
     return Response(status_code=204)
 
 
-line_router = APIRouter(tags=["line protocol"])
+line_router = api_router(tags=["line protocol"], route_class=OpenRoute)
 PRECISIONS = {
     **{name: name for name in ("s", "ms", "us", "ns")},
     **{"u": "us", "n": "ns", "second": "s", "millisecond": "ms"},
@@ -416,8 +415,7 @@ class _Write:
         read = [(name, self._read(name, lines)) for name, lines in parts.items()]
         for name, events in read:
             done = self.server.database.stream(name).append(events, durability=self.durability)
-            self.server.metrics.appended_events.labels("lineprotocol").inc(done.appended)
-            self.server.metrics.late_events.inc(done.late)
+            self.server.metrics.note_append("lineprotocol", done.appended, done.late)
 
     def _read(self, name: str, lines: bytes) -> pa.Table:
         server = self.server

@@ -27,16 +27,16 @@ import base64
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
 import pyarrow as pa
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive
 
 from ...api.streams import Stream
 from ...core.append_result import AppendResult
@@ -44,15 +44,16 @@ from ...core.times import INT64_MAX
 from ...errors import ChronicleError, InvalidArgument, QueryTimeout
 from ...formats.dialect import TextOptions
 from ...query.contract.cancellation import QueryControl
-from ...query.plan.planner import EVENTS_MAX, is_small_read
 from ...schema import StreamSchema
 from ..access.auth import Principal, Requester, ask_again, check_predicate
-from ..http.replies import Problem, Streamed, as_problem, problem_document, reply
+from ..http.replies import Problem, as_problem, problem_document, reply
 from ..http.requests import BinaryEvent, PathName, binary_event, body_format
-from ..service.bodies import Body, Pace, bad_row_json, read_events, time_format_of, too_slow
-from ..service.gathering import SmallReader
+from ..http.route import api_router
+from ..http.streamed import Pace, Streamed, too_slow
+from ..service.bodies import Body, bad_row_json, read_events
+from ..service.gathering import BYTES_MAX, SmallReader
 from ..service.idempotency import IdempotencyKeys
-from ..service.middleware import ABORT, BrokenAnswer, note_time, timed
+from ..service.middleware import note_time, timed
 from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
 from .parameters import (
@@ -99,20 +100,6 @@ def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuer
         arrow = pa.schema([schema.arrow.field(name) for name in columns])
         return RowSource(arrow, patience.watch(batches), stack.pop_all().close)
     raise AssertionError("unreachable")
-
-
-def scan_at_once(
-    server: Server, stream: str, wanted: ScanRange, query: RunningQuery
-) -> RowSource | None:
-    """Begin a cheap read; None for any other."""
-    if wanted.where is not None:
-        return None
-    target = server.database.stream(stream)
-    if wanted.version is None and wanted.limit is not None and wanted.limit <= EVENTS_MAX:
-        columns = len(wanted.columns or target.event_schema.names)
-        if is_small_read(target.snapshot(), columns, None, None, wanted.limit):
-            return open_scan(server, stream, wanted, query)
-    return None
 
 
 def distinct_columns(schema: StreamSchema, names: list[str] | None) -> list[str]:
@@ -191,28 +178,27 @@ class Acknowledged(Streamed):
     def __init__(
         self,
         request: Request,
-        server: Server,
         principal: Principal,
         stream: Stream,
+        reader: SmallReader,
         precision: str | None,
         durability: str | None,
         commit_events: int,
+        held: contextlib.AsyncExitStack,
     ) -> None:
+        server = self._server = server_of(request)
         self._request = request
-        self._server = server
         self._principal = principal
         self._stream = stream
         self._precision = precision
         self._durability = durability
         self._commit_events = commit_events
-        self._pace = Pace.of(server.settings)
+        self._held = held
         self._line_max = min(PENDING_MAX, server.settings.max_body_bytes)
-        schema = stream.event_schema
-        self._reader = SmallReader(schema, time_format_of(schema, precision))
+        self._reader = reader
         self._come = bytearray()
         self._ended = False
-        self._news = asyncio.Event()
-        self._drained = asyncio.Event()
+        self._silent_s = 0.0
         self._lines = 0
         self._appended = 0
         headers = {
@@ -220,46 +206,23 @@ class Acknowledged(Streamed):
             "X-Accel-Buffering": "no",
             "Connection": "close",  # the answer may end before the body
         }
-        super().__init__(headers, "application/x-ndjson")
+        super().__init__(headers, "application/x-ndjson", Pace.of(server.settings))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        server, client = self._server, self._principal.client
-        async with server.bodies.held(client):
-            with server.uploads.account(client) as account:
-                account.hold(2 * PENDING_MAX)
-                await self._send(send, None)
-                taking = asyncio.create_task(self._take(receive))
-                try:
-                    last = await self._run(send, taking)
-                    await self._send(send, last)
-                    await send({"type": "http.response.body", "body": b"", "more_body": False})
-                except TimeoutError:  # the client does not read
-                    if ABORT in scope:
-                        scope[ABORT]()
-                    raise BrokenAnswer from None
-                finally:
-                    taking.cancel()
-                    with contextlib.suppress(asyncio.CancelledError, Problem, ClientDisconnect):
-                        await taking
-
-    async def _run(self, send: Send, taking: asyncio.Task[None]) -> bytes:
+    async def blocks(self, receive: Receive) -> AsyncGenerator[bytes, None]:
         server = self._server
         try:
             while True:
                 pieces = self._pieces()
+                if not pieces and self._ended:
+                    summary = {"lines": self._lines, "appended": self._appended}
+                    yield orjson.dumps({"$end": summary}) + b"\n"
+                    return
                 if not pieces:
-                    if self._ended:
-                        summary = {"lines": self._lines, "appended": self._appended}
-                        return orjson.dumps({"$end": summary}) + b"\n"
-                    if taking.done():
-                        taking.result()  # raises if the client is silent or gone
-                    self._refuse_to_wait()
-                    await self._wait()
+                    await self._receive(receive)
                     continue
                 async with server.appends.held(self._principal.client):
                     done = await server.call(self._commit, pieces)
-                if done.answers:
-                    await self._send(send, b"".join(done.answers))
+                yield b"".join(done.answers)
                 if done.problem is not None:
                     raise done.problem
         except (ChronicleError, Problem) as error:
@@ -267,46 +230,35 @@ class Acknowledged(Streamed):
             if problem.status in (413, 429, 503):
                 server.metrics.rejected.labels(problem.code).inc()
             document = problem_document(error, self._request.state.request_id)
-            return orjson.dumps({"$error": {**document, "lines": self._lines}}) + b"\n"
+            yield orjson.dumps({"$error": {**document, "lines": self._lines}}) + b"\n"
+
+    async def end(self) -> None:
+        await self._held.aclose()
 
     # --- the lines
 
-    async def _take(self, receive: Receive) -> None:
-        try:
-            more = True
-            while more:
-                while len(self._come) >= PENDING_MAX:
-                    self._drained.clear()
-                    await self._drained.wait()
-                try:
-                    async with asyncio.timeout(self._pace.silence_s):
-                        message = await receive()
-                except TimeoutError:
-                    raise too_slow(self._pace, self._lines) from None
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect
-                self._come += message.get("body", b"")
-                more = message.get("more_body", False)
-                self._news.set()
-            self._ended = True
-        finally:
-            self._news.set()
-
-    async def _wait(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
-                await self._news.wait()
-        self._news.clear()
-
-    def _refuse_to_wait(self) -> None:
+    async def _receive(self, receive: Receive) -> None:
+        """Take what has come meanwhile; looks every ``LOOK_S`` whether the server stops."""
         if self._server.stopping:
-            raise Problem("not-ready", 503, "the server is stopping; go on with another connection")
+            raise Problem("not-ready", "the server is stopping; go on with another connection")
         if len(self._come) >= self._line_max:
             raise Problem(
                 "body-too-large",
-                413,
                 f"line {self._lines + 1} does not end within {self._line_max:,} bytes",
             )
+        try:
+            async with asyncio.timeout(LOOK_S):
+                message = await receive()
+        except TimeoutError:
+            self._silent_s += LOOK_S
+            if self._silent_s >= self._pace.silence_s:
+                raise too_slow(self._pace, self._lines) from None
+            return
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        self._silent_s = 0.0
+        self._come += message.get("body", b"")
+        self._ended = not message.get("more_body", False)
 
     def _pieces(self) -> list[bytes]:
         come = self._come
@@ -319,7 +271,6 @@ class Acknowledged(Streamed):
         if len(cuts) < TOGETHER_MAX and (not cuts or cuts[-1] < end):
             cuts.append(end)
         del come[: cuts[-1]]
-        self._drained.set()
         return [data[start:stop] for start, stop in zip([0, *cuts], cuts, strict=False)]
 
     # --- their commits, in a thread
@@ -376,7 +327,6 @@ class Acknowledged(Streamed):
         waiting: list[tuple[int, Any]],
         results: list[AppendResult],
     ) -> None:
-        metrics = self._server.metrics
         for (lines, _), result in zip(waiting, results, strict=False):
             done.lines = lines
             self._appended += result.appended
@@ -390,28 +340,16 @@ class Acknowledged(Streamed):
             if self._stream.handle.options.unique is not None:
                 answer["duplicates"] = result.duplicates
             done.answers.append(orjson.dumps(answer) + b"\n")
-            metrics.appended_events.labels("ndjson").inc(result.appended)
-            metrics.late_events.inc(result.late)
-
-    # --- the answer
-
-    async def _send(self, send: Send, block: bytes | None) -> None:
-        message: dict[str, Any] = {"type": "http.response.body", "body": block, "more_body": True}
-        if block is None:
-            message = {
-                "type": "http.response.start",
-                "status": self.status_code,
-                "headers": self.raw_headers,
-            }
-        async with asyncio.timeout(self._pace.silence_s):
-            await send(message)
+            self._server.metrics.note_append("ndjson", result.appended, result.late)
 
 
-router = APIRouter(prefix="/v1/streams/{stream}", tags=["events"])
+router = api_router(prefix="/v1/streams/{stream}", tags=["events"])
 PARTITION_BYTES = 64 << 20
 PARTITIONS_MAX = 20_000
 
 COMMIT_EVENTS = 1000
+VALUE_BYTES = 16
+"""Least memory of a value of a small body, counted besides the text."""
 
 Version = Annotated[
     int | None,
@@ -465,15 +403,27 @@ async def append_events(
     if commit_events is not None:
         check_continuous(request, name, on_error, idempotency_key, text)
         target = await server.call(server.database.stream, stream)
+        reader = server.gathering.reader(target, precision)
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(server.bodies.held(principal.client))
+            account = stack.enter_context(server.uploads.account(principal.client))
+            account.hold(2 * PENDING_MAX)
+            held = stack.pop_all()
         return Acknowledged(
-            request, server, principal, target, precision, durability, commit_events
+            request, principal, target, reader, precision, durability, commit_events, held
         )
+    plain = name in ("json", "ndjson") and text == TextOptions()
+    plain &= head is None and idempotency_key is None and on_error == "fail"
     async with server.receiving(
         request,
         principal.client,
         server.settings.max_body_bytes,
         hashed=idempotency_key is not None,
     ) as body:
+        if plain and body.encoding is None and body.size <= BYTES_MAX:
+            stored = await _gathered(request, principal, stream, name, body, precision, durability)
+            if stored is not None:
+                return reply(stored)
         waited = time.perf_counter()
         async with server.appends.held(principal.client):
             note_time(request, "queue", time.perf_counter() - waited)
@@ -491,6 +441,50 @@ async def append_events(
             )
             answer, replayed = await server.call(job.run, keys, idempotency_key)
     return reply(answer, 200, {"Idempotency-Replayed": "true"} if replayed else None)
+
+
+async def _gathered(
+    request: Request,
+    principal: Principal,
+    name: str,
+    format: str,
+    body: Body,
+    precision: str | None,
+    durability: str | None,
+) -> dict[str, Any] | None:
+    """Append a small body with others that wait; None where ``_Append`` has to read it."""
+    server = server_of(request)
+    stream = server.database.stream(name)
+    schema, options = stream.event_schema, stream.handle.options
+    if options.unique is not None or len(schema.names) > server.settings.max_columns:
+        return None  # duplicates are counted per body
+    begun = time.perf_counter()
+    reader = server.gathering.reader(stream, precision)
+    events = reader.columns(body.content(), lines=format == "ndjson")
+    if events is None:
+        return None
+    note_time(request, "parse", time.perf_counter() - begun)
+    body.hold(VALUE_BYTES * events.rows * len(events.columns))
+    stored = await server.gathering.append(stream, reader, events, durability, principal.client)
+    if stored is None:
+        return None
+    note_time(request, "queue", stored.waited_s)
+    note_time(request, "append", stored.stored_s)
+    server.metrics.append_seconds.observe(time.perf_counter() - begun - stored.waited_s)
+    server.metrics.note_append(format, events.rows, stored.late)
+    result = AppendResult(events.rows, stored.late, stored.count, stored.version)
+    return _answer(result, (durability or options.durability) == "commit")
+
+
+def _answer(done: AppendResult, durable: bool) -> dict[str, Any]:
+    return {
+        "appended": done.appended,
+        "late": done.late,
+        "count": done.count,
+        "version": done.version,
+        "position": str(done.version),
+        "durable": durable,
+    }
 
 
 @dataclass(frozen=True)
@@ -539,20 +533,10 @@ class _Append:
             )
         with timed(self.request, "append"):
             done = target.append(events, durability=self.durability)
-        metrics = server.metrics
-        metrics.append_seconds.observe(time.perf_counter() - started)
-        metrics.appended_events.labels(self.format).inc(done.appended)
-        metrics.late_events.inc(done.late)
+        server.metrics.append_seconds.observe(time.perf_counter() - started)
+        server.metrics.note_append(self.format, done.appended, done.late)
         options = server.database.stream_options(self.stream)
-        promise = self.durability or options["durability"]
-        answer: dict[str, Any] = {
-            "appended": done.appended,
-            "late": done.late,
-            "count": done.count,
-            "version": done.version,
-            "position": str(done.version),
-            "durable": promise == "commit",
-        }
+        answer = _answer(done, (self.durability or options["durability"]) == "commit")
         if options["unique"] is not None:
             answer["duplicates"] = done.duplicates
         if self.on_error == "skip":
@@ -605,9 +589,6 @@ async def read_stream(
     def open_rows(query: RunningQuery) -> RowSource:
         return open_scan(server, stream, wanted, query)
 
-    def at_once(query: RunningQuery) -> RowSource | None:
-        return scan_at_once(server, stream, wanted, query)
-
     text = f"events of {stream}" + (f" where {where}" if where else "")
     return await send_rows(
         request,
@@ -619,7 +600,6 @@ async def read_stream(
         encoding,
         limit=limit,
         looks_ahead=where is None,
-        at_once=at_once,
     )
 
 

@@ -16,16 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Annotated, Any
 
 import pyarrow as pa
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive
 
 from ...api.tailing import Tail
 from ...core.times import INT64_MAX
@@ -42,11 +40,11 @@ from ...schema import StreamSchema
 from ...store.stream import EventStream
 from ..access.auth import Principal, Requester, ask_again, check_predicate
 from ..access.limits import Slot
-from ..http.replies import Problem, Streamed, as_problem, reply
+from ..http.replies import Problem, as_problem, reply
 from ..http.requests import PathName, feed_format
-from ..service.bodies import Pace
+from ..http.route import api_router
+from ..http.streamed import Pace, Streamed
 from ..service.feeds import Feed, TailFeed, format_of
-from ..service.middleware import ABORT, BrokenAnswer
 from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
 from .events import Patience, distinct_columns
@@ -61,10 +59,10 @@ from .parameters import (
     read_spec,
     spec_body,
 )
-from .row_responses import RowSource, send_rows
+from .row_responses import RowSource, cancelled_with_client, send_rows
 
-logger = logging.getLogger("chronicle.server")
 HEARTBEAT_S = 15.0
+_REASONS = {"ended": "the end", "stopped": "the server stops", "cancelled": "cancelled"}
 MARK_S = 1.0
 """Least seconds between marks of a feed without rows."""
 
@@ -117,65 +115,57 @@ class _Following(Streamed):
         self._stream = stream
         self._follow = follow
         self._allowed = allowed
-        self._gone = False
-        self._pace = Pace.of(server.settings)
-        self._sent = 0
-        self._waited = 0.0
+        self._outcome = "failed"
         headers = {
             "X-Query-Id": query.id,
             "Vary": "Accept",
             "Cache-Control": "no-store",
             "X-Accel-Buffering": "no",
         }
-        super().__init__(headers, feed.format.media_type)
+        super().__init__(headers, feed.format.media_type, Pace.of(server.settings))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        outcome = "failed"
+    async def blocks(self, receive: Receive) -> AsyncGenerator[bytes, None]:
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            outcome = await self._run(send)
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except TimeoutError:
-            outcome = "slow"
-            logger.info(
-                "request %s: the follower took too little; broken off after %d bytes",
-                scope["state"]["request_id"],
-                self._sent,
-            )
-            if ABORT in scope:
-                scope[ABORT]()
-            raise BrokenAnswer from None
-        except OSError:
-            outcome = "gone"
-            raise ClientDisconnect from None
-        finally:
-            server = self._server
-            server.running.remove(self._query)
-            self._slot.release()
-            server.metrics.follows.labels(self._query.kind, outcome).inc()
-            server.metrics.followed_rows.labels(self._query.kind).inc(self._feed.rows)
-            self._query.cancellation.cancel()
-            await asyncio.shield(server.close_feed(self._feed))
+            async with contextlib.aclosing(self._followed()) as blocks:
+                async for block in blocks:
+                    yield block
+            if self._outcome != "gone":
+                yield self._feed.format.end("bye", {"reason": _REASONS[self._outcome]})
+        except GeneratorExit:
+            if self._outcome != "gone":
+                self._outcome = "slow"
+            raise
+        except (ChronicleError, Problem) as error:
+            self._outcome = "refused"
+            problem = as_problem(error)
+            document = {"code": problem.code, "status": problem.status, "detail": problem.detail}
+            yield self._feed.format.end("error", document)
 
-    async def _run(self, send: Send) -> str:
-        feed, server = self._feed, self._server
+    async def end(self) -> None:
+        server, kind = self._server, self._query.kind
+        server.running.remove(self._query)
+        self._slot.release()
+        server.metrics.follows.labels(kind, self._outcome).inc()
+        server.metrics.followed_rows.labels(kind).inc(self._feed.rows)
+        self._query.cancellation.cancel()
+        await asyncio.shield(server.close_feed(self._feed))
+
+    async def _followed(self) -> AsyncGenerator[bytes, None]:
+        """The feed, until it ends, the client goes, or the query is cancelled."""
+        feed, server, cancellation = self._feed, self._server, self._query.cancellation
         loop = asyncio.get_running_loop()
         with server.followers.follow(self._stream) as follower:
-            watch = asyncio.create_task(self._watch(follower.wake))
+            watch = asyncio.create_task(cancelled_with_client(self._request, self._query))
 
             def woken() -> None:
                 loop.call_soon_threadsafe(follower.wake)
 
-            self._query.cancellation.listen(woken)
+            cancellation.listen(woken)
             try:
-                await self._send(send, feed.format.head())
+                yield feed.format.head()
                 spoke = checked = time.monotonic()
                 marked = spoke - MARK_S
-                while True:
-                    if self._gone:
-                        return "gone"
-                    if server.followers.ending or self._query.cancellation.cancelled:
-                        return await self._bye(send)
+                while not (server.followers.ending or cancellation.cancelled):
                     follower.clear()
                     block = await server.follow(feed.take)
                     now = time.monotonic()
@@ -183,64 +173,34 @@ class _Following(Streamed):
                         await server.call(self._ask_again)
                         checked = now
                     if block:
-                        await self._send(send, block)
+                        yield block
                         spoke = now
                         continue
                     due = now - marked >= MARK_S or not self._follow
                     if block is None and feed.unmarked and due:
-                        await self._send(send, feed.mark())
+                        yield feed.mark()
                         spoke = marked = now
                     if block is None and not self._follow:
-                        await self._send(send, feed.format.end("bye", {"reason": "the end"}))
-                        return "ended"
+                        self._outcome = "ended"
+                        return
                     if now - spoke >= HEARTBEAT_S:
-                        await self._send(send, feed.beat())
+                        yield feed.beat()
                         spoke = now
                     if block is None:
                         until = min(spoke, checked) + HEARTBEAT_S
                         if feed.unmarked:
                             until = min(until, marked + MARK_S)
                         await follower.wait(max(0.0, until - now))
-            except (ChronicleError, Problem) as error:
-                if isinstance(error, QueryCancelled) and self._query.cancellation.cancelled:
-                    return "gone" if self._gone else await self._bye(send)
-                problem = as_problem(error)
-                if not self._gone:
-                    document = {
-                        "code": problem.code,
-                        "status": problem.status,
-                        "detail": problem.detail,
-                    }
-                    await self._send(send, feed.format.end("error", document))
-                return "refused"
+                self._outcome = "stopped" if server.followers.ending else "cancelled"
+            except QueryCancelled:
+                if not cancellation.cancelled:
+                    raise
+                self._outcome = "cancelled"
             finally:
-                self._query.cancellation.forget(woken)
+                if watch.done():
+                    self._outcome = "gone"
+                cancellation.forget(woken)
                 watch.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await watch
-
-    async def _bye(self, send: Send) -> str:
-        stopped = self._server.followers.ending
-        why = "the server stops" if stopped else "cancelled"
-        await self._send(send, self._feed.format.end("bye", {"reason": why}))
-        return "stopped" if stopped else "cancelled"
-
-    async def _send(self, send: Send, block: bytes) -> None:
-        if not block:
-            return
-        began = time.perf_counter()
-        message = {"type": "http.response.body", "body": block, "more_body": True}
-        left = self._pace.left(self._sent, self._waited)
-        await asyncio.wait_for(send(message), max(0.0, left))
-        self._waited += time.perf_counter() - began
-        self._sent += len(block)
-
-    async def _watch(self, wake: Callable[[], None]) -> None:
-        while (await self._request.receive())["type"] != "http.disconnect":
-            pass
-        self._gone = True
-        self._query.cancellation.cancel()
-        wake()
 
     def _ask_again(self) -> None:
         try:
@@ -249,7 +209,7 @@ class _Following(Streamed):
             raise type(error)(f"the token no longer allows this: {error}") from None
 
 
-router = APIRouter(prefix="/v1/streams/{stream}", tags=["followers"])
+router = api_router(prefix="/v1/streams/{stream}", tags=["followers"])
 
 
 @router.get("/tail", summary="Follow a stream")

@@ -23,14 +23,13 @@ import os
 import re
 import secrets
 import shutil
-import threading
 import time
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, RootModel
 
 from ...core.options import options_from
@@ -48,7 +47,6 @@ from ...errors import (
 from ...formats.kinds import WRITE_FORMATS, suffixes_of
 from ...formats.writers import write
 from ...indexes.index_key import index_key
-from ...query.contract.cancellation import Cancellation
 from ...query.sql.dialect import parse_predicate
 from ...store.backup import is_address, list_backups
 from ...store.progress import each
@@ -57,6 +55,7 @@ from ..access.auth import Principal, Requester
 from ..access.tokens import server_directory
 from ..http.replies import Problem, reply
 from ..http.requests import PathName
+from ..http.route import api_router
 from ..service.bodies import FileOptions, StoredFile, bad_row_json, ingest_file
 from ..service.jobs import Job, Work
 from ..service.state import Server, server_of
@@ -120,26 +119,6 @@ def _place(server: Server, name: str) -> Path:
     return Path(directory) / name
 
 
-@contextlib.contextmanager
-def _ended_with(job: Job) -> Iterator[Cancellation]:
-    cancellation = Cancellation()
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(LOOK_S):
-            if job.cancelled.is_set() or job.halted.is_set():
-                cancellation.cancel()
-                return
-
-    watching = threading.Thread(target=look, name="chronicle-job-watch")
-    watching.start()
-    try:
-        yield cancellation
-    finally:
-        over.set()
-        watching.join()
-
-
 class ExportSpec(OfStore):
     """Write the rows of a query, or a stream, to a file."""
 
@@ -189,26 +168,25 @@ class ExportSpec(OfStore):
             for left in target.parent.glob(f".{self.file}.{job.id}.*.part"):
                 left.unlink()  # left by a killed server
             rows = 0
-            with _ended_with(job) as cancellation:
-                result = server.database.sql(text, read_only=True, cancellation=cancellation)
+            result = server.database.sql(text, read_only=True, cancellation=job.cancellation)
 
-                def counted() -> Iterator[Any]:
-                    nonlocal rows
-                    for batch in result.batches():
-                        read, expected = cancellation.progress.events or (0, 0)
-                        job.tell(min(1.0, read / expected) if expected else 0.0)
-                        rows += batch.num_rows
-                        yield batch
+            def counted() -> Iterator[Any]:
+                nonlocal rows
+                for batch in result.batches():
+                    read, expected = job.cancellation.progress.events or (0, 0)
+                    job.tell(min(1.0, read / expected) if expected else 0.0)
+                    rows += batch.num_rows
+                    yield batch
 
-                try:
-                    with contextlib.closing(result), open(part, "xb") as out:
-                        as_file = "arrow file" if format == "arrow" else format
-                        write(counted(), result.schema, as_file, out)
-                        out.flush()
-                        os.fsync(out.fileno())
-                    os.replace(part, target)
-                finally:
-                    part.unlink(missing_ok=True)
+            try:
+                with contextlib.closing(result), open(part, "xb") as out:
+                    as_file = "arrow file" if format == "arrow" else format
+                    write(counted(), result.schema, as_file, out)
+                    out.flush()
+                    os.fsync(out.fileno())
+                os.replace(part, target)
+            finally:
+                part.unlink(missing_ok=True)
             return {"file": self.file, "rows": rows, "bytes": target.stat().st_size}
 
         return exported
@@ -485,9 +463,9 @@ class IndexSpec(OfStream):
             try:
                 while (state := figures()) is not None and state["state"] == "building":
                     job.tell(state["covered"])
-                    job.cancelled.wait(LOOK_S)
+                    time.sleep(LOOK_S)
             except QueryCancelled:
-                if job.cancelled.is_set():  # a stopping server keeps the index
+                if job.cancelled:  # a stopping server keeps the index
                     with contextlib.suppress(ChronicleError):
                         server.database.drop_index(self.stream, name)
                 raise
@@ -564,7 +542,7 @@ def work_again(server: Server, job: Job) -> Work:
     return spec.work(server)
 
 
-router = APIRouter(prefix="/v1", tags=["jobs"])
+router = api_router(prefix="/v1", tags=["jobs"])
 
 
 @router.post("/jobs", status_code=202, summary="Begin a job", openapi_extra=spec_body(JobSpec))
@@ -614,7 +592,7 @@ def _visible_job(request: Request, principal: Principal, job_id: str) -> Job:
     principal.require("operate")
     job = server_of(request).jobs.find(job_id)
     if job is None or not _visible(job, principal):
-        raise Problem("not-found", 404, f"there is no job {job_id!r}; GET /v1/jobs lists them")
+        raise Problem("not-found", f"there is no job {job_id!r}; GET /v1/jobs lists them")
     return job
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...core.times import INT64_MAX
@@ -18,6 +18,7 @@ from ...store.stream import EventStream
 from ..access.auth import Principal, Requester, authorize, visible_to
 from ..http.replies import jsonable, reply
 from ..http.requests import PathName, feed_format
+from ..http.route import api_router
 from ..service.feeds import Feed, LiveFeed
 from ..service.query_log import RunningQuery
 from ..service.row_stream import open_statement
@@ -32,7 +33,7 @@ from .parameters import (
 )
 from .row_responses import RowSource, send_rows
 
-router = APIRouter(prefix="/v1/live", tags=["live queries"])
+router = api_router(prefix="/v1/live", tags=["live queries"])
 PREVIEW_ROWS = 100
 
 

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import FastAPI, Request
 from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 
 from ...core.caches import lazy
 from ..http.replies import Problem
+from ..http.route import OpenRoute, api_router
 
 POLICY = "; ".join(
     (
@@ -119,7 +120,7 @@ def mount_console(app: FastAPI) -> None:
         name = request.path_params["name"] or "index.html"
         asset = assets.get(name)
         if asset is None:
-            raise Problem("not-found", 404, f"the console has no file {name!r}")
+            raise Problem("not-found", f"the console has no file {name!r}")
         return asset.answer(request.headers)
 
     async def to_console(request: Request) -> Response:
@@ -129,7 +130,7 @@ def mount_console(app: FastAPI) -> None:
     app.add_route("/console/{name:path}", console, ["GET", "HEAD"], include_in_schema=False)
 
 
-router = APIRouter(tags=["service"])
+router = api_router(tags=["service"], route_class=OpenRoute)
 JSON = "application/json"
 
 STYLE = """

@@ -14,7 +14,7 @@ import inspect
 import json
 import re
 import urllib.parse
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -24,16 +24,15 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...core.options import Parameter, options_from, parameters_of
-from ...core.suggestion import did_you_mean
 from ...core.times import INT64_MAX, TICKS_PER_SECOND
 from ...errors import InvalidArgument
 from ...formats.dialect import TextOptions
 from ...formats.kinds import parse_pairs
 from ...schema import StreamSchema
-from ..access.auth import Requester
 from ..http.replies import Problem
 from ..http.requests import answer_format, wants_gzip
-from ..service.bodies import Pace, pieces_of
+from ..http.streamed import Pace
+from ..service.bodies import pieces_of
 from ..service.row_stream import RowEncoding
 from ..service.state import server_of
 
@@ -91,8 +90,12 @@ def from_query(
     ``hidden`` are further parameters of the dataclass, which the document does not show.
     """
     parameters = [each for each in parameters_of(schema) if each.field not in without]
+    defaults = {each.name: each.default for each in parameters} | dict.fromkeys(hidden)
+    usual = schema()
 
     async def read(**values: Any) -> T:
+        if values == defaults:
+            return usual
         more = {name: values[name] for name in hidden}
         return options_from(schema, values, {"names": _names, "pairs": _pairs}, more)
 
@@ -257,33 +260,6 @@ EventEncoding = Annotated[RowEncoding, Depends(event_encoding)]
 ResultEncoding = Annotated[RowEncoding, Depends(result_encoding)]
 
 
-async def refuse_unknown(request: Request, principal: Requester) -> None:
-    """Raise ``RequestValidationError`` for unknown parameters, after authentication."""
-    del principal
-    if not request.query_params:
-        return
-    dependant = getattr(request.scope.get("route"), "dependant", None)
-    if dependant is None:
-        return
-    declared = sorted(set(_declared(dependant)))
-    errors = []
-    for name in request.query_params:
-        if name not in declared:
-            hint = did_you_mean(name, declared, quoted=False)
-            hint = hint or f"; known are {', '.join(declared) or 'none'}"
-            errors.append(
-                {"type": "unknown", "loc": ("query", name), "msg": f"no such parameter{hint}"}
-            )
-    if errors:
-        raise RequestValidationError(errors)
-
-
-def _declared(dependant: Any) -> Iterator[str]:
-    yield from (parameter.alias for parameter in dependant.query_params)
-    for below in dependant.dependencies:
-        yield from _declared(below)
-
-
 BYTES_MAX = 1 << 20
 DEPTH_MAX = 32
 FIELDS_MAX = 1000
@@ -359,9 +335,7 @@ def _content(content_type: str, body: bytes, *, sql: bool) -> Any:
             try:
                 fields = urllib.parse.parse_qs(_decoded(text), max_num_fields=FIELDS_MAX)
             except ValueError:
-                raise Problem(
-                    "bad-request", 400, f"a form has at most {FIELDS_MAX} fields"
-                ) from None
+                raise Problem("bad-request", f"a form has at most {FIELDS_MAX} fields") from None
         if fields:
             return {"sql": (fields.get("sql") or fields["q"])[0]}
         return {"sql": _decoded(text)}
@@ -372,10 +346,9 @@ def _content(content_type: str, body: bytes, *, sql: bool) -> Any:
             # orjson turns integers beyond 64 bits into floats
             return json.loads(text) if _LONG_DIGITS.search(text) else content
         except ValueError as error:
-            raise Problem("bad-request", 400, f"the body is not valid JSON: {error}") from None
+            raise Problem("bad-request", f"the body is not valid JSON: {error}") from None
     raise Problem(
         "unsupported-media-type",
-        415,
         f"expected application/json{' or application/sql' if sql else ''}, found Content-Type "
         f"{content_type!r}",
     )
@@ -388,9 +361,7 @@ def _check_depth(text: bytes) -> None:
         if mark in (b"[", b"{"):
             depth += 1
             if depth > DEPTH_MAX:
-                raise Problem(
-                    "bad-request", 400, f"the values of the body nest deeper than {DEPTH_MAX}"
-                )
+                raise Problem("bad-request", f"the values of the body nest deeper than {DEPTH_MAX}")
         elif mark in (b"]", b"}"):
             depth -= 1
 
@@ -399,4 +370,4 @@ def _decoded(text: bytes) -> str:
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Problem("bad-request", 400, f"the body is not valid UTF-8 ({error})") from None
+        raise Problem("bad-request", f"the body is not valid UTF-8 ({error})") from None

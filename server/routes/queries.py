@@ -27,7 +27,7 @@ from typing import Annotated, Any, Literal, cast
 
 import orjson
 import pyarrow as pa
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...core.times import ticks_of, time_of
@@ -40,12 +40,13 @@ from ...query.sql.parameters import names_in
 from ..access.auth import Principal, Requester, authorize, visible_to
 from ..http.replies import Problem, jsonable, problem_document, reply
 from ..http.requests import PathName
+from ..http.route import api_router
 from ..service.middleware import STATEMENT
-from ..service.query_log import RunningQuery
+from ..service.query_log import RunningQuery, sees
 from ..service.row_stream import open_statement
 from ..service.state import Server, server_of
 from .parameters import Limit, ResultEncoding, read_spec, spec_body
-from .row_responses import RowSource, send_rows
+from .row_responses import RowSource, cancelled_with_client, send_rows
 
 
 def _moment(text: str) -> object:
@@ -105,7 +106,7 @@ def _value(name: str, value: Any) -> Any:
         ) from None
 
 
-router = APIRouter(prefix="/v1", tags=["queries"])
+router = api_router(prefix="/v1", tags=["queries"])
 Params = dict[str, Any] | list[Any] | None
 
 
@@ -190,14 +191,6 @@ async def _run(request: Request, principal: Principal, spec: QuerySpec, encoding
         )
         return RowSource.of(result)
 
-    def at_once(query: RunningQuery) -> RowSource | None:
-        if spec.params:
-            return None
-        engine = server.database.engine.seen_by(visible_to(principal))
-        allowed = partial(authorize, principal)
-        result = engine.at_once(spec.sql, timeout, cancellation=query.cancellation, allowed=allowed)
-        return None if result is None else RowSource.of(result)
-
     return await send_rows(
         request,
         principal,
@@ -207,7 +200,6 @@ async def _run(request: Request, principal: Principal, spec: QuerySpec, encoding
         open_rows,
         encoding,
         limit=spec.limit,
-        at_once=at_once,
     )
 
 
@@ -238,7 +230,7 @@ async def explain(request: Request, principal: Requester) -> Response:
 async def list_queries(request: Request, principal: Requester) -> Response:
     """Queries and reads of this token; with the scope `operate`, of all."""
     running = server_of(request).running
-    return reply({"queries": [q.to_json() for q in running if running.visible(q, principal)]})
+    return reply({"queries": [q.to_json() for q in running if sees(principal, q.principal)]})
 
 
 @router.delete("/queries/{query_id}", status_code=204, summary="Cancel a query")
@@ -247,9 +239,7 @@ async def cancel_query(request: Request, principal: Requester, query_id: PathNam
     query = server_of(request).running.find(query_id, principal)
     if query is None:
         raise Problem(
-            "not-found",
-            404,
-            f"no query {query_id!r} runs here; GET /v1/queries lists those that do",
+            "not-found", f"no query {query_id!r} runs here; GET /v1/queries lists those that do"
         )
     query.cancellation.cancel()
     return Response(status_code=204)
@@ -267,7 +257,7 @@ async def _listed(
 ) -> dict[str, Any]:
     server = server_of(request)
     async with server.queried(request.state.request_id, text, principal) as query:
-        gone = asyncio.create_task(_end_with_client(request, query))
+        gone = asyncio.create_task(cancelled_with_client(request, query))
         try:
             with server.running.logged(query):
                 return await server.call(work, query)
@@ -275,12 +265,6 @@ async def _listed(
             gone.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await gone
-
-
-async def _end_with_client(request: Request, query: RunningQuery) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    query.cancellation.cancel()
 
 
 MATCHES_MAX = 10_000

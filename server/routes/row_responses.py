@@ -7,11 +7,7 @@
 Nothing is sent before the first rows are computed, so an error until then is a problem document
 with its own status; a later error breaks the connection.  The slot is released when the thread has
 really ended (an uninterruptible DuckDB operation holds it until then).  An answer in one block has
-its row count in the headers.  Cheap rows are computed on the event loop.  HEAD, ranges and
-conditions make the answer a file.
-
-Blocks are sent within the client's ``Pace``; time spent making a block does not count.  A client
-that is too slow is disconnected, so that it never takes a part for the whole.
+its row count in the headers.  HEAD, ranges and conditions make the answer a file.
 
 Files: generic readers of CSV and Parquet URLs send HEAD, byte ranges and conditions.  HEAD writes a
 new file; ranges and ``If-Match`` use the file that the same client saw last, so the pieces of a
@@ -24,58 +20,31 @@ import asyncio
 import contextlib
 import dataclasses
 import hashlib
-import io
 import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive
 
 from ...errors import ChronicleError, QueryCancelled
 from ...formats.kinds import media_type_of
 from ...query.contract.result import Result
 from ..access.auth import Principal
 from ..access.limits import Gate
-from ..http.replies import Problem, Streamed
+from ..http.replies import Problem
 from ..http.requests import FileRequest, raw_path
-from ..service.answer_cache import AnswerFile, OpenAnswer, tag_of
-from ..service.bodies import Pace
-from ..service.middleware import ABORT, BrokenAnswer, note_time
+from ..http.streamed import BrokenAnswer, Pace, Streamed
+from ..service.answer_cache import Answer, tag_of
+from ..service.middleware import note_time
 from ..service.query_log import RunningQuery
-from ..service.row_stream import BodyPipe, RowEncoding, Tally, account_for, compute, encode
+from ..service.row_stream import BodyPipe, RowEncoding, Tally, compute, encode
 from ..service.state import Server, server_of
 
 logger = logging.getLogger("chronicle.server")
-
-
-async def send_paced(
-    scope: Scope, send: Send, pace: Pace, next_block: Callable[[], Awaitable[bytes | None]]
-) -> None:
-    """Send blocks until ``next_block`` gives None; raises ``BrokenAnswer`` if the client is too
-    slow.
-    """
-    sent, waited = 0, 0.0
-    try:
-        while (block := await next_block()) is not None:
-            message = {"type": "http.response.body", "body": block, "more_body": True}
-            began = time.perf_counter()
-            await asyncio.wait_for(send(message), max(0.0, pace.left(sent, waited)))
-            waited += time.perf_counter() - began
-            sent += len(block)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-    except TimeoutError:
-        logger.warning(
-            "request %s: the client took its answer too slowly; broken off after %d bytes",
-            scope["state"]["request_id"],
-            sent,
-        )
-        if ABORT in scope:
-            scope[ABORT]()
-        raise BrokenAnswer from None
 
 
 PIECE_BYTES = 1 << 18
@@ -92,28 +61,20 @@ def request_identity(request: Request, principal: Principal, encoding: RowEncodi
     return raw_path(request.scope), request.scope["query_string"], encoding, rights
 
 
-async def write_answer(file: AnswerFile, first: bytes | None, pipe: BodyPipe) -> None:
-    block = first
-    while block is not None:
-        await asyncio.to_thread(file.write, block)
-        block = await pipe.next_block()
-
-
-class FileResponse(Response):
+class FileResponse(Streamed):
     """The part of a stored answer that was asked for; the constructor raises ``Problem`` (412,
     416).
     """
 
-    def __init__(self, cached: OpenAnswer, file_request: FileRequest, server: Server) -> None:
+    def __init__(self, cached: Answer, file_request: FileRequest, server: Server) -> None:
         try:
             part = file_request.judge(cached.tag, cached.size)
         except BaseException:
             cached.file.close()
             raise
         self._cached = cached
-        self._first, self._last = part.first, part.last
-        self._silent = file_request.head or part.status == 304
-        self._pace = Pace.of(server.settings)
+        silent = file_request.head or part.status == 304
+        self._first, self._stop = part.first, part.first if silent else part.last + 1
         headers = {**cached.headers, "ETag": cached.tag, "Accept-Ranges": "bytes"}
         if part.status == 206:
             headers["Content-Range"] = f"bytes {part.first}-{part.last}/{cached.size}"
@@ -121,38 +82,24 @@ class FileResponse(Response):
             headers.pop("Content-Type", None)
         else:
             headers["Content-Length"] = str(part.last - part.first + 1)
-        super().__init__(b"", part.status, headers)
+        super().__init__(headers, None, Pace.of(server.settings), part.status)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._cached.file:
-            start = {"type": "http.response.start", "status": self.status_code}
-            await send({**start, "headers": self.raw_headers})
-            if self._silent:
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-                return
-            await send_paced(scope, send, self._pace, self._next_block)
+    async def blocks(self, receive: Receive) -> AsyncGenerator[bytes, None]:
+        for first in range(self._first, self._stop, PIECE_BYTES):
+            size = min(PIECE_BYTES, self._stop - first)
+            yield await asyncio.to_thread(self._cached.piece, first, size)
 
-    async def _next_block(self) -> bytes | None:
-        size = min(PIECE_BYTES, self._last + 1 - self._first)
-        if size <= 0:
-            return None
-        block = await asyncio.to_thread(self._cached.piece, self._first, size)
-        self._first += len(block)
-        return block
-
-
-AT_ONCE_BYTES = 64 << 10
-"""Most bytes of rows that are encoded on the event loop."""
+    async def end(self) -> None:
+        self._cached.file.close()
 
 
 @dataclass
 class RowSource:
-    """Rows of an answer; one thread takes ``batches``, then calls ``close``; ``size`` in bytes."""
+    """Rows of an answer; one thread takes ``batches``, then calls ``close``."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     close: Callable[[], None] = field(default=lambda: None)
-    size: int = 0
 
     @classmethod
     def of(cls, result: Result) -> RowSource:
@@ -170,16 +117,14 @@ async def send_rows(
     *,
     limit: int | None = None,
     looks_ahead: bool = True,
-    at_once: Callable[[RunningQuery], RowSource | None] | None = None,
 ) -> Response:
     """Answer with the rows of ``open_rows``, which runs in a worker thread; its exception becomes
-    the answer.  ``at_once`` is the same on the event loop, None for rows that may be expensive.
-    ``looks_ahead`` says that rows go on beyond ``limit``, so that ``truncated`` is known.
+    the answer.  ``looks_ahead``: rows go on beyond ``limit``, so that ``truncated`` is known.
     """
     server = server_of(request)
     file_request = FileRequest.of(request)
     if file_request is not None:
-        at_once, encoding = None, encoding_of_file(file_request, encoding)
+        encoding = encoding_of_file(file_request, encoding)
         what = request_identity(request, principal, encoding)
         if file_request.continues:
             cached = server.answers.find(principal.client, what, file_request.tags)
@@ -192,41 +137,22 @@ async def send_rows(
     pipe = BodyPipe()
     tally = Tally(limit, server.settings.max_rows, looks_ahead=looks_ahead)
     started = time.perf_counter()
-    ready = None
-
-    def ended(error: BaseException | None) -> None:
-        slot.release()
-        server.running.remove(query)
-        server.running.log(query, tally, error)
-        account_for(server, kind, encoding.format, tally, error, time.perf_counter() - started)
-
-    if at_once is not None and server.prepared and server.haste.may(text):
-        try:
-            with server.haste.watching(text):
-                ready = _ready(at_once, query)
-            body = None if ready is None else _at_once(ready, encoding, tally, query)
-        except BaseException as error:
-            ended(error)
-            raise
-        if body is not None:
-            note_time(request, "first", time.perf_counter() - started)
-            ended(None)
-            return _whole(request, query, encoding, tally, body)
 
     def write() -> None:
-        with contextlib.closing(ready or open_rows(query)) as rows:
+        with contextlib.closing(open_rows(query)) as rows:
             encode(rows.schema, rows.batches, encoding, tally, pipe, query)
 
     compute(server, slot, query, pipe, tally, encoding.format, write)
-    watch = asyncio.create_task(_watch(request, query, pipe))
+    watch = asyncio.create_task(cancelled_with_client(request, query))
     file = None if file_request is None else server.answers.begin(principal.client)
     try:
-        first = await pipe.next_block()
-        if file is not None:
-            await write_answer(file, first, pipe)
+        block = first = await pipe.next_block()
+        while file is not None and block is not None:
+            await asyncio.to_thread(server.answers.write, file, block)
+            block = await pipe.next_block()
     except BaseException as error:
         if file is not None:
-            file.abandon()
+            server.answers.abandon(file)
         watch.cancel()
         query.cancellation.cancel()
         pipe.abandon()
@@ -238,7 +164,8 @@ async def send_rows(
         watch.cancel()
         media = {"Content-Type": media_type_of(encoding.format)}
         headers = _headers(query, encoding) | _counted(tally) | media
-        return FileResponse(file.keep(what, headers), file_request, server)
+        kept = server.answers.keep(file, what, headers)
+        return FileResponse(kept, file_request, server)
     if pipe.complete:
         watch.cancel()
         return _whole(request, query, encoding, tally, first or b"")
@@ -250,28 +177,7 @@ def _explain_cancellation(server: Server, watch: asyncio.Task[None]) -> None:
         raise ClientDisconnect from None
     if server.stopping:
         why = "the server is stopping and the query took too long to wait for; ask again"
-        raise Problem("not-ready", 503, why, {"Retry-After": "1"}) from None
-
-
-def _ready(
-    at_once: Callable[[RunningQuery], RowSource | None], query: RunningQuery
-) -> RowSource | None:
-    rows = at_once(query)
-    if rows is None:
-        return None
-    with contextlib.closing(rows):
-        batches = list(rows.batches)
-    return RowSource(rows.schema, iter(batches), size=sum(batch.nbytes for batch in batches))
-
-
-def _at_once(
-    rows: RowSource, encoding: RowEncoding, tally: Tally, query: RunningQuery
-) -> bytes | None:
-    if rows.size > AT_ONCE_BYTES:
-        return None
-    out = io.BytesIO()
-    encode(rows.schema, rows.batches, encoding, tally, out, query)
-    return out.getvalue()
+        raise Problem("not-ready", why) from None
 
 
 def _headers(query: RunningQuery, encoding: RowEncoding) -> dict[str, str]:
@@ -302,11 +208,10 @@ def _counted(tally: Tally) -> dict[str, str]:
     return headers
 
 
-async def _watch(request: Request, query: RunningQuery, pipe: BodyPipe) -> None:
+async def cancelled_with_client(request: Request, query: RunningQuery) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
     query.cancellation.cancel()
-    pipe.abandon()
 
 
 class _Stream(Streamed):
@@ -320,33 +225,26 @@ class _Stream(Streamed):
         encoding: RowEncoding,
         server: Server,
     ) -> None:
-        self._first: bytes | None = first
+        self._first = first
         self._pipe = pipe
         self._query = query
         self._watch = watch
-        self._pace = Pace.of(server.settings)
-        super().__init__(headers, media_type_of(encoding.format))
+        super().__init__(headers, media_type_of(encoding.format), Pace.of(server.settings))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request_id = scope["state"]["request_id"]
+    async def blocks(self, receive: Receive) -> AsyncGenerator[bytes, None]:
+        block: bytes | None = self._first
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await send_paced(scope, send, self._pace, self._next_block)
-        except QueryCancelled as error:
-            logger.info("request %s: %s", request_id, error)
-            raise BrokenAnswer from None
+            while block is not None:
+                yield block
+                block = await self._pipe.next_block()
         except ChronicleError as error:
-            logger.warning(
-                "request %s broke off in the middle of its answer: %s", request_id, error
-            )
+            level = logging.INFO if isinstance(error, QueryCancelled) else logging.WARNING
+            logger.log(level, "the answer to %s broke off in its middle: %s", self._query.id, error)
             raise BrokenAnswer from None
-        finally:
-            self._query.cancellation.cancel()
-            self._pipe.abandon()
-            self._watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
 
-    async def _next_block(self) -> bytes | None:
-        block, self._first = self._first, None
-        return await self._pipe.next_block() if block is None else block
+    async def end(self) -> None:
+        self._query.cancellation.cancel()
+        self._pipe.abandon()
+        self._watch.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._watch

@@ -11,7 +11,7 @@ import time
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials
 from starlette.responses import RedirectResponse
 
@@ -20,12 +20,13 @@ from ...errors import ChronicleError, Forbidden, Unauthorized
 from ..access.auth import Principal, Requester, authenticate, bearer
 from ..access.tokens import SCOPES
 from ..http.replies import Problem, reply
+from ..http.route import OpenRoute, api_router
 from ..service.metrics import EVERY_S, resident_bytes
 from ..service.state import Server, server_of
 from .pages import wants_page
 
 logger = logging.getLogger("chronicle.server")
-router = APIRouter(tags=["service"])
+router = api_router(tags=["service"], route_class=OpenRoute)
 
 
 @router.get("/", include_in_schema=False)
@@ -84,7 +85,7 @@ async def readyz(
 
 
 def _not_ready(detail: str, state: str) -> Problem:
-    return Problem("not-ready", 503, detail, {"Retry-After": "1"}, {"state": state})
+    return Problem("not-ready", detail, {"Retry-After": "1"}, {"state": state})
 
 
 def _readiness(server: Server, principal: Principal) -> dict[str, Any]:
@@ -130,7 +131,7 @@ async def metrics(
     return Response(text, media_type=server.metrics.content_type)
 
 
-about_router = APIRouter(prefix="/v1", tags=["service"])
+about_router = api_router(prefix="/v1", tags=["service"])
 
 
 @about_router.get("/session", summary="What this token may do")

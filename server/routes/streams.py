@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from typing import Annotated, Any
 
 import pyarrow as pa
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...api.streams import FUNCTIONS, Stream
@@ -29,6 +29,7 @@ from ...schema import StreamSchema
 from ..access.auth import Principal, Requester, visible_to
 from ..http.replies import columns_of, jsonable, reply
 from ..http.requests import PathName, address
+from ..http.route import api_router
 from ..service.query_log import RunningQuery
 from ..service.row_stream import open_statement
 from ..service.state import Server, server_of
@@ -110,7 +111,7 @@ class UpdateSpec(EventsSpec):
         return {"updated": stream.update(self.set, self.where, *bounds)}
 
 
-router = APIRouter(prefix="/v1", tags=["streams"])
+router = api_router(prefix="/v1", tags=["streams"])
 
 
 class ColumnSpec(BaseModel):

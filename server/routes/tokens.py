@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...errors import Forbidden, InvalidArgument
@@ -24,10 +24,11 @@ from ..access.tokens import (
 )
 from ..http.replies import Problem, reply
 from ..http.requests import PathName
+from ..http.route import api_router
 from ..service.state import Server, server_of
 from .parameters import read_spec, spec_body
 
-router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+router = api_router(prefix="/v1/tokens", tags=["tokens"])
 
 _EXPIRES = "A time (2027-01-01, UTC) or a span from now (90d)."
 
@@ -145,7 +146,7 @@ def _managed(request: Request, principal: Principal) -> Server:
 def _check_exists(server: Server, which: str) -> None:
     if all(which not in (token.id, token.name) for token in list_tokens(server.database.path)):
         raise Problem(
-            "not-found", 404, f"no token has the id or name {which!r}; GET /v1/tokens lists them"
+            "not-found", f"no token has the id or name {which!r}; GET /v1/tokens lists them"
         )
 
 

@@ -11,13 +11,12 @@ least recently used go first.  A drop of any stream removes all, as their source
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -34,29 +33,21 @@ def tag_of(digest: _Hash) -> str:
     return f'"{digest.hexdigest()[:32]}"'
 
 
-@dataclass(frozen=True)
-class OpenAnswer:
-    """A stored answer opened for a reader, who closes ``file``; ``tag`` is in quotes."""
+@dataclass(eq=False)
+class Answer:
+    """An answer in a file.  ``tag``, in quotes, is empty while it is written."""
 
+    client: str
     file: IO[bytes]
-    size: int
-    tag: str
-    headers: Mapping[str, str]
+    what: Hashable = None
+    tag: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    size: int = 0
+    used: float = 0.0
+    digest: _Hash = field(default_factory=hashlib.sha256)
 
     def piece(self, first: int, size: int) -> bytes:
         return os.pread(self.file.fileno(), size, first)
-
-
-@dataclass(eq=False)
-class _CachedAnswer:
-    client: str
-    what: Hashable
-    file: IO[bytes]
-    size: int
-    tag: str
-    headers: Mapping[str, str]
-    made: int
-    used: float = 0.0
 
 
 class AnswerCache:
@@ -71,117 +62,97 @@ class AnswerCache:
     ) -> None:
         self._directory = directory
         self._bytes_max = bytes_max
+        self._share = bytes_max - bytes_max // 2
         self._keep_s = keep_s
         self._clock = clock
         self._guard = threading.Lock()
-        self.numbers = itertools.count()
-        self._stored: list[_CachedAnswer] = []  # least recently used first
-        self._writing: dict[AnswerFile, int] = {}
+        self._answers: list[Answer] = []  # the latest last
 
     def __len__(self) -> int:
-        return len(self._stored)
+        return len(self._whole())
 
     @property
     def used(self) -> int:
         with self._guard:
-            return self._held(None)
+            return self._size()
 
-    def begin(self, client: str) -> AnswerFile:
-        file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - kept
-        return AnswerFile(self, client, file)
+    def begin(self, client: str) -> Answer:
+        answer = Answer(client, tempfile.TemporaryFile(dir=self._directory))  # noqa: SIM115 - kept
+        with self._guard:
+            self._answers.append(answer)
+        return answer
 
-    def find(self, client: str, what: Hashable, tags: frozenset[str]) -> OpenAnswer | None:
-        """The answer to a request (``what``, with its rights): with one of ``tags``, or else the
-        latest.
+    def write(self, answer: Answer, block: bytes) -> None:
+        """Add to an answer; blocks.  Raises ``ResourceLimit``."""
+        with self._guard:
+            answer.size += len(block)
+            for client, most in ((answer.client, self._share), (None, self._bytes_max)):
+                while self._size(client) > most:
+                    self._drop_unused(client)
+        answer.file.write(block)
+        answer.digest.update(block)
+
+    def keep(self, answer: Answer, what: Hashable, headers: Mapping[str, str]) -> Answer:
+        """Keep an answer that is written, in place of an equal one; it is opened for a reader."""
+        answer.file.flush()
+        tag = tag_of(answer.digest)
+        with self._guard:
+            for other in self._whole(answer.client):
+                if (other.what, other.tag) == (what, tag):
+                    self._drop(other)
+            answer.what, answer.tag, answer.headers = what, tag, headers
+            self._answers.remove(answer)
+            self._answers.append(answer)
+            if len(self) > FILES_MAX:
+                self._drop_unused()
+            return self._opened(answer)
+
+    def abandon(self, answer: Answer) -> None:
+        with self._guard:
+            self._drop(answer)
+
+    def find(self, client: str, what: Hashable, tags: frozenset[str]) -> Answer | None:
+        """The answer to a request (``what``, with its rights), opened for a reader, who closes its
+        file: with one of ``tags``, or else the latest.
         """
         self.sweep()
         with self._guard:
-            answers = [each for each in self._stored if (each.client, each.what) == (client, what)]
-            if not answers:
-                return None
+            answers = [each for each in self._whole(client) if each.what == what]
             named = [each for each in answers if each.tag in tags]
-            return self._opened(max(named or answers, key=lambda each: each.made))
+            return self._opened((named or answers)[-1]) if answers else None
 
     def sweep(self) -> None:
         oldest = self._clock() - self._keep_s
         with self._guard:
-            while self._stored and self._stored[0].used < oldest:
-                self._stored.pop(0).file.close()
+            for each in self._whole():
+                if each.used < oldest:
+                    self._drop(each)
 
     def clear(self) -> None:
         with self._guard:
-            for each in self._stored:
-                each.file.close()
-            self._stored.clear()
+            for each in self._whole():
+                self._drop(each)
 
-    def _opened(self, answer: _CachedAnswer) -> OpenAnswer:
+    def _whole(self, client: str | None = None) -> list[Answer]:
+        return [each for each in self._answers if each.tag and client in (None, each.client)]
+
+    def _size(self, client: str | None = None) -> int:
+        return sum(each.size for each in self._answers if client in (None, each.client))
+
+    def _opened(self, answer: Answer) -> Answer:
         answer.used = self._clock()
-        self._stored.remove(answer)
-        self._stored.append(answer)
-        copy = os.fdopen(os.dup(answer.file.fileno()), "rb", buffering=0)
-        return OpenAnswer(copy, answer.size, answer.tag, answer.headers)
+        return replace(answer, file=os.fdopen(os.dup(answer.file.fileno()), "rb", buffering=0))
 
-    def _held(self, client: str | None) -> int:
-        stored = sum(each.size for each in self._stored if client in (None, each.client))
-        begun = (size for file, size in self._writing.items() if client in (None, file.client))
-        return stored + sum(begun)
+    def _drop_unused(self, client: str | None = None) -> None:
+        whole = self._whole(client)
+        if not whole:
+            raise ResourceLimit(
+                f"the answer, written to a file, takes more than the {self._share:,} bytes that a "
+                "client may have kept (half of CHRONICLE_MAX_RESULT_BYTES), or than others leave; "
+                "ask for less, or with a plain GET, which streams"
+            )
+        self._drop(min(whole, key=lambda each: each.used))
 
-    def _grow(self, file: AnswerFile, size: int) -> None:
-        with self._guard:
-            self._writing[file] = size
-            share = self._bytes_max - self._bytes_max // 2
-            for client, most in ((file.client, share), (None, self._bytes_max)):
-                while self._held(client) > most:
-                    idle = [each for each in self._stored if client in (None, each.client)]
-                    if not idle:
-                        raise ResourceLimit(
-                            f"the answer, written to a file, takes more than the {share:,} bytes "
-                            "that a client may have kept (half of CHRONICLE_MAX_RESULT_BYTES), or "
-                            "than others leave; ask for less, or with a plain GET, which streams"
-                        )
-                    self._stored.remove(idle[0])
-                    idle[0].file.close()
-
-    def _end(self, file: AnswerFile) -> None:
-        with self._guard:
-            self._writing.pop(file, None)
-
-    def _keep(self, file: AnswerFile, answer: _CachedAnswer) -> OpenAnswer:
-        with self._guard:
-            self._writing.pop(file, None)
-            same = (answer.client, answer.what, answer.tag)
-            for other in self._stored:
-                if (other.client, other.what, other.tag) == same:
-                    answer.file.close()
-                    other.made = answer.made
-                    return self._opened(other)
-            self._stored.append(answer)
-            if len(self._stored) > FILES_MAX:
-                self._stored.pop(0).file.close()
-            return self._opened(answer)
-
-
-class AnswerFile:
-    def __init__(self, answers: AnswerCache, client: str, file: IO[bytes]) -> None:
-        self.client = client
-        self._answers = answers
-        self._file = file
-        self._digest = hashlib.sha256()
-        self._size = 0
-
-    def write(self, block: bytes) -> None:
-        self._answers._grow(self, self._size + len(block))
-        self._file.write(block)
-        self._digest.update(block)
-        self._size += len(block)
-
-    def keep(self, what: Hashable, headers: Mapping[str, str]) -> OpenAnswer:
-        self._file.flush()
-        tag = tag_of(self._digest)
-        made = next(self._answers.numbers)
-        answer = _CachedAnswer(self.client, what, self._file, self._size, tag, dict(headers), made)
-        return self._answers._keep(self, answer)
-
-    def abandon(self) -> None:
-        self._answers._end(self)
-        self._file.close()
+    def _drop(self, answer: Answer) -> None:
+        self._answers.remove(answer)
+        answer.file.close()

@@ -24,8 +24,8 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -47,8 +47,8 @@ from ...ingest.request import Progress
 from ...ingest.sinks import StoreSink
 from ...schema import StreamSchema
 from ..access.limits import ByteAccount
-from ..access.settings import Settings
 from ..http.replies import Problem
+from ..http.streamed import Pace, too_slow
 
 if TYPE_CHECKING:
     from ...formats.isolated import IsolatedReader
@@ -93,6 +93,10 @@ class Body:
         self._file.write(piece)
         self.size += len(piece)
 
+    def content(self) -> bytes:
+        self._file.seek(0)
+        return self._file.read()
+
     def detect_encoding(self) -> None:
         if self.encoding is None:
             self._file.seek(0)
@@ -134,8 +138,7 @@ class Body:
     def handed_over(self) -> Iterator[int | bytes]:
         """The body as it was sent, for another process: its bytes, or its own descriptor."""
         if self.size <= SMALL_BYTES:
-            self._file.seek(0)
-            yield self._file.read()
+            yield self.content()
             return
         if getattr(self._file, "_rolled", True):
             self._file.flush()
@@ -189,13 +192,11 @@ class StoredFile(Body):
 def body_too_large(limit: int) -> Problem:
     return Problem(
         "body-too-large",
-        413,
         f"the body is larger than {limit:,} bytes (CHRONICLE_MAX_BODY_BYTES); send it in parts",
         {"Connection": "close"},  # do not read the rest of it
     )
 
 
-@asynccontextmanager
 async def receive(
     request: Request,
     account: ByteAccount | None,
@@ -204,13 +205,12 @@ async def receive(
     pace: Pace,
     directory: Path | None = None,
     hashed: bool = False,
-) -> AsyncIterator[Body]:
-    """Receive a body, for the block; raises ``Problem`` (408, 413, 415) or ``ClientDisconnect``."""
+) -> Body:
+    """Receive a body, to be closed; raises ``Problem`` (408, 413, 415) or ``ClientDisconnect``."""
     name = request.headers.get("content-encoding", "").strip().lower()
     if name not in _ENCODINGS:
         raise Problem(
             "unsupported-media-type",
-            415,
             f"Content-Encoding is gzip or zstd, found {name!r}",
             {"Accept-Encoding": "gzip, zstd", "Connection": "close"},
         )
@@ -218,57 +218,29 @@ async def receive(
     if declared.isdecimal() and len(declared) < 20 and int(declared) > body_max:
         raise body_too_large(body_max)
     body = Body(directory, _ENCODINGS[name], account, hashed=hashed)
-    try:
-        await fill(body, pieces_of(request, body_max, pace))
-        yield body
-    finally:
-        body.close()
+    return await filled(body, pieces_of(request, body_max, pace))
 
 
-async def fill(body: Body, received: AsyncGenerator[bytes, None]) -> None:
+async def filled(body: Body, received: AsyncGenerator[bytes, None]) -> Body:
+    """The body with the pieces received; closed on an error."""
     pieces: list[bytes] = []
     gathered = 0
-    async with contextlib.aclosing(received) as stream:
-        async for piece in stream:
-            pieces.append(piece)
-            gathered += len(piece)
-            if gathered >= PIECE_BYTES:
-                await asyncio.to_thread(body.write, b"".join(pieces))
-                pieces, gathered = [], 0
-    if gathered:
+    try:
+        async with contextlib.aclosing(received) as stream:
+            async for piece in stream:
+                pieces.append(piece)
+                gathered += len(piece)
+                if gathered >= PIECE_BYTES:
+                    await asyncio.to_thread(body.write, b"".join(pieces))
+                    pieces, gathered = [], 0
         if body.size + gathered <= MEMORY_BYTES:
             body.write(b"".join(pieces))
         else:
             await asyncio.to_thread(body.write, b"".join(pieces))
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How slow a client may be: ``silence_s`` without a byte, or for a body of any size; for each
-    further second, ``bytes_per_s`` bytes must have come.
-    """
-
-    silence_s: float
-    bytes_per_s: int
-
-    @classmethod
-    def of(cls, settings: Settings) -> Pace:
-        return cls(settings.client_timeout_ms / 1000, settings.min_client_bytes_per_s)
-
-    def left(self, moved: int, waited: float) -> float:
-        """Seconds for the client's next byte, after ``moved`` bytes and ``waited`` seconds."""
-        return min(self.silence_s, self.silence_s + moved / self.bytes_per_s - waited)
-
-
-def too_slow(pace: Pace, size: int) -> Problem:
-    return Problem(
-        "request-timeout",
-        408,
-        f"the body came too slowly: {size:,} bytes, then none for a while; at most "
-        f"{pace.silence_s:g} s without a byte (CHRONICLE_CLIENT_TIMEOUT_MS) and at "
-        f"least {pace.bytes_per_s:,} bytes a second (CHRONICLE_MIN_CLIENT_BYTES_PER_S)",
-        {"Connection": "close"},
-    )
+    except BaseException:
+        body.close()
+        raise
+    return body
 
 
 async def pieces_of(request: Request, body_max: int, pace: Pace) -> AsyncGenerator[bytes, None]:

@@ -39,11 +39,13 @@ import orjson
 import pyarrow as pa
 
 from ...core.append_result import AppendResult
+from ...core.caches import Lru
 from ...errors import InvalidData, SchemaMismatch
 from ...formats.convert import convert
 from ...formats.times import TimeRule, parse_time_format
 from ...schema import StreamSchema
 from ...store.tail import ticks_of
+from .bodies import time_format_of
 
 if TYPE_CHECKING:
     from ...api.streams import Stream
@@ -204,6 +206,7 @@ def _inexact(values: pa.Array, target: pa.DataType) -> npt.NDArray[np.bool_]:
 
 
 VALUES_TOGETHER_MAX = 64 << 10
+READERS_KEPT = 256
 
 _Key = tuple[object, SmallReader, str | None]
 
@@ -248,8 +251,18 @@ class _Waiting:
 class Gathering:
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._readers: Lru[tuple[int, str], SmallReader] = Lru(READERS_KEPT)
         self._waiting: dict[_Key, list[_Waiting]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def reader(self, stream: Stream, precision: str | None) -> SmallReader:
+        schema = stream.event_schema
+        key = (id(schema), time_format_of(schema, precision))
+        reader = self._readers.get(key)
+        if reader is None or reader.schema is not schema:
+            reader = SmallReader(schema, key[1])
+            self._readers.put(key, reader)
+        return reader
 
     async def append(
         self,

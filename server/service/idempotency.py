@@ -278,7 +278,6 @@ class IdempotencyKeys:
             if len(self._entries) >= KEYS_MAX:
                 raise Problem(
                     "overloaded",
-                    503,
                     f"{KEYS_MAX:,} Idempotency-Keys are remembered, which is the limit; send the "
                     "events without one, or in fewer and larger requests",
                     {"Retry-After": "60"},
@@ -305,21 +304,18 @@ class IdempotencyKeys:
         if entry.fingerprint != fingerprint:
             raise Problem(
                 "idempotency-mismatch",
-                422,
                 f"the Idempotency-Key {key!r} was used for another request (other body, format or "
                 "parameters); use a new key for new data",
             )
         if entry.running:
             raise Problem(
                 "idempotency-in-flight",
-                409,
                 f"the first request with the Idempotency-Key {key!r} is still running; try again",
                 {"Retry-After": "1"},
             )
         if entry.answer is None:
             raise Problem(
                 "idempotency-in-doubt",
-                409,
                 f"whether the first request with the Idempotency-Key {key!r} was stored is not "
                 "known: the server or the disk failed in the middle of it; look whether the "
                 "events are there, and send them under a new key if not",

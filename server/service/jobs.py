@@ -30,6 +30,7 @@ from typing import Any
 import orjson
 
 from ...errors import ChronicleError, QueryCancelled
+from ...query.contract.cancellation import Cancellation
 from ...store.backup import LOCAL
 from ...store.progress import watched_by
 from ..access.tokens import note, now_utc, replace_file, server_directory
@@ -86,7 +87,7 @@ _TIMES = ("created", "started", "ended")
 @dataclass
 class Job:
     """Work and its progress (0 to 1); ``begun`` and ``killed`` count starts, and deaths with the
-    server.
+    server.  A client that cancels it, and a server that stops, end its ``cancellation``.
     """
 
     id: str
@@ -101,12 +102,12 @@ class Job:
     created: dt.datetime = field(default_factory=now_utc)
     started: dt.datetime | None = None
     ended: dt.datetime | None = None
-    cancelled: threading.Event = field(default_factory=threading.Event)
-    halted: threading.Event = field(default_factory=threading.Event)
+    cancelled: bool = False
+    cancellation: Cancellation = field(default_factory=Cancellation)
 
     def tell(self, done: float) -> None:
         """Report progress; raises ``QueryCancelled`` on cancellation or server stop."""
-        if self.cancelled.is_set() or self.halted.is_set():
+        if self.cancellation.cancelled:
             raise QueryCancelled("the job was cancelled")
         self.progress = max(self.progress, done)
 
@@ -221,7 +222,8 @@ class Jobs:
 
     def cancel(self, job: Job) -> None:
         """End a job soon; a finished one is unchanged.  Blocks."""
-        job.cancelled.set()
+        job.cancelled = True
+        job.cancellation.cancel()
         self._end(job, "cancelled", ("waiting",))
 
     def stop(self) -> None:
@@ -229,7 +231,7 @@ class Jobs:
         with self._guard:
             self._stopping = True
         for job in self.list():
-            job.halted.set()
+            job.cancellation.cancel()
             if self._files is None:
                 self.cancel(job)
         self._thread.shutdown(wait=True, cancel_futures=True)
@@ -244,7 +246,7 @@ class Jobs:
             with watched_by(job.tell):
                 result = work(job)
         except QueryCancelled:
-            if job.halted.is_set() and not job.cancelled.is_set():
+            if not job.cancelled:
                 with self._guard:
                     job.state = "waiting"
                 self._keep_if_possible(job)
@@ -297,4 +299,4 @@ def _text(moment: dt.datetime | None) -> str | None:
 
 
 def _later(why: str) -> Problem:
-    return Problem("overloaded", 503, f"{why}; ask again", {"Retry-After": "10"})
+    return Problem("overloaded", f"{why}; ask again", {"Retry-After": "10"})

@@ -102,6 +102,10 @@ class Metrics:
             "rejected_requests_total", "Requests turned away by a limit.", ["reason"]
         )
 
+    def note_append(self, format: str, events: int, late: int) -> None:
+        self.appended_events.labels(format).inc(events)
+        self.late_events.inc(late)
+
     def watch(self, name: str, description: str, read: Callable[[], float]) -> None:
         Gauge(f"chronicle_{name}", description, registry=self.registry).set_function(read)
 

@@ -30,7 +30,8 @@ from ...errors import StreamNotFound
 from ..access.auth import Authenticator
 from ..access.tokens import note
 from ..http.replies import as_problem, problem_response
-from ..http.requests import SLASH, check_headers, raw_path, routed_path
+from ..http.requests import check_headers, raw_path, routed_path
+from ..http.streamed import BrokenAnswer
 from .metrics import Metrics
 
 STATEMENT = "chronicle.statement"
@@ -95,8 +96,7 @@ class Drops:
         if as_problem(error).status != 500:
             return error
         begun: float = scope[BEGUN]
-        path_name = scope.get("path_params", {}).get("stream")
-        name = None if path_name is None else path_name.replace(SLASH, "/")
+        name = scope.get("path_params", {}).get("stream")
         with self._guard:
             gone = any(at >= begun for stream, at in self._ended.items() if name in (None, stream))
         if not gone:
@@ -107,14 +107,7 @@ class Drops:
 
 logger = logging.getLogger("chronicle.server")
 access = logging.getLogger("chronicle.server.access")
-ABORT = "chronicle.abort"
-"""Key of the scope: a function that closes the connection at once."""
-
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-
-
-class BrokenAnswer(Exception):
-    """An answer failed after its first byte; its cause has been logged."""
 
 
 def note_time(request: Request, name: str, seconds: float) -> None:

@@ -6,9 +6,6 @@ The last ``CHRONICLE_QUERY_LOG_ENTRIES`` are in memory, with truncated texts.  F
 Running queries: an id is the request's (``X-Request-Id``), so a client that chose it can cancel
 before any answer.  They live on the event loop.  In the system tables, a token sees its own
 queries, one with ``operate`` on every stream sees all; settings need ``admin`` on every stream.
-
-A statement that once took more than ``HELD_S`` on the event loop is not run there again for a
-second, doubled each time up to a minute: a cost estimate does not know of a cold disk.
 """
 
 from __future__ import annotations
@@ -23,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...core.caches import Lru
 from ...errors import ChronicleError, Forbidden, QueryCancelled, QueryTimeout, ResourceLimit
 from ...query.contract.cancellation import Cancellation
 from ..access.auth import Principal
@@ -48,66 +44,46 @@ def outcome_of(error: BaseException | None) -> str:
     return "refused" if isinstance(error, ChronicleError) else "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class EndedQuery:
-    """``ended`` is in epoch seconds, ``seconds`` counts from the slot to the last row."""
+Rows = Sequence[Mapping[str, Any]]
 
-    id: str
-    kind: str
-    text: str
-    principal: Principal
-    ended: float
-    seconds: float
-    rows: int | None
-    outcome: str
-    error: str | None
 
-    def row(self) -> dict[str, object]:
-        token = self.principal.token
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "text": self.text,
-            "token": token.name if token else None,
-            "started": dt.datetime.fromtimestamp(self.ended - self.seconds, dt.timezone.utc),
-            "duration_ms": round(self.seconds * 1000, 3),
-            "rows": self.rows,
-            "outcome": self.outcome,
-            "error": self.error,
-        }
+def sees(principal: Principal, owner: Principal) -> bool:
+    """Whether a principal may see and cancel a query: its own; with ``operate`` everywhere, any."""
+    everybody = principal.may("operate") and principal.everywhere
+    return everybody or owner.token == principal.token
 
 
 class QueryLog:
     """Thread-safe; keeps ``entries`` queries, and calls one slow from ``slow_ms`` on (0: never)."""
 
     def __init__(self, entries: int, slow_ms: int) -> None:
-        self._entries: deque[EndedQuery] = deque(maxlen=entries)
+        self._entries: deque[tuple[Principal, Mapping[str, Any]]] = deque(maxlen=entries)
         self._slow_s = slow_ms / 1000 if slow_ms else None
 
-    def __iter__(self) -> Iterator[EndedQuery]:
-        return iter(self._entries.copy())
+    def rows(self, principal: Principal) -> Rows:
+        """What a principal may see, of ``chronicle.query_log``."""
+        return [row for owner, row in self._entries.copy() if sees(principal, owner)]
 
-    def note(
-        self,
-        query_id: str,
-        kind: str,
-        text: str,
-        principal: Principal,
-        seconds: float,
-        rows: int | None,
-        error: BaseException | None,
-    ) -> None:
-        message = str(error) if isinstance(error, ChronicleError) else None
-        ended = EndedQuery(
-            query_id, kind, text, principal, time.time(), seconds, rows, outcome_of(error), message
-        )
-        self._entries.append(ended)
+    def note(self, query: RunningQuery, rows: int | None, error: BaseException | None) -> None:
+        seconds = time.monotonic() - query.started
+        text, outcome = query.text[:TEXT_CHARACTERS_MAX], outcome_of(error)
+        row = {
+            "id": query.id,
+            "kind": query.kind,
+            "text": text,
+            "token": query.token,
+            "started": dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=seconds),
+            "duration_ms": round(seconds * 1000, 3),
+            "rows": rows,
+            "outcome": outcome,
+            "error": str(error) if isinstance(error, ChronicleError) else None,
+        }
+        self._entries.append((query.principal, row))
         if self._slow_s is not None and seconds >= self._slow_s:
-            token = principal.token
             slow.warning(
                 "%s took %.0f ms, %s: %s",
-                kind, seconds * 1000, ended.outcome, text,
-                extra={"request_id": query_id, "token": token.name if token else None,
+                query.kind, seconds * 1000, outcome, text,
+                extra={"request_id": query.id, "token": query.token,
                        "ms": round(seconds * 1000, 1)},
             )  # fmt: skip
 
@@ -117,12 +93,6 @@ TEXT_CHARACTERS_MAX = 10_000
 
 class Tally(Protocol):
     rows: int
-
-
-class Owned(Protocol):
-    @property
-    def principal(self) -> Principal:
-        """Who asked."""
 
 
 @dataclass
@@ -136,14 +106,18 @@ class RunningQuery:
     cancellation: Cancellation
     started: float = field(default_factory=time.monotonic)
 
-    def to_json(self) -> dict[str, object]:
+    @property
+    def token(self) -> str | None:
         token = self.principal.token
+        return token.name if token else None
+
+    def to_json(self) -> dict[str, object]:
         read, expected = self.cancellation.progress.events or (None, None)
         return {
             "id": self.id,
             "kind": self.kind,
             "text": self.text[:TEXT_CHARACTERS_MAX],
-            "token": token.name if token else None,
+            "token": self.token,
             "running_ms": round((time.monotonic() - self.started) * 1000, 1),
             "events_read": read,
             "events_expected": expected,
@@ -183,29 +157,15 @@ class RunningQueries:
 
     def log(self, query: RunningQuery, tally: Tally | None, error: BaseException | None) -> None:
         rows = None if tally is None else tally.rows
-        text = query.text[:TEXT_CHARACTERS_MAX]
-        seconds = time.monotonic() - query.started
-        self._log.note(query.id, query.kind, text, query.principal, seconds, rows, error)
+        self._log.note(query, rows, error)
 
     def find(self, query_id: str, principal: Principal) -> RunningQuery | None:
         query = self._queries.get(query_id)
-        return query if query is not None and self.visible(query, principal) else None
-
-    @staticmethod
-    def visible(query: Owned, principal: Principal) -> bool:
-        """Whether a principal may see and cancel a query: its own; with ``operate`` everywhere,
-        any.
-        """
-        return query.principal.token == principal.token or (
-            principal.may("operate") and principal.everywhere
-        )
+        return query if query is not None and sees(principal, query.principal) else None
 
     def cancel_all(self) -> None:
         for query in self:
             query.cancellation.cancel()
-
-
-Rows = Sequence[Mapping[str, Any]]
 
 
 def telling(
@@ -216,7 +176,7 @@ def telling(
         if table == "queries":
             return _running(running, principal)
         if table == "query_log":
-            return [e.row() for e in log if RunningQueries.visible(e, principal)]
+            return log.rows(principal)
         principal.require("admin")
         if not principal.everywhere:
             raise Forbidden("chronicle.settings is for tokens that reach every stream")
@@ -229,7 +189,7 @@ def _running(running: RunningQueries, principal: Principal) -> Rows:
     now, clock = dt.datetime.now(dt.timezone.utc), time.monotonic()
     rows = []
     for query in running:
-        if RunningQueries.visible(query, principal):
+        if sees(principal, query.principal):
             started = now - dt.timedelta(seconds=clock - query.started)
             rows.append({**query.to_json(), "started": started})
     return rows
@@ -252,30 +212,3 @@ def _shown(value: object) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-HELD_S = 0.02
-
-AWAY_MIN_S, AWAY_MAX_S = 1.0, 60.0
-TEXTS_MAX = 1024
-
-
-class Haste:
-    def __init__(self) -> None:
-        self._away: Lru[str, tuple[float, float]] = Lru(TEXTS_MAX)
-
-    def may(self, text: str) -> bool:
-        away = self._away.get(text)
-        return away is None or time.monotonic() >= away[0]
-
-    @contextmanager
-    def watching(self, text: str) -> Iterator[None]:
-        begun = time.monotonic()
-        try:
-            yield
-        finally:
-            ended = time.monotonic()
-            if ended - begun > HELD_S:
-                away = self._away.get(text)
-                away_s = AWAY_MIN_S if away is None else min(AWAY_MAX_S, 2 * away[1])
-                self._away.put(text, (ended + away_s, away_s))

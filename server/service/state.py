@@ -10,8 +10,10 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import HTTPConnection, Request
@@ -21,12 +23,13 @@ from ...store.files import RealFiles
 from ...store.stream import EventStream
 from ..access.auth import Authenticator, Principal
 from ..access.identity_provider import provider_of
-from ..access.limits import ByteBudget, Gate
+from ..access.limits import ByteAccount, ByteBudget, Gate
 from ..access.settings import Settings
 from ..access.tokens import TokenFile, mark_guarded, server_directory
 from ..http.replies import Problem
+from ..http.streamed import Pace
 from .answer_cache import AnswerCache
-from .bodies import MEMORY_BYTES, Body, Pace, receive
+from .bodies import MEMORY_BYTES, Body, receive
 from .feeds import Feed, Followers
 from .gathering import Gathering
 from .idempotency import IdempotencyKeys
@@ -34,7 +37,7 @@ from .jobs import Jobs
 from .metrics import LIVE_GAUGES, Figures, LoadHistory, Metrics, Probe, StreamFigures
 from .middleware import Drops
 from .positions import PinnedSnapshots, Positions
-from .query_log import Haste, QueryLog, RunningQueries, RunningQuery, telling
+from .query_log import QueryLog, RunningQueries, RunningQuery, telling
 from .transactions import Transactions
 
 if TYPE_CHECKING:
@@ -90,7 +93,6 @@ class Server:
         self.probe = Probe(database)
         self.query_log = QueryLog(settings.query_log_entries, settings.slow_query_ms)
         self.running = RunningQueries(self.query_log)
-        self.haste = Haste()
         self.drops = Drops()
         self.ready = False
         self.prepared = True
@@ -325,12 +327,9 @@ class Server:
         try:
             return threads.submit(function, *args)
         except RuntimeError:  # the threads have ended
-            raise Problem(
-                "not-ready", 503, "the server is stopping; ask again", {"Retry-After": "1"}
-            ) from None
+            raise Problem("not-ready", "the server is stopping; ask again") from None
 
-    @contextlib.asynccontextmanager
-    async def receiving(
+    def receiving(
         self,
         request: Request,
         client: str,
@@ -338,22 +337,30 @@ class Server:
         *,
         staged: bool = False,
         hashed: bool = False,
+    ) -> AbstractAsyncContextManager[Body]:
+        """Receive a request's body, for the block."""
+        pace, directory = Pace.of(self.settings), self.directory
+        body = partial(
+            receive, request, body_max=body_max, pace=pace, directory=directory, hashed=hashed
+        )
+        return self.uploading(client, body, staged=staged)
+
+    @contextlib.asynccontextmanager
+    async def uploading(
+        self,
+        client: str,
+        receive: Callable[[ByteAccount | None], Awaitable[Body]],
+        *,
+        staged: bool = False,
     ) -> AsyncIterator[Body]:
-        """Receive a request's body, for the block; holds only an upload slot, so slow clients delay
-        no append.
+        """The body that ``receive`` makes, for the block; holds only an upload slot, so slow
+        clients delay no append.  The memory of a ``staged`` one is bounded.
         """
         async with self.bodies.held(client):
             with self.uploads.account(client) as account:
                 if staged:
                     account.hold(MEMORY_BYTES)
-                async with receive(
-                    request,
-                    None if staged else account,
-                    body_max=body_max,
-                    pace=Pace.of(self.settings),
-                    directory=self.directory,
-                    hashed=hashed,
-                ) as body:
+                with contextlib.closing(await receive(None if staged else account)) as body:
                     yield body
 
     def submit(self, pipe: BodyPipe, work: Callable[[], None]) -> Future[BaseException | None]:

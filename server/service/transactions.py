@@ -155,7 +155,6 @@ class Transactions:
             except FileNotFoundError:
                 raise Problem(
                     "not-found",
-                    404,
                     f"the transaction {transaction!r} has no part {part!r}; nothing was committed, "
                     "stage the part again",
                 ) from None
@@ -172,7 +171,6 @@ class Transactions:
         if job in self._ended or f"job:{job}" in sink.jobs():
             raise Problem(
                 "transaction-ended",
-                409,
                 f"the transaction {transaction!r} was committed or dropped; use a new name",
             )
 

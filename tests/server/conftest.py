@@ -227,10 +227,9 @@ class FakeDatabase:
 
     @property
     def engine(self) -> Any:
-        """SQL is served unless ``SELECT 1`` was taught to be an error; nothing is little work."""
+        """SQL is served unless ``SELECT 1`` was taught to be an error."""
         ask = lambda seconds: bool(self.sql("SELECT 1", timeout=seconds))  # noqa: E731
-        view = SimpleNamespace(at_once=lambda *_, **__: None)
-        return SimpleNamespace(executor=SimpleNamespace(serves=ask), seen_by=lambda *_: view)
+        return SimpleNamespace(executor=SimpleNamespace(serves=ask))
 
     def access(self, text: str, visible: Callable[[str], bool] | None = None) -> Access:
         """What the real binder says, over streams with one attribute, ``n``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import hashlib
 import zlib
@@ -61,13 +62,14 @@ def take(
             "headers": [(k.encode(), v.encode()) for k, v in (headers or {}).items()],
         }
         with given.account("c") as account:
-            async with receive(
+            body = await receive(
                 Request(scope, more),
                 account,
                 body_max=body_max,
                 pace=Pace(silence_s, 1 << 30),
                 hashed=True,
-            ) as body:
+            )
+            with contextlib.closing(body):
                 return await asyncio.to_thread(then, body)
 
     return asyncio.run(main())
@@ -204,9 +206,10 @@ def test_nothing_is_left_in_the_directory(tmp_path: Path) -> None:
 
         scope = {"type": "http", "method": "POST", "headers": []}
         request = Request(scope, more)
-        async with receive(
+        body = await receive(
             request, None, body_max=1 << 30, pace=Pace(PATIENCE_S, 1), directory=tmp_path
-        ) as body:
+        )
+        with contextlib.closing(body):
             return len(whole(body))
 
     assert asyncio.run(main()) == MEMORY_BYTES + 1

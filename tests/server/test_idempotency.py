@@ -98,7 +98,7 @@ def test_a_request_that_runs_is_not_run_beside_itself(store: Store) -> None:
     assert store.append(keys) == (ANSWER, True)
 
 
-@pytest.mark.parametrize("error", [InvalidData("bad row"), Problem("overloaded", 503, "busy")])
+@pytest.mark.parametrize("error", [InvalidData("bad row"), Problem("overloaded", "busy")])
 def test_a_failed_request_may_be_sent_again(store: Store, error: Exception) -> None:
     keys = store.open()
 

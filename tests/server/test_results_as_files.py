@@ -181,8 +181,8 @@ def test_what_is_not_read_is_removed(tmp_path: Path) -> None:
     clock = itertools.count()
     kept = AnswerCache(tmp_path, 1000, 5.0, lambda: float(next(clock)))
     file = kept.begin("me")
-    file.write(b"abc")
-    opened = file.keep("what", {})
+    kept.write(file, b"abc")
+    opened = kept.keep(file, "what", {})
     assert (opened.piece(1, 2), kept.used) == (b"bc", 3)
     same = kept.find("me", "what", frozenset())
     assert same is not None
@@ -195,8 +195,8 @@ def test_what_is_not_read_is_removed(tmp_path: Path) -> None:
     opened.file.close()
     begun = kept.begin("me")
     with pytest.raises(ResourceLimit, match="500 bytes"):
-        begun.write(bytes(501))
-    begun.abandon()
+        kept.write(begun, bytes(501))
+    kept.abandon(begun)
     assert kept.used == 0
 
 
