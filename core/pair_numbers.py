@@ -1,8 +1,8 @@
 """Numbers of pairs of words: a hash table in flat arrays, read and filled many pairs at a time.
 
 Purpose
-    What is known by sixteen bytes, the identity of a result or a window and its group, has to be
-    found again among many thousands without a Python object for each.  :class:`PairNumbers` gives
+    What sixteen bytes identify, such as a window and its group, has to be found again among many
+    thousands without a Python object for each.  :class:`PairNumbers` gives
     the pairs that come to it the numbers 0, 1, 2, ..., by which arrays beside it are addressed.
 
 Layout
@@ -32,8 +32,8 @@ _AT_ONCE = 1 << 14
 
 
 @kernel
-def _numbered(wanted, pairs, slots, count, adding, out):
-    """Number of each wanted pair; new ones are added, or -1.  Gives how many there are then."""
+def _numbered(wanted, pairs, slots, count, out):
+    """Number of each wanted pair; new ones are added.  Gives how many there are then."""
     last = slots.shape[0] - 1
     for i in range(wanted.shape[0]):
         a = wanted[i, 0]
@@ -44,12 +44,11 @@ def _numbered(wanted, pairs, slots, count, adding, out):
         while True:
             number = slots[at]
             if number < 0:
-                if adding:
-                    number = count
-                    slots[at] = number
-                    pairs[number, 0] = a
-                    pairs[number, 1] = b
-                    count += 1
+                number = count
+                slots[at] = number
+                pairs[number, 0] = a
+                pairs[number, 1] = b
+                count += 1
                 break
             if pairs[number, 0] == a and pairs[number, 1] == b:
                 break
@@ -82,12 +81,6 @@ class PairNumbers:
         """Those that have a number, by number."""
         return self._pairs[: self.count]
 
-    def find(self, pairs: Pairs) -> IntArray:
-        """The number of each pair; -1 where it has none."""
-        out = np.empty(len(pairs), np.int64)
-        _numbered(pairs, self._pairs, self._slots, self.count, False, out)
-        return out
-
     def take(self, pairs: Pairs) -> IntArray:
         """The number of each pair, a new one where it had none."""
         parts = [self._take(pairs[low : low + _AT_ONCE]) for low in range(0, len(pairs), _AT_ONCE)]
@@ -105,7 +98,7 @@ class PairNumbers:
 
     def _add(self, pairs: Pairs) -> IntArray:
         out = np.empty(len(pairs), np.int64)
-        self.count = int(_numbered(pairs, self._pairs, self._slots, self.count, True, out))
+        self.count = int(_numbered(pairs, self._pairs, self._slots, self.count, out))
         return out
 
     def keep(self, chosen: npt.NDArray[np.bool_]) -> None:

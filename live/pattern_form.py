@@ -38,25 +38,20 @@ from ..query.split.parts import Cut, Reach, given_matches, independent
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
-from .bank.corrections import Late, late_matches
-from .changes import Corrected, Results, without
+from .changes import Results
 from .forms import (
     Evaluator,
-    LateEvents,
     Moment,
     Rows,
     SearchState,
     StatefulForm,
     Ticks,
     chosen,
-    coalesced,
     ticks_of,
 )
 from .row_form import TIME
 
 CHUNK_ROWS = 1 << 16
-LATE_FEW = 16
-"""Up to this many late events, correcting pays even if the state must be rebuilt."""
 
 
 def keeps_state(compiled: CompiledMatch) -> bool:
@@ -90,13 +85,6 @@ class PatternState(SearchState):
     def first(self, snapshot: Snapshot, compiled: CompiledMatch, watermark: int) -> int | None:
         return None if self._stream is None else self._stream.kept_from
 
-    def pays(self, snapshot: Snapshot, compiled: CompiledMatch, late: LateEvents) -> bool:
-        """Whether late events are few enough to search only their partitions."""
-        partitions = 0
-        if self._stream is not None and self.holds(snapshot, compiled, late.watermark):
-            partitions = self._stream.input.rows.partitions
-        return late.count <= max(LATE_FEW, partitions // 4)
-
     def drop(self) -> None:
         super().drop()
         self._stream = None
@@ -112,26 +100,6 @@ class PatternState(SearchState):
         self.hits += stream.hits - hits
         self.settle(run.snapshot, known, stream.nbytes)
         return rows
-
-    def correct(
-        self, old: Snapshot, run: PartRun, late: Late, since: int
-    ) -> tuple[pa.Table, pa.Table] | None:
-        """Apply late events, which ``old`` lacks; rows of matches removed or changed, and of new
-        ones.  None where evaluating regions is cheaper.
-        """
-        self.ensure(run._replace(snapshot=old), since)
-        stream, snapshot = self._stream, run.snapshot
-        assert stream is not None
-        fields = [snapshot.schema.arrow.field(name) for name in run.compiled.input_columns]
-
-        def scan(low: int, high: int) -> pa.Table:
-            return pa.Table.from_batches(run.scan_between(low, high), pa.schema(fields))
-
-        assert snapshot.time_range is not None
-        changed = late_matches(stream, scan, late, snapshot.time_range[0])
-        if changed is not None:
-            self.settle(snapshot, since, stream.nbytes)
-        return changed
 
     def rebuild(self, run: PartRun, since: int) -> None:
         snapshot, compiled = run.snapshot, run.compiled
@@ -184,35 +152,6 @@ def _positions(compiled: CompiledMatch, cut: Cut, rows: pa.Table) -> Positions:
     none = rows.schema.empty_table().append_column("@rank", pa.array([], pa.int64()))
     none = none.append_column("@marks", pa.array([], pa.int64()))
     return Positions(pa.table(positions), none)
-
-
-def _ticks(snapshot: Snapshot, spans: Spans) -> Ticks:
-    time = snapshot.schema.time
-    ticks = [
-        ticks_of_column(batch.column(0))
-        for low, high in spans
-        for batch in snapshot.scan(*half_open(low, high), [time])
-    ]
-    return np.concatenate([np.zeros(0, np.int64), *ticks])
-
-
-def late_ticks(old: Snapshot, new: Snapshot, events: pa.Table | None, spans: Spans) -> Late | None:
-    """The late events, which only ``new`` has, in ranges of ticks, given them if at hand.  None if
-    events were removed.
-    """
-    first = new.time_range
-    floor = INT64_MIN if first is None else first[0]  # retention hides earlier ones
-    if events is not None:
-        ticks = ticks_of(events, new.schema.time)
-        return Late(*np.unique(ticks[ticks >= floor], return_counts=True))
-    shown = tuple((max(low, floor), high) for low, high in spans if high >= floor)
-    spans = coalesced({"": new}, shown)
-    tick, count = np.unique(_ticks(new, spans), return_counts=True)
-    had, times = np.unique(_ticks(old, spans), return_counts=True)
-    if not np.isin(had, tick).all():
-        return None
-    count[np.searchsorted(tick, had)] -= times
-    return None if (count < 0).any() else Late(tick[count > 0], count[count > 0])
 
 
 MATCH, EVENT = "#match", "#event"
@@ -290,41 +229,6 @@ class PatternForm(StatefulForm):
         ):  # fmt: skip
             return None
         return self._step(snapshot, since, known)
-
-    def corrected(self, late: LateEvents, known: int) -> Corrected | None:
-        """By searching only the partitions of late events, if these are few."""
-        state, compiled = self._state, self._compiled
-        before, snapshot = late.old[self.stream], late.moment[self.stream]
-        events = late.events[self.stream]
-        if state is None or compiled.within is None or compiled.clause.mode is not None:
-            return None  # under a match mode, matches depend on each other
-        if before.time_range is None or before.state.rewritten != snapshot.state.rewritten:
-            return None
-        if before.state.dropped != snapshot.state.dropped:
-            return None
-        if not state.pays(before, compiled, late):
-            return None
-        added = late_ticks(before, snapshot, events, late.spans[self.stream])
-        if added is None or not len(added.tick):
-            return None
-        ended: list[pa.Table] = []
-
-        def compute(run: PartRun) -> Rows:
-            changed = state.correct(before, run, added, late.watermark)
-            rows: Rows = []
-            if changed is not None:
-                ended.append(changed[0])
-                rows = changed[1].to_batches()
-            return rows
-
-        replacing = self._from_state(snapshot, compute)
-        if replacing is None or not ended:
-            return None
-        gone = self._nothing(snapshot)
-        if ended[0].num_rows:
-            gone = self._computed(snapshot, lambda _: ended[0].to_batches())
-        over, more = without(gone, replacing), without(replacing, gone)
-        return Corrected(over.id, over.time, more)
 
     def _results_of(self, result: Result) -> Results:
         return self._named(*self._ended(result, INT64_MIN, INT64_MAX))
@@ -409,7 +313,6 @@ class PatternForm(StatefulForm):
         if self._state is None:
             return f"none: events {again} are read again"
         return (
-            "incremental: open matches are kept and a step reads its own events; with a few late "
-            "ones those near them in their partitions, with many, or after a restart, those "
-            f"{again}"
+            "incremental: open matches are kept and a step reads its own events; one with late "
+            f"events, or after a restart, those {again}"
         )

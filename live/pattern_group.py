@@ -36,20 +36,50 @@ from ..query.pattern.columns import KeyCodes, take_ranges
 from ..query.pattern.results import RANK
 from ..store.snapshot import Snapshot
 from ..store.stream import EventStream
+from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
-from .bank.corrections import Arranged, Corrected, Scan, correct, open_at
+from .bank.corrections import Arranged, Corrected, Late, Scan, correct, open_at
 from .bank.layer import BankMatches, Layer
 from .bank.pattern_bank import PatternBank
 from .bank.symbols import Card
 from .changes import Changes, Emitted, Removals, Results, difference, newly
 from .definition import LiveDefinition
 from .forms import coalesced, ticks_of
-from .pattern_form import PatternForm, late_ticks
+from .pattern_form import PatternForm
 from .query import LiveQuery, Timer, figures, status_row
 from .sink import Mark, Sink, leave_marks, put_together
 from .sources import Sources
 
 IntArray = npt.NDArray[np.int64]
+
+
+def _ticks(snapshot: Snapshot, spans: Spans) -> IntArray:
+    time = snapshot.schema.time
+    ticks = [
+        ticks_of_column(batch.column(0))
+        for low, high in spans
+        for batch in snapshot.scan(*half_open(low, high), [time])
+    ]
+    return np.concatenate([np.zeros(0, np.int64), *ticks])
+
+
+def late_ticks(old: Snapshot, new: Snapshot, events: pa.Table | None, spans: Spans) -> Late | None:
+    """The late events, which only ``new`` has, in ranges of ticks, given them if at hand.  None if
+    events were removed.
+    """
+    first = new.time_range
+    floor = INT64_MIN if first is None else first[0]  # retention hides earlier ones
+    if events is not None:
+        ticks = ticks_of(events, new.schema.time)
+        return Late(*np.unique(ticks[ticks >= floor], return_counts=True))
+    shown = tuple((max(low, floor), high) for low, high in spans if high >= floor)
+    spans = coalesced({"": new}, shown)
+    tick, count = np.unique(_ticks(new, spans), return_counts=True)
+    had, times = np.unique(_ticks(old, spans), return_counts=True)
+    if not np.isin(had, tick).all():
+        return None
+    count[np.searchsorted(tick, had)] -= times
+    return None if (count < 0).any() else Late(tick[count > 0], count[count > 0])
 
 
 def form_of_member(query: LiveQuery) -> PatternForm:

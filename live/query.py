@@ -430,10 +430,12 @@ class LiveQuery:
                     parts.append(over.exchanged(corrected, new))
                 else:
                     parts.append(over.newly(new, *behind))
-            elif behind[0] <= behind[1]:
+            else:
                 if corrected is not None:  # the state was dropped in the meantime
                     regions = over.regions(spans)
-                if definition.correct or before.watermark is None:
+                if upto == before.watermark or behind[0] > behind[1]:
+                    pass  # nothing closed
+                elif definition.correct or before.watermark is None:
                     regions = united((*regions, behind))
                 else:
                     parts.append(over.closed_since(*behind, upto))

@@ -12,39 +12,26 @@
 
 A query's ``Mark`` is in the same commit as its results.  ``_seq`` has no gaps or duplicates.
 
-The recent output of a query is cached, by identity, to avoid reading the sink::
-
-    identity --PairNumbers--> entry     last revision, newest row, latest time
-                                |
-    row   time, revision, entry, next older row of the entry; whether it holds
-    and the result columns of each row, as stored in the sink
-
-From ``Recollection.since`` on the cache equals the sink; a restart, a failure or any other change
-of the sink invalidates it.  Retracted rows stay until compaction.  Beyond ``ROWS_MAX`` rows the
-earlier half is dropped; the queries of a store share ``BYTES_MAX`` (LRU).  With ``store = false`` a
+The recent changes of a query are cached, to avoid reading the sink, for as long as the cache equals
+it; a restart, a failure or any other change of the sink invalidates it.  The queries of a store
+share ``BYTES_MAX`` (LRU).  With ``store = false`` a
 sink is in a temporary directory.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.identity import words_of
+from ..core.caches import Lru, lazy
 from ..core.json_text import is_json, read_json
-from ..core.native import kernel
-from ..core.pair_numbers import PairNumbers, Pairs
-from ..core.sorting import distinct
-from ..core.times import INT64_MAX, INT64_MIN
+from ..core.times import INT64_MAX, INT64_MIN, half_open
 from ..errors import ChronicleError, InvalidArgument, InvalidData, ResourceLimit, UnsupportedType
 from ..query.conditions.row_filters import PredicateFilter
 from ..query.contract.catalog import LiveRequest
@@ -57,223 +44,19 @@ from ..store.prune import AllOf, Prune, Range
 from ..store.snapshot import Snapshot
 from ..store.store import Store
 from ..store.stream import EventStream, StreamReader
-from ..store.tail import ticks_of_column
 from .analysis import Analysed
-from .changes import Changes, Emitted, Removals, Results
+from .changes import Changes, Emitted, Removals
 from .definition import LiveDefinition
-
-# mypy: disable-error-code="no-untyped-def"
-
-
-IntArray = npt.NDArray[np.int64]
-ROWS_MAX = 1 << 17
-ROWS_FEW = 1 << 12
-BYTES_MAX = 64 << 20
-
-
-@kernel
-def _noted(entry, time, revision, sign, first, entries, rows, holds):
-    """Apply changes in order of emission; returns the number of rows."""
-    count = first
-    for i in range(entry.shape[0]):
-        e = entry[i]
-        entries[e, 0] = max(entries[e, 0], revision[i])
-        entries[e, 2] = max(entries[e, 2], time[i])
-        if sign[i] > 0:
-            rows[count, 0] = time[i]
-            rows[count, 1] = revision[i]
-            rows[count, 2] = e
-            rows[count, 3] = entries[e, 1]
-            holds[count] = True
-            entries[e, 1] = count
-            count += 1
-            continue
-        row = entries[e, 1]
-        while row >= 0:
-            if holds[row] and rows[row, 0] == time[i] and rows[row, 1] == revision[i]:
-                holds[row] = False
-                break
-            row = rows[row, 3]
-    return count
-
-
-@kernel
-def _holding(entry, entries, rows, holds, low, high, out):
-    """Rows of entries that hold and have a time in a range; returns their number."""
-    count = 0
-    for i in range(entry.shape[0]):
-        row = entries[entry[i], 1] if entry[i] >= 0 else np.int64(-1)
-        while row >= 0:
-            if holds[row] and low <= rows[row, 0] <= high:
-                if count < out.shape[0]:
-                    out[count] = row
-                count += 1
-            row = rows[row, 3]
-    return count
-
-
-class Recollection:
-    """All output from ``since`` on must be passed to ``note``."""
-
-    def __init__(self, since: int, columns: Sequence[pa.Field]) -> None:
-        self.since = since
-        self._schema = pa.schema(columns)
-        self._numbers = PairNumbers()
-        self._entries = np.empty((0, 3), np.int64)
-        self._count = 0
-        self._rows = np.empty((0, 4), np.int64)
-        self._holds = np.empty(0, np.bool_)
-        self._columns: list[pa.RecordBatch] = []
-
-    @property
-    def nbytes(self) -> int:
-        own = self._rows.nbytes + self._holds.nbytes + self._entries.nbytes + self._numbers.nbytes
-        return int(own + sum(part.nbytes for part in self._columns))
-
-    def note(
-        self,
-        time: IntArray,
-        ids: pa.Array,
-        revision: IntArray,
-        sign: IntArray,
-        rows: pa.RecordBatch,
-    ) -> None:
-        """Apply emitted changes in order; ``rows`` has the columns of all of them."""
-        if time.min(initial=self.since) < self.since:
-            held = time >= self.since
-            mask = pa.array(held)
-            time, ids, revision, sign = time[held], ids.filter(mask), revision[held], sign[held]
-            rows = rows.filter(mask)
-        if self._put(self._numbers.take(words_of(ids)), time, revision, sign):
-            some = sign > 0
-            self._columns.append(rows if some.all() else rows.filter(pa.array(some)))
-            self._columns = _levelled(self._columns)
-        most = min(ROWS_MAX, ROWS_FEW + 4 * int(self._holds[: self._count].sum()))
-        if self._count > most or self._numbers.count > 2 * ROWS_MAX:
-            self._pack()
-
-    def _put(self, entry: IntArray, time: IntArray, revision: IntArray, sign: IntArray) -> int:
-        first = self._count
-        self._rows = _longer(self._rows, first + len(time), -1)
-        self._holds = _longer(self._holds, first + len(time), False)
-        self._entries = _longer(self._entries, self._numbers.count, [-1, -1, INT64_MIN])
-        self._count = int(
-            _noted(entry, time, revision, sign, first, self._entries, self._rows, self._holds)
-        )
-        return self._count - first
-
-    def _pack(self) -> None:
-        rows, holds = self._rows[: self._count], self._holds[: self._count].copy()
-        latest = self._entries[: self._numbers.count, 2]
-        if 2 * max(int(holds.sum()), self._numbers.count // 2) > ROWS_MAX:
-            self.since = int(np.median(latest)) + 1
-            holds &= rows[:, 0] >= self.since
-        stays = latest >= self.since
-        number = np.cumsum(stays) - 1
-        self._numbers.keep(stays)
-        self._entries = self._entries[: len(stays)][stays]
-        self._entries[:, 1] = -1
-        self._columns = [self._take(np.flatnonzero(holds))]
-        time, revision, entry, _ = rows[holds].T.copy()
-        self._count = 0
-        self._put(number[entry], time, revision, np.ones(len(time), np.int64))
-
-    def _take(self, rows: IntArray) -> pa.RecordBatch:
-        table = pa.Table.from_batches(self._columns, self._schema).take(pa.array(rows))
-        whole = table.combine_chunks().to_batches()
-        return whole[0] if whole else pa.RecordBatch.from_pylist([], schema=self._schema)
-
-    # -- what was emitted --------------------------------------------------------------------------
-
-    def emitted(self, low: int, high: int) -> Emitted:
-        """The output with times ``low`` to ``high``."""
-        time, holds = self._rows[: self._count, 0], self._holds[: self._count]
-        return self._emitted(np.flatnonzero(holds & (time >= low) & (time <= high)))
-
-    def emitted_of(self, ids: pa.Array, low: int, high: int) -> Emitted:
-        entry = distinct(self._numbers.find(words_of(ids)))
-        out = np.empty(len(entry), np.int64)
-        while (count := self._rows_of(entry, low, high, out)) > len(out):
-            out = np.empty(count, np.int64)
-        return self._emitted(np.sort(out[:count]))
-
-    def _rows_of(self, entry: IntArray, low: int, high: int, out: IntArray) -> int:
-        return int(_holding(entry, self._entries, self._rows, self._holds, low, high, out))
-
-    def _emitted(self, rows: IntArray) -> Emitted:
-        rows = rows[np.argsort(self._rows[rows, 0], kind="stable")]
-        time, revision, entry, _ = self._rows[rows].T.copy()
-        net = Results(
-            time, ids_of(self._numbers.pairs[entry]), pa.Table.from_batches([self._take(rows)])
-        )
-        return Emitted(net, revision, self._last_of)
-
-    def _last_of(self, ids: pa.Array) -> IntArray:
-        number = self._numbers.find(words_of(ids))
-        last: IntArray = np.append(self._entries[: self._numbers.count, 0], -1)[number]
-        return last
-
-
-class Forgetful(Protocol):
-    def forget(self) -> None:
-        """Drop the cache."""
-
-
-class RecollectionBudget:
-    """LRU budget of the recollections of a store."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._held: OrderedDict[int, tuple[Forgetful, int]] = OrderedDict()
-        self._bytes = 0
-
-    def hold(self, owner: Forgetful, size: int) -> None:
-        with self._lock:
-            _, before = self._held.pop(id(owner), (owner, 0))
-            self._held[id(owner)] = owner, size
-            self._bytes += size - before
-            old = []
-            while self._bytes > BYTES_MAX and len(self._held) > 1:
-                _, (other, least) = self._held.popitem(last=False)
-                self._bytes -= least
-                old.append(other)
-        for other in old:
-            other.forget()
-
-    def release(self, owner: Forgetful) -> None:
-        with self._lock:
-            _, size = self._held.pop(id(owner), (owner, 0))
-            self._bytes -= size
-
-
-def ids_of(words: Pairs) -> pa.Array:
-    held = pa.py_buffer(np.ascontiguousarray(words))
-    fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(words), [None, held])
-    return fixed.cast(pa.binary())
-
-
-def _longer(array: npt.NDArray[Any], needed: int, rest: object) -> npt.NDArray[Any]:
-    """An array with at least ``needed`` rows."""
-    had = len(array)
-    if needed <= had:
-        return array
-    longer = np.empty((max(needed, 2 * had), *array.shape[1:]), array.dtype)
-    longer[:had], longer[had:] = array, rest
-    return longer
-
-
-def _levelled(parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The rows in few batches, each more than twice as long as the next."""
-    while len(parts) > 1 and parts[-2].num_rows <= 2 * parts[-1].num_rows:
-        parts[-2:] = [pa.concat_batches(parts[-2:])]
-    return parts
-
+from .forms import ticks_of
 
 OWNER = "live"
 QUERY = "_query"
 CHUNK = 1 << 16
 SEQUENCE = ""
 """Name of the mark with the next ``_seq``."""
+CACHED_ROWS_MAX = 1 << 17
+CHUNKS_MAX = 16
+BYTES_MAX = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -283,9 +66,9 @@ class Mark:
     same sink that counts for this one where it is further.
     """
 
-    positions: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    positions: Mapping[str, int] = field(default_factory=dict)
     watermark: int | None = None
-    events: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    events: Mapping[str, int] = field(default_factory=dict)
     windows: int = 0
     step: int = 0
     rows: int = 0
@@ -296,7 +79,7 @@ class Mark:
 
     def at(self, other: Mark) -> Mark:
         """These counters at the progress of another mark."""
-        return dataclasses.replace(
+        return replace(
             self, positions=other.positions, watermark=other.watermark, events=other.events
         )
 
@@ -328,16 +111,15 @@ def sink_schema(
     if shared:
         own.append(pa.field(QUERY, pa.string(), nullable=False))
     taken = {name.lower() for name in (*CHANGELOG, DIFFERENCE, QUERY)}
-    for field in fields:
-        if field.name.lower() in taken:
+    for column in fields:
+        if column.name.lower() in taken:
             raise InvalidArgument(
-                f"two columns of the results would be called {field.name!r}; give one an alias"
+                f"two columns of the results would be called {column.name!r}; give one an alias"
             )
-        taken.add(field.name.lower())
-    for field in fields:
-        if pa.types.is_nested(field.type):
+        taken.add(column.name.lower())
+        if pa.types.is_nested(column.type):
             raise UnsupportedType(
-                f"column {field.name!r} of the results is a {field.type}, and rows with lists or "
+                f"column {column.name!r} of the results is a {column.type}, and rows with lists or "
                 "structs have no identity; cast that column in the SELECT"
             )
     try:
@@ -370,13 +152,15 @@ class SinkReader:
     def emitted(self, low: int, high: int) -> Emitted:
         return self._fold(self._own_changes(low, high))
 
-    def _own_changes(self, low: int, high: int) -> pa.Table:
-        changes = self._changes(low, high)
-        return changes.filter(pc.field(QUERY) == self.query) if self.shared else changes
-
     def emitted_of(self, ids: pa.Array, low: int, high: int) -> Emitted:
-        changes = self._own_changes(low, high)
-        return self._fold(changes.filter(pc.is_in(changes.column("_id"), value_set=ids)))
+        return self._fold(self._own_changes(low, high, ids))
+
+    def _own_changes(self, low: int, high: int, ids: pa.Array | None = None) -> pa.Table:
+        """This query's changes in a range of times, of the given results only."""
+        changes = self._changes(low, high)
+        if self.shared:
+            changes = changes.filter(pc.field(QUERY) == self.query)
+        return changes if ids is None else changes.filter(pc.field("_id").isin(ids))
 
     def emitted_of_all(self, low: int, high: int) -> Callable[[str], Emitted]:
         """As ``emitted`` for every query of a shared sink, reading it once."""
@@ -396,24 +180,26 @@ class SinkReader:
 
         return emitted_by
 
-    def _changes(self, low: int, high: int) -> pa.Table:
+    @property
+    def _change_schema(self) -> pa.Schema:
         names = ["_time", "_id", "_rev", *self.columns]
         names += [DIFFERENCE] if self.revokes else []
         names += [QUERY] if self.shared else []
-        end = None if high >= 2**63 - 1 else high + 1
-        fields = [self._source.schema.arrow.field(name) for name in names]
-        return pa.Table.from_batches(self.snapshot().scan(low, end, names), pa.schema(fields))
+        return pa.schema([self._source.schema.arrow.field(name) for name in names])
+
+    def _changes(self, low: int, high: int) -> pa.Table:
+        schema = self._change_schema
+        return pa.Table.from_batches(
+            self.snapshot().scan(*half_open(low, high), schema.names), schema
+        )
 
     def _fold(self, table: pa.Table) -> Emitted:
-        return Emitted.of(self._whole(table), self.columns)
-
-    def _whole(self, table: pa.Table) -> pa.RecordBatch:
         whole = table.combine_chunks().to_batches()
         changes = whole[0] if whole else pa.RecordBatch.from_pylist([], schema=table.schema)
         if not self.revokes:
             ones = pa.array(np.ones(changes.num_rows, np.int8))
             changes = changes.append_column(DIFFERENCE, ones)
-        return changes
+        return Emitted.of(changes, self.columns)
 
     def rows(self, after: int) -> Iterator[pa.RecordBatch]:
         """This query's changes after a ``_seq``, in order."""
@@ -435,22 +221,62 @@ class SinkReader:
             after = upto
 
 
+@dataclass(frozen=True)
+class RecentChanges:
+    """A query's changes with times from ``since`` on, in order of emission; of several changes of
+    one result at one time at least the last.  ``removals``: those from the sink so far.
+    """
+
+    since: int
+    rows: pa.Table
+    removals: Removals
+
+    def followed_by(self, changes: pa.RecordBatch) -> RecentChanges:
+        rows, since = pa.concat_tables([self.rows, pa.Table.from_batches([changes])]), self.since
+        if rows.column(0).num_chunks > CHUNKS_MAX:
+            rows = rows.combine_chunks()
+            ids = rows.column("_id").chunk(0).dictionary_encode().indices.to_numpy()
+            ticks = ticks_of(rows, "_time")
+            order = np.lexsort((ticks, ids))
+            last = np.append(np.diff(ids[order]) | np.diff(ticks[order]), 1) != 0
+            rows = rows.take(pa.array(np.sort(order[last])))
+        ticks = ticks_of(rows, "_time")
+        if len(rows) > CACHED_ROWS_MAX:
+            since = max(since, int(np.median(ticks)) + 1)
+        if ticks.min(initial=since) < since:
+            rows = rows.filter(pa.array(ticks >= since))
+        return replace(self, since=since, rows=rows)
+
+    def between(self, low: int, high: int, ids: pa.Array | None = None) -> pa.Table:
+        """Changes with times ``low`` to ``high``, by time, then emission; of the given results."""
+        ticks = ticks_of(self.rows, "_time")
+        wanted = (ticks >= low) & (ticks <= high)
+        if ids is not None:
+            wanted &= pc.is_in(self.rows.column("_id"), value_set=ids).to_numpy()
+        rows = self.rows.filter(pa.array(wanted)).combine_chunks()
+        return rows.take(pa.array(np.argsort(ticks[wanted], kind="stable")))
+
+    @lazy
+    def nbytes(self) -> int:
+        return int(self.rows.nbytes)
+
+
+ChangeCache = Lru["Sink", RecentChanges]
+
+
 class Sink(SinkReader):
-    """Sink of a running query; with a ``budget``, recent output is cached."""
+    """Sink of a running query; with a ``cache``, recent changes are cached."""
 
     def __init__(
         self,
         stream: EventStream,
         query: str,
         columns: tuple[str, ...],
-        budget: RecollectionBudget | None = None,
+        cache: ChangeCache | None = None,
     ) -> None:
         super().__init__(stream, query, columns)
         self.stream = stream
-        self._budget = budget
-        self._recollection: Recollection | None = None
-        self._noted_schema: StreamSchema | None = None
-        self._gone = Removals(0, 0, 0, 0)
+        self._cache = cache
         self.numbered = (-1, 1)
         """A commit by this sink and the ``_seq`` that follows it."""
         self._woken = threading.Condition()
@@ -466,61 +292,44 @@ class Sink(SinkReader):
     def stored(self) -> SinkReader:
         return SinkReader(self.stream, self.query, self.columns)
 
-    def emitted(self, low: int, high: int) -> Emitted:
-        recollected = self._recollected(low)
-        return super().emitted(low, high) if recollected is None else recollected.emitted(low, high)
+    def _own_changes(self, low: int, high: int, ids: pa.Array | None = None) -> pa.Table:
+        recent = self._recent(low)
+        if recent is None:
+            return super()._own_changes(low, high, ids)
+        return recent.between(low, high, ids)
 
-    def emitted_of(self, ids: pa.Array, low: int, high: int) -> Emitted:
-        recollected = self._recollected(low)
-        return (
-            super().emitted_of(ids, low, high)
-            if recollected is None
-            else recollected.emitted_of(ids, low, high)
-        )
-
-    def _recollected(self, low: int) -> Recollection | None:
-        """The cache from ``low`` on, built if necessary; None if too large."""
-        if self._budget is None:
+    def _recent(self, low: int) -> RecentChanges | None:
+        """The cached changes from ``low`` on, read if necessary; None if they are too many."""
+        if self._cache is None:
             return None
         snapshot = self.stream.snapshot()
-        state, recollection = snapshot.state, self._recollection
+        state, recent = snapshot.state, self._cache.get(self)
         if (
-            recollection is None
-            or recollection.since > low
-            or state.schema != self._noted_schema
-            or not self._gone.spare(state, recollection.since)
+            recent is None
+            or recent.since > low
+            or recent.rows.schema != self._change_schema
+            or not recent.removals.spare(state, recent.since)
         ):
             newest = low if state.last is None else max(low, state.last)
             since = max(INT64_MIN, low - (newest - low))  # twice as far back, for later calls
-            if snapshot.aggregate((), since, None).count > ROWS_MAX // 2:
+            if snapshot.aggregate((), since, None).count > CACHED_ROWS_MAX // 2:
                 self.forget()
                 return None
-            recollection = Recollection(
-                since, [self.schema.arrow.field(name) for name in self.columns]
-            )
-            changes = self._whole(self._own_changes(since, INT64_MAX))
-            recollection.note(
-                ticks_of_column(changes.column("_time")), changes.column("_id"),
-                changes.column("_rev").to_numpy(zero_copy_only=False).astype(np.int64),
-                changes.column(DIFFERENCE).to_numpy(zero_copy_only=False).astype(np.int64),
-                changes.select(list(self.columns)),
-            )  # fmt: skip
-            self._recollection = recollection
-            self._noted_schema, self._gone = state.schema, Removals.of(state)
-            self._budget.hold(self, recollection.nbytes)
-        return recollection
+            rows = super()._own_changes(since, INT64_MAX)
+            recent = RecentChanges(since, rows, Removals.of(state))
+            self._cache.put(self, recent)
+        return recent
 
-    def noted(self, changes: Changes, batch: pa.RecordBatch) -> None:
-        recollection, results = self._recollection, changes.results
-        if recollection is not None and self._budget is not None:
-            rows = batch.select(list(self.columns))
-            recollection.note(results.time, results.id, changes.revision, changes.sign, rows)
-            self._budget.hold(self, recollection.nbytes)
+    def note(self, batch: pa.RecordBatch) -> None:
+        """Add a batch that was committed to the cache."""
+        recent = None if self._cache is None else self._cache.get(self)
+        if recent is not None and self._cache is not None:
+            changes = batch.select(recent.rows.schema.names)
+            self._cache.put(self, recent.followed_by(changes))
 
     def forget(self) -> None:
-        self._recollection = None
-        if self._budget is not None:
-            self._budget.release(self)
+        if self._cache is not None:
+            self._cache.drop(self)
 
     # -- putting out ------------------------------------------------------------------------------
 
@@ -573,6 +382,7 @@ class Sink(SinkReader):
 
     def end(self) -> None:
         """Let followers finish after the existing rows."""
+        self.forget()
         with self._woken:
             self._ended = True
             self._woken.notify_all()
@@ -587,14 +397,14 @@ def put_together(
     with stream.quiet():  # numbers follow the order of commits
         left: dict[str, Any] = dict(marks or {})
         batches: list[pa.RecordBatch] = []
-        written: list[tuple[Sink, Changes, pa.RecordBatch]] = []
+        written: list[Sink] = []
         first = None
         for sink, changes, mark in parts:
             left[sink.query] = None if mark is None else mark.to_json()
             if changes is not None and len(changes):
                 first = _next(stream, sink) if first is None else first
                 batches.append(sink.batch(changes, first))
-                written.append((sink, changes, batches[-1]))
+                written.append(sink)
                 first += len(changes)
         if first is not None:
             left[SEQUENCE] = first
@@ -602,15 +412,13 @@ def put_together(
         try:
             stream.append(table, owner=OWNER, marks=left)
         except BaseException:  # the commit may or may not have happened
-            for sink, _, _ in written:
+            for sink in written:
                 sink.forget()
             raise
-        if first is not None:
-            version = stream.snapshot().version
-            for sink, _, _ in written:
-                sink.numbered = version, first
-        for each in written:
-            each[0].noted(*each[1:])
+        version = stream.snapshot().version
+        for sink, batch in zip(written, batches, strict=True):
+            sink.numbered = version, first or 1
+            sink.note(batch)
 
 
 def leave_marks(stream: EventStream, marks: Mapping[str, Any]) -> None:
@@ -659,7 +467,7 @@ class Sinks:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._scratch: Store | None = None
-        self._budget = RecollectionBudget()
+        self._cache: ChangeCache = Lru(BYTES_MAX, lambda recent: recent.nbytes)
         self._lock = threading.Lock()
 
     def opened(self, definition: LiveDefinition, analysed: Analysed) -> Sink:
@@ -679,7 +487,7 @@ class Sinks:
             stream = self._store.create_stream(
                 definition.sink, schema, StreamOptions(**definition.options), owner=OWNER
             )
-        return Sink(stream, definition.name, definition.columns, self._budget)
+        return Sink(stream, definition.name, definition.columns, self._cache)
 
     def _passing(self, definition: LiveDefinition, analysed: Analysed) -> Sink:
         schema = sink_schema(

@@ -1,4 +1,4 @@
-"""Corrections by late events of the matches of a bank, and of a pattern by itself.
+"""Corrections by late events of the matches of a bank.
 
 A correction reads the partitions of late events, from two windows before the first one to two
 windows behind the last one, and further where necessary.  There it searches with and without the
@@ -24,10 +24,8 @@ at which a search may begin, as no match covers the border before it::
 For a bank only rows *near* late events are searched, more on a side until each pattern has a cut
 before the late events, and both searches agree behind them: at a bare row, or at the same open
 match.  If every event of a match must satisfy a condition, no match covers a *bare* row, which
-satisfies none.  Other patterns, those without a bare row near, and a pattern by itself are searched
-as with SKIP TO NEXT ROW, and cut at a row that no such match covers.  A pattern by itself has
-WITHIN, no NEXT or match mode, and input ordered by time only; its searches agree where they stand
-at the same row, behind the rows that read a late one by PREV or ``^``.
+satisfies none.  Other patterns, and those without a bare row near, are searched as with SKIP TO
+NEXT ROW, and cut at a row that no such match covers.
 
 Patterns that are added to a bank need their open matches at a watermark.  That search begins at a
 cut (``free_rows``) more than a window before the watermark, in a stretch that is doubled until it
@@ -38,25 +36,17 @@ begins at most a window before it, so three windows mostly suffice.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...core.caches import lazy
 from ...core.native import kernel
 from ...core.sorting import counted_order, firsts
 from ...core.times import INT64_MAX, INT64_MIN, moved
-from ...query.contract.operator import MatchLimits
-from ...query.pattern.advancing import AdvancingMatch
 from ...query.pattern.columns import KeyCodes, flat, numbers, take_ranges
-from ...query.pattern.compiled import CompiledMatch
-from ...query.pattern.results import Decided
 from ...query.pattern.search import TO_NEXT, horizon, within
-from ...query.split.cuts import CutProbe
-from ...query.split.parts import independent
 from .layer import BankMatches, Layer, Scratch, SearchResult, no_open_matches, open_where
 from .pattern_bank import Partitions, PatternBank
 from .predicate_index import Columns
@@ -127,7 +117,7 @@ def bare_rows(
 
 @kernel
 def _latest_free(query, partition, first, last, window, tick, offsets, bound, low, cut, listed):
-    """See ``_uncovered``."""
+    """See ``free_rows``; matches are sorted by pattern, partition and first row."""
     n = query.shape[0]
     count = 0
     i = 0
@@ -171,37 +161,26 @@ def _latest_free(query, partition, first, last, window, tick, offsets, bound, lo
     return count
 
 
-def _uncovered(
-    query: IntArray, partition: IntArray, first: IntArray, last: IntArray, window: IntArray,
-    tick: IntArray, offsets: IntArray, bound: IntArray, low: IntArray,
-) -> tuple[IntArray, IntArray]:  # fmt: skip
-    """Per (pattern, partition) with matches, which are sorted by both and by first row: the last
-    row more than a window before ``bound`` that no match covers, or -1 where it may be an absent
-    one.  ``bound`` and ``low``, before which rows are absent, are per partition.
-    """
-    cut, listed = np.zeros(len(query), np.int64), np.zeros((len(query), 2), np.int64)
-    count = _latest_free(
-        query, partition, first, last, window, tick, offsets, bound, low, cut, listed
-    )
-    return listed[:count], cut[:count]
-
-
 def free_rows(
     layer: Layer, hits: Hits, fresh: Fresh, bound: IntArray, low: IntArray, scratch: Scratch
 ) -> tuple[IntArray, IntArray]:
-    """Last uncovered rows before ``bound`` (tick per partition), per (pattern, partition), or -1.
+    """Per (pattern, partition) with matches from any row: the last row more than a window before
+    ``bound`` that no match covers, or -1 where it may be an absent one.  ``bound`` and ``low``,
+    before which rows are absent, are ticks per partition.
 
-    Rows begin two windows before ``bound``; all absent rows lie before ``low``.  Pairs that are not
-    listed may be cut anywhere.
+    Rows begin two windows before ``bound``.  Pairs that are not listed may be cut anywhere.
     """
     parts = layer.search(
         hits, fresh, no_open_matches(), moved(bound, -1), scratch, skip=TO_NEXT
     ).parts
     offsets = np.concatenate([[0], np.cumsum(fresh.count)]).astype(np.int64)
-    return _uncovered(
+    size = len(parts.query)
+    cut, listed = np.zeros(size, np.int64), np.zeros((size, 2), np.int64)
+    count = _latest_free(
         parts.query, parts.partition, parts.first_row, parts.last_row, layer.window, fresh.tick,
-        offsets, bound, low,
+        offsets, bound, low, cut, listed,
     )  # fmt: skip
+    return listed[:count], cut[:count]
 
 
 def hits_behind(hits: Hits, fresh: Fresh, listed: IntArray, cut: IntArray) -> Hits:
@@ -349,7 +328,6 @@ class _Stretch:
     code: IntArray
     is_late: Bools
     keys: pa.Table
-    codes: KeyCodes
     low: int
     high: int
 
@@ -370,26 +348,11 @@ class _Stretch:
             events = table.select(partition_by).filter(pa.array(is_late))
             keys = events.take(pa.array(firsts(codes.encode(events.columns))[1]))
             code = codes.encode(table.select(partition_by).columns)
-        return cls(table, tick, code, is_late, keys, codes, low, high)
-
-    def of_late_partitions(self) -> _Stretch:
-        mine = self.code < self.partitions
-        table, tick, code = self.table.filter(pa.array(mine)), self.tick[mine], self.code[mine]
-        return replace(self, table=table, tick=tick, code=code, is_late=self.is_late[mine])
+        return cls(table, tick, code, is_late, keys, low, high)
 
     @property
     def partitions(self) -> int:
         return self.keys.num_rows if self.keys.num_columns else 1
-
-    def partition_of(self, keys: pa.Table, count: int) -> IntArray:
-        """Partition of each of ``count`` keys."""
-        if not self.keys.num_columns:
-            return np.zeros(count, np.int64)
-        return self.codes.encode(keys.select(self.keys.schema.names).columns)
-
-    @lazy
-    def arranged(self) -> Arranged:
-        return Arranged.of(self.tick, self.code, self.partitions)
 
     def keys_at(self, partition: IntArray) -> pa.Table:
         return self.keys.take(pa.array(partition)) if self.keys.num_columns else self.keys
@@ -726,133 +689,3 @@ def _applied(bank: PatternBank, stretch: _Stretch, rounds: list[_Round]) -> Corr
             open_matches.append(open_._replace(partition=number[of], rank=rank))
         layer.open_matches = merged_open(open_matches)
     return Corrected(BankMatches.joined(gone), BankMatches.joined(there))
-
-
-# -- a pattern by itself --------------------------------------------------------------------------
-
-
-def late_matches(
-    stream: AdvancingMatch, scan: Scan, late: Late, first: int
-) -> tuple[pa.Table, pa.Table] | None:
-    """As ``correct`` for a pattern by itself: result rows of matches that late events ended or
-    changed, and of those that replace them; also corrects the suspended searches.
-    """
-    compiled, watermark = stream.compiled, stream.watermark
-    assert compiled.within is not None
-    window = max(1, compiled.within)
-    back = ahead = 2 * window
-    while True:
-        low = max(first, int(late.tick[0]) - back)
-        high = min(watermark, int(late.tick[-1]) + ahead)
-        time, keys = str(compiled.columns.time), list(compiled.partition_by)
-        stretch = _Stretch.read(time, keys, scan, late, low, high)
-        if stretch is None:
-            return None
-        rows = stretch.of_late_partitions()
-        begin = _begins(compiled, rows, window, None if low <= first else low)
-        if begin is None:
-            back *= 2
-            continue
-        search = partial(_searched_alone, stream, high)
-        after, added = search(rows.table)
-        before, gone = search(rows.table.filter(pa.array(~rows.is_late)))
-        if high >= watermark or _rejoined(compiled, rows, before, after, high):
-            break
-        ahead *= 2
-    if high >= watermark:
-        since = max(low, watermark - window)
-        stream.forget(rows.table.filter(pa.array(rows.is_late)))
-        stream.restore(after.export(since), watermark)
-        stream.replay(rows.table.filter(pa.array(rows.tick >= since)), watermark)
-    return _behind(rows, begin, gone), _behind(rows, begin, added)
-
-
-def _searched_alone(
-    stream: AdvancingMatch, high: int, table: pa.Table
-) -> tuple[AdvancingMatch, Decided]:
-    search = AdvancingMatch(stream.compiled, stream.limits, stream.check, in_turn=True)
-    return search, search.advance(table, high)
-
-
-def _touches(compiled: CompiledMatch) -> int:
-    """Number of rows after an event whose conditions it can affect."""
-    _, _, flags = compiled.automaton.tables
-    return max(compiled.history, int((flags & 1).any()))
-
-
-def _begins(
-    compiled: CompiledMatch, rows: _Stretch, window: int, low: int | None
-) -> IntArray | None:
-    """Row of each partition at which its searches begin; None if it may be before tick ``low``,
-    where rows begin.
-    """
-    events = rows.arranged
-    every, at = np.arange(rows.partitions), np.flatnonzero(rows.is_late[events.order])
-    bound = events.tick[at[firsts(events.partition[at])[1]]]
-    place = events.first_rows(every, moved(bound, -window))
-    read = place  # conditions must be right from here on
-    if not independent(compiled):
-        near = np.sort(events.order[events.tick < bound[events.partition]])
-        number = np.empty(len(events.order), np.int64)
-        number[events.order] = np.arange(len(number))
-        probe = CutProbe(compiled, None, MatchLimits())
-        begins, lasts = (number[near[part]] for part in probe.matches(rows.table.take(near)))
-        order = np.argsort(begins)
-        begins, lasts = begins[order], lasts[order]
-        partition = events.partition[begins]
-        start = events.offsets[partition]
-        listed, cut = _uncovered(
-            np.zeros(len(begins), np.int64), partition, begins - start, lasts - start,
-            np.array([window]), events.tick, events.offsets, bound,
-            np.full(len(every), INT64_MIN if low is None else low),
-        )  # fmt: skip
-        if (cut < 0).any():
-            return None
-        place = place.copy()
-        place[listed[:, 1]] = events.offsets[listed[:, 1]] + cut
-        read = events.first_rows(every, moved(events.tick[place], -window))
-    if low is not None and (read - events.offsets[:-1] < _touches(compiled)).any():
-        return None
-    return place
-
-
-def _rejoined(
-    compiled: CompiledMatch,
-    rows: _Stretch,
-    before: AdvancingMatch,
-    after: AdvancingMatch,
-    high: int,
-) -> bool:
-    """Whether both searches stand at the same event behind the late ones and what these touch."""
-    events = rows.arranged
-    at = np.flatnonzero(rows.is_late[events.order])
-    last = at[np.append(np.flatnonzero(np.diff(events.partition[at])), len(at) - 1)]
-    last += _touches(compiled)
-    if (last >= events.offsets[1:]).any():
-        return False
-    tick, rank = events.tick[last], events.ranks(last)
-    if independent(compiled):
-        assert compiled.within is not None
-        return bool((moved(tick, max(1, compiled.within)) <= high).all())
-    stands = []
-    for search in (before, after):
-        positions = search.export(INT64_MIN + 1).positions
-        stand = np.full((2, rows.partitions), INT64_MAX)  # after every event
-        where = rows.partition_of(positions, positions.num_rows)
-        stand[0, where] = positions.column("@tick").to_numpy()
-        stand[1, where] = positions.column("@rank").to_numpy()
-        stands.append(stand)
-    mine, theirs = stands
-    passed = (mine[0] > tick) | ((mine[0] == tick) & (mine[1] > rank))
-    return bool(np.array_equal(mine, theirs) and passed.all())
-
-
-def _behind(rows: _Stretch, begin: IntArray, decided: Decided) -> pa.Table:
-    """Rows of the matches that begin at or after row ``begin`` of their partition."""
-    if not decided.matches:
-        return decided.rows
-    mine = begin[rows.partition_of(decided.keys, decided.matches)]
-    first, least = decided.first_tick, rows.arranged.tick[mine]
-    stays = first > least
-    stays |= (first == least) & (decided.first_rank >= rows.arranged.ranks(mine))
-    return decided.rows if stays.all() else decided.rows.filter(pa.array(stays[decided.match]))

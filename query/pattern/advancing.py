@@ -550,18 +550,6 @@ class AdvancingMatch:
         restore_positions(self.input, given)
         self.watermark = watermark
 
-    def forget(self, keys: pa.Table) -> None:
-        """Drop rows and open attempts of the partitions with these PARTITION BY columns."""
-        retained = self.input.rows
-        groups = distinct(self.input.partitions_of(keys))
-        gone = np.zeros(retained.partitions, np.bool_)
-        gone[groups] = True
-        self.attempts.drop(gone[self.attempts.group])
-        retained.drop(groups, retained.end[groups])
-        for at in (retained.position, retained.ready, retained.told):
-            at[groups] = retained.end[groups]
-        retained.tick[groups], retained.rank[groups], retained.due[groups] = INT64_MIN, -1, FAR
-
 
 def reads_number(compiled: CompiledMatch) -> bool:
     bounds = [*compiled.definitions.values(), *compiled.measures]

@@ -289,10 +289,5 @@ class OpenAttempts:
             self._used = int(_gather(self._where, self._size, self._stack, out))
             self._stack = out
 
-    def drop(self, gone: npt.NDArray[np.bool_]) -> None:
-        still_open = ~gone
-        self.group, self.start = self.group[still_open], self.start[still_open]
-        self._where, self._size = self._where[still_open], self._size[still_open]
-
     def renumber(self, numbers: IntArray) -> None:
         self.group = numbers[self.group]
