@@ -387,7 +387,7 @@ class TypedCondition:
             return "n"
         if pa.types.is_interval(type_):
             value = scalar.as_py()
-            if value.months:
+            if value.months or value.nanoseconds % 1000:  # beyond 64 bits, see only_durations
                 raise Unsupported("an interval of months or years has no fixed length", node)
             nanos = value.days * 86_400 * 10**9 + value.nanoseconds
             constant = ("d", nanos if self.unit == "ns" else nanos // 1000)
