@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from chronicle.query.sql.sql_types import sql_type
 
-__all__ = ["FEW", "TEXTS", "Events", "Texts", "quoted"]
+__all__ = ["POOLS", "TEXTS", "Events", "Texts", "quoted"]
 
 TEXTS = (
     *("", " ", "a", "A", "a ", "ab", "ä", "a\u0308", "ß", "日本", "😀", "\U0010ffff", "\ufeffa"),
@@ -39,7 +39,6 @@ DAY_US = 86_400_000_000
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 to 9999
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 NAMES = ("a", "B", "select", "a b", "Ä", 'q"q', "x.y", "1st", "_id", "ORDER", "a'b", "naïve", "%")
-FEW = ("k", "x", "n", "t", "f")
 
 
 def _ends(bits: int, signed: bool) -> list[int]:
@@ -87,25 +86,32 @@ def quoted(name: str) -> str:
 class Events:
     """A random schema and events of it.
 
+    Parameters
+    ----------
+    nested : bool
+        With a column of lists or structs.
+    calm : bool
+        Times are near each other, and none is at the greatest ticks.
+
     Attributes
     ----------
     columns : dict
         Types by name, without the time ``t`` and the number ``n``.
     """
 
-    def __init__(self, rng: random.Random, *, nested: bool = False, plain: bool = False) -> None:
+    def __init__(self, rng: random.Random, *, nested: bool = False, calm: bool = False) -> None:
         self.random = rng
         self.time = rng.choice(
             [pa.int64(), pa.int64(), *(pa.timestamp(u) for u in ("s", "ms", "us", "ns"))]
         )
-        names = ["k", *rng.sample(NAMES, rng.randint(1, 4))] if not plain else ["k", "x", "y"]
+        names = ["k", *rng.sample(NAMES, rng.randint(1, 4))]
         self.columns = {name: rng.choice(list(POOLS)) for name in names}
         self.columns["k"] = rng.choice([pa.string(), pa.int8(), pa.bool_()])
         if nested:
             self.columns["nest"] = rng.choice(NESTED)
         ticks = POOLS[self.time]
-        self.base = rng.choice([*ticks, *ticks, 1000])
-        self.spread = rng.choice([0, 1, 5, 40, 1000])
+        self.base = rng.choice([min(ticks), 0, 1000] if calm else [*ticks, *ticks, 1000])
+        self.spread = rng.choice([5, 40] if calm else [0, 1, 5, 40, 1000])
         self.made = 0
 
     @property
@@ -238,7 +244,8 @@ class Texts:
         column = r.choice(self.flat)
         type_, name = self.types[column], quoted(column)
         calls = ["count({})", "min({})", "max({})"]
-        if pa.types.is_integer(type_) or (own and pa.types.is_decimal(type_)):
+        few = pa.types.is_decimal(type_) and type_.precision < 38  # else by the order of summands
+        if pa.types.is_integer(type_) or (own and few):
             calls += ["sum({})"] * 3
         if pa.types.is_boolean(type_):
             calls += ["bool_and({})", "bool_or({})"]

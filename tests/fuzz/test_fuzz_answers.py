@@ -31,7 +31,7 @@ import chronicle
 from chronicle.core.times import INT64_MAX, INT64_MIN
 from chronicle.errors import ChronicleError, UnsupportedType
 from chronicle.formats.writers import encode
-from chronicle.tests.fuzz.border_values import Events, Texts, quoted
+from chronicle.tests.fuzz.border_values import POOLS, Events, Texts, quoted
 from chronicle.tests.fuzz.target import COUNT, FIRST, NIGHTLY, seed
 from chronicle.tests.patience import PATIENCE_S
 from chronicle.tests.reading import read_batches
@@ -432,6 +432,110 @@ def test_what_comes_out_goes_in(tmp_path: Path) -> None:
     for number in streams("ways"):
         asked = Asked(number, tmp_path, nested=number % 2 == 0)
         ways(asked)
+        asked.close()
+        problems += asked.problems
+    assert not problems, "\n".join(problems[:20])
+
+
+# ------------------------------------------------------------------------- live and strategies
+
+
+def clauses(asked: Asked) -> Iterator[str]:
+    """Queries that may be live; no event with a negative number counts."""
+    r, texts = asked.random, asked.texts
+    key, other = (quoted(r.choice(texts.flat)) for _ in "ab")
+    few, many = asked.span(r.choice([1, 3, 5]))[0], asked.span(r.choice([5, 12, 40]))[0]
+    one, two = (f"({texts.predicate(1)} OR n % 3 = {i}) AND n >= 0" for i in range(2))
+    calls = ", ".join(f"{texts.aggregate()} AS a{i}" for i in range(2))
+    more = r.choice(["", f", {key}"])
+    groups = f"window_start, window_end{more}"
+    part = r.choice(["", f"PARTITION BY {key}"])
+    yield f"SELECT t, n, {key} AS v FROM s WHERE {one}"
+    source = r.choice([f"TUMBLE(s, t, {many})", f"HOP(s, t, {few}, {many})"])
+    yield f"SELECT {groups}, {calls} FROM {source} WHERE {one} GROUP BY {groups}"
+    yield (f"SELECT window_start, window_end, {calls} FROM SESSION(s, t, {few}) WHERE {one} "
+           f"GROUP BY window_start, window_end")  # fmt: skip
+    rule = r.choice(
+        ["", "AFTER MATCH SKIP TO NEXT ROW", "MAXIMAL MATCH", "INCREMENTAL MATCH",
+         "AFTER MATCH SKIP TO FIRST B", "AFTER MATCH SKIP TO LAST B"]
+    )  # fmt: skip
+    selection = r.choice(["CONTIGUOUS", "SKIP TILL NEXT MATCH", "SKIP TILL ANY MATCH"])
+    selection = f"EVENT SELECTION {selection}" if not rule and r.random() < 0.5 else ""
+    pattern = r.choice(["A B", "A B+", "A B? C", "A (B | C)", "A{1,2} B"])
+    pattern = "A B" if "TO" in rule and " NEXT" not in rule else pattern
+    shown = f"FIRST(n) AS f, LAST(n) AS l, LAST({key}) AS v, max({other}) AS w, count(*) AS c"
+    compared = f"{other} {r.choice(['>=', '<', '=', '<>'])} {r.choice(['A.', 'PREV('])}{other}"
+    compared += ")" if "PREV" in compared else ""
+    yield (
+        f"SELECT * FROM s MATCH_RECOGNIZE ({part} ORDER BY t MEASURES {shown} {rule} "
+        f"PATTERN ({pattern}) WITHIN {many} {selection} DEFINE A AS {one}, "
+        f"B AS {r.choice([two, f'n >= 0 AND {compared}'])}"
+        + (f", C AS {two})" if "C" in pattern else ")")
+    )
+    relation = r.choice(
+        ["OVERLAPS | DURING | MEETS", "BEFORE | EQUALS | STARTS", "FINISHES | CONTAINS | MET BY",
+         "AFTER | STARTED BY | OVERLAPPED BY | FINISHED BY"]
+    )  # fmt: skip
+    yield (
+        f"SELECT * FROM s MATCH_SITUATIONS ({part} MEASURES STARTED(a) AS f, STARTED(b) AS g, "
+        f"count(a.*) AS c PATTERN (a {relation} b) WITHIN {many} "
+        f"{r.choice(['', f'GAP {few}', 'EMIT ON DETECTION'])} "
+        f"DEFINE a AS {one} {r.choice(['', f'LASTING AT LEAST {few}'])}, b AS {two})"
+    )
+    kind = r.choice(["", "LEFT", "SEMI", "ANTI", "LAST 1"])
+    shown = "l.n" if kind in ("SEMI", "ANTI") else "l.n, a.n AS m"
+    yield (f"SELECT {shown} FROM s AS l RECENT {kind} JOIN s AS a ON a.{key} = l.{key} "
+           f"WITHIN {many} WHERE l.n >= 0")  # fmt: skip
+    left = "(SELECT * FROM s WHERE n >= 0)"
+    kind = r.choice(["", "LEFT "])
+    yield (f"SELECT a.n, b.n AS m FROM {left} AS a {kind}JOIN {left} AS b ON a.{key} = b.{key} "
+           f"AND b.t >= a.t - {few} AND b.t <= a.t + {few}")  # fmt: skip
+
+
+def lived(asked: Asked) -> None:
+    """Live queries say what the query says, and it says the same by each strategy."""
+    r, events = asked.random, asked.events
+    queries = {}
+    for number, query in enumerate(clauses(asked)):
+        with contextlib.suppress(ChronicleError):
+            asked.db.create_live(f"l{number}", query, idle="never")
+            queries[f"l{number}"] = query
+    for _ in range(3):
+        asked.append()
+        asked.db.run_live()
+        if r.random() < 0.3:
+            with contextlib.suppress(ChronicleError):
+                asked.stream.delete(asked.texts.predicate())
+    last = min(max(POOLS[events.time]), events.base + 10**6)
+    end = events.table(1).set_column(0, "t", pa.array([last]).cast(events.time))
+    end = end.set_column(1, "n", pa.array([-1]))
+    asked.stream.append(end.cast(events.schema))
+    asked.db.run_live()
+    for name, query in queries.items():
+        answer = asked.answer(query)
+        error = asked.db.live(name).status()["error"]
+        if isinstance(answer, str) or error is not None:
+            at_an_end = isinstance(answer, str) and "Overflow" in answer  # live has wider bounds
+            if not at_an_end and (not isinstance(answer, str) or error is None):
+                asked.wrong(f"live: {error}, ad hoc: {str(answer)[:200]}", query)
+            continue
+        wanted = rows_of(answer)
+        net = asked.answer(f"SELECT * EXCLUDE (_time, _id, _rev) FROM NET({name})")
+        if text := differ(rows_of(net), wanted):
+            asked.wrong(f"live: {text}", query)
+        if asked.db.live(name).verify():
+            asked.wrong("live: does not verify", query)
+        for strategy in ("replay", "index", "all"):
+            hinted = asked.answer(query.replace("SELECT", f"SELECT /*+ strategy({strategy}) */", 1))
+            if not isinstance(hinted, str) and (text := differ(rows_of(hinted), wanted)):
+                asked.wrong(f"{strategy}: {text}", query)
+
+
+def test_live_queries_say_what_the_query_says(tmp_path: Path) -> None:
+    problems: list[str] = []
+    for number in streams("live"):
+        asked = Asked(number, tmp_path, calm=True)
+        lived(asked)
         asked.close()
         problems += asked.problems
     assert not problems, "\n".join(problems[:20])
