@@ -31,7 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, ResourceLimit
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 NS_PER_SECOND = 1_000_000_000
@@ -293,11 +293,15 @@ def _parts(values: pa.Array) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def only_durations(values: pa.Array) -> bool:
-    """Whether all intervals of a column are whole microseconds without months."""
+    """Whether all intervals of a column have a length in microseconds: no months, no odd days."""
     if not len(values):
         return True
     months, days, nanos = _parts(values)
-    return not (months.any() or (np.abs(days) > _DAYS_MAX).any() or (nanos % 1000).any())
+    if (nanos % 1000).any():  # the executor's microseconds, beyond 64 bits of nanoseconds
+        raise ResourceLimit(
+            "an interval has 292 years or more in hours and shorter units; write them as days"
+        )
+    return not (months.any() or (np.abs(days) > _DAYS_MAX).any())
 
 
 def as_duration(values: pa.Array) -> pa.Array:

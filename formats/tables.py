@@ -165,12 +165,21 @@ def _array_of(values: list[Any], attribute: Attribute) -> pa.Array:
             return pa.array(values, type_ if _only_integers(values) else None)
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError, TypeError) as error:
+        with contextlib.suppress(pa.ArrowException, OverflowError, TypeError, StopIteration):
+            return _array_of_mixed(values)
         row = _first_odd(values, attribute)
         raise InvalidData(
             f"{attribute.name}: expected {attribute.type}, found {_shown(values[row])} in row "
             f"{row + 1} ({_first_line(error)})",
             row + 1,
         ) from None
+
+
+def _array_of_mixed(values: list[Any]) -> pa.Array:
+    """An array of Arrow's scalars and Python's values, as ``Result.fetchall`` gives them."""
+    scalar = next(value for value in values if isinstance(value, pa.Scalar))
+    type_ = scalar.type
+    return pa.array([v if isinstance(v, pa.Scalar) else pa.scalar(v, type_) for v in values], type_)
 
 
 def _json_texts(values: list[Any], attribute: Attribute) -> pa.Array:

@@ -66,10 +66,11 @@ class Definitions:
             layout, key = next(((one, key) for one, key in keys if key is not None), (None, None))
             written = () if layout is None else zip(layout.written.names, layout.names, strict=True)
             now = {old: to for old, to in written if to is not None}
-            if key is None or not now.keys() >= set(key.columns):
+            moved = None if key is None or not now.keys() >= set(key.columns) else key.renamed(now)
+            if moved is None or _key(moved, schema) is None:  # a type without keys
                 adapted = adapted.without(name)
             else:
-                adapted = adapted.renamed(name, key.renamed(now))
+                adapted = adapted.renamed(name, moved)
         return adapted
 
     def renamed(self, attribute: str, to: str) -> Definitions:

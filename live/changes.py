@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from ..core.identity import digests, row_words
 from ..query.relations import settled
+from ..query.sql.sql_types import HUGEINT
 from ..store.snapshot import Snapshot, StreamState
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans
@@ -49,7 +50,7 @@ class Results:
         return Results(
             np.concatenate([part.time for part in parts]),
             pa.concat_arrays([part.id for part in parts]),
-            pa.concat_tables([part.columns for part in parts]),
+            pa.concat_tables([part.columns for part in parts], promote_options="permissive"),
         )
 
 
@@ -128,7 +129,15 @@ class Changes:
 
 
 def _contents(*each: Results) -> list[pa.Array]:
-    columns = [[pa.array(some.time), *some.columns.columns] for some in each]
+    types = zip(*(some.columns.schema.types for some in each), strict=True)
+    wide = [HUGEINT in some for some in types]  # the others may be 64-bit sums
+    columns = [
+        [
+            pa.array(some.time),
+            *(c.cast(HUGEINT) if w else c for c, w in zip(some.columns.columns, wide, strict=True)),
+        ]
+        for some in each
+    ]
     words = [row_words(some.id, held) for some, held in zip(each, columns, strict=True)]
     if all(words_of_column is not None for words_of_column in words):
         return words

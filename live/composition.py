@@ -73,6 +73,7 @@ from .join_form import JoinForm
 from .pattern_form import PatternForm
 from .recent_form import RecentAnalysis
 from .row_form import TIME, RowForm
+from .sink import conformed
 from .window_form import SessionForm, WindowForm
 
 ID = "#id"
@@ -102,7 +103,7 @@ class Relation:
             if field.name == ID:
                 column: Any = results.id
             elif field.name in self.inner.columns:
-                column = results.columns.column(field.name).cast(field.type)
+                column = conformed(results.columns.column(field.name), field)
             else:
                 column = pa.array(results.time + self.offset).cast(field.type)
             taken = column.take(order)
@@ -263,7 +264,7 @@ class UnionForm(Form):
         times = np.concatenate([each.time for each in parts])
         order = np.argsort(times, kind="stable")
         taken = pa.array(order)
-        whole = pa.concat_tables(tables).take(taken)
+        whole = pa.concat_tables(tables, promote_options="permissive").take(taken)
         return Results(times[order], pa.concat_arrays(names).take(taken), whole)
 
     @property

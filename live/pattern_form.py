@@ -270,7 +270,7 @@ class PatternForm(StatefulForm):
         return united(
             tuple(
                 (
-                    reach.back(first),
+                    min(first, reach.back(first)),  # events before the stream's first were deleted
                     min(watermark, self._rejoined(snapshot, reach, last, watermark)),
                 )
                 for first, last in spans

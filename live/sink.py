@@ -37,10 +37,12 @@ from ..query.conditions.row_filters import PredicateFilter
 from ..query.contract.catalog import LiveRequest
 from ..query.relations import CHANGELOG, DIFFERENCE
 from ..query.sql.dialect import error_at
+from ..query.sql.sql_types import HUGEINT, fits_int64
 from ..schema import StreamSchema
 from ..store.files import ScratchFiles
 from ..store.options import StreamOptions
 from ..store.prune import AllOf, Prune, Range
+from ..store.schema_change import widen_attribute
 from ..store.snapshot import Snapshot
 from ..store.store import Store
 from ..store.stream import EventStream, StreamReader
@@ -180,18 +182,16 @@ class SinkReader:
 
         return emitted_by
 
-    @property
-    def _change_schema(self) -> pa.Schema:
+    def _changes(self, low: int, high: int) -> pa.Table:
+        snapshot = self.snapshot()
+        schema = self._change_schema(snapshot)
+        return pa.Table.from_batches(snapshot.scan(*half_open(low, high), schema.names), schema)
+
+    def _change_schema(self, snapshot: Snapshot) -> pa.Schema:
         names = ["_time", "_id", "_rev", *self.columns]
         names += [DIFFERENCE] if self.revokes else []
         names += [QUERY] if self.shared else []
-        return pa.schema([self._source.schema.arrow.field(name) for name in names])
-
-    def _changes(self, low: int, high: int) -> pa.Table:
-        schema = self._change_schema
-        return pa.Table.from_batches(
-            self.snapshot().scan(*half_open(low, high), schema.names), schema
-        )
+        return pa.schema([snapshot.schema.arrow.field(name) for name in names])
 
     def _fold(self, table: pa.Table) -> Emitted:
         whole = table.combine_chunks().to_batches()
@@ -214,7 +214,7 @@ class SinkReader:
                 wanted = AllOf((wanted, Range(QUERY, self.query, self.query)))
             passing = PredicateFilter(wanted, snapshot.schema)
             batches = list(snapshot.scan(prune=wanted, filter=passing))
-            table = pa.Table.from_batches(batches, self._source.schema.arrow)
+            table = pa.Table.from_batches(batches, snapshot.schema.arrow)
             for batch in table.sort_by("_seq").combine_chunks().to_batches():
                 if batch.num_rows:
                     yield batch
@@ -307,7 +307,7 @@ class Sink(SinkReader):
         if (
             recent is None
             or recent.since > low
-            or recent.rows.schema != self._change_schema
+            or recent.rows.schema != self._change_schema(snapshot)
             or not recent.removals.spare(state, recent.since)
         ):
             newest = low if state.last is None else max(low, state.last)
@@ -325,7 +325,10 @@ class Sink(SinkReader):
         recent = None if self._cache is None else self._cache.get(self)
         if recent is not None and self._cache is not None:
             changes = batch.select(recent.rows.schema.names)
-            self._cache.put(self, recent.followed_by(changes))
+            if changes.schema != recent.rows.schema:
+                self.forget()
+            else:
+                self._cache.put(self, recent.followed_by(changes))
 
     def forget(self) -> None:
         if self._cache is not None:
@@ -336,6 +339,14 @@ class Sink(SinkReader):
     def put(self, changes: Changes | None, mark: Mark | None) -> None:
         """Commit a step's changes and mark; None removes the mark."""
         put_together(self.stream, [(self, changes, mark)])
+
+    def widen(self, columns: pa.Table) -> None:
+        """Let columns hold integer sums beyond 64 bits, as those of an ad-hoc result."""
+        for name in self.columns:
+            narrow = self.schema.arrow.field(name).type == pa.int64()
+            column = columns.column(name)
+            if narrow and column.type == HUGEINT and not all(map(fits_int64, column.chunks)):
+                self.stream.alter(widen_attribute, name, HUGEINT, owner=OWNER)
 
     def batch(self, changes: Changes, first: int) -> pa.RecordBatch:
         results, count = changes.results, len(changes)
@@ -351,7 +362,7 @@ class Sink(SinkReader):
         arrays = []
         for name in schema.names:
             if name in self.columns:
-                arrays.append(_as(results.columns.column(name), schema.arrow.field(name)))
+                arrays.append(conformed(results.columns.column(name), schema.arrow.field(name)))
             else:
                 arrays.append(own[name])
         return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
@@ -394,6 +405,9 @@ def put_together(
     marks: Mapping[str, Any] | None = None,
 ) -> None:
     """Commit changes and marks of several live queries in one sink."""
+    for sink, changes, _ in parts:
+        if changes is not None:
+            sink.widen(changes.results.columns)
     with stream.quiet():  # numbers follow the order of commits
         left: dict[str, Any] = dict(marks or {})
         batches: list[pa.RecordBatch] = []
@@ -435,7 +449,7 @@ def _next(stream: EventStream, sink: Sink) -> int:
     return max(sequence, 1 if newest is None else int(newest) + 1)
 
 
-def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
+def conformed(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
     if is_json(field.type) and not is_json(column.type):
         values = read_json(pa.concat_arrays(getattr(column, "chunks", None) or [column]))
         if values.faults is not None:
@@ -446,8 +460,8 @@ def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
             column = column.cast(field.type)
         except pa.ArrowInvalid as error:
             raise ResourceLimit(
-                f"a value of column {field.name!r} does not fit the type that it has in the sink, "
-                f"{field.type} ({error}); cast it in the SELECT, to DECIMAL(38, 0) for instance"
+                f"a value of column {field.name!r} does not fit the type that it has, {field.type} "
+                f"({error}); cast it in the SELECT, to DECIMAL(38, 0) for instance"
             ) from None
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
@@ -456,6 +470,16 @@ PASSING = StreamOptions(
     leaf_bytes=1 << 16, segment_bytes=1 << 20, retention="8 MB", durability="none",
     late_events_max=1 << 12, kept_bytes_max=0,
 )  # fmt: skip
+
+
+def _holds(sink: StreamSchema, results: StreamSchema) -> bool:
+    """Whether a sink has the columns of results, or wider ones (``Sink.widen``)."""
+    for field in results.arrow:
+        if field.name in sink and sink.arrow.field(field.name).type == HUGEINT:
+            results = (
+                results.with_type(field.name, HUGEINT) if field.type == pa.int64() else results
+            )
+    return sink == results
 
 
 def wrong(request: LiveRequest, what: str) -> ChronicleError:
@@ -478,7 +502,7 @@ class Sinks:
         )
         if definition.sink in self._store.streams():
             stream = self._writer(definition.sink)
-            if stream.schema != schema:
+            if not _holds(stream.schema, schema):
                 raise InvalidArgument(
                     f"the stream {definition.sink!r} does not have the columns that results of "
                     f"{definition.name!r} have now; drop the live query and create it again"
@@ -535,7 +559,7 @@ class Sinks:
             raise wrong(
                 request, f"{definition.sink!r} is no stream that live queries share; choose another"
             )
-        if stream.schema != schema:
+        if not _holds(stream.schema, schema):
             columns = ", ".join(stream.schema.names)
             raise wrong(
                 request, f"the sink {definition.sink!r} has other columns ({columns}): those that "

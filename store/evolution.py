@@ -48,6 +48,8 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
         if types.is_signed_integer(old):
             return bool(types.is_signed_integer(new) and new.bit_width > old.bit_width)
         return bool(new.bit_width > old.bit_width)
+    if types.is_integer(old) and types.is_decimal128(new):
+        return bool(new.precision - new.scale >= len(str(1 << old.bit_width)))
     if types.is_integer(old) and types.is_floating(new):  # 24 and 53 bits hold them exactly
         return bool(old.bit_width <= (32 if types.is_float64(new) else 16))
     if types.is_float32(old):

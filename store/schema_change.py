@@ -71,8 +71,8 @@ def widen_attribute(commits: Commits, name: str, type_: pa.DataType) -> None:
         raise InvalidArgument(
             f"the column {attribute.name!r} is a {attribute.type}, and not each of its values is "
             f"a {type_} as it is: types only become wider (integers with more bits, integers of up "
-            "to 32 bits to float64, float32 to float64, decimals of higher precision and the same "
-            "scale); add a column of that type and fill it with UPDATE"
+            "to 32 bits to float64, integers to decimals, float32 to float64, decimals of higher "
+            "precision and the same scale); add a column of that type and fill it with UPDATE"
         )
     _apply(commits, before.with_type(attribute.name, type_), attribute.name, attribute.name)
 

@@ -475,10 +475,12 @@ class EventStream:
         """Add an attribute; existing events have the default, nothing is rewritten."""
         self.alter(add_attribute, name, type_, nullable, default)
 
-    def alter(self, change: Callable[..., None], *arguments: Any, **more: Any) -> None:
+    def alter(
+        self, change: Callable[..., None], *arguments: Any, owner: str | None = None, **more: Any
+    ) -> None:
         """Apply a function of ``schema_change``, without concurrent compactions."""
         self.commits.lock.check()
-        self.commits.check_owner(None)
+        self.commits.check_owner(owner)
         with self._compactor.altered(more):
             self.commits.check_writable()
             change(self.commits, *arguments, **more)

@@ -809,7 +809,9 @@ class BoundWindows:
 
     @property
     def ordered_by(self) -> Sequence[str]:
-        if self.fused is None or (self.call.name == "session" and self.fused.keys):
+        if self.fused is None:
+            return (self.call.schema.time,)
+        if self.call.name == "session" and self.fused.keys:
             return ()
         return ("window_id",) if self.call.counts else ("window_start", "window_end")
 

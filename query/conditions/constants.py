@@ -197,7 +197,7 @@ class Folder:
         unit = str(node.args.get("unit") or "").upper().rstrip("S")
         amount = self._fold(node.this) if node.this is not None else UNKNOWN
         count = amount.value
-        if amount.kind is Kind.TEXT and re.fullmatch(r"-?\d{1,9}", count, re.ASCII):
+        if amount.kind is Kind.TEXT and re.fullmatch(r"-?\d{1,18}", count, re.ASCII):
             count = int(count)
         if unit not in _UNIT_NS or not isinstance(count, int) or isinstance(count, bool):
             return UNKNOWN

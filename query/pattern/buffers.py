@@ -199,7 +199,7 @@ def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
                     failed = marks if failed is None else failed | marks
                 if column:
                     left = passing.setdefault(column, np.full(len(flags), ~np.uint64(0)))
-                    test_flag(_read_only(flags), bits, left)
+                    test_flag(flags, bits, left)
                     continue
             elif what == "true":
                 booleans = flat(rows.rows.column(detail[0])).fill_null(False)
@@ -220,7 +220,7 @@ def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
         else:
             test_range(values, test.low, test.high, bool(test.b), bits, words)
     for column, left in passing.items():
-        test_codes(_read_only(rows.coded(column)[0]), left, words)
+        test_codes(rows.coded(column)[0], left, words)
     if failed is not None:
         failed &= words  # a false conjunct decides, whatever failed
     return failed if failed is not None and failed.any() else None

@@ -550,7 +550,7 @@ class Compiler(RowReader):
             return constant("n", None)
         if pa.types.is_interval(type_):
             value = scalar.as_py()
-            if value.months:
+            if value.months or value.nanoseconds % 1000:  # beyond 64 bits, see only_durations
                 raise Unsupported("an interval of months or years has no fixed length")
             nanos = value.days * 86_400 * 10**9 + value.nanoseconds
             return constant("d", nanos if self.unit == "ns" else nanos // 1000)

@@ -24,7 +24,7 @@ from sqlglot import exp
 
 from ...core.json_text import is_json
 from ...core.suggestion import did_you_mean
-from ...core.times import INT64_MAX, NS_PER_TICK
+from ...core.times import INT64_MAX, NS_PER_TICK, as_duration, only_durations
 from ...errors import AttributeNotFound, InvalidArgument, SqlError
 from ...schema import StreamSchema
 from ..conditions.constants import Folder, Kind
@@ -300,13 +300,13 @@ def interval_ticks(
     if not timed:
         raise fail(f"time attribute {time.name!r} is an integer: {word} takes an integer")
     folded = Folder({}, dt.datetime.now(dt.timezone.utc)).fold(node)
-    if folded.kind is Kind.INTERVAL and folded.value <= INT64_MAX:
+    if folded.kind is Kind.INTERVAL:
         nanos = int(folded.value)
     else:
-        value = evaluate(f"SELECT {to_text(node, sql)} AS c").column(0)[0].as_py()
-        if value.months:
+        value = evaluate(f"SELECT {to_text(node, sql)} AS c").column(0).combine_chunks()
+        if value.null_count or not only_durations(value):
             raise fail(f"{word} takes an interval of fixed length: weeks, days or shorter")
-        nanos = value.days * 86_400 * 10**9 + value.nanoseconds
+        nanos = as_duration(value).cast(pa.int64())[0].as_py() * 1000
     if nanos < 0:
         raise fail(f"{word} takes an interval that is not negative")
     per_tick = NS_PER_TICK[time.type.unit]

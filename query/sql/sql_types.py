@@ -239,7 +239,7 @@ def settle_types(
             break
     fields = list(schema)
     for positions, fits, type_ in (
-        (hugeints, _fits_int64, pa.int64()),
+        (hugeints, fits_int64, pa.int64()),
         (intervals, only_durations, pa.duration("us")),
     ):
         for position in positions:
@@ -254,7 +254,7 @@ def settle_types(
     return pa.schema(fields), all_batches()
 
 
-def _fits_int64(column: pa.Array) -> bool:
+def fits_int64(column: pa.Array) -> bool:
     if column.null_count == len(column):
         return True
     bounds = pc.min_max(column)

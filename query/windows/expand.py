@@ -139,6 +139,7 @@ class _Clock:
             self._known = np.concatenate(pieces)
 
     def forget(self, position: int) -> None:
+        position = min(position, self.events)  # between two windows it is that of the next
         if position - self._base > self._known.size // 2:
             self._known = self._known[position - self._base :].copy()
             self._base = position

@@ -72,7 +72,9 @@ class Pairing(IntEnum):
 
 def _measure(name: str, value: int) -> None:
     if not 0 < value <= TICK_MAX:
-        raise InvalidArgument(f"the {name} of a window must be above 0, found {value}")
+        raise InvalidArgument(
+            f"the {name} of a window must be above 0 and within 64 bits, found {value}"
+        )
 
 
 @dataclass(frozen=True)

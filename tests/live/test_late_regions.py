@@ -41,6 +41,31 @@ def test_many_late_events_make_few_regions(tmp_path: Path, sql: str, late: str |
             assert live.verify() == 0
 
 
+SITUATIONS = (
+    "SELECT * FROM s MATCH_SITUATIONS (MEASURES STARTED(a) AS f, ENDED(a) AS l PATTERN (a) "
+    "WITHIN 40 DEFINE a AS n < 50)"
+)
+
+
+@pytest.mark.parametrize(
+    "sql", [WINDOWS, MATCHES, MATCHES.replace("n > 70", "n > A.n + 50"), SITUATIONS]
+)
+def test_what_was_made_of_deleted_events_is_taken_back(tmp_path: Path, sql: str) -> None:
+    """Also where all events before the new ones are deleted."""
+    with chronicle.open(tmp_path / "store") as database:
+        stream = database.create_stream("s", SCHEMA, time="t")
+        live = database.create_live("q", sql, idle="never")
+        rows = [{"t": t, "n": n} for t, n in ((0, 10), (10, 90), (20, 10), (30, 95), (100, 60))]
+        stream.append(rows)
+        database.run_live()
+        assert live.net().num_rows
+        stream.delete("n > 0")
+        stream.append([{"t": 5000, "n": 60}])
+        database.run_live()
+        assert live.net().num_rows == 0
+        assert live.verify() == 0
+
+
 @pytest.mark.parametrize("sql", ["SELECT t, n FROM s WHERE n + 0 < 30", WINDOWS])
 def test_events_far_apart_stay_apart(tmp_path: Path, sql: str) -> None:
     with chronicle.open(tmp_path / "store") as database:

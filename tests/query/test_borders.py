@@ -13,7 +13,7 @@ import pytest
 
 import chronicle
 from chronicle.api.database import Database
-from chronicle.errors import SqlError
+from chronicle.errors import ResourceLimit, SqlError
 
 from .. import borders
 from ..borders import BORDERS, HIGH, LOW, PLAIN
@@ -260,6 +260,23 @@ def test_a_duration_of_more_than_64_bits_is_refused_at_its_place(db: Database, c
                 db.sql(text).fetchall()
             assert 0 < raised.value.column - text.index(more) <= len(more)
         db.drop_stream("e")
+
+
+def test_an_interval_beyond_64_bits_of_nanoseconds_is_as_long_as_it_says(db: Database) -> None:
+    """The executor's Arrow intervals wrap around there."""
+    table = pa.table({"t": pa.array([0, 10_000_000]).cast(pa.timestamp("ms")), "x": [9, 1]})
+    db.create_stream("s", table.schema, time="t")
+    db.stream("s").append(table)
+    match = "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.x AS x PATTERN (A B) {})"
+    for span in ("'18446744075' SECOND", "18446744075 SECOND", "'1099511627776' MILLISECOND"):
+        assert db.sql(match.format(f"WITHIN INTERVAL {span}")).fetchall() == [(9,)]
+        assert db.sql(match.format(f"DEFINE B AS t - A.t < INTERVAL {span}")).fetchall() == [(9,)]
+        windows = f"SELECT count(*) FROM TUMBLE(s, t, INTERVAL {span}) GROUP BY window_start"
+        assert db.sql(windows).fetchall() == [(2,)]
+    with pytest.raises(ResourceLimit, match="292 years"):
+        db.sql("SELECT INTERVAL '18446744075' SECOND").fetchall()
+    with pytest.raises(SqlError, match="fixed length"):
+        db.sql(match.format("WITHIN INTERVAL NULL SECOND")).fetchall()
 
 
 SPANS = ((LOW, -1), (LOW, 2**62), (-5, 2**62 + 3), (0, 2**61 + 1), (0, 5), (-(2**62), 2**62))

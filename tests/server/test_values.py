@@ -496,6 +496,12 @@ def test_values_pass_every_way(name: str, make: Callable[[str, Kind], Place]) ->
             continue
         if found != wanted:
             problems.append((way, "out", found))
+    rows = place.db.sql("SELECT t, x FROM s").fetchall()
+    place.stream.delete(None)
+    place.stream.append([{"t": t, "x": x} for t, x in rows])
+    found = [text_of(kind, x) for x in place.stream.scan().read_all()["x"]]
+    if found != wanted:
+        problems.append(("fetchall()", "in again", found))
     place.stream.delete(None)
     for way, give in WAYS_IN.items():
         with contextlib.suppress(CannotSay):

@@ -16,6 +16,8 @@ import pytest
 
 import chronicle
 from chronicle.errors import QueryTimeout, SqlError
+from chronicle.query.windows.expand import expand_counts
+from chronicle.query.windows.spec import CountWindows
 
 FLIGHTS = Path(__file__).resolve().parents[4] / "shared" / "data" / "opensky-switzerland.json.gz"
 EVENTS = 4000
@@ -153,6 +155,28 @@ def test_count_windows(db: Any, events: pa.Table) -> None:
         "SELECT window_id, k, count(*) FROM TUMBLE_ROWS(s, 300) GROUP BY 1, 2 ORDER BY 1, 2"
     ).fetchall()
     assert sum(n for _, _, n in by_key) == EVENTS // 300 * 300
+
+
+@pytest.mark.parametrize(("slide", "size"), [(5, 1), (7, 3), (2, 3)])
+@pytest.mark.parametrize("rows", [1, 2, 3, 8])
+def test_count_windows_across_batches(rows: int, slide: int, size: int) -> None:
+    """Also where a batch begins between two windows."""
+    made = pa.table({"t": range(0, 60, 2)}).to_batches(rows)
+    windows, names = CountWindows(size, slide), ("t", "window_id", "window_start", "window_end")
+    found = expand_counts(iter(made), iter(made), windows, "t", names, lambda: None)
+    assert [row for batch in found for row in zip(*batch.to_pydict().values(), strict=True)] == [
+        (2 * at, first // slide, 2 * first, 2 * (first + size - 1))
+        for at in range(30)
+        for first in range(0, 30 - size + 1, slide)
+        if first <= at < first + size
+    ]
+
+
+def test_first_and_last_of_windows_that_duckdb_aggregates(db: Any) -> None:
+    """They are by time, as those that windows compute themselves."""
+    text = f"SELECT window_start, first(i), last(i){{}} FROM {HOP} GROUP BY 1 ORDER BY 1"
+    rows = db.sql(text.format(", median(i)")).fetchall()
+    assert [row[:3] for row in rows] == db.sql(text.format("")).fetchall()
 
 
 def test_sessions(db: Any, events: pa.Table) -> None:
