@@ -474,11 +474,10 @@ PASSING = StreamOptions(
 
 def _holds(sink: StreamSchema, results: StreamSchema) -> bool:
     """Whether a sink has the columns of results, or wider ones (``Sink.widen``)."""
-    for field in results.arrow:
-        if field.name in sink and sink.arrow.field(field.name).type == HUGEINT:
-            results = (
-                results.with_type(field.name, HUGEINT) if field.type == pa.int64() else results
-            )
+    for column in results.arrow:
+        if column.name in sink and column.type == pa.int64():
+            if sink.arrow.field(column.name).type == HUGEINT:
+                results = results.with_type(column.name, HUGEINT)
     return sink == results
 
 
