@@ -475,9 +475,9 @@ PASSING = StreamOptions(
 def _holds(sink: StreamSchema, results: StreamSchema) -> bool:
     """Whether a sink has the columns of results, or wider ones (``Sink.widen``)."""
     for column in results.arrow:
-        if column.name in sink and column.type == pa.int64():
-            if sink.arrow.field(column.name).type == HUGEINT:
-                results = results.with_type(column.name, HUGEINT)
+        name, narrow = column.name, column.type == pa.int64()
+        if narrow and name in sink and sink.arrow.field(name).type == HUGEINT:
+            results = results.with_type(name, HUGEINT)
     return sink == results
 
 
