@@ -159,8 +159,14 @@ def test_a_life(start: Callable[..., Process]) -> None:
     replayed = again.append(1000, **{"idempotency-key": "k"})
     assert replayed.headers["idempotency-replayed"] == "true"
     assert replayed.json() == keyed
-    lines = [json.loads(line) for line in again.log if line.startswith("{")]
-    access = [line for line in lines if line["logger"] == "chronicle.server.access"]
+    access: list[Any] = []
+
+    def written() -> bool:
+        lines = [json.loads(line) for line in list(again.log) if line.startswith("{")]
+        access[:] = [line for line in lines if line["logger"] == "chronicle.server.access"]
+        return bool(access)
+
+    wait_until(written)
     assert (access[0]["method"], access[0]["path"]) == ("GET", "/v1/query")
     assert (access[0]["status"], len(access[0]["request_id"])) == (200, 32)
     told = again.append(9000).json()
