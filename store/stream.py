@@ -54,7 +54,6 @@ from .options import DURABILITIES, StreamOptions
 from .recent import LARGE_BYTES, Commit, CommitTap, LargeCommit
 from .recovery import load_for_reading
 from .schema_change import add_attribute
-from .segment_views import bytes_of, close_views
 from .snapshot import Snapshot, StreamState, closed
 from .tail import Tail, concat_batches, is_sorted, ticks_of
 from .tap import Arrival, tick_ranges
@@ -614,10 +613,10 @@ class StreamReader:
             "tail_events": state.tail_events,
             "dropped_events": state.dropped,
             "deleted_events": state.deleted,
-            "bytes": bytes_of(state.segments) + bytes_of(state.runs),
+            "bytes": state.segments.bytes + sum(run.length for run in state.runs),
             "manifest_version": state.manifest_version,
             "dirty_ranges": self._snapshot.dirty_ranges(),
         }
 
     def close(self) -> None:
-        close_views(self._snapshot.state.segments, self._snapshot.state.runs)
+        self._snapshot.state.close()
