@@ -236,10 +236,7 @@ class EventStream(_Handle):
 
     def unfollow(self) -> None:
         with self.commits.lock:
-            tap = self.commits.open_tap()
-            tap.followers -= 1
-            if not (tap.followers or tap.forgetful):
-                self.commits.tap = None
+            self.commits.unfollow()
 
     def tap(self) -> CommitTap:
         """The tap of new commits for callers of ``CommitTap.forget``; it stays open."""
