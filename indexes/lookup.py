@@ -57,7 +57,7 @@ def _ranges(
         elif run.entries:
             dictionary = None
             if run.text == "dictionary":
-                dictionary = read_dictionary(indexes.dictionary(run))
+                dictionary = read_dictionary(indexes.block(b"s", run))
             span = key_range(atom, attribute, dictionary)
             if span is not None:
                 ranges.append(span)

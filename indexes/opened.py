@@ -275,9 +275,6 @@ class OpenedIndexes:
         run_key = (0, times.segment, times.first)
         return np.frombuffer(self._value(key, run_key, times.generation, stored), np.int64)
 
-    def dictionary(self, run: Run) -> bytes:
-        return self.block(b"s", run)
-
     def _value(self, key: bytes, run_key: RunKey, generation: int, stored: bool) -> bytes:
         with self._lock:  # held while a database is reopened with a new cache
             cache = self._cache

@@ -159,9 +159,7 @@ class BuiltRun:
 
 
 def build_times(ticks: npt.NDArray[np.int64]) -> bytes:
-    packed = pack(np.ascontiguousarray(ticks), Encoding.DELTA, force=True)
-    assert packed is not None
-    return packed
+    return pack(np.ascontiguousarray(ticks), Encoding.DELTA)
 
 
 def _sorted(
@@ -219,9 +217,7 @@ def build_run(
     key_blocks, position_blocks, fences = [], [], []
     for start in range(0, len(keys), BLOCK_ENTRIES):
         part = np.ascontiguousarray(keys[start : start + BLOCK_ENTRIES]).view(np.int64)
-        packed = pack(part, Encoding.DELTA, force=True)
-        assert packed is not None
-        key_blocks.append(packed)
+        key_blocks.append(pack(part, Encoding.DELTA))
         position_blocks.append(_packed(positions[start : start + BLOCK_ENTRIES], width))
         fences.append(keys[start])
     fences.append(keys[-1])

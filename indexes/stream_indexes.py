@@ -36,7 +36,6 @@ from ..schema import StreamSchema
 from ..store.catalog import Layout
 from ..store.leaf_map import LeafMap, leaf_map
 from ..store.segment import SegmentView
-from ..store.segment_views import sizes_of
 from ..store.snapshot import StreamState
 from . import definitions
 from .definitions import Definitions
@@ -195,7 +194,7 @@ class StreamIndexes(OpenedIndexes):
             runs, damaged = dict(self._runs), set(self.damaged)
         if not attributes:
             return
-        for place, (segment, events, sealed) in enumerate(sizes_of(state.segments)):
+        for place, (segment, events, sealed) in enumerate(state.segments.sizes):
             for first in range(0, events, RUN_EVENTS):
                 end = min(first + RUN_EVENTS, events)
                 whole = sealed or end == first + RUN_EVENTS
@@ -298,7 +297,7 @@ class StreamIndexes(OpenedIndexes):
         not their run, and other events would take their positions; if that fails, the database is
         rebuilt.
         """
-        alive = {segment: events for segment, events, _ in sizes_of(state.segments)}
+        alive = {segment: events for segment, events, _ in state.segments.sizes}
         with self._lock:
             if not any(self._false(alive, opened)):
                 return
@@ -378,7 +377,7 @@ class StreamIndexes(OpenedIndexes):
         index = self._definitions.identifiers.get(attribute)
         if index is None:
             raise IndexNotFound(f"there is no index on {attribute!r}")
-        sizes = sizes_of(state.segments)
+        sizes = state.segments.sizes
         events = sum(held for _, held, _ in sizes) + state.tail_events
         covered = runs = size = entries = 0
         for segment, held, _ in sizes:
@@ -441,5 +440,5 @@ def run_of(
 def _behind(catalogue: Catalogue, index: int, state: StreamState) -> int:
     return sum(
         events - sum(r.end - r.first for r in catalogue.runs.get((index, segment), ()))
-        for segment, events, _ in sizes_of(state.segments)
+        for segment, events, _ in state.segments.sizes
     )

@@ -127,7 +127,7 @@ class Derived(Snapshot):
         span: tuple[int, int] | None,
         read: Callable[[int, int], pa.RecordBatch],
     ) -> None:
-        super().__init__(StreamState(schema, 0, 0, (), (), (), None, 0, 0, None, 0))
+        super().__init__(StreamState(schema))
         self._span = span
         self._read = read
         self._held: tuple[int, int, Snapshot] | None = None

@@ -95,9 +95,9 @@ def snapshot_of(batches: list[pa.RecordBatch], schema: StreamSchema) -> Snapshot
     """Rows in time order as a stream snapshot."""
     whole = pa.Table.from_batches(batches, schema.arrow).combine_chunks().to_batches()
     if not whole or not whole[0].num_rows:
-        return Snapshot(StreamState(schema, 0, 0, (), (), (), None, 0, 0, None, 0))
+        return Snapshot(StreamState(schema))
     leaf = MemoryLeaf(whole[0], schema)
-    state = StreamState(schema, 0, 0, (), (), (), lambda: leaf, leaf.events, 0, leaf.last, 0)
+    state = StreamState(schema, tail=lambda: leaf, tail_events=leaf.events, last=leaf.last)
     return Snapshot(state)
 
 

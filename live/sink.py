@@ -554,7 +554,7 @@ class Sinks:
                 request, f"there is a stream {definition.sink!r} already; choose another name"
             )
         stream = self._writer(definition.sink)
-        if self._store.owner_of(definition.sink) != OWNER or QUERY not in stream.schema:
+        if stream.owner != OWNER or QUERY not in stream.schema:
             raise wrong(
                 request, f"{definition.sink!r} is no stream that live queries share; choose another"
             )

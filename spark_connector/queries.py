@@ -92,7 +92,7 @@ class PinnedCatalog:
     def _opened(self, name: str) -> Snapshot:
         if self._empty:
             schema = self._store.stream(name).schema
-            return Snapshot(StreamState(schema, 0, 0, (), (), (), None, 0, 0, None, 0))
+            return Snapshot(StreamState(schema))
         pin = self.pins.get(name)
         if pin is None:
             if not self._growing:

@@ -177,19 +177,9 @@ class AppendQueue(Generic[J]):
 
 class Append(QueuedAppend):
     __slots__ = (
-        "_carry_out",
-        "batch",
-        "duplicates",
-        "keys",
-        "late",
-        "log",
-        "marks",
-        "newest",
-        "position",
-        "rules",
-        "state",
-        "ticks",
-    )
+        "_carry_out", "batch", "duplicates", "keys", "late", "log", "marks", "newest", "position",
+        "rules", "state", "ticks",
+    )  # fmt: skip
 
     state: StreamState
     log: LogWriter

@@ -100,12 +100,16 @@ class Compactor:
         meanwhile.
         """
         commits = self._commits
+
+        def everything() -> Hold:
+            return Hold(TICK_MIN, TICK_MIN)
+
         with self.alone("altered"), ExitStack() as held:
             if "retention" in options and loosened(commits.manifest, options["retention"]):
                 with commits.lock:
                     commits.check_writable()
-                    commits.hold(_everything)
-                    held.callback(commits.release, _everything)
+                    commits.hold(everything)
+                    held.callback(commits.release, everything)
                     hides = commits.hides()
                 if hides and not expelled(commits, self._stopped.is_set):
                     raise ResourceLimit(
@@ -225,7 +229,3 @@ class Compactor:
             self._thread.join()
         with self._moving:  # its request to the objects ends first
             pass
-
-
-def _everything() -> Hold:
-    return Hold(TICK_MIN, TICK_MIN)

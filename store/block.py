@@ -45,18 +45,9 @@ def frame_head(
 ) -> bytes:
     """The head of a block with ``tables`` and checksum; ``events`` are those below the block."""
     head_bytes = align(_BODY + len(tables))
+    total = head_bytes + body_bytes
     frame = BLOCK_FRAME.pack(
-        BLOCK_MAGIC,
-        kind,
-        level,
-        0,
-        offset,
-        head_bytes,
-        head_bytes + body_bytes,
-        events,
-        segment_id,
-        0,
-        0,
+        BLOCK_MAGIC, kind, level, 0, offset, head_bytes, total, events, segment_id, 0, 0
     )
     padding = bytes(head_bytes - _BODY - len(tables))
     digest = xxhash.xxh3_64(frame[:_CHECKSUM_AT])

@@ -82,7 +82,6 @@ def write_manifest(files: Files, directory: str, document: dict[str, Any]) -> No
 
 
 def manifest_content(document: dict[str, Any]) -> bytes:
-    _check_keys(document)
     body = _canonical(document)
     text = (
         f'{{"format":"{FORMAT}","version":{document.get(NEEDED, 1)},'
@@ -126,18 +125,6 @@ def read_manifest(files: Files, directory: str) -> dict[str, Any] | None:
     if outer.get("checksum") != actual:
         raise _corrupt(path, f"it says checksum {outer.get('checksum')!r}, its body has {actual!r}")
     return body
-
-
-def _check_keys(value: object) -> None:
-    """Refuse keys that JSON would silently turn into strings."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if not isinstance(key, str):
-                raise InvalidArgument(f"the keys of a manifest must be strings, found {key!r}")
-            _check_keys(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            _check_keys(inner)
 
 
 def _no_constant(name: str) -> None:

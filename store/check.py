@@ -78,16 +78,8 @@ class CheckReport:
     replaced_files: int = 0
 
     def add(self, other: CheckReport) -> None:
-        self.streams += other.streams
-        self.segments += other.segments
-        self.blocks += other.blocks
-        self.events += other.events
-        self.lost_events += other.lost_events
-        self.deleted_events += other.deleted_events
-        self.replaced_files += other.replaced_files
-        self.notes += other.notes
-        self.problems += other.problems
-        self.repairs += other.repairs
+        for name, more in vars(other).items():
+            setattr(self, name, getattr(self, name) + more)
 
     @property
     def ok(self) -> bool:

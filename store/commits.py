@@ -52,7 +52,7 @@ from .layout import table_rows
 from .log import LogWriter
 from .manifest_pages import PAGE, commit_manifest
 from .options import StreamOptions, settled
-from .pins import collect_garbage, remove_quietly, sizes
+from .pins import collect_garbage, remove_quietly
 from .recent import CommitTap
 from .recovery import Recovered, load
 from .segment import Root, SegmentView
@@ -145,6 +145,7 @@ FIGURES = (
     "moved_segments",
     "moved_bytes",
 )
+
 
 REACH_KEPT = 0.98
 """Decay factor of the reach at each append with late events."""
@@ -369,6 +370,9 @@ class Commits:
         """Update the reach with the lateness of an append; older values decay."""
         self.reach = max(float(lateness), REACH_KEPT * self.reach)
 
+    def note_reported(self, version: int) -> None:
+        self.stored_version = version
+
     def new_segment(self, schema: StreamSchema | None = None) -> ActiveSegment:
         """Create a segment file that nothing names yet; by default in the stream's schema."""
         number = self.next_id
@@ -507,6 +511,13 @@ class Commits:
             self.tap = CommitTap(self.journal.position)
         return self.tap
 
+    def unfollow(self) -> None:
+        """End a follower of the tap; the last one closes it, unless live queries use it."""
+        tap = self.open_tap()
+        tap.followers -= 1
+        if not (tap.followers or tap.forgetful):
+            self.tap = None
+
     def count(self, **more: float) -> None:
         for name, amount in more.items():
             self.figures[name] += amount
@@ -539,9 +550,6 @@ class Commits:
         left, dropped = collect_garbage(self.files, self.directory, listed, bytes_max)
         self.count(positions_dropped=dropped)
         return left
-
-    def garbage_sizes(self) -> list[int]:
-        return sizes(self.files, self.directory, self.manifest.garbage)
 
     def _remove_quietly(self, file: str) -> bool:
         return remove_quietly(self.files, self.directory, file)
@@ -611,10 +619,6 @@ def seal(commits: Commits) -> None:
         )
 
 
-def _empty() -> Sequence[SegmentEntry]:
-    return ()
-
-
 def initialise(
     files: Files,
     directory: str,
@@ -622,7 +626,7 @@ def initialise(
     schema: StreamSchema,
     options: StreamOptions,
     owner: str | None = None,
-    fill: Callable[[], Sequence[SegmentEntry]] = _empty,
+    fill: Callable[[], Sequence[SegmentEntry]] = tuple,
 ) -> None:
     """Make a directory a stream; ``fill`` adds first segments; ``owner`` alone may change it."""
     options = settled(options, schema)

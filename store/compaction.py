@@ -301,12 +301,8 @@ RUNS_MAX = 8
 """Late runs, beside those being folded; above it, two neighbours are merged."""
 
 
-def _never() -> bool:
-    return False
-
-
 def compact(
-    commits: Commits, stopped: Callable[[], bool] = _never, *, buffered: bool = True
+    commits: Commits, stopped: Callable[[], bool] = lambda: False, *, buffered: bool = True
 ) -> None:
     """Fold the late events of a stream; ``stopped`` is polled and raises ``Interrupted``.
     ``buffered`` also folds the buffer, and rewrites outdated columns and expired events.

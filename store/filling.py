@@ -58,10 +58,10 @@ def sorted_segments(
     runs = [staged for run in ordered if (staged := stage(files, plan, 0, [run]))]
     rule = uniqueness(plan.options, plan.schema)
     if rule is not None and runs:
-        sweep = Sweep(snapshot_of(plan.schema, (), ()), None, rule)
+        sweep = Sweep(snapshot_of(plan.schema), None, rule)
         keys = _merged(files, plan, runs, sweep.columns)
         if any(sweep.duplicates(batch).size for batch in keys):
-            sweep = Sweep(snapshot_of(plan.schema, (), ()), None, rule)
+            sweep = Sweep(snapshot_of(plan.schema), None, rule)
             return _written(files, plan, runs, sweep.sifted(_merged(files, plan, runs)))
     if len(runs) > 1 and runs[1][0].entry.first < runs[0][-1].entry.last:
         return _written(files, plan, runs, _merged(files, plan, runs))

@@ -167,17 +167,10 @@ def build_leaf(
     for chunk, each in zip(chunks, sums, strict=True):
         entries.append(
             CHUNK_ENTRY.pack(
-                chunk.encoding,
-                chunk.codec,
-                SECTION_SHIFT if len(each) else 0,
-                chunk.nulls,
-                at,
-                chunk.length,
-                chunk.checksum,
-                chunk.pages,
-                PAGE_EVENTS,
+                chunk.encoding, chunk.codec, SECTION_SHIFT if len(each) else 0, chunk.nulls,
+                at, chunk.length, chunk.checksum, chunk.pages, PAGE_EVENTS,
             )
-        )
+        )  # fmt: skip
         body.extend(chunk.parts)
         padding = -chunk.length % ALIGNMENT
         if padding:
@@ -201,21 +194,9 @@ class LeafReader:
     """One leaf of a mapped segment; with ``holes``, ``need`` fetches column ranges before reads."""
 
     __slots__ = (
-        "_data",
-        "_entries",
-        "_holes",
-        "_need",
-        "_positions",
-        "_sound",
-        "_stored",
-        "_sums",
-        "_verified",
-        "events",
-        "file",
-        "offset",
-        "schema",
-        "zones",
-    )
+        "_data", "_entries", "_holes", "_need", "_positions", "_sound", "_stored", "_sums",
+        "_verified", "events", "file", "offset", "schema", "zones",
+    )  # fmt: skip
 
     def __init__(
         self,

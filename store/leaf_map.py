@@ -39,20 +39,12 @@ class LeafMap:
         for level, table in view.fragments:
             _collect(view, level, table, parts)
         self.table = np.concatenate(parts, axis=1) if parts else np.zeros((5, 0), np.int64)
+        self.first_ticks: Table = self.table[ROW_FIRST]
+        self.last_ticks: Table = self.table[ROW_LAST]
         ends = np.cumsum(self.table[ROW_COUNT])
         begin = view.skipped + view.events - (int(ends[-1]) if ends.size else 0)
         self.starts = begin + np.concatenate([[0], ends]).astype(np.int64)
         self._ticks = Lru[int, int](TICKS_REMEMBERED)
-
-    @property
-    def first_ticks(self) -> Table:
-        row: Table = self.table[ROW_FIRST]
-        return row
-
-    @property
-    def last_ticks(self) -> Table:
-        row: Table = self.table[ROW_LAST]
-        return row
 
     def leaf(self, number: int) -> LeafReader:
         return self.view.file.leaf(

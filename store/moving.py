@@ -71,6 +71,7 @@ from .layout import BLOCK_FRAME, FILE_HEADER, FOOTER, ROW_COUNT, ROW_LENGTH, ROW
 from .manifest_pages import PAGES, page_key
 from .object_store import ObjectStore
 from .options import moving_ticks
+from .pins import sizes
 from .progress import each
 from .segment import TICK_MIN, SegmentView
 from .segment_list import SegmentEntry
@@ -188,7 +189,7 @@ def move_segments(
             _publish(store, place, manifest, lambda page: files.read(commits.path(page)))
         except FileNotFoundError:  # a page: the manifest was replaced; the next move puts it
             return Moved(count, moved)
-        commits.stored_version = manifest.version
+        commits.note_reported(manifest.version)
     return Moved(count, moved)
 
 
@@ -378,7 +379,7 @@ def figures_of(commits: Commits) -> dict[str, Any]:
     snapshot = Snapshot(commits.published)
     active = 0 if commits.active is None else commits.active.writer.length
     stored = int(manifest.segments.bytes.sum()) + sum(entry.bytes for entry in manifest.runs)
-    garbage = commits.garbage_sizes()
+    garbage = sizes(commits.files, commits.directory, manifest.garbage)
     return {
         "events": snapshot.count,
         "position": snapshot.version,

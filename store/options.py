@@ -20,21 +20,14 @@ MOVED_BYTES_MIN = 8 << 20
 DURABILITIES = ("commit", "interval", "none")
 COMPACTIONS = ("background", "manual")
 _TIME_UNITS = {
-    "second": 1,
-    "sec": 1,
-    "s": 1,
-    "minute": 60,
-    "min": 60,
-    "m": 60,
-    "hour": 3600,
-    "h": 3600,
-    "day": 86_400,
-    "d": 86_400,
-    "week": 604_800,
-    "w": 604_800,
+    "second": 1, "sec": 1, "s": 1,
+    "minute": 60, "min": 60, "m": 60,
+    "hour": 3600, "h": 3600,
+    "day": 86_400, "d": 86_400,
+    "week": 604_800, "w": 604_800,
     "month": 30 * 86_400,
     "year": 365 * 86_400,
-}
+}  # fmt: skip
 _SIZE_UNITS = {"b": 1}
 for _power, _prefix in enumerate("kmgtp", 1):
     _SIZE_UNITS[_prefix + "b"] = 1000**_power

@@ -286,10 +286,9 @@ class Packing:
         )  # fmt: skip
 
 
-def pack(values: npt.NDArray[np.int64], encoding: Encoding, *, force: bool = False) -> bytes | None:
-    """Encode as DELTA or PACKED; None when that is not smaller than plain, unless ``force``."""
-    packing = Packing(values, encoding)
-    return packing.packed().tobytes() if force or packing.nbytes < 8 * values.size else None
+def pack(values: npt.NDArray[np.int64], encoding: Encoding) -> bytes:
+    """Encode as DELTA or PACKED."""
+    return Packing(values, encoding).packed().tobytes()
 
 
 def unpack(

@@ -43,7 +43,7 @@ from .log import read_log
 from .manifest_pages import read_pages
 from .recovery import Recovered, load, read_state
 from .segment_list import COUNTER_MASK, SegmentEntry, SegmentList
-from .segment_views import ViewSource, close_views
+from .segment_views import ViewSource
 from .snapshot import Snapshot
 
 PIN_SECONDS = 6 * 3600.0
@@ -118,7 +118,7 @@ def _floored(
     try:
         return replace(manifest, floor=state.floor)
     finally:
-        close_views(state.segments, state.runs)
+        state.close()
 
 
 def _earlier(files: Files, directory: str, loaded: Recovered, position: int) -> Journal:

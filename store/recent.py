@@ -220,7 +220,7 @@ class BatchSnapshot(Snapshot):
     """A few events, in any order, with a snapshot's interface."""
 
     def __init__(self, schema: StreamSchema, events: pa.RecordBatch) -> None:
-        super().__init__(StreamState(schema, 0, 0, (), (), (), None, 0, 0, None, events.num_rows))
+        super().__init__(StreamState(schema, stored=events.num_rows))
         self._events = events
 
     def _raw(self, scan: Scan) -> Iterator[pa.RecordBatch]:

@@ -159,17 +159,6 @@ def repair_stream(files: Files, directory: str, name: str) -> list[Loss]:
         raise
 
 
-@dataclass(frozen=True)
-class _LostLog:
-    """A log without a readable checkpoint: last known event count, appends behind the damage."""
-
-    file: str
-    quarantined: str | None
-    events: int | None
-    appended: int
-    ranges: tuple[tuple[int, int], ...]
-
-
 class _Repair:
     def __init__(self, files: Files, directory: str, name: str, manifest: StreamManifest) -> None:
         self._files = files
@@ -180,7 +169,8 @@ class _Repair:
         self._losses: list[Loss] = []
         self._damaged: list[str] = []
         self._made: list[str] = []
-        self._lost_log: _LostLog | None = None
+        self._without_log = False
+        self._events_before: int | None = None
 
     def _path(self, file: str) -> str:
         return f"{self._directory}/{file}"
@@ -192,7 +182,7 @@ class _Repair:
             self._next_id = max(self._next_id, journal.extent.segment_id + 1)
         segments = [s for entry in manifest.segments for s in self._entry(entry)]
         runs = [s for entry in manifest.runs for s in self._entry(entry)]
-        if self._lost_log is not None:
+        if self._without_log:
             saved = 0
             for orphan in self._orphans():
                 newest = max((entry.last for entry in segments), default=orphan.first)
@@ -200,8 +190,9 @@ class _Repair:
                 last = orphan.last if journal.last is None else max(orphan.last, journal.last)
                 journal = replace(journal, last=last)
                 saved += orphan.events
-            self._account_for_log(saved)
-            self._losses.insert(0, self._losses.pop())
+            if self._events_before is not None:
+                lost = max(0, self._events_before - saved - manifest.stored_events)
+                self._losses[0] = replace(self._losses[0], lost=lost)
         if journal.extent is not None:
             active = self._active(journal)
             if active is not None:
@@ -234,7 +225,7 @@ class _Repair:
                 self._lose(file, self._quarantine_name(file), logged, lost, ())
             return replace(journal, refused=())
         except FileNotFoundError:
-            return self._without_checkpoint(_LostLog(file, None, manifest.events, 0, ()))
+            return self._without_checkpoint(manifest.events, Loss(self._name, path, None, 0, 0, ()))
         except CorruptStore as error:
             logger.warning("%s: %s", path, error)
         self._damaged.append(file)
@@ -249,7 +240,8 @@ class _Repair:
             journal = journal_from(contents, replace(manifest, log_bytes=None), path)
         except CorruptStore:  # no checkpoint, or another stream's log
             before = manifest.events if counted is None else counted
-            return self._without_checkpoint(_LostLog(file, moved, before, events, ranges))
+            loss = Loss(self._name, path, moved, 0, events, ranges)
+            return self._without_checkpoint(before, loss)
         logged = journal.logged
         lost = events
         if counted is not None and journal.events is not None:
@@ -257,8 +249,10 @@ class _Repair:
         self._lose(file, moved, logged, lost, ranges)
         return journal
 
-    def _without_checkpoint(self, lost: _LostLog) -> Journal:
-        self._lost_log = lost
+    def _without_checkpoint(self, events: int | None, loss: Loss) -> Journal:
+        """The journal of a log without a readable checkpoint; ``events`` were counted before."""
+        self._without_log, self._events_before = True, events
+        self._losses.append(loss)
         manifest = self._manifest
         return replace(
             Journal.empty(manifest.schema),
@@ -266,14 +260,6 @@ class _Repair:
             position=manifest.position or 0,
             identity=manifest.identity,
         )
-
-    def _account_for_log(self, saved: int) -> None:
-        log = self._lost_log
-        assert log is not None
-        manifest = self._manifest
-        elsewhere = saved + manifest.stored_events
-        lost = log.appended if log.events is None else max(0, log.events - elsewhere)
-        self._lose(log.file, log.quarantined, 0, lost, log.ranges)
 
     def _newest(self) -> int | None:
         entries = (*self._manifest.segments, *self._manifest.runs)

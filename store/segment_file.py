@@ -24,7 +24,6 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -50,25 +49,17 @@ OPEN_MAX = 4096
 OPEN_MIN = 16
 
 
-class Reopened(Protocol):
-    read_since: bool
-    """Whether it was read since it was last asked to close; set by the file."""
-
-    def let_go(self) -> bool:
-        """Close it, if possible now; returns whether it did."""
-
-
 class OpenFiles:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._lock = ModuleLock()
-        self._open: OrderedDict[int, weakref.ref[Reopened]] = OrderedDict()
+        self._open: OrderedDict[int, weakref.ref[SegmentFile]] = OrderedDict()
         os.register_at_fork(after_in_child=self._forget)
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def opened(self, file: Reopened) -> None:
+    def opened(self, file: SegmentFile) -> None:
         with self._lock.lock:
             self._open[id(file)] = weakref.ref(file)
             over = len(self._open) - self.limit
@@ -78,12 +69,12 @@ class OpenFiles:
                 with self._lock.lock:
                     self._open[id(each)] = weakref.ref(each)
 
-    def closed(self, file: Reopened) -> None:
+    def closed(self, file: SegmentFile) -> None:
         with self._lock.lock:
             self._open.pop(id(file), None)
 
-    def _oldest(self, newest: Reopened, count: int) -> list[Reopened]:
-        files: list[Reopened] = []
+    def _oldest(self, newest: SegmentFile, count: int) -> list[SegmentFile]:
+        files: list[SegmentFile] = []
         for _ in range(2 * len(self._open)):
             if count <= 0:
                 break

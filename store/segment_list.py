@@ -24,8 +24,6 @@ IDENTITY_BITS = 28
 FIELDS = ("id", "events", "first", "last", "bytes", "columns", "layout")
 """Fields of an entry, in the order of table rows."""
 
-_ID, _EVENTS, _FIRST, _LAST, _BYTES, _, _LAYOUT = range(len(FIELDS))
-
 Numbers = npt.NDArray[np.int64]
 
 
@@ -67,10 +65,22 @@ def pages_to_json(pages: Sequence[PageRef]) -> dict[str, list[Any]]:
     return {name: [getattr(page, name) for page in pages] for name in PageRef._fields}
 
 
+def _row(field: str) -> Any:
+    number = FIELDS.index(field)
+    return property(lambda segments: segments.table[number])
+
+
 class SegmentList(Sequence[SegmentEntry]):
     """Immutable entries in order; ``pages`` contain all of them, or are empty."""
 
     __slots__ = ("pages", "table")
+
+    ids: Numbers = _row("id")
+    events: Numbers = _row("events")
+    firsts: Numbers = _row("first")
+    lasts: Numbers = _row("last")
+    bytes: Numbers = _row("bytes")
+    layouts: Numbers = _row("layout")
 
     def __init__(self, table: Numbers, pages: tuple[PageRef, ...] = ()) -> None:
         if table.flags.writeable:
@@ -138,36 +148,6 @@ class SegmentList(Sequence[SegmentEntry]):
 
     def __repr__(self) -> str:
         return f"SegmentList({list(self)!r})" if len(self) < 8 else f"<{len(self):,} segments>"
-
-    @property
-    def ids(self) -> Numbers:
-        row: Numbers = self.table[_ID]
-        return row
-
-    @property
-    def events(self) -> Numbers:
-        row: Numbers = self.table[_EVENTS]
-        return row
-
-    @property
-    def firsts(self) -> Numbers:
-        row: Numbers = self.table[_FIRST]
-        return row
-
-    @property
-    def lasts(self) -> Numbers:
-        row: Numbers = self.table[_LAST]
-        return row
-
-    @property
-    def bytes(self) -> Numbers:
-        row: Numbers = self.table[_BYTES]
-        return row
-
-    @property
-    def layouts(self) -> Numbers:
-        row: Numbers = self.table[_LAYOUT]
-        return row
 
     @property
     def shapes(self) -> Numbers:

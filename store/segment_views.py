@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -419,7 +419,9 @@ class SegmentViews(Sequence[SegmentView]):
         return places
 
     def _views(self, first: int, end: int) -> Iterator[SegmentView]:
-        if self.head is not None and first == self.hidden and first < end:
+        if first >= end:
+            return
+        if self.head is not None and first == self.hidden:
             yield self.head
             first += 1
         few = self._few()
@@ -428,6 +430,34 @@ class SegmentViews(Sequence[SegmentView]):
             return
         for entry in self.entries[first:end]:
             yield self.view(entry)
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """Tick ranges that cover all events."""
+        spans = [] if self.active is None else [(self.active.first, self.active.last)]
+        shown = slice(self.hidden, None)
+        if self.head is not None:
+            spans.append((self.head.first, self.head.last))
+            shown = slice(self.hidden + 1, None)
+        firsts, lasts = self.entries.firsts[shown], self.entries.lasts[shown]
+        if firsts.size:
+            spans.append((int(firsts.min()), int(lasts.max())))
+        return spans
+
+    @property
+    def sizes(self) -> list[tuple[int, int, bool]]:
+        """Segment, number of stored events (also hidden ones), and whether sealed, of each view."""
+        entries = self.entries[self.hidden :]
+        sizes = [
+            (i, n, True) for i, n in zip(entries.ids.tolist(), entries.events.tolist(), strict=True)
+        ]
+        if self.active is not None:
+            sizes.append((self.active.file.segment_id, self.active.whole.events, False))
+        return sizes
+
+    @property
+    def bytes(self) -> int:
+        return int(self.entries.bytes.sum()) + (0 if self.active is None else self.active.length)
 
     def has(self, segments: SegmentList) -> bool:
         return bool(np.isin(segments.ids, self.entries.ids).any())
@@ -441,57 +471,4 @@ class SegmentViews(Sequence[SegmentView]):
             self.active.close()
 
 
-def within(views: Sequence[SegmentView], first: int, last: int) -> Iterator[SegmentView]:
-    if isinstance(views, SegmentViews):
-        return views.within(first, last)
-    return (view for view in views if view.last >= first and view.first <= last)
-
-
-def parts_within(
-    views: Sequence[SegmentView], first: int, last: int
-) -> Iterator[SegmentView | RootRun]:
-    """As ``within``, with known roots in place of segments inside of the range."""
-    if isinstance(views, SegmentViews):
-        return views.parts(first, last)
-    return within(views, first, last)
-
-
-def spans_of(views: Sequence[SegmentView]) -> list[tuple[int, int]]:
-    """Tick ranges that cover all events of some views."""
-    if not isinstance(views, SegmentViews):
-        return [(view.first, view.last) for view in views]
-    spans = [] if views.active is None else [(views.active.first, views.active.last)]
-    shown = slice(views.hidden, None)
-    if views.head is not None:
-        spans.append((views.head.first, views.head.last))
-        shown = slice(views.hidden + 1, None)
-    firsts, lasts = views.entries.firsts[shown], views.entries.lasts[shown]
-    if firsts.size:
-        spans.append((int(firsts.min()), int(lasts.max())))
-    return spans
-
-
-def sizes_of(views: Sequence[SegmentView]) -> list[tuple[int, int, bool]]:
-    """Segment, number of stored events (also hidden ones), and whether sealed, of each view."""
-    if not isinstance(views, SegmentViews):
-        return [(view.file.segment_id, view.whole.events, view.sealed) for view in views]
-    entries, active = views.entries[views.hidden :], views.active
-    sizes = [
-        (i, n, True) for i, n in zip(entries.ids.tolist(), entries.events.tolist(), strict=True)
-    ]
-    if active is not None:
-        sizes.append((active.file.segment_id, active.whole.events, active.sealed))
-    return sizes
-
-
-def bytes_of(views: Sequence[SegmentView]) -> int:
-    if not isinstance(views, SegmentViews):
-        return sum(view.length for view in views)
-    return int(views.entries.bytes.sum()) + (0 if views.active is None else views.active.length)
-
-
-def close_views(segments: Sequence[SegmentView], runs: Sequence[SegmentView]) -> None:
-    if isinstance(segments, SegmentViews):
-        segments.close()
-    for view in runs:
-        view.close()
+NO_SEGMENTS = SegmentViews(cast(Any, None), SegmentList.of(()))

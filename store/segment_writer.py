@@ -470,21 +470,10 @@ class SegmentWriter:
         self._out.put([summary], len(summary))
         total = self.length + FOOTER.size
         footer = FOOTER.pack(
-            FOOTER_MAGIC,
-            FORMAT_VERSION,
-            height,
-            0,
-            self.segment_id,
-            int(root[0]),
-            int(root[1]),
-            summary_at,
-            len(summary),
-            self.first,
-            self.last,
-            self.events,
-            total,
-            0,
-        )
+            FOOTER_MAGIC, FORMAT_VERSION, height, 0, self.segment_id,
+            int(root[0]), int(root[1]), summary_at, len(summary),
+            self.first, self.last, self.events, total, 0,
+        )  # fmt: skip
         digest = xxhash.xxh3_64_intdigest(footer[:-8])
         self._out.put([footer[:-8] + digest.to_bytes(8, "little")], FOOTER.size)
         self.sync()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +24,11 @@ from .leaf_map import leaf_map
 from .merge import merge_sources
 from .prune import Prune, RowFilter
 from .segment import TICK_MAX, TICK_MIN, Aggregation, Scan, ScanMetrics, SegmentView
-from .segment_views import RootRun, parts_within, spans_of, within
+from .segment_views import NO_SEGMENTS, RootRun, SegmentViews
 from .tail import MemoryLeaf
 from .tap import disjoint
+
+Source = TypeVar("Source", SegmentView, MemoryLeaf)
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,16 @@ class StreamState:
     """
 
     schema: StreamSchema
-    position: int
-    manifest_version: int
-    segments: Sequence[SegmentView]
-    runs: tuple[SegmentView, ...]
-    late: tuple[MemoryLeaf, ...]
-    tail: Callable[[], MemoryLeaf] | None
-    tail_events: int
-    dropped: int
-    last: int | None
-    stored: int
+    position: int = 0
+    manifest_version: int = 0
+    segments: SegmentViews = NO_SEGMENTS
+    runs: tuple[SegmentView, ...] = ()
+    late: tuple[MemoryLeaf, ...] = ()
+    tail: Callable[[], MemoryLeaf] | None = None
+    tail_events: int = 0
+    dropped: int = 0
+    last: int | None = None
+    stored: int = 0
     deleted: int = 0
     rewritten: int = 0
     dropped_before: int | None = None
@@ -66,6 +68,11 @@ class StreamState:
     @property
     def gone(self) -> int:
         return self.dropped + self.deleted
+
+    def close(self) -> None:
+        self.segments.close()
+        for view in self.runs:
+            view.close()
 
 
 class Snapshot:
@@ -97,7 +104,7 @@ class Snapshot:
     @property
     def time_range(self) -> tuple[int, int] | None:
         """First and last tick, both inclusive; None without events."""
-        spans = spans_of(self._state.segments)
+        spans = self._state.segments.spans
         spans += [(view.first, view.last) for view in self._state.runs]
         spans += [(leaf.first, leaf.last) for leaf in self._leaves()]
         if not spans:
@@ -127,8 +134,7 @@ class Snapshot:
         if low > high:
             return sums.result()
         state = self._state
-        parts = chain(parts_within(state.segments, low, high), within(state.runs, low, high))
-        for part in parts:
+        for part in chain(state.segments.parts(low, high), _within(state.runs, low, high)):
             schema = part.schema if isinstance(part, RootRun) else part.file.schema
             if schema.names == self.schema.names:
                 _aggregate(part, sums)
@@ -136,10 +142,9 @@ class Snapshot:
                 older = Aggregation(schema, sums.names, low, high, sums.metrics)
                 _aggregate(part, older)
                 sums.add_part(older)
-        for leaf in self._leaves():
-            if leaf.last >= low and leaf.first <= high:
-                zones = leaf.zones_of(tuple(sums.names))
-                sums.add_zones(leaf, zones, sums.order, low, leaf.column)
+        for leaf in _within(self._leaves(), low, high):
+            zones = leaf.zones_of(tuple(sums.names))
+            sums.add_zones(leaf, zones, sums.order, low, leaf.column)
         return sums.result()
 
     def scan(
@@ -191,8 +196,7 @@ class Snapshot:
     def _raw(self, scan: Scan) -> Iterator[pa.RecordBatch]:
         """Pruned, merged batches."""
         state, low, high = self._state, scan.first, scan.last
-        runs = [view for view in state.runs if view.last >= low and view.first <= high]
-        buffers = [leaf for leaf in state.late if leaf.last >= low and leaf.first <= high]
+        runs, buffers = _within(state.runs, low, high), _within(state.late, low, high)
         if not runs and not buffers:
             yield from self._base(scan)
             return
@@ -206,7 +210,7 @@ class Snapshot:
             yield batch if merged.columns is columns else batch.select(columns)
 
     def _base(self, scan: Scan) -> Iterator[pa.RecordBatch]:
-        for view in within(self._state.segments, scan.first, scan.last):
+        for view in self._state.segments.within(scan.first, scan.last):
             yield from view.scan(scan)
         tail = self._state.tail
         if tail is not None:
@@ -232,7 +236,7 @@ class Snapshot:
     ) -> list[tuple[int | None, int | None]]:
         """Cut [start, end) at leaf boundaries into at most ``parts`` ranges of similar size."""
         low, high = closed(start, end)
-        leaves = [leaf_map(view) for view in within(self._state.segments, low, high)]
+        leaves = [leaf_map(view) for view in self._state.segments.within(low, high)]
         if not leaves or parts <= 1:
             return [(start, end)]
         ticks = np.concatenate([each.first_ticks for each in leaves])
@@ -241,6 +245,10 @@ class Snapshot:
         cuts = np.unique(ticks[np.searchsorted(weight, goals, side="left").clip(0, ticks.size - 1)])
         inside = (int(cut) for cut in cuts if cut > ticks[0] and low < cut <= high)
         return list(pairwise([start, *inside, end]))
+
+
+def _within(sources: Sequence[Source], first: int, last: int) -> list[Source]:
+    return [each for each in sources if each.last >= first and each.first <= last]
 
 
 def _aggregate(part: SegmentView | RootRun, sums: Aggregation) -> None:

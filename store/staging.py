@@ -80,7 +80,7 @@ from .prune import Prune
 from .recent import LargeCommit
 from .segment import TICK_MAX, SegmentView
 from .segment_list import SegmentEntry, SegmentList, segment_name
-from .segment_views import open_entry
+from .segment_views import NO_SEGMENTS, SegmentViews, ViewSource, open_entry
 from .segment_writer import SegmentWriter
 from .snapshot import Snapshot, StreamState
 from .stream import EventStream
@@ -195,11 +195,11 @@ class _Coming:
     def join(self, commits: Commits, edit: Edit) -> Edit:
         assert edit.manifest is not None
         self.check()
-        segments, runs = (
-            [edit.views.get(entry.id) or commits.views.view(entry) for entry in entries]
-            for entries in (edit.manifest.segments, edit.manifest.runs)
-        )
-        self.sift(snapshot_of(edit.manifest.schema, segments, runs))
+        source = ViewSource(commits.files, commits.directory, edit.manifest)
+        source.add(edit.views)
+        runs = [source.view(run) for run in edit.manifest.runs]
+        segments = source.sequence(edit.manifest.segments)
+        self.sift(snapshot_of(edit.manifest.schema, runs, segments))
         self.link()
         journal, manifest = self.placed(edit.manifest, commits.journal)
         assert journal.position == edit.journal.position
@@ -258,12 +258,10 @@ KEYS_MIN = 1 << 18
 
 
 def snapshot_of(
-    schema: StreamSchema, segments: Sequence[SegmentView], runs: Sequence[SegmentView]
+    schema: StreamSchema, runs: Sequence[SegmentView] = (), segments: SegmentViews = NO_SEGMENTS
 ) -> Snapshot:
-    stored = sum(view.events for view in (*segments, *runs))
-    return Snapshot(
-        StreamState(schema, 0, 0, tuple(segments), tuple(runs), (), None, 0, 0, None, stored)
-    )
+    stored = sum(events for _, events, _ in segments.sizes) + sum(view.events for view in runs)
+    return Snapshot(StreamState(schema, segments=segments, runs=tuple(runs), stored=stored))
 
 
 def without_duplicates(
@@ -282,7 +280,7 @@ def without_duplicates(
         for item in staged
     ]  # fmt: skip
     try:
-        events = snapshot_of(manifest.schema, (), views)
+        events = snapshot_of(manifest.schema, views)
         sweep = Sweep(events, stored, rule)
         keys = events.scan(columns=sweep.columns)
         if not any(sweep.duplicates(batch).size for batch in keys):

@@ -249,11 +249,6 @@ class Store:
         if body["store"] < FORMAT_VERSION:
             write_manifest(self.files, MARK, {**body, "store": FORMAT_VERSION})
 
-    def owner_of(self, name: str) -> str | None:
-        """Owner of a stream, who alone may append; None without one."""
-        stream = self.stream(name)
-        return stream.commits.manifest.owner if isinstance(stream, EventStream) else stream.owner
-
     def stream(self, name: str) -> EventStream | StreamReader:
         """A stream's writer (mode ``rw``) or reader; an error means that it is set aside."""
         self._check_open()

@@ -21,6 +21,7 @@ The reader's side of a stream: its last commit, without a lock or write access.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -54,7 +55,6 @@ from .options import DURABILITIES, StreamOptions
 from .recent import LARGE_BYTES, Commit, CommitTap, LargeCommit
 from .recovery import load_for_reading
 from .schema_change import add_attribute
-from .segment_views import bytes_of, close_views
 from .snapshot import Snapshot, StreamState, closed
 from .tail import Tail, concat_batches, is_sorted, ticks_of
 from .tap import Arrival, tick_ranges
@@ -151,10 +151,45 @@ LOG_RECORDS_MAX = 4096
 """Beyond these limits a log is replaced by a checkpoint, which bounds recovery time."""
 
 
-class EventStream:
+class _Handle(ABC):
+    """What a stream is, for its writer and for readers."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self.files = files
+        self.directory = directory
+
+    @property
+    @abstractmethod
+    def manifest(self) -> StreamManifest: ...
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    @property
+    def schema(self) -> StreamSchema:
+        return self.manifest.schema
+
+    @property
+    def layout(self) -> int:
+        """Number of earlier renames, drops and type changes of columns."""
+        return len(self.manifest.layouts)
+
+    @property
+    def options(self) -> StreamOptions:
+        return self.manifest.options
+
+    @property
+    def owner(self) -> str | None:
+        """Who alone may append; None without one."""
+        return self.manifest.owner
+
+
+class EventStream(_Handle):
     """A stream that is open for writing; made by ``store.Store``."""
 
     def __init__(self, files: Files, directory: str) -> None:
+        super().__init__(files, directory)
         self.commits = Commits(files, directory)
         self._rules = AppendRules.of(self.commits.manifest)
         self._flusher: Flusher | None = None
@@ -167,29 +202,8 @@ class EventStream:
     # -- what readers see ---------------------------------------------------------------------
 
     @property
-    def name(self) -> str:
-        return self.commits.manifest.name
-
-    @property
-    def schema(self) -> StreamSchema:
-        return self.commits.manifest.schema
-
-    @property
-    def layout(self) -> int:
-        """Number of earlier renames, drops and type changes of columns."""
-        return len(self.commits.manifest.layouts)
-
-    @property
-    def options(self) -> StreamOptions:
-        return self.commits.manifest.options
-
-    @property
-    def files(self) -> Files:
-        return self.commits.files
-
-    @property
-    def directory(self) -> str:
-        return self.commits.directory
+    def manifest(self) -> StreamManifest:
+        return self.commits.manifest
 
     @property
     def sound(self) -> bool:
@@ -222,10 +236,7 @@ class EventStream:
 
     def unfollow(self) -> None:
         with self.commits.lock:
-            tap = self.commits.open_tap()
-            tap.followers -= 1
-            if not (tap.followers or tap.forgetful):
-                self.commits.tap = None
+            self.commits.unfollow()
 
     def tap(self) -> CommitTap:
         """The tap of new commits for callers of ``CommitTap.forget``; it stays open."""
@@ -544,10 +555,9 @@ class EventStream:
             logger.exception("%s: sync in the background failed", self.commits.directory)
 
 
-class StreamReader:
+class StreamReader(_Handle):
     def __init__(self, files: Files, directory: str) -> None:
-        self.files = files
-        self.directory = directory
+        super().__init__(files, directory)
         self._lock = OwnedLock(f"the stream in {directory}")
         self._seen: tuple[bytes, int] | None = None
         self._manifest: StreamManifest | None = None
@@ -577,27 +587,7 @@ class StreamReader:
             return None
 
     @property
-    def name(self) -> str:
-        return self._loaded().name
-
-    @property
-    def schema(self) -> StreamSchema:
-        return self._loaded().schema
-
-    @property
-    def options(self) -> StreamOptions:
-        return self._loaded().options
-
-    @property
-    def layout(self) -> int:
-        """Number of earlier renames, drops and type changes of columns."""
-        return len(self._loaded().layouts)
-
-    @property
-    def owner(self) -> str | None:
-        return self._loaded().owner
-
-    def _loaded(self) -> StreamManifest:
+    def manifest(self) -> StreamManifest:
         assert self._manifest is not None  # since the first refresh
         return self._manifest
 
@@ -616,10 +606,10 @@ class StreamReader:
             "tail_events": state.tail_events,
             "dropped_events": state.dropped,
             "deleted_events": state.deleted,
-            "bytes": bytes_of(state.segments) + bytes_of(state.runs),
+            "bytes": state.segments.bytes + sum(run.length for run in state.runs),
             "manifest_version": state.manifest_version,
             "dirty_ranges": self._snapshot.dirty_ranges(),
         }
 
     def close(self) -> None:
-        close_views(self._snapshot.state.segments, self._snapshot.state.runs)
+        self._snapshot.state.close()

@@ -395,12 +395,8 @@ def test_the_writer_builds_a_damaged_run_again(tmp_path: Path) -> None:
                 raise CorruptStore("block checksum mismatch")
             return real(self, key)
 
-        def get_all(self: IndexStorage, keys: list[bytes]) -> list[bytes | None]:
-            return [get(self, key) for key in keys]
-
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(IndexStorage, "get", get)
-            patch.setattr(IndexStorage, "get_all", get_all)
             patch.setattr(indexes, "heard", None)
             same(database)
             assert indexes.damaged[place] == (run.generation, "block checksum mismatch")

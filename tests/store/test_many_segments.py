@@ -291,7 +291,7 @@ def _both_ways(unknown: frozenset[int]) -> tuple[Snapshot, Snapshot]:
             )  # fmt: skip
             state = commits.state()
             views = commits.views.sequence(paged)
-            plain = Snapshot(_with(state, tuple(commits.views.sequence(segments.paged(())))))
+            plain = Snapshot(_with(state, commits.views.sequence(segments.paged(()))))
             _KNOWN[unknown] = Snapshot(_with(state, views)), plain
     return _KNOWN[unknown]
 

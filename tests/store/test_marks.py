@@ -66,7 +66,7 @@ def test_an_owned_stream_refuses_others() -> None:
     files = MemoryFiles()
     store = Store.open("mem", files=files)
     stream: Any = store.create_stream("s", SCHEMA, owner="live")
-    assert store.owner_of("s") == "live"
+    assert store.stream("s").owner == "live"
     with pytest.raises(StreamOwned, match="live queries"):
         stream.append(batch_of(1))
     with pytest.raises(StreamOwned):
@@ -75,7 +75,7 @@ def test_an_owned_stream_refuses_others() -> None:
         commit_staged(stream, new_job(), [])
     stream.append(batch_of(1), owner="live")
     store.close()
-    assert Store.open("mem", files=files).owner_of("s") == "live"
+    assert Store.open("mem", files=files).stream("s").owner == "live"
 
 
 def test_a_store_without_owners_is_one_of_the_old_format() -> None:
