@@ -136,8 +136,8 @@ CASES: dict[str, dict[str, int]] = {
     "live/test_predicate_index.py": {"test_the_index_finds_what_asking_everything_finds": 15},
     "live/test_situation_crashes.py": {"test_a_crash_in_a_step": 1},
     "query/pattern/test_match_advancing.py": {"test_small_steps_cost_what_the_events_cost": 3},
-    "query/pattern/test_match_any_lists.py": {
-        "test_statements_give_the_same_with_lists_as_with_the_search": 10
+    "query/pattern/test_match_any.py": {
+        "test_statements_give_the_same_with_a_diagram_as_with_the_search": 10
     },
     "query/replay/test_coded_spans.py": {
         "test_rows_are_those_of_a_replay": 2,

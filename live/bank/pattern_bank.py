@@ -20,8 +20,7 @@ from ...core.sorting import counted_order, firsts
 from ...core.times import INT64_MIN
 from ...errors import InvalidArgument, ResourceLimit
 from ...query.contract.operator import MatchLimits
-from ...query.pattern.columns import KeyCodes, flat, numbers
-from ...query.pattern.retained import ranks
+from ...query.pattern.columns import KeyCodes, flat, numbers, ranks
 from .layer import BankMatches, Layer, Scratch
 from .predicate_index import Columns
 from .searching import Fresh, OpenMatches
@@ -77,7 +76,7 @@ class Partitions:
         order, offsets = counted_order(codes, len(self.count))
         codes, tick = codes[order], tick[order]
         among = np.empty(count, np.int64)
-        ranks(np.arange(len(self.count)), offsets, tick, self.tick, self.rank, among)
+        ranks(codes, tick, self.tick, self.rank, among)
         rank = self.count[codes] + np.arange(count) - offsets[codes]
         self.count += np.diff(offsets)
         return Fresh(codes, rank, tick, among, self.count), order

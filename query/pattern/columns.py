@@ -328,6 +328,18 @@ def present_groups(codes: IntArray, count: int) -> tuple[IntArray, IntArray, Int
 
 
 @kernel
+def ranks(codes, ticks, tick, rank, out):  # type: ignore[no-untyped-def]
+    """Rank of each row in its partition and tick, by arrival; ``tick``, ``rank``: of the last row
+    of each partition, updated.
+    """
+    for i in range(codes.shape[0]):
+        g = codes[i]
+        rank[g] = rank[g] + 1 if ticks[i] == tick[g] else 0
+        tick[g] = ticks[i]
+        out[i] = rank[g]
+
+
+@kernel
 def _fill_ranges(begin, end, out):  # type: ignore[no-untyped-def]
     at = 0
     for g in range(begin.shape[0]):

@@ -28,11 +28,9 @@ from ...core.sorting import counted_order, order_of
 from ...core.times import INT64_MAX, python_values, value_text
 from ...errors import ResourceLimit
 from ..contract.operator import MatchLimits, Search
-from .binding import Navigation, leaf_index
 from .buffers import PreparedRows, Words
-from .bytecode import Column
 from .columns import KeyCodes, arranged, decoded, flat, live_rows, numbers, take_ranges, whole
-from .matcher import NOT_TAKEN, Groups, Matcher, reads_every_event
+from .matcher import NOT_TAKEN, Groups, Matcher
 from .matches import Matches
 from .results import NOTHING_WANTED, RANK, EventRanks, Results
 
@@ -42,8 +40,9 @@ if TYPE_CHECKING:
 
 IntArray = npt.NDArray[np.int64]
 ROWS_FIRST = 1 << 16
+ROWS_USUAL = 1 << 18
+"""Most rows of a search, unless there are many partitions."""
 ROWS_MAX = 1 << 20
-ROWS_CACHED = 1 << 17
 ROWS_PER_GROUP = 8
 ENDLESS = INT64_MAX
 
@@ -95,7 +94,6 @@ class MatchStream(Search):
         self.waiting: list[pa.RecordBatch] = []
         self.waiting_rows = 0
         self.target = ROWS_FIRST
-        self.rows_max = ROWS_MAX if _asks_duckdb(compiled) else min(ROWS_MAX, ROWS_CACHED)
         self.next_sequence = 0
         self.held: pa.Table | None = None  # rows of the newest tick: their order may still change
         self.known: int | None = None  # all events before this tick have arrived
@@ -109,9 +107,9 @@ class MatchStream(Search):
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if batch.num_rows == 0:
             return
-        if self.compiled.in_time_order and batch.num_rows > self.rows_max:  # cache-sized pieces
-            for low in range(0, batch.num_rows, self.rows_max):
-                yield from self.feed(batch.slice(low, self.rows_max))
+        if self.compiled.in_time_order and batch.num_rows > ROWS_USUAL:
+            for low in range(0, batch.num_rows, ROWS_USUAL):
+                yield from self.feed(batch.slice(low, ROWS_USUAL))
             return
         if self.check is not None:
             self.check()
@@ -124,15 +122,14 @@ class MatchStream(Search):
             self._check_memory()
             return
         if self.waiting_rows >= max(self.target, len(self.codes), self._crowd()):
-            self.target = min(self.rows_max, self.target * 2)
+            self.target = min(ROWS_USUAL, self.target * 2)
             yield from self._search(final=False)
         elif self.waiting_rows > ROWS_MAX:
             self._check_memory()
 
     def _crowd(self) -> int:
         """Minimum rows per search when there are many partitions, as each is visited."""
-        wanted = ROWS_PER_GROUP * len(self.behind)
-        return min(ROWS_MAX, wanted) if wanted > self.rows_max else 0
+        return min(ROWS_MAX, ROWS_PER_GROUP * len(self.behind))
 
     def conclude(self, before: int) -> Iterator[pa.RecordBatch]:
         """All events before tick ``known`` have arrived; yields what has become final."""
@@ -520,23 +517,6 @@ def _joined_tables(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
 
 def _joined(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.concatenate([before, after]) if len(before) else after
-
-
-def _asks_duckdb(compiled: CompiledMatch) -> bool:
-    """Whether a search calls DuckDB, which costs milliseconds at any size."""
-    conditions = compiled.conditions
-    for tests in (conditions.tests, conditions.absences):
-        if tests.queries:
-            return True
-    columns = conditions.builder.columns
-    if any(not isinstance(c, Column) or c.row.column is None for c in columns):
-        return True
-    if any(leaf_index(bound.scalar) is None for bound in compiled.measures):
-        return True
-    leaves = [leaf for bound in compiled.measures for leaf in bound.leaves]
-    return reads_every_event(compiled) or any(
-        isinstance(leaf, Navigation) and leaf.row.column is None for leaf in leaves
-    )
 
 
 def sorted_rows(table: pa.Table, order: tuple[tuple[str, bool, bool], ...]) -> pa.Table:

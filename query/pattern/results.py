@@ -21,12 +21,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.identity import digests, event_bytes
-from ...core.native import kernel
 from ...core.sorting import firsts, order_of
 from ...errors import ResourceLimit
 from ..sql.pattern_tree import position_error
 from .binding import IDENTITIES, Bound, Given
-from .columns import KeyCodes, flat, numbers, take_ranges
+from .columns import KeyCodes, flat, numbers, ranks, take_ranges
 from .matches import Matches
 from .measures import Context, OutputRows, measure_columns
 
@@ -81,16 +80,6 @@ def _identities(measures: Sequence[Bound]) -> list[tuple[Given, int]]:
     ]
 
 
-@kernel
-def _count_on(codes, ticks, tick, rank, out):  # type: ignore[no-untyped-def]
-    """Rank of each row; ``tick``, ``rank``: of the last row of each partition, updated."""
-    for i in range(codes.shape[0]):
-        g = codes[i]
-        rank[g] = rank[g] + 1 if ticks[i] == tick[g] else 0
-        tick[g] = ticks[i]
-        out[i] = rank[g]
-
-
 class EventRanks:
     def __init__(self, naming: Naming) -> None:
         self._naming = naming
@@ -117,11 +106,11 @@ class EventRanks:
         if grown > 0:
             self._tick = np.concatenate([self._tick, np.zeros(grown, np.int64)])
             self._rank = np.concatenate([self._rank, np.full(grown, -1)])
-        ranks = np.empty(len(ticks), np.int64)
+        out = np.empty(len(ticks), np.int64)
         if codes is None:
             codes = np.zeros(len(ticks), np.int64)
-        _count_on(codes, np.ascontiguousarray(ticks, np.int64), self._tick, self._rank, ranks)
-        return pa.array(ranks)
+        ranks(codes, np.ascontiguousarray(ticks, np.int64), self._tick, self._rank, out)
+        return pa.array(out)
 
 
 @dataclass(frozen=True)

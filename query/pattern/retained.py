@@ -37,7 +37,7 @@ from ...core.sorting import distinct, firsts, order_of
 from ...core.times import INT64_MAX, INT64_MIN
 from .automaton import ANCHOR_END
 from .buffers import PreparedRows, row_bits
-from .columns import KeyCodes, flat, numbers, present_groups, take_ranges
+from .columns import KeyCodes, flat, numbers, present_groups, ranks, take_ranges
 from .match_stream import condition_columns, sorted_rows
 from .search import horizon
 
@@ -167,17 +167,6 @@ def _repack(at, first, end, room, cells, out):
         room[g] = n
         used += n
     return used
-
-
-@kernel
-def ranks(groups, offsets, time, tick, rank, out):
-    """Rank of each row in its partition and tick, by arrival; updates last ``tick``, ``rank``."""
-    for i in range(groups.shape[0]):
-        g = groups[i]
-        for r in range(offsets[i], offsets[i + 1]):
-            rank[g] = rank[g] + 1 if time[r] == tick[g] else 0
-            tick[g] = time[r]
-            out[r] = rank[g]
 
 
 class RetainedRows:
@@ -364,21 +353,16 @@ class RetainedInput:
         if not table.num_rows:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         codes = self._encode(table)
-        order, groups, offsets = present_groups(codes, self.rows.partitions)
-        time = self.ticks(table)
-        rank = np.empty(len(order), np.int64)
-        retained = self.rows
-        ranks(groups, offsets, time[order], retained.tick, retained.rank, rank)
+        retained, time = self.rows, self.ticks(table)
+        rank = np.empty(len(codes), np.int64)
+        ranks(codes, time, retained.tick, retained.rank, rank)
         if given is not None:
-            rank = given[order]
-            last = offsets[1:] - 1
-            retained.rank[groups] = rank[last]
+            rank = given
+            retained.rank[codes] = given  # the last row of each partition is written last
         if self.ties:
-            table, codes, time, rank = self._sorted(table, codes, order, rank)
-            order, groups, offsets = present_groups(codes, self.rows.partitions)
-            rank, time = rank[order], time[order]
-        else:
-            time = time[order]
+            table, codes, time, rank = self._sorted(table, codes, rank)
+        order, groups, offsets = present_groups(codes, retained.partitions)
+        rank, time = rank[order], time[order]
         ready = retained.ready[groups]
         numbers_ = self.next_number + order
         self.next_number += len(order)
@@ -419,17 +403,13 @@ class RetainedInput:
         return np.ascontiguousarray(values, np.int64)
 
     def _sorted(
-        self, table: pa.Table, codes: IntArray, order: IntArray, rank: IntArray
+        self, table: pa.Table, codes: IntArray, rank: IntArray
     ) -> tuple[pa.Table, IntArray, IntArray, IntArray]:
-        by_row = np.empty_like(rank)
-        by_row[order] = rank
-        named = table.append_column("@rank", pa.array(by_row)).append_column(
-            "@code", pa.array(codes)
-        )
+        named = table.append_column("@rank", pa.array(rank)).append_column("@code", pa.array(codes))
         named = sorted_rows(named, self.compiled.order_by)
-        codes, by_row = (flat(named.column(n)).to_numpy() for n in ("@code", "@rank"))
+        codes, rank = (flat(named.column(n)).to_numpy() for n in ("@code", "@rank"))
         table = named.select(self.inputs)
-        return table, codes, self.ticks(table), by_row
+        return table, codes, self.ticks(table), rank
 
     def _append_bits(
         self, table: pa.Table, asked: pa.Table, groups: IntArray, offsets: IntArray,

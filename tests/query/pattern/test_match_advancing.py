@@ -1,4 +1,5 @@
-"""A stream that goes on says, step by step, what a search over the whole input finds.
+"""A stream that goes on says, step by step, what a search over the whole input finds, and with one
+match at a time at the step at which a search over all that is known finds it.
 
 The random patterns, traces and oracles are those of ``test_match_differential``; here each trace is
 cut at random into steps with watermarks, with restarts in between.
@@ -17,16 +18,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import InvalidArgument, SqlError
+from chronicle.live.pattern_form import keeps_state
 from chronicle.query.pattern import match_stream, matcher
 from chronicle.query.pattern import search as codes
 from chronicle.query.pattern.advancing import AdvancingMatch, marks_ends
 from chronicle.query.pattern.compiled import InputColumns, compile_match
+from chronicle.query.pattern.match_stream import MatchStream
+from chronicle.query.pattern.matcher import MatchLimits
 from chronicle.query.pattern.results import Decided
 from chronicle.query.sql.match_clause import clause_of_text
 
 from . import test_match_differential as common
 
 RESTARTS = 0.15
+CHECKED: list[int] = []
+"""Rows that were known at watermarks at which both searches were compared."""
 
 
 def steps(r: random.Random, table: pa.Table, time: str) -> Iterator[tuple[pa.Table, int]]:
@@ -78,6 +84,26 @@ def by_steps(r: random.Random, compiled: Any, table: pa.Table, time: str = "t") 
     return found
 
 
+def check_every_watermark(r: random.Random, compiled: Any, table: pa.Table) -> None:
+    """A live query takes its rows from either."""
+    stream = AdvancingMatch(compiled)
+    ticks = table.column("t").cast(pa.int64()).to_numpy()
+    said, before = [compiled.output_schema.empty_table()], -1
+    for _, watermark in steps(r, table, "t"):  # a live query reads no events behind it
+        past = table.filter(pa.array(ticks <= watermark))
+        piece = table.filter(pa.array((ticks > before) & (ticks <= watermark)))
+        before = watermark
+        said.append(stream.advance(piece, watermark).rows)
+        known = MatchStream(compiled, MatchLimits())
+        found = [batch for batch in past.to_batches() for batch in known.feed(batch)]
+        found += known.conclude(watermark + 1)
+        wanted = pa.Table.from_batches(found, compiled.output_schema)
+        assert rows_of(pa.concat_tables(said)) == rows_of(wanted)
+        CHECKED.append(wanted.num_rows)
+        if r.random() < RESTARTS:
+            stream = restarted(r, compiled, stream, past, "t", watermark)
+
+
 def rows_of(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
@@ -100,6 +126,8 @@ def both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
         found = by_steps(random.Random(seed), compiled, table)
         said = pa.concat_tables([part.rows for part in found])
         assert rows_of(said) == rows_of(wanted)
+        if compiled.clause.selection is None and keeps_state(compiled):
+            check_every_watermark(random.Random(seed), compiled, table)
         return wanted
 
     monkeypatch.setattr(common, "run", run)
@@ -127,6 +155,13 @@ def test_errors_come_when_the_search_comes_to_them(seed: int) -> None:
 @given(st.integers(0, 2**40))
 def test_event_selection(seed: int) -> None:
     common.selection_case(seed, 0.3)
+
+
+def test_rows_are_said_when_they_are_known() -> None:
+    CHECKED.clear()
+    for seed in range(common.IN_STEPS):
+        common.standard_case(seed, 0.6 * (seed % 2))
+    assert sum(map(bool, CHECKED)) > common.IN_STEPS // 5
 
 
 # -- what the traces do not show -----------------------------------------------------------------

@@ -29,6 +29,11 @@ regexp_matches(c.s || p.s, '^[ab]+$')
 levenshtein(p.s, c.s) <= 1
 replace(c.s, p.s, 'z') = 'z'
 upper(p.s) || lower(c.s) IN ('Ab', 'Bb', 'Ca')
+upper(c.s) = upper(p.s)
+c.s > p.s
+CASE WHEN p.f > c.f THEN 'down' WHEN p.f < c.f THEN 'up' END = 'down'
+c.f IS NOT DISTINCT FROM p.f
+p.t < TIMESTAMP '1969-12-30 00:10:00' AND c.i > p.i
 substring(p.s || c.s, 2, 1) = c.s
 CASE WHEN p.s || c.s = 'ab' THEN p.i > c.i ELSE p.i < c.i END
 coalesce(p.s || c.s, 'none') = 'none'

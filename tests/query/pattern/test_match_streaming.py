@@ -43,6 +43,7 @@ def test_the_cut_into_batches_does_not_matter(clause: str, monkeypatch: pytest.M
     whole = pa.Table.from_batches(list(compiled.run(table.to_batches())))
     assert whole.num_rows > 100
     monkeypatch.setattr(match_stream, "ROWS_FIRST", 64)
+    monkeypatch.setattr(match_stream, "ROWS_USUAL", 1024)
     monkeypatch.setattr(match_stream, "ROWS_MAX", 1024)
     for size in (61, 5000):
         pieces = pa.Table.from_batches(list(compiled.run(table.to_batches(max_chunksize=size))))
@@ -60,6 +61,7 @@ def test_output_order_is_that_of_first_events() -> None:
 
 def test_memory_is_bounded_by_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(match_stream, "ROWS_FIRST", 256)
+    monkeypatch.setattr(match_stream, "ROWS_USUAL", 256)
     monkeypatch.setattr(match_stream, "ROWS_MAX", 256)
     table = ticks(40_000)
     compiled = compiled_over(
