@@ -108,7 +108,7 @@ def _portable_leaf(leaf: Leaf) -> Leaf:
     if not isinstance(leaf, Match | SituationMatch):
         return leaf
     if leaf.input is not None:
-        return replace(leaf, input=_portable(leaf.input))
+        return replace(leaf, input=_portable(leaf.input), replay=None)
     if leaf.replay is None or leaf.replay.spans is None:
         return replace(leaf, replay=None)
     parts = interval_parts(leaf.replay, 1)

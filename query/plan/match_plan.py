@@ -17,6 +17,7 @@ from ..binding.match_binding import BoundMatch, BoundSituations
 from ..conditions.constants import Folder
 from ..conditions.predicates import PredicateCompiler, all_of, time_bounds
 from ..contract.operator import NOTHING, InstantRange
+from ..replay.filtering import local_stream, plan_subquery, restricted
 from ..replay.planning import cached_plan, plan_match
 from ..replay.situation_intervals import plan_situations_replay
 from ..replay.tree_runs import plan_tree_runs
@@ -40,7 +41,18 @@ def plan_recognition(bound: BoundMatch, planning: Planning) -> Match:
             bound.strategy, folder=folder, check=check,
         )  # fmt: skip
         return Match(compiled, bound.stream, replay=replay)
-    return Match(compiled, None, planning.query(bound.query))
+    under = local_stream(bound.query, catalog.streams())
+    if under is None:
+        return Match(compiled, None, planning.query(bound.query))
+    snapshot = planning.snapshot(under)
+    replay = plan_subquery(
+        snapshot, compiled, bound.query, catalog.indexes_of(under), bound.strategy, folder,
+        check,
+    )  # fmt: skip
+    query = bound.query
+    if replay.spans is not None:
+        query = restricted(query, replay, snapshot.schema)
+    return Match(compiled, None, planning.query(query), replay)
 
 
 def requested_instants(

@@ -67,10 +67,10 @@ def demands(compiled: CompiledMatch) -> Demands:
     )
 
 
-def not_applicable(compiled: CompiledMatch) -> str:
-    """Why a clause cannot use intervals, or empty."""
+def not_applicable(compiled: CompiledMatch, ordered: bool = False) -> str:
+    """Why a clause cannot use intervals, or empty; ``ordered``: ORDER BY begins with time."""
     clause = compiled.clause
-    if not compiled.in_time_order:
+    if not ordered and not compiled.in_time_order:
         return "ORDER BY does not begin with time"
     if clause.rows == "all with unmatched":
         return "WITH UNMATCHED ROWS puts every event out"

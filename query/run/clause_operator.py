@@ -86,9 +86,11 @@ class ClauseOperator(ABC, Generic[Node, Done]):
         read = figures_of(self._done.metrics) if analyze and node.stream is not None else ()
         source = Operator("Subquery" if node.stream is None else "Scan", scan, read)
         plan = node.replay
-        if plan is None or node.stream is None:
+        if plan is None:
             return source
-        regions = regions_of(plan, self._run.snapshot(node.stream))
+        regions = None
+        if node.stream is not None:
+            regions = regions_of(plan, self._run.snapshot(node.stream))
         rows = self._done.given if plan.spans is not None else None
         figures = plan.figures(rows) if analyze else ()
         return Operator("Replay", plan.details(rows), figures, (source,), regions)

@@ -37,7 +37,7 @@ from ...rounds import rounds
 FIRST = int(os.environ.get("CHRONICLE_SEED", "0"))
 SEEDS = int(os.environ.get("CHRONICLE_ROUNDS", "3"))
 ROUNDS = rounds(SEEDS, SEEDS, 1000)
-CLAUSES = rounds(12, 12, 30)
+CLAUSES = rounds(8, 8, 30)
 LIMITS = MatchLimits(steps_max=50_000, memory_bytes=64 << 20)
 
 SCHEMA = StreamSchema(
