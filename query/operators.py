@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -36,7 +36,6 @@ from .plan.nodes import (
     RecentJoin,
     RollupWindows,
     SituationMatch,
-    SystemRows,
     WindowAggregate,
     WindowedEvents,
 )
@@ -44,9 +43,6 @@ from .plan.planner import Planners, Planning
 from .run.context import Openers, Relation, RunContext
 from .run.scan_relations import figures_of
 from .sql.statement_clauses import MatchRelation, RecentRelation, SituationRelation
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -229,16 +225,9 @@ def _net() -> Parts:
 
 
 def _system_table() -> Parts:
-    from .relations import (
-        BoundSystemTable,
-        SystemTableOperator,
-        bind_system_table,
-        plan_system_table,
-    )
+    from .relations import BoundSystemTable, bind_system_table, plan_system_table
 
-    return Parts(
-        bind_system_table, BoundSystemTable, plan_system_table, {SystemRows: SystemTableOperator}
-    )
+    return Parts(bind_system_table, BoundSystemTable, plan_system_table, {})
 
 
 def _frame() -> Parts:
@@ -257,7 +246,7 @@ OPERATORS = (
     FromOperator((SituationRelation,), (SituationMatch,), _situations),
     FromOperator((RecentRelation,), (RecentJoin,), _recent),
     FromOperator(("net",), (NetRows,), _net),
-    FromOperator((exp.Table,), (SystemRows,), _system_table),  # a name with two parts
+    FromOperator((exp.Table,), (), _system_table),  # a name with two parts
     FromOperator((Frame,), (FrameRows,), _frame),
 )
 

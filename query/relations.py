@@ -30,7 +30,7 @@ from .conditions.predicates import PredicateCompiler, all_of, range_text, time_b
 from .contract.catalog import SYSTEM_TABLES, TOLD, Catalog
 from .contract.explanation import Operator
 from .contract.frames import Frame
-from .plan.nodes import FrameRows, NetRows, Scan, SystemRows
+from .plan.nodes import FrameRows, NetRows, Scan
 from .plan.planner import Planning, bounded
 from .run.context import RunContext
 from .sql.dialect import error_on
@@ -141,14 +141,14 @@ CATALOG, SCHEMA = "chronicle", "main"
 Rows = Iterator[Mapping[str, Any]]
 
 
-def plan_system_table(bound: BoundSystemTable, planning: Planning) -> SystemRows:
+def plan_system_table(bound: BoundSystemTable, planning: Planning) -> FrameRows:
     catalog = planning.catalog
     if bound.space == "chronicle" and bound.name in TOLD:
         rows = catalog.told(bound.name)
     else:
         rows = list(_ROWS[bound.space, bound.name](catalog))
     table = pa.Table.from_pylist(list(rows), schema=bound.schema)
-    return SystemRows(f"{bound.space}.{bound.name}", table)
+    return FrameRows(Frame(f"{bound.space}.{bound.name}", table))
 
 
 def stream_rows(catalog: Catalog) -> Rows:
@@ -414,19 +414,3 @@ class FrameOperator:
     def explain(self) -> Operator:
         details = (("name", self._frame.name), ("columns", tuple(self.schema.names)))
         return Operator("Frame", details, (("rows", self._rows),) if self._rows else ())
-
-
-class SystemTableOperator:
-    def __init__(self, node: SystemRows, _: RunContext) -> None:
-        self._node = node
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._node.rows.schema
-
-    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        rows = self._node.rows
-        yield from (rows if columns is None else rows.select(list(columns))).to_batches()
-
-    def explain(self) -> Operator:
-        return Operator("SystemTable", (("table", self._node.name),), ())

@@ -399,9 +399,9 @@ class _Binder:
 
     def _select(self, node: Any, ctes: Ctes, outer: Scope | None) -> list[OutputColumn] | None:
         self._scopes += 1
-        scope = Scope(self._scopes, outer)
         hints = take_hints(node, self.text, self.notes)
-        self._from(node, scope, ctes, hints)
+        scope = Scope(self._scopes, outer, node, ctes, hints)
+        self._from(node, scope)
         spell_out(node, scope, self.text)
         for projection in node.expressions:
             if projection.alias:
@@ -411,32 +411,30 @@ class _Binder:
                 continue
             for part in child if isinstance(child, list) else [child]:
                 if isinstance(part, exp.Expression):
-                    self._expression(part, scope, ctes)
+                    self._expression(part, scope)
         for on in scope.ons:
-            self._expression(on, scope, ctes)
+            self._expression(on, scope)
         self._conditions(node, scope)
         if len(scope.sources) == 1 and scope.sources[0].site is not None:
             scope.sources[0].site.select = node
         self.unordered += order_sensitive(node, scope, self.sites)
         return outputs_of(node, scope, self.names)
 
-    def _from(self, node: Any, scope: Scope, ctes: Ctes, hints: dict[str, str]) -> None:
+    def _from(self, node: Any, scope: Scope) -> None:
         clause = node.args.get("from_")
         if clause is not None:
-            self._item(clause.this, scope, ctes, node, hints)
-        self._joins(node.args.get("joins") or (), scope, ctes, node, hints)
+            self._item(clause.this, scope)
+        self._joins(node.args.get("joins") or (), scope)
         for lateral in node.args.get("laterals") or ():
-            self._item(lateral, scope, ctes, node, hints)
+            self._item(lateral, scope)
         if node.args.get("sample") is not None:
             for source in scope.sources:
                 source.pushable = False
 
-    def _joins(
-        self, joins: Any, scope: Scope, ctes: Ctes, node: Any, hints: dict[str, str]
-    ) -> None:
+    def _joins(self, joins: Any, scope: Scope) -> None:
         for join in joins:
             before = list(scope.sources)
-            self._item(join.this, scope, ctes, node, hints)
+            self._item(join.this, scope)
             if join.args.get("on") is not None:
                 scope.ons.append(join.args["on"])
             added = scope.sources[len(before) :]
@@ -451,40 +449,38 @@ class _Binder:
                 for source in before:
                     source.nullable = True
 
-    def _item(
-        self, item: Any, scope: Scope, ctes: Ctes, select: Any, hints: dict[str, str]
-    ) -> None:
+    def _item(self, item: Any, scope: Scope) -> None:
         inner = unwrapped(item, self.text)
         if isinstance(inner, RecentRelation) and inner is not item:
             item = item.replace(inner)
         if isinstance(item, MatchRelation):
-            self._match(item, scope, ctes, select, hints)
+            self._match(item, scope)
         elif isinstance(item, RecentRelation):
-            self._recent(item, scope, ctes, select, hints)
+            self._recent(item, scope)
         elif isinstance(item, exp.Table):
-            self._table(item, scope, ctes, select, hints)
+            self._table(item, scope)
         elif isinstance(item, exp.Subquery):
             inside = item.this
             joined = bool(inside.args.get("joins")) and not isinstance(inside, exp.Select)
             if joined or isinstance(inside, exp.Table):  # parenthesised join
-                self._item(item.this, scope, ctes, select, hints)
+                self._item(item.this, scope)
             else:
-                outputs = self.query(item.this, ctes, scope)
+                outputs = self.query(item.this, scope.ctes, scope)
                 outputs = renamed(outputs, item.args.get("alias"))
                 self._add(scope, item.alias, outputs, item)
         elif isinstance(item, exp.Lateral):
             if isinstance(item.this, exp.Query):
-                outputs = renamed(self.query(item.this, ctes, scope), item.args.get("alias"))
+                outputs = renamed(self.query(item.this, scope.ctes, scope), item.args.get("alias"))
                 self._add(scope, item.alias, outputs, item)
             else:
-                self._expression(item.this, scope, ctes)
+                self._expression(item.this, scope)
                 self._add(scope, item.alias, None, item)
         else:
             for child in item.iter_expressions():
                 if not isinstance(child, exp.TableAlias):
-                    self._expression(child, scope, ctes)
+                    self._expression(child, scope)
             self._add(scope, item.alias, None, item)
-        self._joins(item.args.get("joins") or (), scope, ctes, select, hints)
+        self._joins(item.args.get("joins") or (), scope)
 
     def _add(
         self, scope: Scope, alias: str, outputs: list[OutputColumn] | None, item: Any
@@ -495,22 +491,20 @@ class _Binder:
         scope.sources.append(source)
         return source
 
-    def _table(
-        self, item: Any, scope: Scope, ctes: Ctes, select: Any, hints: dict[str, str]
-    ) -> None:
+    def _table(self, item: Any, scope: Scope) -> None:
         call = isinstance(item.this, exp.Anonymous)
         name = item.this.name if call else item.name
         if call or item.args.get("db") is not None:
             function = self.operators.get(name.lower() if call else exp.Table)
             if function is not None:
-                self._operator(item, function(self._at(item, select, hints)), name, scope)
+                self._operator(item, function(self._at(item, scope)), name, scope)
                 return
             for argument in item.this.expressions:
-                self._expression(argument, scope, ctes)
+                self._expression(argument, scope)
             self._add(scope, item.alias or name, None, item)
             return
         outside = not item.meta.get(OF_VIEW)
-        cte = ctes.get(name.lower()) if outside else None
+        cte = scope.ctes.get(name.lower()) if outside else None
         if cte is not None:
             outputs = renamed(cte.outputs, item.args.get("alias"))
             self._add(scope, item.alias or name, outputs, item)
@@ -518,22 +512,18 @@ class _Binder:
         frame = self.catalog.frames.get(name.lower()) if outside else None
         if frame is not None:
             self.frames[name.lower()] = frame
-            self._operator(item, self.operators[Frame](self._at(item, select, hints)), name, scope)
+            self._operator(item, self.operators[Frame](self._at(item, scope)), name, scope)
             return
         stream, schema = self._stream(item)
         site = self._site(stream, schema)
-        outputs = [
-            OutputColumn(
-                attribute.name, attribute.type, ColumnUse(site.index, attribute.name, False, 0)
-            )
-            for attribute in schema.attributes
-        ]
-        source = self._add(
-            scope,
-            item.alias or name,
-            renamed(outputs, item.args.get("alias")),
-            item,
+        outputs = renamed(
+            [
+                OutputColumn(each.name, each.type, ColumnUse(site.index, each.name, False, 0))
+                for each in schema.attributes
+            ],
+            item.args.get("alias"),
         )
+        source = self._add(scope, item.alias or name, outputs, item)
         source.site = site
         self._rename_item(item, site, item.alias or name)
 
@@ -547,10 +537,8 @@ class _Binder:
     def _rename_item(self, item: Any, site: Site, alias: str) -> None:
         columns = item.args["alias"].args.get("columns") if item.args.get("alias") else None
         item.set("this", exp.to_identifier(site.relation, quoted=True))
-        item.set(
-            "alias",
-            exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=columns),
-        )
+        named = exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=columns)
+        item.set("alias", named)
 
     def _stream(self, item: Any) -> tuple[str, StreamSchema]:
         name = self._names.find(item.name)
@@ -566,11 +554,9 @@ class _Binder:
         self.streams[name] = schema
         return name, schema
 
-    def _match(
-        self, item: Any, scope: Scope, ctes: Ctes, select: Any, hints: dict[str, str]
-    ) -> None:
-        self._bring(item.this, ctes, "input")
-        bound = self.operators[type(item)](self._at(item, select, hints))
+    def _match(self, item: Any, scope: Scope) -> None:
+        self._bring(item.this, scope.ctes, "input")
+        bound = self.operators[type(item)](self._at(item, scope))
         table = exp.Table(this=exp.to_identifier("match"))
         clause_alias = item.args["match"].args.get("alias")
         if clause_alias is not None:
@@ -587,16 +573,13 @@ class _Binder:
         apart.meta.update(source.meta)
         source.replace(apart)
 
-    def _recent(
-        self, item: Any, scope: Scope, ctes: Ctes, select: Any, hints: dict[str, str]
-    ) -> None:
+    def _recent(self, item: Any, scope: Scope) -> None:
         """Bind a recency join: one relation, each side a source."""
         for side in leaves_of(item, self.text):
             match = isinstance(side, MatchRelation)
-            self._bring(
-                side.this if match else side, ctes, "input" if match else side.alias_or_name
-            )
-        bound: Any = self.operators[type(item)](self._at(item, select, hints))
+            source, alias = (side.this, "input") if match else (side, side.alias_or_name)
+            self._bring(source, scope.ctes, alias)
+        bound: Any = self.operators[type(item)](self._at(item, scope))
         table = exp.Table(this=exp.to_identifier("recent"))
         item.replace(table)
         self._operator(table, bound, "recent", scope)
@@ -606,7 +589,7 @@ class _Binder:
             source.site = whole.site
             scope.sources.append(source)
 
-    def _at(self, item: Any, select: Any, hints: dict[str, str]) -> OperatorSite:
+    def _at(self, item: Any, scope: Scope) -> OperatorSite:
 
         def bound(query: Any) -> BoundQuery:
             inner = bind(query, self.text, self.catalog, self.operators)
@@ -617,17 +600,9 @@ class _Binder:
 
         functions = frozenset(name for name in self.operators if isinstance(name, str))
         return OperatorSite(
-            item,
-            select,
-            self.text,
-            hints,
-            functions,
-            self._names.all,
-            self.catalog.frames,
-            self._stream,
-            bound,
-            self.times,
-        )
+            item, scope.select, self.text, scope.hints, functions, self._names.all,
+            self.catalog.frames, self._stream, bound, self.times,
+        )  # fmt: skip
 
     def _input_query(self, source: Any, ctes: Ctes) -> Any:
         """The input of a match clause as a separate query with its CTEs; None for a stream."""
@@ -659,10 +634,10 @@ class _Binder:
 
     # -------------------------------------------------------------------- expressions
 
-    def _expression(self, node: Any, scope: Scope, ctes: Ctes) -> None:
+    def _expression(self, node: Any, scope: Scope) -> None:
         checkpoint()
         if isinstance(node, exp.Query):
-            self.query(node, ctes, scope)
+            self.query(node, scope.ctes, scope)
             return
         if isinstance(node, exp.Column):
             if len(node.parts) == 3 and node.parts[0].name.lower() in SYSTEM_TABLES:
@@ -672,13 +647,13 @@ class _Binder:
         if isinstance(node, exp.Lambda):
             names = [argument.name.lower() for argument in node.expressions]
             scope.ignored.extend(names)
-            self._expression(node.this, scope, ctes)
+            self._expression(node.this, scope)
             del scope.ignored[len(scope.ignored) - len(names) :]
             return
         if isinstance(node, exp.Anonymous) and take_time(node, scope, self.text):
             return
         for child in values_of(node):
-            self._expression(child, scope, ctes)
+            self._expression(child, scope)
 
     # --------------------------------------------------------------------- conditions
 

@@ -221,8 +221,13 @@ class Source:
 
 @dataclass
 class Scope:
+    """A SELECT with its sources, plan hints, and the CTEs that it sees."""
+
     number: int
     parent: Scope | None
+    select: Any = None
+    ctes: dict[str, Any] = field(default_factory=dict)
+    hints: Mapping[str, str] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
     aliases: set[str] = field(default_factory=set)
     ignored: list[str] = field(default_factory=list)

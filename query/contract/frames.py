@@ -29,12 +29,14 @@ _TAKEN = (
 
 
 class Frame:
-    """A table under a name; ``schema``: columns as SQL sees them."""
+    """Data under a name, or rows of a system table; ``schema``: columns as SQL sees them."""
 
-    def __init__(self, name: str, data: ds.Dataset) -> None:
+    def __init__(self, name: str, data: ds.Dataset | pa.Table) -> None:
         self.name = name
-        self.schema = pa.schema([pa.field(f.name, _plain(f.type)) for f in data.schema])
-        self._data: ds.Dataset | None = data
+        self.schema = data.schema
+        if not isinstance(data, pa.Table):
+            self.schema = pa.schema([pa.field(f.name, _plain(f.type)) for f in data.schema])
+        self._data: ds.Dataset | pa.Table | None = data
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Rows in order; raises InvalidArgument after ``forget``."""
@@ -42,6 +44,9 @@ class Frame:
         if data is None:
             raise InvalidArgument(f"{self.name!r} is registered no more")
         wanted = pa.schema([self.schema.field(name) for name in columns])
+        if isinstance(data, pa.Table):
+            yield from data.select(list(columns)).to_batches()
+            return
         for batch in data.scanner(columns=list(columns)).to_batches():
             yield batch if batch.schema.equals(wanted) else batch.cast(wanted)
 

@@ -14,9 +14,8 @@
              | SituationMatch   matches of a pattern of situations
              | EventRows        results of an operator of the contract
              | NetRows          the results of a live query that hold
-             | FrameRows        rows of a registered table
+             | FrameRows        rows of a registered or a system table
              | RecentJoin       pairs of two of these, by recency
-             | SystemRows       a system table
 
 Nodes refer to streams by name and can be pickled, except that a ``Match`` may know its snapshot,
 which ``division`` replaces.  Importing this module imports no operator.
@@ -273,12 +272,6 @@ class RecentJoin:
     ends: tuple[int | None, int | None] = (None, None)
 
 
-@dataclass(frozen=True)
-class SystemRows:
-    name: str
-    rows: pa.Table
-
-
 Leaf = (
     Scan
     | TreeAggregate
@@ -292,7 +285,6 @@ Leaf = (
     | NetRows
     | FrameRows
     | RecentJoin
-    | SystemRows
 )
 
 

@@ -46,61 +46,52 @@ from sqlglot.tokens import TokenType
 
 
 class StatementNode(exp.Expression):  # type: ignore[misc]
-    arg_types = {"this": False}  # noqa: RUF012
+    """A statement that is no query; its parser says which arguments it has."""
+
+    arg_types = dict.fromkeys(
+        (
+            "this", "query", "columns", "time", "options", "exists", "replace", "cascade", "action",
+            "column", "to", "kind", "where", "assignments", "analyze", "into", "start", "end",
+            "delay", "idle", "late", "correct_for", "every", "keep",
+        ),
+        False,
+    )  # fmt: skip
 
 
 class CreateStream(StatementNode):
     """``columns`` are ColumnDefs, ``options`` EQs; with ``query`` there are no ``columns``."""
 
-    arg_types = {  # noqa: RUF012
-        "this": True,
-        "columns": False,
-        "time": False,
-        "options": False,
-        "exists": False,
-        "query": False,
-    }
-
 
 class DropStream(StatementNode):
     """``cascade``: drop dependent views."""
 
-    arg_types = {"this": True, "exists": False, "cascade": False}  # noqa: RUF012
-
 
 class AlterStream(StatementNode):
-    """``action``: of ``statement_clauses``; ``column``: ColumnDef, identifier; ``to``: new name."""
-
-    arg_types = {  # noqa: RUF012
-        "this": True, "action": True, "column": False, "to": False, "kind": False,
-        "options": False,
-    }  # fmt: skip
+    """``column``: ColumnDef or identifier; ``to``: new name."""
 
 
 class CreateView(StatementNode):
-    arg_types = {"this": True, "query": True, "replace": False, "exists": False}  # noqa: RUF012
+    """CREATE VIEW"""
 
 
 class DropView(StatementNode):
-    arg_types = {"this": True, "exists": False, "cascade": False}  # noqa: RUF012
+    """DROP VIEW"""
 
 
 class ShowViews(StatementNode):
     """SHOW VIEWS"""
 
-    arg_types = {}  # noqa: RUF012
-
 
 class ShowCreateView(StatementNode):
-    arg_types = {"this": True}  # noqa: RUF012
+    """SHOW CREATE VIEW"""
 
 
 class DeleteEvents(StatementNode):
-    arg_types = {"this": True, "where": False}  # noqa: RUF012
+    """DELETE and TRUNCATE"""
 
 
 class UpdateEvents(StatementNode):
-    arg_types = {"this": True, "assignments": True, "where": False}  # noqa: RUF012
+    """UPDATE; ``assignments`` are EQs."""
 
 
 class ShowStreams(StatementNode):
@@ -114,39 +105,21 @@ class ShowIndexes(StatementNode):
 class DescribeStream(StatementNode):
     """``this``: a name or a query."""
 
-    arg_types = {"this": True}  # noqa: RUF012
-
 
 class CreateIndexOn(StatementNode):
-    arg_types = {"this": True, "column": True, "options": False, "exists": False}  # noqa: RUF012
+    """CREATE INDEX"""
 
 
 class DropIndexOn(StatementNode):
-    arg_types = {"this": True, "column": True, "exists": False}  # noqa: RUF012
+    """DROP INDEX"""
 
 
 class Explain(StatementNode):
     """``analyze``: the query is run."""
 
-    arg_types = {"this": True, "analyze": False}  # noqa: RUF012
-
 
 class CreateLive(StatementNode):
-    """See ``statement_clauses``."""
-
-    arg_types = {  # noqa: RUF012
-        "this": True,
-        "query": True,
-        "into": False,
-        "start": False,
-        "delay": False,
-        "idle": False,
-        "late": False,
-        "correct_for": False,
-        "every": False,
-        "options": False,
-        "exists": False,
-    }
+    """CREATE LIVE QUERY"""
 
 
 class CreateRollup(CreateLive):
@@ -154,7 +127,7 @@ class CreateRollup(CreateLive):
 
 
 class DropLive(StatementNode):
-    arg_types = {"this": True, "exists": False, "keep": False}  # noqa: RUF012
+    """DROP LIVE QUERY"""
 
 
 class DropRollup(DropLive):
@@ -162,7 +135,7 @@ class DropRollup(DropLive):
 
 
 class AlterLive(StatementNode):
-    arg_types = {"this": True, "action": True, "start": False, "end": False}  # noqa: RUF012
+    """``action``: pause, resume or refresh."""
 
 
 class ShowLive(StatementNode):
@@ -174,7 +147,7 @@ class ShowRollups(StatementNode):
 
 
 class DescribeLive(StatementNode):
-    arg_types = {"this": True}  # noqa: RUF012
+    """DESCRIBE LIVE QUERY"""
 
 
 class DescribeRollup(DescribeLive):
@@ -182,7 +155,7 @@ class DescribeRollup(DescribeLive):
 
 
 class ExplainLive(StatementNode):
-    arg_types = {"this": True}  # noqa: RUF012
+    """EXPLAIN LIVE QUERY"""
 
 
 class MatchRelation(exp.Expression):  # type: ignore[misc]
@@ -207,6 +180,15 @@ class RecentRelation(exp.Expression):  # type: ignore[misc]
     }  # fmt: skip
 
 
+def _selected(parser: Any, message: str) -> tuple[Any, int]:
+    """The SELECT that ends a statement, and where it begins."""
+    token = parser._curr
+    query = parser._parse_statement() if token else None
+    if not isinstance(query, exp.Query):
+        parser.raise_error(message, token or None)
+    return query, token.start
+
+
 def parse_create_as(parser: Any, name: Any, exists: bool) -> CreateStream:
     """Parse what follows the stream's name."""
     time = None
@@ -217,11 +199,8 @@ def parse_create_as(parser: Any, name: Any, exists: bool) -> CreateStream:
         parser.raise_error(
             "expected the columns in parentheses, (t TIMESTAMP, x DOUBLE), or AS and a SELECT"
         )
-    token = parser._curr
-    query: Any = parser._parse_statement() if token else None
-    if not isinstance(query, exp.Query):
-        parser.raise_error("expected a SELECT after AS", token or None)
-    query.meta.setdefault("start", token.start)
+    query, start = _selected(parser, "expected a SELECT after AS")
+    query.meta.setdefault("start", start)
     return CreateStream(this=name, time=time, options=options, exists=exists, query=query)
 
 
@@ -363,12 +342,8 @@ def _created(
     exists = bool(parser._match_text_seq("IF", "NOT", "EXISTS"))
     name = parser._name(f"the {what}")
     clauses: dict[str, Any] = {}
-    while True:
-        token = parser._curr
-        word = token.text.upper() if token else ""
-        read = known.get(word)
-        if read is None:
-            break
+    while parser._curr and (read := known.get(parser._curr.text.upper())) is not None:
+        token, word = parser._curr, parser._curr.text.upper()
         if word in clauses:
             parser.raise_error(f"{word} was said already", token)
         parser._advance()
@@ -377,25 +352,14 @@ def _created(
     if not parser._match_text_seq("AS"):
         listed = ", ".join(known)
         parser.raise_error(f"expected AS and the SELECT, or one of {listed}, WITH before it")
-    token = parser._curr
-    query = parser._parse_statement() if token else None
-    if not isinstance(query, exp.Query):
-        parser.raise_error(f"a {what} is a SELECT", token or None)
-    late, correct_for = clauses.get("LATE", (None, None))
+    query, start = _selected(parser, f"a {what} is a SELECT")
+    late, correct_for = clauses.pop("LATE", (None, None))
     made = kind(
-        this=name,
-        query=query,
-        into=clauses.get("INTO"),
-        start=clauses.get("START"),
-        delay=clauses.get("DELAY"),
-        idle=clauses.get("IDLE"),
-        late=late,
-        correct_for=correct_for,
-        every=clauses.get("EMIT"),
-        options=options,
-        exists=exists,
-    )
-    made.meta["query"] = token.start
+        this=name, query=query, late=late, correct_for=correct_for,
+        every=clauses.pop("EMIT", None), options=options, exists=exists,
+        **{word.lower(): value for word, value in clauses.items()},
+    )  # fmt: skip
+    made.meta["query"] = start
     return made
 
 
@@ -487,25 +451,17 @@ def _emit(parser: Any) -> Any:
 
 
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "INTO": _into,
-    "START": _start,
-    "DELAY": _delay,
-    "IDLE": _idle,
-    "LATE": _late,
-    "EMIT": _emit,
-}
+    "INTO": _into, "START": _start, "DELAY": _delay, "IDLE": _idle, "LATE": _late, "EMIT": _emit,
+}  # fmt: skip
 
 
 def parse_create_view(parser: Any, *, replace: bool) -> CreateView:
     exists = not replace and bool(parser._match_text_seq("IF", "NOT", "EXISTS"))
     name = parser._name("the view")
     parser._expect("AS")
-    token = parser._curr
-    query = parser._parse_statement() if token else None
-    if not isinstance(query, exp.Query):
-        parser.raise_error("a view is a SELECT: expected one after AS", token or None)
+    query, start = _selected(parser, "a view is a SELECT: expected one after AS")
     made = CreateView(this=name, query=query, replace=replace, exists=exists)
-    made.meta["query"] = token.start
+    made.meta["query"] = start
     made.meta["end"] = parser._prev.end + 1
     return made
 
