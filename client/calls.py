@@ -1,7 +1,8 @@
-"""Requests as values, independent of how they are sent; shared by both clients.  A *repeatable*
-call has the same effect when it is executed twice.
+"""Requests as values, independent of how they are sent, and the values that they carry.  A
+*repeatable* call has the same effect when it is executed twice.
 
-The calls are those of SQL, live queries, streams, tokens, jobs and backups; see ``docs/rest.md``.
+Here are the calls of SQL, and those that several modules send; others are made where they are
+sent (``Transport.ask``).  ``docs/rest.md`` describes them all.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class StagedMessage(WriterCommitMessage):
 def open_sink(options: Options, frame_schema: StructType | None = None) -> Sink:
     """The sink of the stream that the options name.
 
-    With ``given`` (a DataFrame's schema) and the option ``time`` a missing stream is created.
+    With ``frame_schema`` (that of a DataFrame) and the option ``time`` a missing stream is created.
     """
     path = None if options.path is None else local_path(options.path)
     target = Target(path, None, options.url, options.token, options.timeout, options.retries)
