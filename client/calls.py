@@ -1,7 +1,8 @@
-"""Requests as values, independent of how they are sent; shared by both clients.  A *repeatable*
-call has the same effect when it is executed twice.
+"""Requests as values, independent of how they are sent, and the values that they carry.  A
+*repeatable* call has the same effect when it is executed twice.
 
-The calls are those of SQL, live queries, streams, tokens, jobs and backups; see ``docs/rest.md``.
+Here are the calls of SQL, and those that several modules send; others are made where they are
+sent (``Transport.ask``).  ``docs/rest.md`` describes them all.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ class Call:
         return None if self.body is None else json.dumps(self.body, allow_nan=False).encode()
 
 
-def quoted(name: str) -> str:
-    """A name as a path segment; raises ``InvalidArgument`` for an empty one."""
-    if not name:
+def path_of(*parts: str) -> str:
+    """A path of names; raises ``InvalidArgument`` for an empty one."""
+    if not all(parts):
         raise InvalidArgument("expected a name or an id, found an empty text")
-    return urllib.parse.quote(name, safe="")
+    return "/".join(("/v1", *(urllib.parse.quote(part, safe="") for part in parts)))
 
 
 def bounds(schema: StreamSchema, start: object, end: object) -> dict[str, int | None]:
@@ -90,15 +91,6 @@ def query(
         repeatable=read_only,
         may_be_cut=limit is not None,
     )
-
-
-def live(name: str, what: str = "", method: str = "GET", **query: object | None) -> Call:
-    path = f"/v1/live/{quoted(name)}" + (f"/{what}" if what else "")
-    return Call(method, path, query, repeatable=True)
-
-
-def live_rows(name: str, after: int, follow: bool) -> Call:
-    return live(name, "rows", after=after, follow=follow)
 
 
 def net(name: str, schema: StreamSchema | None, start: object, end: object) -> Call:
@@ -173,13 +165,7 @@ def _text(scalar: pa.Scalar) -> str:
     return str(naive) if scalar.type.tz is None else f"{naive}+00:00"
 
 
-TOKENS = "/v1/tokens"
-JOBS = "/v1/jobs"
 Expiry = str | dt.datetime | dt.timedelta | None
-
-
-def job(job_id: str, method: str = "GET") -> Call:
-    return Call(method, f"{JOBS}/{quoted(job_id)}")
 
 
 def expiry(expires: Expiry) -> str | None:
@@ -189,140 +175,37 @@ def expiry(expires: Expiry) -> str | None:
     return expires.isoformat() if isinstance(expires, dt.datetime) else expires
 
 
-class StreamCalls:
-    """Requests about one stream, which need not exist; ``bounds`` are ``start`` and ``end`` in
-    ticks.
-    """
+def append(stream: str, durability: str | None = None, key: str | None = None) -> Call:
+    """Repeatable with a key."""
+    headers = {} if key is None else {"Idempotency-Key": key}
+    path, query = path_of("streams", stream, "events"), {"durability": durability}
+    return Call("POST", path, query, headers=headers, repeatable=key is not None)
 
-    def __init__(self, name: str) -> None:
-        self.name = name
 
-    @property
-    def path(self) -> str:
-        """Raises ``InvalidArgument`` without a name, which Spark lacks for a query."""
-        return f"/v1/streams/{quoted(self.name)}"
+def events(
+    stream: str,
+    columns: Sequence[str] | None,
+    where: str | None,
+    limit: int | None,
+    **bounds: object | None,
+) -> Call:
+    """Events in time order; ``bounds`` are ``start``, ``end`` (ticks), ``version``."""
+    query = {"columns": listed(columns), "where": where, "limit": limit, **bounds}
+    path = path_of("streams", stream, "events")
+    return Call("GET", path, {**query, "format": "arrow"}, may_be_cut=limit is not None)
 
-    def describe(self) -> Call:
-        return Call("GET", self.path)
 
-    def create(
-        self,
-        schema: StreamSchema,
-        codec: str,
-        retention: str | int | None,
-        options: Mapping[str, Any] | None,
-        if_not_exists: bool,
-    ) -> Call:
-        body: dict[str, Any] = {
-            "name": self.name,
-            "time": schema.time,
-            "arrow_schema": base64.b64encode(schema.arrow.serialize()).decode("ascii"),
-            "codec": codec,
-            "retention": retention,
-            "if_not_exists": if_not_exists,
-        }
-        if options:
-            body["options"] = dict(options)
-        return Call("POST", "/v1/streams", body=body, repeatable=if_not_exists)
-
-    def drop(self) -> Call:
-        return Call("DELETE", self.path)
-
-    def index(self, attribute: str, method: str, **query: object | None) -> Call:
-        return Call(method, f"{self.path}/indexes/{quoted(attribute)}", query)
-
-    # ----------------------------------------------------------------------------------- events
-
-    def append(self, durability: str | None = None, key: str | None = None) -> Call:
-        """Repeatable with a key."""
-        headers = {} if key is None else {"Idempotency-Key": key}
-        path = f"{self.path}/events"
-        query = {"durability": durability}
-        return Call("POST", path, query, headers=headers, repeatable=key is not None)
-
-    def change(self, what: str, where: str | None, **body: object | None) -> Call:
-        """``what`` is "delete" or "update"; ``body`` has ``start``, ``end`` and new values."""
-        body["where"] = "true" if where is None else where
-        return Call("POST", f"{self.path}/{what}", body=body)
-
-    def events(
-        self,
-        columns: Sequence[str] | None,
-        where: str | None,
-        limit: int | None,
-        **bounds: object | None,
-    ) -> Call:
-        """Events in time order; ``bounds`` are ``start``, ``end`` (ticks), ``version``."""
-        query = {"columns": listed(columns), "where": where, "limit": limit, **bounds}
-        query["format"] = "arrow"
-        return Call("GET", f"{self.path}/events", query, may_be_cut=limit is not None)
-
-    def aggregate(
-        self, attributes: Sequence[str], functions: Iterable[str], **bounds: int | None
-    ) -> Call:
-        query = {"attribute": listed(attributes), "functions": ",".join(functions), **bounds}
-        return Call("GET", f"{self.path}/aggregate", query)
-
-    def partitions(self, parts: int | None, **bounds: object | None) -> Call:
-        return Call("GET", f"{self.path}/partitions", {"parts": parts, **bounds})
-
-    # ----------------------------------------------------------------------------- transactions
-
-    def put_part(self, transaction: str, part: str) -> Call:
-        return Call("PUT", f"{self._transaction(transaction)}/parts/{part}")
-
-    def commit(
-        self,
-        transaction: str,
-        parts: Sequence[str],
-        truncate: bool,
-        over: tuple[int | None, int | None] | None,
-        application: str | None,
-        version: int | None,
-    ) -> Call:
-        """Commit parts; repeatable.  ``over``: a range to replace, in ticks."""
-        body: dict[str, Any] = {"parts": list(parts), "truncate": truncate}
-        if over is not None:
-            body["replace"] = {"start": over[0], "end": over[1]}
-        if application is not None and version is not None:
-            body |= {"app_id": application, "app_version": version}
-        path = f"{self._transaction(transaction)}/commit"
-        return Call("POST", path, body=body, repeatable=True)
-
-    def abort(self, transaction: str) -> Call:
-        return Call("DELETE", self._transaction(transaction))
-
-    def _transaction(self, name: str) -> str:
-        return f"{self.path}/transactions/{quoted(name)}"
-
-    # -------------------------------------------------------------------------------- following
-
-    def tail(
-        self, after: str | int, follow: bool, where: str | None, columns: Sequence[str] | None
-    ) -> Call:
-        query = {"after": after, "follow": follow, "where": where, "columns": listed(columns)}
-        return Call("GET", f"{self.path}/tail", query)
-
-    def keep_position(self, **which: object | None) -> Call:
-        """``at`` a commit, or the last one if it is ``after`` a position."""
-        return Call("POST", f"{self.path}/positions", body=which)
-
-    def drop_position(self, name: str) -> Call:
-        return Call("DELETE", f"{self.path}/positions/{quoted(name)}")
-
-    def changes(self, after: str | None, until: str) -> Call:
-        return Call("GET", f"{self.path}/changes", {"after": after, "until": until})
-
-    def new_events(
-        self,
-        after: str | None,
-        until: str,
-        columns: Sequence[str] | None,
-        **bounds: object | None,
-    ) -> Call:
-        query = {"after": after, "until": until, "columns": listed(columns), **bounds}
-        query["format"] = "arrow"
-        return Call("GET", f"{self.path}/changes/events", query, may_be_cut=True)
+def new_events(
+    stream: str,
+    after: str | None,
+    until: str,
+    columns: Sequence[str] | None,
+    **bounds: object | None,
+) -> Call:
+    """Events between two positions; ``bounds`` are ``start``, ``end``, ``skip``, ``limit``."""
+    query = {"after": after, "until": until, "columns": listed(columns), **bounds}
+    path = path_of("streams", stream, "changes", "events")
+    return Call("GET", path, {**query, "format": "arrow"}, may_be_cut=True)
 
 
 def listed(columns: Iterable[str] | None) -> str | None:

@@ -8,6 +8,7 @@ one thread at a time.
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from ..errors import InvalidArgument, StreamNotFound, no_rollup
 from ..query.sql.first_word import only_reads
 from ..schema import StreamSchema, stream_schema, stream_settings
 from . import calls
-from .calls import JOBS, TOKENS, Call, Expiry, Parameters, StreamCalls, expiry, quoted
+from .calls import Expiry, Parameters, expiry
 from .conversion import altered, dropped_with_views, names_of
 from .live import RemoteJob, RemoteLive, caught_up
 from .stream import RemoteStream
@@ -29,24 +30,12 @@ if TYPE_CHECKING:
     from ..query.contract.result import Result
 
 
-_STREAMS = Call("GET", "/v1/streams")
-_LIVE = Call("GET", "/v1/live")
-
-
-def _live_query(
-    name: str, sql: str, options: Mapping[str, Any] | None, settings: Mapping[str, object]
-) -> Call:
-    body: dict[str, Any] = {key: calls.length(value) for key, value in settings.items()}
-    body["options"] = {key: calls.in_json(value) for key, value in (options or {}).items()}
-    return Call("POST", "/v1/live", body={"name": name, "sql": sql, **body})
-
-
 class RemoteDatabase:
     """A server's database, made by ``chronicle.connect``; a context manager."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._ask = transport.json
+        self._ask = transport.ask
 
     @property
     def url(self) -> str:
@@ -69,32 +58,39 @@ class RemoteDatabase:
     ) -> RemoteStream:
         """As ``Database.create_stream``."""
         made = stream_schema(name, schema, time)
-        call = StreamCalls(name).create(
-            made, codec, retention, stream_settings(options, unique, within), if_not_exists
-        )
-        return RemoteStream(self._transport, name, self._ask(call))
+        body = {
+            "name": name,
+            "time": made.time,
+            "arrow_schema": base64.b64encode(made.arrow.serialize()).decode("ascii"),
+            "codec": codec,
+            "retention": retention,
+            "if_not_exists": if_not_exists,
+            "options": stream_settings(options, unique, within) or {},
+        }
+        described = self._ask("POST", "streams", body=body, repeatable=if_not_exists)
+        return RemoteStream(self._transport, name, described)
 
     def stream(self, name: str) -> RemoteStream:
         """The stream of that name; raises ``StreamNotFound`` with the nearest names."""
-        return RemoteStream(self._transport, name, self._ask(StreamCalls(name).describe()))
+        return RemoteStream(self._transport, name, self._ask("GET", "streams", name))
 
     def streams(self) -> list[str]:
         """Names of all streams within the token's reach, sorted."""
-        return names_of(self._ask(_STREAMS)["streams"])
+        return names_of(self._ask("GET", "streams")["streams"])
 
     def damaged(self) -> dict[str, str]:
         """Streams that cannot be opened, and why."""
-        listed = self._ask(_STREAMS)["streams"]
+        listed = self._ask("GET", "streams")["streams"]
         return {each["name"]: each["damage"] for each in listed if "damage" in each}
 
     def drop_stream(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
         """Remove a stream, and with ``cascade`` views that read it; raises ``StreamNotFound``."""
         try:
             if cascade:
-                self._ask(StreamCalls(name).describe())  # it is there
+                self._ask("GET", "streams", name)  # it is there
                 self._transport.batches(calls.query(dropped_with_views(name))).read_all()
                 return
-            self._ask(StreamCalls(name).drop())
+            self._ask("DELETE", "streams", name)
         except StreamNotFound:
             if not if_exists:
                 raise
@@ -140,8 +136,7 @@ class RemoteDatabase:
         from ..query.contract.explanation import Plan
 
         body = {**calls.statement(text, params, timeout), "analyze": analyze}
-        call = Call("POST", "/v1/explain", body=body, repeatable=not analyze)
-        return Plan.from_dict(self._ask(call))
+        return Plan.from_dict(self._ask("POST", "explain", body=body, repeatable=not analyze))
 
     # ------------------------------------------------------------- live queries
 
@@ -169,12 +164,23 @@ class RemoteDatabase:
             "emit": emit,
             "if_not_exists": if_not_exists,
         }
-        described = self._ask(_live_query(name, sql, options, settings))
+        return self._live_query(name, sql, options, settings)
+
+    def _live_query(
+        self,
+        name: str,
+        sql: str,
+        options: Mapping[str, Any] | None,
+        settings: Mapping[str, object],
+    ) -> RemoteLive:
+        body: dict[str, Any] = {key: calls.length(value) for key, value in settings.items()}
+        body["options"] = {key: calls.in_json(value) for key, value in (options or {}).items()}
+        described = self._ask("POST", "live", body={"name": name, "sql": sql, **body})
         return RemoteLive(self._transport, name, described)
 
     def live(self, name: str) -> RemoteLive:
         """The live query of that name; raises ``StreamNotFound`` with the existing names."""
-        return RemoteLive(self._transport, name, self._ask(calls.live(name)))
+        return RemoteLive(self._transport, name, self._ask("GET", "live", name))
 
     def create_rollup(
         self,
@@ -188,23 +194,22 @@ class RemoteDatabase:
     ) -> RemoteLive:
         """As ``Database.create_rollup``."""
         settings = {"delay": delay, "idle": idle, "if_not_exists": if_not_exists, "rollup": True}
-        described = self._ask(_live_query(name, sql, options, settings))
-        return RemoteLive(self._transport, name, described)
+        return self._live_query(name, sql, options, settings)
 
     def rollup(self, name: str) -> RemoteLive:
         """The roll-up of that name; raises ``StreamNotFound`` with the existing names."""
         names = self.rollups()
         if name not in names:
             raise no_rollup(name, names)
-        return RemoteLive(self._transport, name, self._ask(calls.live(name)))
+        return self.live(name)
 
     def rollups(self) -> list[str]:
         """Names of all roll-ups within the token's reach, sorted."""
-        return names_of(each for each in self._ask(_LIVE)["live"] if each["rollup"])
+        return names_of(each for each in self._ask("GET", "live")["live"] if each["rollup"])
 
     def live_queries(self) -> list[str]:
         """Names of all live queries within the token's reach, sorted."""
-        return names_of(self._ask(_LIVE)["live"])
+        return names_of(self._ask("GET", "live")["live"])
 
     def run_live(self, until: str = "caught up", timeout: float | None = None) -> None:
         """Wait until every live query has processed all present commits (``QueryTimeout``)."""
@@ -221,20 +226,20 @@ class RemoteDatabase:
         each kind's parameters (``asked``).
         """
         options = {name: value for name, value in settings.items() if value is not None}
-        call = Call("POST", JOBS, body={"kind": kind, **options})
-        return RemoteJob(self._transport, self._ask(call))
+        described = self._ask("POST", "jobs", body={"kind": kind, **options})
+        return RemoteJob(self._transport, described)
 
     def job(self, job_id: str) -> RemoteJob:
         """The job of that id; raises ``InvalidArgument``."""
-        return RemoteJob(self._transport, self._ask(calls.job(job_id)))
+        return RemoteJob(self._transport, self._ask("GET", "jobs", job_id))
 
     def jobs(self) -> list[dict[str, Any]]:
         """The status of all waiting, running and ended jobs, oldest first."""
-        return list(self._ask(Call("GET", JOBS))["jobs"])
+        return list(self._ask("GET", "jobs")["jobs"])
 
     def backups(self) -> list[dict[str, Any]]:
         """Backups by jobs: name, ``made_at`` (earlier deletes are not in it), ``state``, events."""
-        return list(self._ask(Call("GET", "/v1/backups"))["backups"])
+        return list(self._ask("GET", "backups")["backups"])
 
     def create_token(
         self,
@@ -256,26 +261,26 @@ class RemoteDatabase:
         """
         rights = {"scopes": list(scopes), "streams": list(streams)}
         body = {"name": name, **rights, "expires": expiry(expires)}
-        return dict(self._ask(Call("POST", TOKENS, body=body)))
+        return dict(self._ask("POST", "tokens", body=body))
 
     def tokens(self) -> list[dict[str, Any]]:
         """The server's tokens, expired ones too: ``token_id``, name, scopes, streams, times."""
-        return list(self._ask(Call("GET", TOKENS))["tokens"])
+        return list(self._ask("GET", "tokens")["tokens"])
 
     def rotate_token(
         self, token_id: str, overlap: str | dt.timedelta = "1h", expires: Expiry = None
     ) -> dict[str, Any]:
         """Replace a token; the old one stays valid for ``overlap``."""
         body = {"overlap": expiry(overlap), "expires": expiry(expires)}
-        return dict(self._ask(Call("POST", f"{TOKENS}/{quoted(token_id)}/rotate", body=body)))
+        return dict(self._ask("POST", "tokens", token_id, "rotate", body=body))
 
     def revoke_token(self, token_id: str) -> None:
         """Revoke a token, from the next request on."""
-        self._ask(Call("DELETE", f"{TOKENS}/{quoted(token_id)}"))
+        self._ask("DELETE", "tokens", token_id)
 
     def revoke_all_tokens(self) -> list[str]:
         """Revoke every token except this connection's; returns their ids."""
-        return list(self._ask(Call("DELETE", TOKENS))["revoked"])
+        return list(self._ask("DELETE", "tokens")["revoked"])
 
     # --------------------------------------------------------------- life cycle
 

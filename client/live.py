@@ -19,7 +19,7 @@ import pyarrow as pa
 from ..errors import ConnectionFailed, JobFailed, QueryTimeout
 from ..schema import StreamSchema
 from . import calls
-from .calls import Call, StreamCalls
+from .calls import Call, path_of
 from .conversion import schema_of, status_of
 from .transport import Feed, Refusal, Transport
 
@@ -115,7 +115,7 @@ def caught_up(transport: Transport, timeout: float | None = None) -> None:
         left = CATCH_UP_S if ends is None else min(CATCH_UP_S, ends - time.monotonic())
         try:
             query = {"timeout_ms": max(1, int(left * 1000))}
-            transport.json(Call("POST", "/v1/live/catch-up", query, repeatable=True))
+            transport.ask("POST", "live", "catch-up", query=query, repeatable=True)
             return
         except QueryTimeout:
             if ends is not None and time.monotonic() >= ends:
@@ -127,7 +127,6 @@ class RemoteLive:
 
     def __init__(self, transport: Transport, name: str, described: Any) -> None:
         self._transport = transport
-        self._ask = transport.json
         self._times: StreamSchema | None = None
         self.name = name
         self.sql: str = described["sql"]
@@ -135,22 +134,27 @@ class RemoteLive:
 
     def _schema(self) -> StreamSchema:
         if self._times is None:
-            described = self._ask(StreamCalls(self.sink).describe())
+            described = self._transport.ask("GET", "streams", self.sink)
             self._times = schema_of(described, self._transport.where)
         return self._times
+
+    def _ask(self, method: str, *what: str, **query: object | None) -> Any:
+        path = "live", self.name, *what
+        return self._transport.ask(method, *path, query=query, repeatable=True)
 
     def __repr__(self) -> str:
         return f"<chronicle.LiveQuery {self.name!r} of {self._transport.where}>"
 
     def status(self) -> dict[str, Any]:
         """As ``LiveHandle.status``."""
-        return status_of(self._ask(calls.live(self.name)), self._schema())
+        return status_of(self._ask("GET"), self._schema())
 
     def rows(self, after: int = 0, follow: bool = False) -> RemoteFeed:
         """Results and retractions after the ``_seq`` ``after``, in order; with ``follow``, wait for
         more.
         """
-        return RemoteFeed(self._transport, calls.live_rows(self.name, after, follow))
+        path, query = path_of("live", self.name, "rows"), {"after": after, "follow": follow}
+        return RemoteFeed(self._transport, Call("GET", path, query))
 
     def net(self, start: object = None, end: object = None) -> pa.Table:
         """The current results, as ``NET(name)``; with times in ``[start, end)``."""
@@ -160,25 +164,25 @@ class RemoteLive:
 
     def pause(self) -> None:
         """Stop until ``resume``, also across restarts."""
-        self._ask(calls.live(self.name, "pause", "POST"))
+        self._ask("POST", "pause")
 
     def resume(self) -> None:
         """Continue where it stopped, also after a failure."""
-        self._ask(calls.live(self.name, "resume", "POST"))
+        self._ask("POST", "resume")
 
     def refresh(self, start: object = None, end: object = None) -> None:
         """Compare results with times in ``[start, end)`` with the query, and correct them."""
         bounds = calls.bounds(self._schema(), start, end)
-        self._ask(calls.live(self.name, "refresh", "POST", **bounds))
+        self._ask("POST", "refresh", **bounds)
 
     def verify(self) -> int:
         """Number of missing or wrong results after all commits so far."""
         caught_up(self._transport)
-        return int(self._ask(calls.live(self.name, "verify", "POST"))["differences"])
+        return int(self._ask("POST", "verify")["differences"])
 
     def drop(self, keep_results: bool = False) -> None:
         """Remove it, and its results unless they are kept."""
-        self._ask(calls.live(self.name, "", "DELETE", keep_results=str(keep_results).lower()))
+        self._ask("DELETE", keep_results=str(keep_results).lower())
 
 
 FIRST_LOOK_S, LOOK_S_MAX = 0.05, 1.0
@@ -194,7 +198,7 @@ class RemoteJob:
         self.kind: str = described["kind"]
 
     def _status(self) -> Any:
-        return self._transport.json(calls.job(self.id))
+        return self._transport.ask("GET", "jobs", self.id)
 
     def __repr__(self) -> str:
         return f"<chronicle.Job {self.id!r} ({self.kind}) of {self._transport.where}>"
@@ -243,7 +247,7 @@ class RemoteJob:
 
     def cancel(self) -> None:
         """End it before its next step; an ended job is unchanged."""
-        self._transport.json(calls.job(self.id, "DELETE"))
+        self._transport.ask("DELETE", "jobs", self.id)
 
 
 def _result(status: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ..core.append_result import AppendResult
 from ..errors import ConnectionFailed, SchemaMismatch
 from ..schema import StreamSchema
 from . import calls
-from .calls import Call, StreamCalls
+from .calls import Call, listed, path_of
 from .conversion import (
     PIECE_ROWS,
     SENT_ONCE,
@@ -41,12 +41,14 @@ class RemoteStream:
 
     def __init__(self, transport: Transport, name: str, described: Any) -> None:
         self._transport = transport
-        self._ask = transport.json
-        self._calls = StreamCalls(name)
+        self._name = name
         self._schema = schema_of(described, transport.where)
 
+    def _ask(self, method: str, *what: str, **more: Any) -> Any:
+        return self._transport.ask(method, "streams", self._name, *what, **more)
+
     def _describe(self) -> Any:
-        described = self._ask(self._calls.describe())
+        described = self._ask("GET")
         self._schema = schema_of(described, self._transport.where)
         return described
 
@@ -54,7 +56,7 @@ class RemoteStream:
 
     @property
     def name(self) -> str:
-        return self._calls.name
+        return self._name
 
     @property
     def schema(self) -> pa.Schema:
@@ -123,7 +125,7 @@ class RemoteStream:
             key = idempotency_key
             if key is not None and number:
                 key = f"{key}/{number}"
-            call = self._calls.append(durability, key)
+            call = calls.append(self._name, durability, key)
             try:
                 batches = table.to_batches(PIECE_ROWS)
                 answer = self._transport.send(call, table.schema, batches)
@@ -142,8 +144,7 @@ class RemoteStream:
         """As ``Stream.delete``; ``ConnectionFailed`` if the outcome is unknown: repeating is
         harmless.
         """
-        call = self._calls.change("delete", where, **calls.bounds(self._schema, start, end))
-        return int(self._ask(call)["deleted"])
+        return int(self._change("delete", where, start, end)["deleted"])
 
     def update(
         self,
@@ -153,9 +154,14 @@ class RemoteStream:
         end: object = None,
     ) -> int:
         """As ``Stream.update``; ``ConnectionFailed`` if the outcome is unknown."""
+        return int(self._change("update", where, start, end, set=dict(values))["updated"])
+
+    def _change(
+        self, what: str, where: str | None, start: object, end: object, **body: object
+    ) -> Any:
         bounds = calls.bounds(self._schema, start, end)
-        call = self._calls.change("update", where, set=dict(values), **bounds)
-        return int(self._ask(call)["updated"])
+        body["where"] = "true" if where is None else where
+        return self._ask("POST", what, body={**bounds, **body})
 
     def _alter(self, statement: str) -> None:
         self._transport.batches(calls.query(statement)).read_all()
@@ -188,15 +194,15 @@ class RemoteStream:
     ) -> None:
         """Index an attribute; in the background unless ``wait``."""
         query = {"wait": str(wait).lower(), "lag_events_max": lag_events_max}
-        self._ask(self._calls.index(attribute, "POST", **query))
+        self._ask("POST", "indexes", attribute, query=query)
 
     def drop_index(self, attribute: str) -> None:
         """Remove an attribute's index; raises ``IndexNotFound``."""
-        self._ask(self._calls.index(attribute, "DELETE"))
+        self._ask("DELETE", "indexes", attribute)
 
     def indexes(self) -> list[dict[str, Any]]:
         """The secondary indexes: attribute, state and covered fraction."""
-        return list(self._ask(Call("GET", f"{self._calls.path}/indexes"))["indexes"])
+        return list(self._ask("GET", "indexes")["indexes"])
 
     # --------------------------------------------------------------------- reading
 
@@ -211,7 +217,7 @@ class RemoteStream:
     ) -> pa.RecordBatchReader:
         """As ``Stream.scan``; ``filter`` is a SQL predicate such as ``"altitude > 10000"``."""
         bounds = calls.bounds(self._schema, start, end)
-        call = self._calls.events(columns, predicate_of(filter), limit, **bounds)
+        call = calls.events(self._name, columns, predicate_of(filter), limit, **bounds)
         return self._transport.batches(call)
 
     def tail(
@@ -223,7 +229,9 @@ class RemoteStream:
         columns: Sequence[str] | None = None,
     ) -> RemoteFeed:
         """Follow commits; as ``Stream.tail``."""
-        return RemoteFeed(self._transport, self._calls.tail(after, follow, where, columns))
+        query = {"after": after, "follow": follow, "where": where, "columns": listed(columns)}
+        path = path_of("streams", self._name, "tail")
+        return RemoteFeed(self._transport, Call("GET", path, query))
 
     def aggregate(
         self,
@@ -235,7 +243,8 @@ class RemoteStream:
         bounds = calls.bounds(self._schema, start, end)
         values: dict[str, dict[str, Any]] = {}
         for wanted, names in grouped_by_functions(functions, self._schema):
-            answer = self._ask(self._calls.aggregate(names, wanted, **bounds))
+            query = {"attribute": listed(names), "functions": ",".join(wanted), **bounds}
+            answer = self._ask("GET", "aggregate", query=query)
             values |= {name: values_of(answer, name, wanted, self._schema) for name in names}
         return {name: values.get(name, {}) for name in functions}
 
@@ -247,12 +256,12 @@ class RemoteStream:
         With ``after``, a position that is renewed, only if something was committed after it.
         Returns the position's name, or None if nothing is new (``docs/rest.md``).
         """
-        name = self._ask(self._calls.keep_position(at=at, after=after))["position"]
+        name = self._ask("POST", "positions", body={"at": at, "after": after})["position"]
         return None if name is None else str(name)
 
     def drop_position(self, position: str) -> None:
         """Drop a position."""
-        self._ask(self._calls.drop_position(position))
+        self._ask("DELETE", "positions", position)
 
     def changes(
         self,
@@ -268,7 +277,8 @@ class RemoteStream:
         Each occurs once, in time order; repeating the call returns the same.
         """
         bounds = calls.bounds(self._schema, start, end)
-        return self._transport.batches(self._calls.new_events(after, until, columns, **bounds))
+        call = calls.new_events(self._name, after, until, columns, **bounds)
+        return self._transport.batches(call)
 
     def __len__(self) -> int:
         return self.count

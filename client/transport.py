@@ -52,7 +52,7 @@ from ..errors import (
     WorkerLost,
 )
 from ..formats.columnar import StreamFile
-from .calls import Call
+from .calls import Call, path_of
 
 T = TypeVar("T")
 Marked = tuple[pa.RecordBatch, Mapping[bytes, bytes]]
@@ -295,6 +295,17 @@ class Transport:
 
     def json(self, call: Call) -> Any:
         return self._decoded(self._request(call, JSON, lambda: call.payload))
+
+    def ask(
+        self,
+        method: str,
+        *path: str,
+        query: Mapping[str, object | None] | None = None,
+        body: object | None = None,
+        repeatable: bool = False,
+    ) -> Any:
+        """The JSON answer of a path, given by its parts after ``/v1``."""
+        return self.json(Call(method, path_of(*path), query or {}, body, repeatable=repeatable))
 
     def rows(self, call: Call) -> Rows:
         exchange = self._request(call, ARROW, lambda: call.payload)

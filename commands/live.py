@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
 
 import typer
 
@@ -334,7 +333,7 @@ def show(connection: Connection, name: NameArgument, format: FormatOption = "tab
     """Show the definition and status of a live query."""
     chosen = check_format(format, None)
     if connection.url is not None:
-        status = connection.ask(f"/v1/live/{quote(name, safe='')}")
+        status = connection.transport().ask("GET", "live", name)
         definition = status.pop("definition")
     else:
         with connection.database() as database:

@@ -70,11 +70,6 @@ class Connection:
             return Target(path=self.path)
         return Target(url=self.url, token=self.token, timeout=TIMEOUT_SECONDS, retries=RETRIES)
 
-    def ask(self, path: str) -> Any:
-        from ..client.calls import Call
-
-        return self.transport().json(Call("GET", path))
-
 
 def connection_of(
     store: Path | None, url: str | None = None, token: str | None = None

@@ -56,13 +56,12 @@ def _time(value: object) -> str | None:
 def _described(connection: Connection, names: list[str] | None) -> Iterator[dict[str, Any]]:
     """Descriptions of streams, as from a server; by default of all."""
     if connection.url is not None:
-        from ..client.calls import StreamCalls
-
+        ask = connection.transport().ask
         if names is None:
-            yield from connection.ask("/v1/streams")["streams"]
+            yield from ask("GET", "streams")["streams"]
             return
         for name in names:
-            yield connection.ask(StreamCalls(name).path)
+            yield ask("GET", "streams", name)
         return
     from ..formats.kinds import name_of_type
 

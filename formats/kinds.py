@@ -27,24 +27,31 @@ FORMATS = ("json", "ndjson", "csv", "arrow", "parquet")
 READ_FORMATS = (*FORMATS, "lineprotocol", "cloudevents")
 WRITE_FORMATS = FORMATS
 
-_SUFFIX = {
-    ".json": "json",
-    ".geojson": "json",
-    ".ndjson": "ndjson",
-    ".jsonl": "ndjson",
-    ".jsonlines": "ndjson",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".txt": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".arrows": "arrow",
-    ".ipc": "arrow",
-    ".feather": "arrow",
-    ".lp": "lineprotocol",
-    ".xlsx": "xlsx",
+_NAMED = {
+    "json": (".json .geojson", "application/json text/json"),
+    "ndjson": (
+        ".ndjson .jsonl .jsonlines",
+        "application/x-ndjson application/ndjson application/jsonl application/x-jsonlines "
+        "application/jsonlines",
+    ),
+    "csv": (".csv .tsv .txt", "text/csv application/csv text/tab-separated-values"),
+    "arrow": (
+        ".arrow .arrows .ipc .feather",
+        "application/vnd.apache.arrow.stream application/vnd.apache.arrow.file "
+        "application/x-apache-arrow-stream",
+    ),
+    "parquet": (
+        ".parquet .pq",
+        "application/vnd.apache.parquet application/x-parquet application/parquet",
+    ),
+    "lineprotocol": (".lp", "application/x-line-protocol"),
+    "cloudevents": ("", "application/cloudevents-batch+json application/cloudevents+json"),
+    "xlsx": (".xlsx", ""),
 }
+"""Suffixes and media types of each format; the first media type is sent."""
+
+_SUFFIX = {each: name for name, (suffixes, _) in _NAMED.items() for each in suffixes.split()}
+_MEDIA = {each: name for name, (_, types) in _NAMED.items() for each in types.split()}
 _COMPRESSION_SUFFIX = {
     ".gz": "gzip",
     ".gzip": "gzip",
@@ -60,36 +67,6 @@ _COMPRESSION_MAGIC = (
     (b"BZh", "bz2"),
     (b"\x04\x22\x4d\x18", "lz4"),
 )
-_MEDIA = {
-    "application/json": "json",
-    "text/json": "json",
-    "application/x-ndjson": "ndjson",
-    "application/ndjson": "ndjson",
-    "application/jsonl": "ndjson",
-    "application/x-jsonlines": "ndjson",
-    "application/jsonlines": "ndjson",
-    "text/csv": "csv",
-    "application/csv": "csv",
-    "text/tab-separated-values": "csv",
-    "application/vnd.apache.arrow.stream": "arrow",
-    "application/vnd.apache.arrow.file": "arrow",
-    "application/x-apache-arrow-stream": "arrow",
-    "application/vnd.apache.parquet": "parquet",
-    "application/x-parquet": "parquet",
-    "application/parquet": "parquet",
-    "application/x-line-protocol": "lineprotocol",
-    "application/cloudevents+json": "cloudevents",
-    "application/cloudevents-batch+json": "cloudevents",
-}
-_MEDIA_OUT = {
-    "json": "application/json",
-    "ndjson": "application/x-ndjson",
-    "csv": "text/csv; charset=utf-8",
-    "arrow": "application/vnd.apache.arrow.stream",
-    "parquet": "application/vnd.apache.parquet",
-    "lineprotocol": "application/x-line-protocol",
-    "cloudevents": "application/cloudevents-batch+json",
-}
 
 
 class SourceKind(NamedTuple):
@@ -98,12 +75,10 @@ class SourceKind(NamedTuple):
 
 
 def media_type_of(format: str) -> str:
-    try:
-        return _MEDIA_OUT[format]
-    except KeyError:
-        raise InvalidArgument(
-            f"unknown format {format!r}; known are {', '.join(FORMATS)}"
-        ) from None
+    if format not in _MEDIA.values():
+        raise InvalidArgument(f"unknown format {format!r}; known are {', '.join(FORMATS)}")
+    sent = _NAMED[format][1].split()[0]
+    return f"{sent}; charset=utf-8" if format == "csv" else sent
 
 
 def format_of_media_type(media_type: str) -> str | None:

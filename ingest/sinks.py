@@ -39,9 +39,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..api.database import Database, open_database
-from ..client import Transport
-from ..client.calls import StreamCalls
-from ..client.conversion import schema_of
+from ..client import RemoteDatabase, Transport, calls
+from ..client.calls import Call, path_of
 from ..core.times import INT64_MAX, INT64_MIN
 from ..errors import (
     ConnectionFailed,
@@ -357,35 +356,26 @@ class ServerSink:
 
     def __init__(self, transport: Transport, stream: str) -> None:
         self._transport = transport
-        self._calls = StreamCalls(stream)
+        self._stream = stream
 
     def describe(self) -> StreamSchema:
-        return schema_of(self._transport.json(self._calls.describe()), self._transport.where)
+        return RemoteDatabase(self._transport).stream(self._stream).event_schema
 
     def count(self) -> int:
-        return int(self._transport.json(self._calls.describe())["count"])
+        return RemoteDatabase(self._transport).stream(self._stream).count
 
-    def create(
-        self,
-        schema: StreamSchema,
-        *,
-        codec: str = "lz4",
-        retention: str | None = None,
-        unique: str | None = None,
-        within: str | None = None,
-        if_not_exists: bool = False,
-    ) -> StreamSchema:
-        options = {"unique": unique, "within": within} if unique or within else None
-        call = self._calls.create(schema, codec, retention, options, if_not_exists)
-        return schema_of(self._transport.json(call), self._transport.where)
+    def create(self, schema: StreamSchema, **settings: Any) -> StreamSchema:
+        """``settings`` are those of ``RemoteDatabase.create_stream``."""
+        made = RemoteDatabase(self._transport).create_stream(self._stream, schema, **settings)
+        return made.event_schema
 
     def drop(self) -> None:
-        self._transport.json(self._calls.drop())
+        RemoteDatabase(self._transport).drop_stream(self._stream)
 
     def append(self, batch: pa.RecordBatch) -> Outcome:
         with _in_doubt():
             return _outcome_of_answer(
-                self._transport.send(self._calls.append(), batch.schema, [batch])
+                self._transport.send(calls.append(self._stream), batch.schema, [batch])
             )
 
     def new_job(self) -> Job:
@@ -401,8 +391,8 @@ class ServerSink:
             pieces = _Pieces(run)
             while pieces.first is not None:
                 name = f"{part:06d}-{attempt}-{len(sent):04d}"
-                call = self._calls.put_part(job.name, name)
-                self._transport.send(call, job.schema.arrow, pieces.take())
+                path = path_of("streams", self._stream, "transactions", job.name, "parts", name)
+                self._transport.send(Call("PUT", path), job.schema.arrow, pieces.take())
                 sent.append(name)
         return sent
 
@@ -416,12 +406,19 @@ class ServerSink:
         application: str | None = None,
         version: int | None = None,
     ) -> Outcome:
-        call = self._calls.commit(job, sorted(staged), truncate, over, application, version)
+        body: dict[str, Any] = {"parts": sorted(staged), "truncate": truncate}
+        if over is not None:
+            body["replace"] = {"start": over[0], "end": over[1]}
+        if application is not None and version is not None:
+            body |= {"app_id": application, "app_version": version}
+        path = "streams", self._stream, "transactions", job, "commit"
         with _in_doubt():
-            return _outcome_of_answer(self._transport.json(call))
+            return _outcome_of_answer(
+                self._transport.ask("POST", *path, body=body, repeatable=True)
+            )
 
     def abort(self, job: str) -> None:
-        self._transport.json(self._calls.abort(job))
+        self._transport.ask("DELETE", "streams", self._stream, "transactions", job)
 
     def outcome(self, application: str, version: int) -> Outcome | None:
         """None: a server does not report it before the commit."""

@@ -25,9 +25,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from ..client import Transport
-from ..client.calls import StreamCalls, query
-from ..client.conversion import schema_of
+from ..client import RemoteDatabase, RemoteStream, Transport
+from ..client.calls import events, query
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
 from ..store.pins import Pin, catalog_of, open_pinned, pin_stream
@@ -276,10 +275,13 @@ class ServerStream:
     def __init__(self, options: Options) -> None:
         assert options.url is not None
         self.transport = Transport(options.url, options.token, options.timeout, options.retries)
-        self.calls = StreamCalls(options.stream or "")
+        self.stream = options.stream or ""
+
+    def opened(self) -> RemoteStream:
+        return RemoteDatabase(self.transport).stream(self.stream)
 
     def describe(self) -> StreamSchema:
-        return schema_of(self.transport.json(self.calls.describe()), self.transport.where)
+        return self.opened().event_schema
 
 
 class ServerBackend(ServerStream):
@@ -292,22 +294,22 @@ class ServerBackend(ServerStream):
         return name.lower() in map(str.lower, views.column(0).to_pylist())
 
     def count(self) -> int:
-        return int(self.transport.json(self.calls.describe())["count"])
+        return self.opened().count
 
     def plan(self, scan: ScanRequest) -> list[EventPartition]:
         """Have the server pin a version and cut it; a wrong predicate fails before tasks run."""
         if scan.filter is not None:
-            self.transport.batches(self.calls.events(None, scan.filter, 0)).read_all()
-        answer = self.transport.json(
-            self.calls.partitions(scan.parts, start=scan.start, end=scan.end, version=scan.as_of)
-        )
+            self.transport.batches(events(self.stream, None, scan.filter, 0)).read_all()
+        cut = {"parts": scan.parts, "start": scan.start, "end": scan.end, "version": scan.as_of}
+        answer = self.transport.ask("GET", "streams", self.stream, "partitions", query=cut)
         return [
             EventPartition(part["start"], part["end"], answer["version"])
             for part in answer["partitions"]
         ]
 
     def read(self, scan: ScanRequest, partition: EventPartition) -> Iterator[pa.RecordBatch]:
-        call = self.calls.events(
+        call = events(
+            self.stream,
             list(dict.fromkeys(scan.columns)) or None,
             scan.filter,
             scan.limit,

@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
@@ -310,148 +310,109 @@ TRAIL = pa.schema(
         ("_row", pa.int64()),
     ]
 )
-ORDER = 3
-"""Trailing columns that good rows also have."""
 
 
-@dataclass(frozen=True)
-class _RowOrigin:
+def row_schema(schema: StreamSchema) -> pa.Schema:
+    """What parsers give; bad rows have nulls in all columns."""
+    fields = arrow_schema(spark_schema(schema.arrow))
+    return pa.schema([*(field.with_nullable(True) for field in fields), *TRAIL])
+
+
+class RowOrigin(NamedTuple):
     file: int
     block: int
     row: int
 
 
-class RowAssembler:
-    """Builds output batches of good and bad rows."""
+class RowParser:
+    """Parses what a reader of events takes into good and bad rows; picklable."""
 
-    def __init__(self, schema: StreamSchema) -> None:
-        events = spark_schema(schema.arrow)
-        self._conversion = ReadConversion(schema.arrow, events)
-        # All columns are nullable, because bad rows have nulls.
-        fields = [field.with_nullable(True) for field in arrow_schema(events)]
-        self.schema = pa.schema([*fields, *TRAIL])
-        self._events = len(fields)
+    def __init__(self, request: IngestRequest, schema: StreamSchema) -> None:
+        self.request = request
+        self._read = schema
+        self._conversion = ReadConversion(schema.arrow, spark_schema(schema.arrow))
+        self._schema = row_schema(schema)
 
-    def good(self, batch: pa.RecordBatch, origin: _RowOrigin) -> pa.RecordBatch:
+    def parsed(self, source: Any, origin: RowOrigin, **how: Any) -> Iterator[pa.RecordBatch]:
+        bad: list[BadRow] = []
+        file, block, row = origin
+        try:
+            layout = self.request.layout(self._read)
+            for batch in EventReader(source, layout=layout, on_bad=bad.append, **how):
+                yield self._good(batch, RowOrigin(file, block, row))
+                row += batch.num_rows
+                if bad:
+                    yield self._bad(bad, origin)
+                    bad.clear()
+        except ChronicleError as error:
+            if self.request.on_error == "fail":
+                raise
+            bad.append(BadRow(how["name"], 0, f"the rest of the file was given up: {error}"))
+        if bad:
+            yield self._bad(bad, origin)
+
+    def _good(self, batch: pa.RecordBatch, first: RowOrigin) -> pa.RecordBatch:
         count = batch.num_rows
-        empty = [pa.nulls(count, TRAIL.field(i).type) for i in range(len(TRAIL) - ORDER)]
-        rows = pa.array(np.arange(origin.row, origin.row + count))
-        return self._assembled([*self._conversion(batch).columns, *empty], origin, rows)
+        order = {
+            "_file": pa.repeat(pa.scalar(first.file, pa.int32()), count),
+            "_block": pa.repeat(pa.scalar(first.block, pa.int64()), count),
+            "_row": pa.array(np.arange(first.row, first.row + count)),
+        }
+        trail = [order.get(field.name, pa.nulls(count, field.type)) for field in TRAIL]
+        columns = [*self._conversion(batch).columns, *trail]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def bad(self, rows: list[BadRow], origin: _RowOrigin) -> pa.RecordBatch:
-        columns = [pa.nulls(len(rows), self.schema.field(i).type) for i in range(self._events)]
-        columns += [
-            pa.array([row.reason for row in rows], pa.string()),
-            pa.array([row.line for row in rows], pa.int64()),
-            pa.array([row.column for row in rows], pa.string()),
-            pa.array([row.value for row in rows], pa.string()),
-            pa.array([row.record for row in rows], pa.string()),
-            pa.array([row.source for row in rows], pa.string()),
-        ]
-        return self._assembled(columns, origin, pa.array([row.row for row in rows], pa.int64()))
-
-    def _assembled(
-        self, columns: list[pa.Array], origin: _RowOrigin, rows: pa.Array
-    ) -> pa.RecordBatch:
-        count = len(rows)
-        order = [
-            pa.repeat(pa.scalar(origin.file, pa.int32()), count),
-            pa.repeat(pa.scalar(origin.block, pa.int64()), count),
-            rows,
-        ]
-        return pa.RecordBatch.from_arrays([*columns, *order], schema=self.schema)
+    def _bad(self, rows: list[BadRow], origin: RowOrigin) -> pa.RecordBatch:
+        order = {"_file": origin.file, "_block": origin.block}
+        return pa.RecordBatch.from_pylist(
+            [{f"_{name}": value for name, value in vars(row).items()} | order for row in rows],
+            self._schema,
+        )
 
 
-def _parsed(
-    request: IngestRequest,
-    schema: StreamSchema,
-    output: RowAssembler,
-    origin: _RowOrigin,
-    source: Any,
-    **how: Any,
-) -> Iterator[pa.RecordBatch]:
-    bad: list[BadRow] = []
-    try:
-        reader = EventReader(source, layout=request.layout(schema), on_bad=bad.append, **how)
-        for batch in reader:
-            yield output.good(batch, origin)
-            origin = replace(origin, row=origin.row + batch.num_rows)
-            if bad:
-                yield output.bad(bad, origin)
-                bad.clear()
-    except ChronicleError as error:
-        if request.on_error == "fail":
-            raise
-        bad.append(BadRow(how["name"], 0, f"the rest of the file was given up: {error}"))
-    if bad:
-        yield output.bad(bad, origin)
+class FileParser(RowParser):
+    """Reads the pieces that rows name, or their ``content``; for ``mapInArrow``."""
 
-
-@dataclass(frozen=True)
-class FileParser:
-    """Reads the pieces that rows name, or their ``content``; picklable, for ``mapInArrow``."""
-
-    request: IngestRequest
-    schema: StreamSchema
-    pieces: tuple[FilePiece, ...]
+    def __init__(
+        self, request: IngestRequest, schema: StreamSchema, pieces: Sequence[FilePiece]
+    ) -> None:
+        super().__init__(request, schema)
+        self._pieces = pieces
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        output = RowAssembler(self.schema)
         for batch in batches:
             for row in batch.to_pylist():
-                yield from self._read(self.pieces[row["piece"]], row.get("content"), output)
+                yield from self._piece(self._pieces[row["piece"]], row.get("content"))
 
-    def _read(
-        self, piece: FilePiece, content: bytes | None, output: RowAssembler
-    ) -> Iterator[pa.RecordBatch]:
-        request = self.request
-        text = request.text
+    def _piece(self, piece: FilePiece, content: bytes | None) -> Iterator[pa.RecordBatch]:
+        text = self.request.text
         source: Any = piece.path if content is None else content
         if not piece.whole:
             source = read_slice(piece.path, piece.start, piece.end)
             if piece.start and piece.format == "csv":  # the header is in the first piece
                 text = behind_header(piece.path, text)
-        return _parsed(
-            request,
-            self.schema,
-            output,
-            _RowOrigin(piece.index, piece.start, 0),
-            source,
-            format=piece.format,
-            name=piece.path,
-            text=text,
-        )
+        origin = RowOrigin(piece.index, piece.start, 0)
+        return self.parsed(source, origin, format=piece.format, name=piece.path, text=text)
 
 
-@dataclass(frozen=True)
-class RowParser:
-    """Converts rows that Spark has read (ORC, Avro); picklable, for ``mapInArrow``."""
+class SparkRowParser(RowParser):
+    """Converts rows that Spark has read (ORC, Avro), for ``mapInArrow``."""
 
-    request: IngestRequest
-    schema: StreamSchema
-    ranks: dict[str, int]
+    def __init__(self, request: IngestRequest, schema: StreamSchema, ranks: dict[str, int]) -> None:
+        super().__init__(request, schema)
+        self._ranks = ranks
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Parse rows with the files' columns, ``_path``, ``_block`` and ``_row``."""
-        output = RowAssembler(self.schema)
         for batch in batches:
             for part in _by_file(batch):
-                path = _plain(part.column("_path")[0].as_py())
-                origin = _RowOrigin(
-                    self.ranks.get(path, len(self.ranks)),
-                    part.column("_block")[0].as_py(),
-                    part.column("_row")[0].as_py(),
+                path, block, row = (
+                    part.column(name)[0].as_py() for name in ("_path", "_block", "_row")
                 )
-                rows = part.drop_columns(["_path", "_block", "_row"])
-                yield from _parsed(
-                    self.request,
-                    self.schema,
-                    output,
-                    origin,
-                    ipc_bytes(rows),
-                    format="arrow",
-                    name=path,
-                )
+                path = _plain(path)
+                origin = RowOrigin(self._ranks.get(path, len(self._ranks)), block, row)
+                rows = ipc_bytes(part.drop_columns(["_path", "_block", "_row"]))
+                yield from self.parsed(rows, origin, format="arrow", name=path)
 
 
 def _by_file(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

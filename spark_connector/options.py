@@ -167,40 +167,30 @@ class Options:
         if self.query is None and self.stream is None:
             raise InvalidArgument("option 'stream' is missing: the name of the stream")
         if self.query is not None:
-            clashing = {
-                "stream": self.stream,
-                "columns": self.columns,
-                "startTime": self.start_time,
-                "endTime": self.end_time,
-                "filter": self.filter,
-                "limit": self.limit,
-            }
-            beside = [name for name, value in clashing.items() if value is not None]
-            if self.push_filters:
-                beside.append("pushFilters")
             if self.as_of is not None:
                 raise InvalidArgument(
                     "option 'asOf' is for a stream; a query reads the newest commit of each of its "
                     "streams"
                 )
+            beside = self.given(
+                "stream", "columns", "start_time", "end_time", "filter", "limit", "push_filters"
+            )
             if beside:
                 raise InvalidArgument(
                     f"option 'query' holds the whole question; put {', '.join(beside)} into its SQL"
                 )
-        ranges = {
-            "truncate": self.truncate or None,
-            "replaceWhere": self.replace_where,
-            "startTime and endTime": self.start_time or self.end_time,
-        }
-        present = [name for name, value in ranges.items() if value is not None]
-        if use == "w" and len(present) > 1:
-            raise InvalidArgument(
-                f"options {present[0]} and {present[1]} both say what is replaced"
-            )
+        ranges = self.given("truncate", "replace_where", "start_time", "end_time")
+        if use == "w" and len(ranges) > 1 and ranges != ["startTime", "endTime"]:
+            raise InvalidArgument(f"options {ranges[0]} and {ranges[1]} both say what is replaced")
         if use == "w" and (self.txn_app_id is None) != (self.txn_version is None):
             raise InvalidArgument(
                 "options 'txnAppId' and 'txnVersion' belong together; found one of them"
             )
+
+    def given(self, *names: str) -> list[str]:
+        """The options of these fields that are set and no false flag."""
+        values = ((name, getattr(self, name)) for name in names)
+        return [_option_name(name) for name, v in values if v is not None and v is not False]
 
     def __repr__(self) -> str:
         where = f"path={self.path!r}" if self.path is not None else f"url={self.url!r}"

@@ -24,7 +24,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -40,11 +40,12 @@ from .inputs import (
     TRAIL,
     FileParser,
     FilePiece,
-    RowParser,
+    SparkRowParser,
     find_pieces,
     for_spark,
     ipc_bytes,
     readable,
+    row_schema,
     settle,
     total_bytes,
 )
@@ -306,10 +307,7 @@ class _Pipeline:
 
     def _parsed(self, pieces: Sequence[FilePiece], read: StreamSchema) -> DataFrame:
         schema = for_spark(read)
-        events = spark_schema(schema.arrow)
-        output = spark_schema(
-            pa.schema([f.with_nullable(True) for f in arrow_schema(events)] + list(TRAIL))
-        )
+        output = spark_schema(row_schema(schema))
         first = pieces[0]
         if first.format in SPARK_FORMATS.values():
             from pyspark.sql import functions as F  # noqa: N812
@@ -325,7 +323,7 @@ class _Pipeline:
                     F.monotonically_increasing_id().alias("_row"),
                 )
             )
-            return rows.mapInArrow(RowParser(self.request, schema, ranks), output)
+            return rows.mapInArrow(SparkRowParser(self.request, schema, ranks), output)
         parser = FileParser(self.request, schema, tuple(pieces))
         tasks = self._tasks(pieces)
         return tasks.mapInArrow(parser, output)
@@ -459,19 +457,11 @@ class _Pipeline:
         return max(1, min(cores, events // 200_000))
 
     def _judge(self, bad: DataFrame) -> None:
-        names = ["_reason", "_line", "_column", "_value", "_record", "_source", "_row"]
-        for row in bad.orderBy("_file", "_block", "_row").select(*names).toLocalIterator():
-            self.bad_rows(
-                BadRow(
-                    row["_source"] or "",
-                    row["_row"],
-                    row["_reason"] or "the time is missing",
-                    row["_line"],
-                    row["_column"],
-                    row["_value"],
-                    row["_record"] or "",
-                )
-            )
+        names = [f"_{field.name}" for field in fields(BadRow)]
+        for row in bad.orderBy(*NAMES[-3:]).select(*names).toLocalIterator():
+            source, number, reason, line, column, value, record = row
+            reason = reason or "the time is missing"
+            self.bad_rows(BadRow(source or "", number, reason, line, column, value, record or ""))
 
     def _first_of_each(
         self, good: DataFrame, schema: StreamSchema, first: int | None, last: int | None

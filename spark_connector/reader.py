@@ -134,13 +134,7 @@ def of_view(options: Options) -> Options:
     except StreamNotFound:
         if not backend.has_view(options.stream):
             raise
-    refused = {
-        "startTime": options.start_time,
-        "endTime": options.end_time,
-        "asOf": options.as_of,
-        "pushFilters": options.push_filters or None,
-    }
-    present = [name for name, value in refused.items() if value is not None]
+    present = options.given("start_time", "end_time", "as_of", "push_filters")
     if present:
         raise InvalidArgument(
             f"{options.stream!r} is a view, which has no time and no commits of its own: leave out "

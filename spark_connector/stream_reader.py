@@ -34,6 +34,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from ..client import calls
 from ..errors import InvalidArgument, ResourceLimit
 from ..formats.chunks import regroup
 from ..schema import StreamSchema
@@ -126,35 +127,40 @@ class LocalFollower:
 
 class ServerFollower(ServerStream):
     def keep(self, position: int | None = None) -> str:
-        return str(self.transport.json(self.calls.keep_position(at=position))["position"])
+        return str(self._positions(at=position))
 
     def keep_later(self, name: str) -> str | None:
         if name:
-            later: str | None = self.transport.json(self.calls.keep_position(after=name))[
-                "position"
-            ]
-            return later
+            return self._positions(after=name)
         position = self.keep()
         if commit_of(position):
             return position
         self.drop(position)  # nothing was ever committed
         return None
 
+    def _positions(self, **body: object) -> str | None:
+        answer = self.transport.ask("POST", "streams", self.stream, "positions", body=body)
+        name: str | None = answer["position"]
+        return name
+
     def drop(self, name: str) -> None:
-        self.transport.json(self.calls.drop_position(name))
+        self.transport.ask("DELETE", "streams", self.stream, "positions", name)
 
     def ranges(self, before: str, after: str) -> list[NewRange]:
         if not after:
             raise _leads_nowhere()
-        parts = self.transport.json(self.calls.changes(before or None, after))["ranges"]
+        between = {"after": before or None, "until": after}
+        path = "streams", self.stream, "changes"
         return [
-            NewRange(part["start"], part["end"], part["events"], part["stored"]) for part in parts
+            NewRange(part["start"], part["end"], part["events"], part["stored"])
+            for part in self.transport.ask("GET", *path, query=between)["ranges"]
         ]
 
     def events(self, piece: CommitSpan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Stream the new events; ResourceLimit if the server sends too few."""
         left = piece.take
-        call = self.calls.new_events(
+        call = calls.new_events(
+            self.stream,
             piece.before or None,
             piece.after,
             columns,

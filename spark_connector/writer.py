@@ -50,16 +50,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def replaces_range(options: Options) -> str | None:
-    """Name of the option that gives a range; None without one."""
-    bounds = {
-        "replaceWhere": options.replace_where,
-        "startTime": options.start_time,
-        "endTime": options.end_time,
-    }
-    return next((name for name, text in bounds.items() if text is not None), None)
-
-
 def replaced_range(options: Options, schema: StreamSchema) -> Over:
     """The range in ticks; SqlError if ``replaceWhere`` is no time range."""
     if options.replace_where is not None:
@@ -118,7 +108,7 @@ class StagedMessage(WriterCommitMessage):
 def open_sink(options: Options, frame_schema: StructType | None = None) -> Sink:
     """The sink of the stream that the options name.
 
-    With ``given`` (a DataFrame's schema) and the option ``time`` a missing stream is created.
+    With ``frame_schema`` (that of a DataFrame) and the option ``time`` a missing stream is created.
     """
     path = None if options.path is None else local_path(options.path)
     target = Target(path, None, options.url, options.token, options.timeout, options.retries)
@@ -177,7 +167,7 @@ class EventWriter(DataSourceArrowWriter):
     """Writes a DataFrame into a stream; pickled to executors."""
 
     def __init__(self, options: Options, frame_schema: StructType, overwrite: bool) -> None:
-        ranged = replaces_range(options)
+        ranged = options.given("replace_where", "start_time", "end_time")
         if overwrite and not (options.truncate or ranged):
             raise InvalidArgument(
                 "mode('overwrite') would remove every event of the stream; say so with "
@@ -185,7 +175,7 @@ class EventWriter(DataSourceArrowWriter):
                 "use mode('append')"
             )
         if (options.truncate or ranged) and not overwrite:
-            name = "truncate" if options.truncate else ranged
+            name = "truncate" if options.truncate else ranged[0]
             raise InvalidArgument(f"option {name!r} needs mode('overwrite')")
         self.options = options
         self.frame_schema = frame_schema

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.client import RemoteDatabase, Transport, transport
-from chronicle.client.calls import Call, StreamCalls
+from chronicle.client.calls import Call
 from chronicle.errors import ConnectionFailed, InvalidArgument, ResourceLimit, StreamNotFound
 from chronicle.tests.patience import PATIENCE_S
 
@@ -107,8 +107,9 @@ def test_what_does_the_same_twice_is_repeated(serve: Serve) -> None:
     assert Transport(serve(b"", OK).url, retries=1).json(Call("GET", "/v1/x")) == {}
     assert Transport(serve(b"", OK).url, retries=1).json(Call("DELETE", "/v1/x")) == {}
     fake = serve(b"", OK)
-    call = StreamCalls("s").commit("t", ["0"], False, None, None, None)
-    assert Transport(fake.url, retries=1).json(call) == {}
+    commit = "streams", "s", "transactions", "t", "commit"
+    transport = Transport(fake.url, retries=1)
+    assert transport.ask("POST", *commit, body={"parts": ["0"]}, repeatable=True) == {}
     assert fake.requests[1].startswith(b"POST /v1/streams/s/transactions/t/commit")
 
 
