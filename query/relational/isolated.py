@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from ...core.caches import Lru
 from ...isolation.batches import pack, schema_of, unpack
-from ...isolation.channel import ChannelClosed, Garbage, Region
+from ...isolation.channel import ChannelClosed, Garbage
 from ...isolation.pool import Pool, PoolSpec, WorkerLease, open_pool
 from ..contract.cancellation import QueryControl
 from .datasets import ScanDataset
@@ -34,8 +34,8 @@ SMALL_ROWS = 4096
 PIECE_BYTES = 3 << 20
 """Larger batches are sent in pieces of this size, which fit the processor's cache."""
 
-SHARED_BYTES = 1 << 16
-"""Inputs from this size on use the shared memory region."""
+LARGE_BYTES = 1 << 16
+"""Scans with batches from this size on are not started unasked."""
 
 HABITS_MAX = 512
 TEXT_MAX = 1 << 14
@@ -223,7 +223,6 @@ class _WorkerQuery:
         self._relations = cast("Mapping[str, ScanDataset]", query.relations)
         self._habits = habits
         self._scans: dict[int, _Scan] = {}
-        self._region: Region | None = None
         self._schemas: dict[str, pa.Schema] = {}
         self._asked: dict[str, _Request] = {}
         self._closing = threading.Lock()
@@ -257,8 +256,6 @@ class _WorkerQuery:
             "begun": begun, "announced": [one["scan"] for one in begun.values()], **more,
         }  # fmt: skip
         try:
-            if self._relations:
-                self._region = self._lease.share()
             self._lease.channel.send(request, pieces)
         except ChannelClosed as error:
             lost = self._lease.lost(error)
@@ -308,9 +305,6 @@ class _WorkerQuery:
             if "scan" in message:
                 self._open(message)
             elif "next" in message:
-                released = _wholes(message.get("released"))
-                if self._region is not None:
-                    self._region.release(released)
                 scan = self._scans.get(_integer(message["next"]))
                 if scan is not None:
                     scan.credit = min(CREDIT_MAX, scan.credit + _whole(message.get("count")))
@@ -346,11 +340,8 @@ class _WorkerQuery:
             return
         node, pieces = pack(batch)
         message = {"scanned": number, "applied": scan.applied, "batch": node}
-        if self._region is not None and batch.nbytes >= SHARED_BYTES:
-            place = self._region.put(pieces)
-            if place is not None:
-                message["shared"], pieces = place, []
-            self._asked.pop(scan.relation, None)  # not small: not a habit
+        if batch.nbytes >= LARGE_BYTES:
+            self._asked.pop(scan.relation, None)  # not a habit
         if batch.num_rows < SMALL_ROWS:  # probably the last batch: marking it saves a message
             scan.ahead = next(scan.batches, None)
             if scan.ahead is None:
@@ -379,12 +370,6 @@ def _failure(told: Any) -> tuple[str, str]:
     if kind not in FAILURE_KINDS or not isinstance(message, str):
         raise ValueError
     return kind, message
-
-
-def _wholes(values: Any) -> list[int]:
-    if not isinstance(values, list):
-        raise Garbage("the worker's answer has no list where one belongs")
-    return [_whole(value) for value in values]
 
 
 def _whole(value: Any) -> int:
