@@ -9,6 +9,6 @@ and formats bring their own *entry* modules. ::
        +------channel------> worker, worker, ...      confined before they read the first byte
 
 Reading order: ``confinement`` (limits of a worker), ``fork_server`` (forks workers; no pandas),
-``channel`` (messages, also for a worker's threads; shared memory for inputs), ``batches``
+``channel`` (messages, also for a worker's threads), ``batches``
 (validated Arrow data), ``pool`` (reuse, limits, replacement).
 """

@@ -26,7 +26,7 @@ from typing import Any
 
 from ..core.scratch import ScratchDirectory
 from ..errors import ChronicleError, MissingDependency, StoreClosed, WorkerLost
-from .channel import Channel, ChannelClosed, Garbage, Region
+from .channel import Channel, ChannelClosed, Garbage
 from .fork_server import ForkServer, ForkServerLost, exit_reason
 
 logger = logging.getLogger("chronicle.isolation")
@@ -70,7 +70,6 @@ class _Worker:
     born: float = field(default_factory=time.monotonic)
     leases: int = 0
     base_bytes: int = 0
-    region: Region | None = None
     deadline: float = math.inf
     doom: str = ""
     """Why it was killed, if it was."""
@@ -89,8 +88,6 @@ class _Worker:
             self.buried = True
             os.close(self.pidfd)
         self.channel.close()
-        if self.region is not None:
-            self.region.close()
         if self.directory is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -119,19 +116,6 @@ class WorkerLease:
     @property
     def pid(self) -> int:
         return self._worker.pid
-
-    def share(self) -> Region:
-        """An empty region for inputs, announced to the worker; raises ``ChannelClosed``."""
-        worker = self._worker
-        if worker.region is None:
-            region = worker.region = Region()
-            file = region.descriptor()
-            try:
-                self.channel.send({"region": region.size}, file=file)
-            finally:
-                os.close(file)
-        worker.region.reset()
-        return worker.region
 
     def kill(self, doom: str = "stopped") -> None:
         """Kill the worker, from any thread; ``discard`` still has to end the lease."""
@@ -412,8 +396,6 @@ class Pool:
         for worker in (*self._idle, *self._leased.values(), *self._dead):
             worker.channel.forget()
             os.close(worker.pidfd)
-            if worker.region is not None:
-                worker.region.close()
         self._idle, self._leased, self._dead = [], {}, []
         if self._fork_server is not None:
             self._fork_server.forget()

@@ -18,7 +18,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from ...isolation.batches import pack, schema_of, unpack
-from ...isolation.channel import ChannelClosed, Garbage, Region
+from ...isolation.channel import ChannelClosed, Garbage
 from ...isolation.pool import Pool, PoolSpec, WorkerLease, open_pool
 from ..contract.cancellation import QueryControl
 from .datasets import ScanDataset
@@ -29,9 +29,6 @@ CREDIT_MAX = 64
 SMALL_ROWS = 4096
 PIECE_BYTES = 3 << 20
 """Larger batches are sent in pieces of this size, which fit the processor's cache."""
-
-SHARED_BYTES = 1 << 16
-"""Inputs from this size on use the shared memory region."""
 
 FAILURE_KINDS = ("sql", "memory", "interrupted", "broken")
 
@@ -171,7 +168,6 @@ class _WorkerQuery:
         self._query = query
         self._relations = cast("Mapping[str, ScanDataset]", query.relations)
         self._scans: dict[int, _Scan] = {}
-        self._region: Region | None = None
         self._closing = threading.Lock()
         self._done = False
         self._lease: WorkerLease = pool.lease(query.control.left)
@@ -195,8 +191,6 @@ class _WorkerQuery:
             "inputs": inputs, "tables": nodes, **more,
         }  # fmt: skip
         try:
-            if self._relations:
-                self._region = self._lease.share()
             self._lease.channel.send(job, pieces)
         except ChannelClosed as error:
             lost = self._lease.lost(error)
@@ -244,9 +238,6 @@ class _WorkerQuery:
             if "scan" in message:
                 self._open(message)
             elif "next" in message:
-                released = _wholes(message.get("released"))
-                if self._region is not None:
-                    self._region.release(released)
                 scan = self._scans.get(_integer(message["next"]))
                 if scan is not None:
                     scan.credit = min(CREDIT_MAX, scan.credit + _whole(message.get("count")))
@@ -278,10 +269,6 @@ class _WorkerQuery:
             return
         node, pieces = pack(batch)
         message = {"scanned": number, "applied": scan.applied, "batch": node}
-        if self._region is not None and batch.nbytes >= SHARED_BYTES:
-            place = self._region.put(pieces)
-            if place is not None:
-                message["shared"], pieces = place, []
         if batch.num_rows < SMALL_ROWS:  # probably the last batch: marking it saves a message
             scan.ahead = next(scan.batches, None)
             if scan.ahead is None:
@@ -308,12 +295,6 @@ def _failure(error: Any) -> tuple[str, str]:
     if kind not in FAILURE_KINDS or not isinstance(message, str):
         raise ValueError
     return kind, message
-
-
-def _wholes(values: Any) -> list[int]:
-    if not isinstance(values, list):
-        raise Garbage("the worker's answer has no list where one belongs")
-    return [_whole(value) for value in values]
 
 
 def _whole(value: Any) -> int:

@@ -4,18 +4,17 @@ Entry of ``chronicle.isolation.fork_server``.  DuckDB's scans of inputs, with co
 become requests to the owner of the store::
 
     owner                                                     worker
-    {"region": size} + descriptor, once                ->     maps it
     {"job": "run", sql, values, inputs, tables}        ->     DuckDB plans
                       {"scan": id, relation, columns,
                  <-    needed, filter text}
     {"scanned": id, applied} + batch, ..., "last" too  ->     DuckDB
-                 <-   {"next": id, released}
+                 <-   {"next": id}
                  <-   {"schema", "hugeints", "jsons"}, {"batch"} ..., "end" too
 
-A batch follows its message or, if marked ``shared``, is in the region.  To save a round trip the
-last batch is marked.  A pushed filter is applied
-exactly, by the owner if it understood all of it (``applied``), else here.  No more batches are in
-flight than requested, so a LIMIT stops the producers.  The owner trusts nothing sent from here.
+A batch follows its message.  To save a round trip the last batch is marked.  A pushed filter is
+applied exactly, by the owner if it understood all of it (``applied``), else here.  No more batches
+are in flight than requested, so a LIMIT stops the producers.  The owner trusts nothing sent from
+here.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ...isolation.batches import describe, pack, unpack
-from ...isolation.channel import Channel, ChannelClosed, Inbox, Mapped
+from ...isolation.channel import Channel, ChannelClosed, Inbox
 from .admission import admit, failure_of, hugeints_of, jsons_of, lock, open_unlocked
 from .scans import BATCH_ROWS
 
@@ -79,7 +78,6 @@ class _Worker:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._inbox = Inbox(channel)
-        self._region: Mapped | None = None
         self._ids = count(1)
         self._scan_error: BaseException | None = None
         self._kinds: dict[str, Callable[[Any, dict[str, Any]], _Answer]] = {
@@ -93,12 +91,7 @@ class _Worker:
             self._channel.send({"ready": confined})
             while True:
                 job, data = self._inbox.take()
-                if "region" in job:
-                    file, self._channel.file = self._channel.file, None
-                    assert file is not None
-                    self._region = Mapped(file, job["region"])
-                else:
-                    self._inbox.send(*self._answer(job, data))
+                self._inbox.send(*self._answer(job, data))
 
     def _answer(self, job: dict[str, Any], data: pa.Buffer | None) -> _Answer:
         cursor = _instance.cursor()
@@ -184,9 +177,7 @@ class _Worker:
             ahead = min(AHEAD_MAX, taken + 1)
             if "last" not in message and (more := taken + ahead - requested) > 0:
                 requested += more
-                released = [] if self._region is None else self._region.take_released()
-                again = {"next": message["scanned"], "count": more, "released": released}
-                self._inbox.send(again)
+                self._inbox.send({"next": message["scanned"], "count": more})
             if message["applied"]:
                 yield unpack(wanted, message["batch"], data, trusted=True)
             else:
@@ -207,9 +198,6 @@ class _Worker:
             message, data = self._inbox.take(scan)
             if "batch" not in message:
                 return
-            if "shared" in message:
-                assert self._region is not None
-                data = self._region.buffer(*message["shared"])
             yield message, data
             del data
 

@@ -67,65 +67,35 @@ _INFO = pa.schema(
     ]
 )
 
-_SAID: dict[int, tuple[int, Any]] = {
-    0: (_STRING, "Chronicle"),
-    1: (_STRING, __version__),
-    2: (_STRING, pa.__version__),
-    3: (_BOOL, False),  # read-only; replaced by the store's mode
-    4: (_BOOL, True),  # SQL
-    5: (_BOOL, False),  # Substrait
-    8: (_INT, 0),  # no transactions
-    9: (_BOOL, True),  # CancelQuery
-    100: (_INT, int(IDLE_S * 1000)),
-    101: (_INT, 0),
-    500: (_BOOL, False),  # CREATE and DROP of catalogs,
-    501: (_BOOL, False),  # of schemas,
-    502: (_BOOL, True),  # of tables
-    503: (_INT, 1),  # names are case-insensitive
-    504: (_STRING, '"'),
-    505: (_INT, 1),
-    506: (_BOOL, True),
-    507: (_INT, 3),  # NULLs come last
-    513: (_STRING, "\\"),
-    514: (_STRING, ""),
-    515: (_BOOL, True),
-    516: (_BOOL, True),
-    518: (_BOOL, True),
-    519: (_BOOL, False),
-    520: (_BOOL, True),
-    521: (_BOOL, True),
-    522: (_INT, 3),
-    523: (_BOOL, True),
-    524: (_BOOL, True),
-    525: (_INT, 1),
-    526: (_INT, 0),
-    527: (_BOOL, False),
-    528: (_INT, 2),
-    529: (_STRING, "schema"),
-    530: (_STRING, ""),
-    531: (_STRING, "catalog"),
-    532: (_BOOL, True),
-    533: (_INT, 0),
-    534: (_INT, 0),
-    535: (_INT, 0),
-    536: (_BOOL, False),
-    537: (_BOOL, False),
-    538: (_INT, 15),
-    539: (_BOOL, True),
-    540: (_INT, 3),
-    557: (_BIGINT, TEXT_LENGTH_MAX),
-    562: (_INT, 0),  # no isolation level: no transactions
-    563: (_BOOL, False),
-    564: (_INT, 1),
-    565: (_BOOL, False),
-    566: (_BOOL, False),
-    567: (_INT, 2),  # results go forward only
-    572: (_BOOL, True),
-    573: (_BOOL, False),
-    574: (_BOOL, True),
-    576: (_BOOL, False),
+# By the number of ``SqlInfo``; entries not listed have no limit or do not apply.
+_TRUE = (
+    *(4, 9),  # SQL, CancelQuery
+    *(502, 506, 515, 516, 518, 520, 521, 523, 524, 532, 539),  # 502: CREATE and DROP of tables
+    *(572, 574),
+)
+_FALSE = (
+    *(3, 5),  # read-only (replaced by the store's mode), Substrait
+    *(500, 501, 519, 527, 536, 537),  # 500, 501: CREATE and DROP of catalogs, of schemas
+    *(563, 565, 566, 573, 576),
+)
+_NUMBERS = {
+    **{8: 0, 562: 0},  # no transactions, so no isolation level
+    **{100: int(IDLE_S * 1000), 101: 0},
+    **{503: 1, 505: 1, 507: 3},  # names are case-insensitive, NULLs come last
+    **{522: 3, 525: 1, 526: 0, 528: 2, 533: 0, 534: 0, 535: 0, 538: 15, 540: 3, 564: 1},
+    567: 2,  # results go forward only
 }
-"""By the number of ``SqlInfo``; entries not listed have no limit or do not apply."""
+_TEXTS = {
+    **{0: "Chronicle", 1: __version__, 2: pa.__version__},
+    **{504: '"', 513: "\\", 514: "", 529: "schema", 530: "", 531: "catalog"},
+}
+_SAID: dict[int, tuple[int, Any]] = {
+    **{number: (_STRING, text) for number, text in _TEXTS.items()},
+    **dict.fromkeys(_TRUE, (_BOOL, True)),
+    **dict.fromkeys(_FALSE, (_BOOL, False)),
+    **{number: (_INT, value) for number, value in _NUMBERS.items()},
+    557: (_BIGINT, TEXT_LENGTH_MAX),
+}
 
 
 def _info(read_only: bool, command: Any) -> pa.Table:

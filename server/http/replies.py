@@ -132,7 +132,7 @@ _CODES = {
 }
 """By status, the codes that this server gives itself; Starlette's errors get the first."""
 
-_STATUSES = {code: status for status, codes in _CODES.items() for code in codes}
+STATUSES = {code: status for status, codes in _CODES.items() for code in codes}
 
 _NO_SPACE = ("storage-full", "no space is left on the disk; nothing was changed")
 _NO_RIGHT = (
@@ -172,7 +172,7 @@ class Problem(Exception):
     ) -> None:
         super().__init__(detail)
         self.code = code
-        self.status = _STATUSES[code] if status is None else status
+        self.status = STATUSES[code] if status is None else status
         self.detail = detail
         again = {"Retry-After": "1"} if self.status in (429, 503) else {}
         self.headers = {**again, **(headers or {})}

@@ -16,8 +16,10 @@ where InfluxDB keeps the last.
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import asdict, dataclass, replace
+import contextlib
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -29,6 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ...core.times import INT64_MAX
 from ...errors import InvalidArgument, StreamNotFound
 from ...formats.dialect import Limits, StoreOptions
+from ...formats.layout import Layout
 from ...formats.lineprotocol import lines_by_measurement
 from ...formats.reader import Look
 from ...formats.writers import encode
@@ -40,11 +43,12 @@ from ..service.bodies import (
     Body,
     FileOptions,
     bad_row_json,
-    batches_of,
+    events_of,
     in_words_of_ingest,
     ingest_file,
     look_at,
     read_events,
+    time_format_of,
 )
 from ..service.state import Server, server_of
 from ..service.transactions import Commit
@@ -136,60 +140,57 @@ async def ingest(
         ) as body,
         server.appends.held(principal.client),
     ):
-        work = _Ingest(server, body, options, stream, storing, on_error)
-        answer, replayed = await server.call(work.run, idempotency_key)
+        store = partial(_ingest, server, body, options, stream, storing, on_error)
+        if idempotency_key is None:
+            return reply((await server.call(store))[0])
+        same = (options, storing, on_error, body.encoding, body.digest)
+        answer, replayed = await server.call(
+            server.keys.once, stream, idempotency_key, same, partial(_without_columns, store)
+        )
+        schema = await server.call(server.database.stream_schema, stream)
+        answer = {**answer, "columns": columns_of(schema.arrow)}
         return reply(answer, 200, {"Idempotency-Replayed": "true"} if replayed else None)
 
 
-@dataclass(frozen=True)
-class _Ingest:
-    server: Server
-    body: Body
-    options: FileOptions
-    stream: str
-    storing: StoreOptions
-    on_error: str
+Stored = tuple[dict[str, Any], int]
 
-    def run(self, key: str | None) -> tuple[dict[str, Any], bool]:
-        if key is None:
-            return self._store(), False
-        request = (self.options, self.storing, self.on_error, self.body.encoding, self.body.digest)
-        fingerprint = hashlib.sha256(repr(request).encode()).hexdigest()
-        with self.server.keys.request(self.stream, key, fingerprint) as work:
-            if work.answer is None:
-                answer = self._store()
-                work.version = answer["version"] or 0
-                work.answer = {name: answer[name] for name in answer if name != "columns"}
-                return answer, False
-            schema = self.server.database.stream_schema(self.stream).arrow
-            return {**work.answer, "columns": columns_of(schema)}, True
 
-    def _store(self) -> dict[str, Any]:
-        done = ingest_file(
-            self.server, self.body, self.options, strict=self.on_error == "fail",
-            stream=self.stream, **asdict(self.storing),
-        )  # fmt: skip
-        report = done.report
-        self.server.metrics.note_append("ingest", report.stored, report.late)
-        answer = {
-            "stream": self.stream,
-            "created": report.created,
-            "dry_run": self.storing.dry_run,
-            "rows": report.good,
-            "appended": report.stored,
-            "late": report.late,
-            "count": report.count,
-            "version": report.version,
-            "rejected": report.bad,
-            "errors": [bad_row_json(row) for row in done.bad],
-            "columns": columns_of(report.schema or pa.schema([])),
-            "notes": [in_words_of_ingest(note) for note in report.notes],
-        }
-        database = self.server.database
-        exists = self.stream in database.streams()
-        if exists and database.stream_options(self.stream)["unique"] is not None:
-            answer["duplicates"] = report.duplicates
-        return answer
+def _without_columns(store: Callable[[], Stored]) -> Stored:
+    answer, version = store()
+    return {name: answer[name] for name in answer if name != "columns"}, version
+
+
+def _ingest(
+    server: Server,
+    body: Body,
+    options: FileOptions,
+    stream: str,
+    storing: StoreOptions,
+    on_error: str,
+) -> Stored:
+    """Store a file: the answer, and the version of the commit.  Blocks."""
+    strict = on_error == "fail"
+    done = ingest_file(server, body, options, strict=strict, stream=stream, **asdict(storing))
+    report = done.report
+    server.metrics.note_append("ingest", report.stored, report.late)
+    answer = {
+        "stream": stream,
+        "created": report.created,
+        "dry_run": storing.dry_run,
+        "rows": report.good,
+        "appended": report.stored,
+        "late": report.late,
+        "count": report.count,
+        "version": report.version,
+        "rejected": report.bad,
+        "errors": [bad_row_json(row) for row in done.bad],
+        "columns": columns_of(report.schema or pa.schema([])),
+        "notes": [in_words_of_ingest(note) for note in report.notes],
+    }
+    database = server.database
+    if stream in database.streams() and database.stream_options(stream)["unique"] is not None:
+        answer["duplicates"] = report.duplicates
+    return answer, report.version or 0
 
 
 transactions_router = api_router(
@@ -250,11 +251,10 @@ def _stage(
     server: Server, stream: str, transaction: str, part: str, format: str, body: Body
 ) -> dict[str, Any]:
     schema = server.database.stream(stream).event_schema
-    batches = batches_of(
+    batches = events_of(
         body,
         format,
-        schema,
-        "iso" if schema.time_unit is not None else "ticks",
+        Layout(time_format=time_format_of(schema, None), target=schema),
         DECODED_FACTOR * server.settings.max_part_bytes,
         server.reader,
         name=f"part {part}",
@@ -359,7 +359,7 @@ async def write(
 ) -> Response:
     """Append lines to the streams that their measurements name."""
     del db, rp, consistency, bucket, org
-    return await _write(request, principal, precision, partial=False)
+    return await _write(request, principal, precision, lenient=False)
 
 
 @line_router.post("/api/v3/write_lp", status_code=204, summary="Write line protocol (InfluxDB 3)")
@@ -381,7 +381,7 @@ async def _write(
     request: Request,
     principal: Principal,
     precision: str,
-    partial: bool,
+    lenient: bool,
     durability: str | None = None,
 ) -> Response:
     principal.require("ingest")  # before anything is read
@@ -391,48 +391,46 @@ async def _write(
         server.receiving(request, principal.client, settings.max_body_bytes) as body,
         server.appends.held(principal.client),
     ):
-        job = _Write(server, principal, body, PRECISIONS[precision], partial, durability)
-        await server.call(job.run)
+        unit = PRECISIONS[precision]
+        await server.call(_append_lines, server, principal, body, unit, lenient, durability)
     return Response(status_code=204)
 
 
-@dataclass(frozen=True)
-class _Write:
-    server: Server
-    principal: Principal
-    body: Body
-    precision: str
-    partial: bool
-    durability: str | None
+def _append_lines(
+    server: Server,
+    principal: Principal,
+    body: Body,
+    precision: str,
+    lenient: bool,
+    durability: str | None,
+) -> None:
+    text = body.open(server.settings.max_decoded_bytes).read()
+    body.hold(len(text))
+    parts = lines_by_measurement(text)
+    for name in parts:
+        principal.require("ingest", name)
+    read = [(name, _read_lines(server, name, parts[name], precision, lenient)) for name in parts]
+    for name, events in read:
+        done = server.database.stream(name).append(events, durability=durability)
+        server.metrics.note_append("lineprotocol", done.appended, done.late)
 
-    def run(self) -> None:
-        most = self.server.settings.max_decoded_bytes
-        text = self.body.open(most).read()
-        self.body.hold(len(text))
-        parts = lines_by_measurement(text)
-        for name in parts:
-            self.principal.require("ingest", name)
-        read = [(name, self._read(name, lines)) for name, lines in parts.items()]
-        for name, events in read:
-            done = self.server.database.stream(name).append(events, durability=self.durability)
-            self.server.metrics.note_append("lineprotocol", done.appended, done.late)
 
-    def _read(self, name: str, lines: bytes) -> pa.Table:
-        server = self.server
-        if name not in server.database.streams():
-            raise StreamNotFound(
-                f"there is no stream for the measurement {name!r}; create it with its tags and "
-                "fields: CREATE STREAM ... (time TIMESTAMP_NS, ...) TIMESTAMP BY time"
-            )
-        schema = server.database.stream(name).event_schema
-        body = Body(None, None, None)
-        try:
-            body.write(lines)
-            precision = None if schema.time_unit is None else self.precision
-            events, _, _ = read_events(
-                body, "lineprotocol", schema, precision, server.settings.max_decoded_bytes,
-                server.reader, columns_max=server.settings.max_columns, skip=self.partial,
-            )  # fmt: skip
-        finally:
-            body.close()
-        return events
+def _read_lines(server: Server, name: str, lines: bytes, precision: str, lenient: bool) -> pa.Table:
+    if name not in server.database.streams():
+        raise StreamNotFound(
+            f"there is no stream for the measurement {name!r}; create it with its tags and "
+            "fields: CREATE STREAM ... (time TIMESTAMP_NS, ...) TIMESTAMP BY time"
+        )
+    schema = server.database.stream(name).event_schema
+    with contextlib.closing(Body(None, None, None)) as body:
+        body.write(lines)
+        return read_events(
+            body,
+            "lineprotocol",
+            schema,
+            None if schema.time_unit is None else precision,
+            server.settings.max_decoded_bytes,
+            server.reader,
+            columns_max=server.settings.max_columns,
+            skip=lenient,
+        )[0]

@@ -25,10 +25,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import hashlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -52,7 +52,6 @@ from ..http.route import api_router
 from ..http.streamed import Pace, Streamed, too_slow
 from ..service.bodies import Body, bad_row_json, read_events
 from ..service.gathering import BYTES_MAX, SmallReader
-from ..service.idempotency import IdempotencyKeys
 from ..service.middleware import note_time, timed
 from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
@@ -427,19 +426,17 @@ async def append_events(
         waited = time.perf_counter()
         async with server.appends.held(principal.client):
             note_time(request, "queue", time.perf_counter() - waited)
-            job = _Append(
-                server,
-                request,
-                stream,
-                name,
-                body,
-                precision,
-                durability,
-                on_error,
-                head,
-                text,
+            store = partial(
+                _append, request, stream, name, body, precision, durability, on_error, head, text
             )
-            answer, replayed = await server.call(job.run, keys, idempotency_key)
+            same: tuple[Any, ...] = ()
+            if idempotency_key is not None:
+                same = (stream, name, precision, on_error, body.encoding, body.digest)
+                if text.flatten is not None or head is not None:
+                    same = (*same, text.flatten, head)
+                if text != TextOptions():
+                    same = (*same, text)
+            answer, replayed = await server.call(keys.once, stream, idempotency_key, same, store)
     return reply(answer, 200, {"Idempotency-Replayed": "true"} if replayed else None)
 
 
@@ -487,73 +484,58 @@ def _answer(done: AppendResult, durable: bool) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class _Append:
-    server: Server
-    request: Request
-    stream: str
-    format: str
-    body: Body
-    precision: str | None
-    durability: str | None
-    on_error: str
-    head: BinaryEvent | None
-    text: TextOptions
+def _append(
+    request: Request,
+    stream: str,
+    format: str,
+    body: Body,
+    precision: str | None,
+    durability: str | None,
+    on_error: str,
+    head: BinaryEvent | None,
+    text: TextOptions,
+) -> tuple[dict[str, Any], int]:
+    """Store a body: the answer, and the version of the commit.  Blocks."""
+    server = server_of(request)
+    target = server.database.stream(stream)
+    decoded_max = server.settings.max_decoded_bytes
+    started = time.perf_counter()
+    with timed(request, "parse"), _whole(body, head, decoded_max) as whole:
+        events, bad, rejected = read_events(
+            whole,
+            format,
+            target.event_schema,
+            precision,
+            decoded_max,
+            server.reader,
+            columns_max=server.settings.max_columns,
+            skip=on_error == "skip",
+            text=text,
+        )
+    with timed(request, "append"):
+        done = target.append(events, durability=durability)
+    server.metrics.append_seconds.observe(time.perf_counter() - started)
+    server.metrics.note_append(format, done.appended, done.late)
+    options = server.database.stream_options(stream)
+    answer = _answer(done, (durability or options["durability"]) == "commit")
+    if options["unique"] is not None:
+        answer["duplicates"] = done.duplicates
+    if on_error == "skip":
+        answer |= {"rejected": rejected, "errors": [bad_row_json(row) for row in bad]}
+    return answer, done.version
 
-    def run(self, keys: IdempotencyKeys, key: str | None) -> tuple[dict[str, Any], bool]:
-        if key is None:
-            return self._store()[0], False
-        request: tuple[Any, ...] = (self.stream, self.format, self.precision, self.on_error)
-        request = (*request, self.body.encoding, self.body.digest)
-        if self.text.flatten is not None or self.head is not None:
-            request = (*request, self.text.flatten, self.head)
-        if self.text != TextOptions():
-            request = (*request, self.text)
-        fingerprint = hashlib.sha256(repr(request).encode()).hexdigest()
-        with keys.request(self.stream, key, fingerprint) as work:
-            if work.answer is None:
-                work.answer, work.version = self._store()
-            return work.answer, work.replayed
 
-    def _store(self) -> tuple[dict[str, Any], int]:
-        server = self.server
-        target = server.database.stream(self.stream)
-        started = time.perf_counter()
-        with timed(self.request, "parse"), self._whole() as body:
-            events, bad, rejected = read_events(
-                body,
-                self.format,
-                target.event_schema,
-                self.precision,
-                server.settings.max_decoded_bytes,
-                server.reader,
-                columns_max=server.settings.max_columns,
-                skip=self.on_error == "skip",
-                text=self.text,
-            )
-        with timed(self.request, "append"):
-            done = target.append(events, durability=self.durability)
-        server.metrics.append_seconds.observe(time.perf_counter() - started)
-        server.metrics.note_append(self.format, done.appended, done.late)
-        options = server.database.stream_options(self.stream)
-        answer = _answer(done, (self.durability or options["durability"]) == "commit")
-        if options["unique"] is not None:
-            answer["duplicates"] = done.duplicates
-        if self.on_error == "skip":
-            answer |= {"rejected": rejected, "errors": [bad_row_json(row) for row in bad]}
-        return answer, done.version
-
-    @contextlib.contextmanager
-    def _whole(self) -> Iterator[Body]:
-        if self.head is None:
-            yield self.body
-            return
-        data = self.body.open(self.server.settings.max_decoded_bytes).read()
-        event = self.head.structured(data)
-        self.body.hold(len(event))
-        with contextlib.closing(Body(None, None, None)) as body:
-            body.write(event)
-            yield body
+@contextlib.contextmanager
+def _whole(body: Body, head: BinaryEvent | None, decoded_max: int) -> Iterator[Body]:
+    """The body, to which the attributes of a CloudEvent in its headers are added."""
+    if head is None:
+        yield body
+        return
+    event = head.structured(body.open(decoded_max).read())
+    body.hold(len(event))
+    with contextlib.closing(Body(None, None, None)) as whole:
+        whole.write(event)
+        yield whole
 
 
 @router.head("/events", include_in_schema=False)

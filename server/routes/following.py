@@ -255,9 +255,7 @@ async def tail(
             column_names(columns),
             control=QueryControl(cancellation=query.cancellation),
         )
-        form = format_of(
-            name, changes.schema, marks=style.marks, int64_as_string=style.int64_as_string
-        )
+        form = format_of(name, changes.schema, **style)
         return TailFeed(changes, form), handle
 
     text = f"tail of {stream}" + (f" where {where}" if where else "")

@@ -35,6 +35,7 @@ from .row_responses import RowSource, send_rows
 
 router = api_router(prefix="/v1/live", tags=["live queries"])
 PREVIEW_ROWS = 100
+_NOT_OF_ROLLUPS = {"into", "start", "late", "emit"}
 
 
 class LiveSpec(BaseModel):
@@ -136,27 +137,15 @@ def _by_fields(server: Server, principal: Principal, spec: LiveSpec, name: str) 
         principal.require("admin", spec.into)
     for stream in sorted(server.database.access(spec.sql, visible_to(principal)).reads):
         principal.require("read", stream)
-    if spec.rollup:
-        wrong = sorted(spec.model_fields_set & {"into", "start", "late", "emit"})
-        if wrong:
-            raise InvalidArgument(f"a roll-up has no {wrong[0]}: it is of all events, corrected")
-        server.database.create_rollup(
-            name, spec.sql, delay=spec.delay, idle=spec.idle, options=spec.options,
-            if_not_exists=spec.if_not_exists,
-        )  # fmt: skip
+    options = spec.model_dump(include={"delay", "idle", "options", "if_not_exists"})
+    if not spec.rollup:
+        options |= spec.model_dump(include=_NOT_OF_ROLLUPS)
+        server.database.create_live(name, spec.sql, **options)
         return
-    server.database.create_live(
-        name,
-        spec.sql,
-        into=spec.into,
-        start=spec.start,
-        delay=spec.delay,
-        idle=spec.idle,
-        late=spec.late,
-        emit=spec.emit,
-        options=spec.options,
-        if_not_exists=spec.if_not_exists,
-    )
+    wrong = sorted(spec.model_fields_set & _NOT_OF_ROLLUPS)
+    if wrong:
+        raise InvalidArgument(f"a roll-up has no {wrong[0]}: it is of all events, corrected")
+    server.database.create_rollup(name, spec.sql, **options)
 
 
 @router.get("", summary="List live queries")
@@ -355,7 +344,7 @@ async def live_rows(
             )
         _definition(server, principal, name, "read")
         live = server.database.live_statements.query(name)
-        feed = LiveFeed(live, after, form, marks=style.marks, int64_as_string=style.int64_as_string)
+        feed = LiveFeed(live, after, form, **style)
         return feed, feed.stream
 
     return await send_feed(

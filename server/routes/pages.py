@@ -230,8 +230,7 @@ def _route(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[str
             for kind, described in content.items()
         )
         yield f"<p>Answers <b>{status}</b> {kinds}</p>"
-    refused = ", ".join(s for s in operation["responses"] if s not in good)
-    yield f'<p>Refuses with {refused}: <a href="#ProblemDocument">ProblemDocument</a></p>'
+    yield '<p>Errors: <a href="#ProblemDocument">ProblemDocument</a></p>'
 
 
 def _command(path: str, method: str, operation: Mapping[str, Any]) -> str:

@@ -15,7 +15,6 @@ import json
 import re
 import urllib.parse
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
@@ -167,21 +166,15 @@ async def time_range(
 TimeRange = Annotated[RangeSpec, Depends(time_range)]
 
 
-@dataclass(frozen=True)
-class FeedOptions:
-    """How a feed is written, besides its format."""
-
-    marks: bool
-    int64_as_string: bool
-
-
 async def feed_options(
     format: FeedFormatName = None, marks: Marks = False, int64_as_string: Int64AsString = False
-) -> FeedOptions:
-    return FeedOptions(marks, int64_as_string)
+) -> dict[str, bool]:
+    """How a feed is written, besides its format."""
+    del format
+    return {"marks": marks, "int64_as_string": int64_as_string}
 
 
-FeedStyle = Annotated[FeedOptions, Depends(feed_options)]
+FeedStyle = Annotated[dict[str, bool], Depends(feed_options)]
 
 
 def to_ticks(schema: StreamSchema, text: str | None, precision: str | None = None) -> int | None:

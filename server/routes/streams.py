@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import base64
 from abc import ABC, abstractmethod
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import pyarrow as pa
 from fastapi import Query, Request, Response
@@ -24,7 +24,7 @@ from ...api.streams import FUNCTIONS, Stream
 from ...core.sql_text import quoted_name
 from ...core.times import INT64_MAX, TICKS_PER_SECOND, time_text
 from ...errors import ChronicleError, InvalidArgument
-from ...formats.kinds import name_of_type, parse_type
+from ...formats.kinds import parse_type
 from ...schema import StreamSchema
 from ..access.auth import Principal, Requester, visible_to
 from ..http.replies import columns_of, jsonable, reply
@@ -47,6 +47,9 @@ from .row_responses import RowSource, send_rows
 class EventsSpec(RangeSpec, ABC):
     """Which events of a stream are meant, and how they change."""
 
+    doing: ClassVar[str]
+    """The verb, for messages."""
+
     where: str | None = Field(None, description="SQL predicate on one event; true for all.")
 
     def check(self) -> None:
@@ -60,11 +63,6 @@ class EventsSpec(RangeSpec, ABC):
     def expressions(self) -> list[str]:
         return [] if self.where is None else [self.where]
 
-    @property
-    @abstractmethod
-    def doing(self) -> str:
-        """The verb, for messages."""
-
     @abstractmethod
     def apply(self, stream: Stream) -> dict[str, Any]:
         """Make the change in one commit; returns the answer.  Blocks."""
@@ -73,13 +71,10 @@ class EventsSpec(RangeSpec, ABC):
 class DeleteSpec(EventsSpec):
     """Events of a stream to delete."""
 
+    doing = "delete"
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"where": "icao24 = '4b1803'"}]}
     )
-
-    @property
-    def doing(self) -> str:
-        return "delete"
 
     def apply(self, stream: Stream) -> dict[str, Any]:
         return {"deleted": stream.delete(self.where, *self.bounds(stream.event_schema))}
@@ -88,6 +83,7 @@ class DeleteSpec(EventsSpec):
 class UpdateSpec(EventsSpec):
     """Events of a stream to update, and their new values."""
 
+    doing = "update"
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
@@ -98,10 +94,6 @@ class UpdateSpec(EventsSpec):
     set: dict[str, str] = Field(
         description="By column, a SQL expression over the event as it was; not the time."
     )
-
-    @property
-    def doing(self) -> str:
-        return "update"
 
     def expressions(self) -> list[str]:
         return [*super().expressions(), *self.set.values()]
@@ -453,15 +445,7 @@ async def list_views(request: Request, principal: Requester) -> Response:
                 "name": view.name,
                 "sql": view.sql,
                 "reads": [name for name in view.sources if visible(name)],
-                "schema": [
-                    {
-                        "name": field.name,
-                        "type": str(field.type),
-                        "sql_type": name_of_type(field.type),
-                        "nullable": field.nullable,
-                    }
-                    for field in view.columns
-                ],
+                "schema": columns_of(view.columns),
             }
             for view in server.database.views().values()
             if visible(view.name)

@@ -298,24 +298,6 @@ def bad_row_json(row: BadRow) -> dict[str, Any]:
     return {key: value for key, value in answer.items() if value is not None}
 
 
-class _EnoughListed(Exception):
-    """Enough invalid rows were listed."""
-
-
-def batches_of(
-    body: Body,
-    format: str,
-    schema: StreamSchema,
-    time_format: str,
-    decoded_max: int,
-    reader: IsolatedReader | None,
-    **more: Any,
-) -> Iterator[pa.RecordBatch]:
-    """The events of a body in batches of a stream's schema; ``more`` as in ``events_of``."""
-    layout = Layout(time_format=time_format, target=schema)
-    return events_of(body, format, layout, decoded_max, reader, **more)
-
-
 def events_of(
     body: Body,
     format: str | None,
@@ -388,41 +370,19 @@ def read_events(
     their total; blocks.  Raises ``RefusedRows``, ``InvalidData``, ``SchemaMismatch``,
     ``ResourceLimit``.
     """
-    time_format = time_format_of(schema, precision)
-    bad: list[BadRow] = []
-    rejected = 0
-
-    def note(row: BadRow) -> None:
-        nonlocal rejected
-        rejected += 1
-        if len(bad) < ROWS_LISTED:
-            bad.append(row)
-        elif not skip:
-            raise _EnoughListed
-
-    more = False
-    batches: list[pa.RecordBatch] = []
+    layout = Layout(time_format=time_format_of(schema, precision), target=schema)
+    limits = Limits(columns_max, unpacked_bytes=decoded_max, total_bytes=decoded_max)
+    bad = _Listed(not skip)
     try:
-        batches.extend(
-            batches_of(
-                body,
-                format,
-                schema,
-                time_format,
-                decoded_max,
-                reader,
-                on_bad=note,
-                text=text,
-                limits=Limits(columns_max, unpacked_bytes=decoded_max, total_bytes=decoded_max),
+        batches = list(
+            events_of(
+                body, format, layout, decoded_max, reader, on_bad=bad, text=text, limits=limits
             )
         )
-    except _EnoughListed:
-        more = True
     except pa.ArrowException as error:
         raise InvalidData(f"the body cannot be read as {format}: {error}") from None
-    if bad and not skip:
-        raise RefusedRows(bad, more)
-    return pa.Table.from_batches(batches, schema=schema.arrow), bad, rejected
+    bad.judge()
+    return pa.Table.from_batches(batches, schema=schema.arrow), bad.listed, bad.count
 
 
 DECODED_FACTOR = 8

@@ -37,6 +37,7 @@ blocks appends.  A damaged log is an error, because a lost key could append even
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
@@ -197,6 +198,24 @@ class IdempotencyKeys:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def once(
+        self,
+        stream: str,
+        key: str | None,
+        request: tuple[Any, ...],
+        store: Callable[[], tuple[Answer, int]],
+    ) -> tuple[Answer, bool]:
+        """The answer of ``store``, which also gives the version of its commit and runs at most once
+        for the same key and request; and whether it is replayed.
+        """
+        if key is None:
+            return store()[0], False
+        fingerprint = hashlib.sha256(repr(request).encode()).hexdigest()
+        with self.request(stream, key, fingerprint) as work:
+            if work.answer is None:
+                work.answer, work.version = store()
+            return work.answer, work.replayed
 
     @contextmanager
     def request(self, stream: str, key: str, fingerprint: str) -> Iterator[KeyedRequest]:

@@ -18,7 +18,7 @@ import os
 import resource
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -110,73 +110,65 @@ class Metrics:
         Gauge(f"chronicle_{name}", description, registry=self.registry).set_function(read)
 
     def watch_store(self, read: Callable[[], dict[str, float]]) -> None:
-        self.registry.register(_StoreCollector(read))
+        self.registry.register(_Computed(partial(_of_store, read)))
 
     def render(
         self, indexes: StreamFigures | None = None, live: Mapping[str, Figures] | None = None
     ) -> bytes:
         """The exposition, with given indexes and live queries; reads the store, so use a thread."""
         registry = CollectorRegistry()
-        if any((indexes or {}).values()):
-            registry.register(_IndexCollector(indexes or {}))
+        if indexes and any(indexes.values()):
+            registry.register(_Computed(partial(_of_indexes, indexes)))
         if live:
-            registry.register(_LiveCollector(live))
+            registry.register(_Computed(partial(_of_live, live)))
         return generate_latest(self.registry) + generate_latest(registry)
 
 
-class _StoreCollector(Collector):
-    def __init__(self, read: Callable[[], dict[str, float]]) -> None:
-        self._read = read
+class _Computed(Collector):
+    """Metrics that are computed at each scrape, not when they are registered."""
+
+    def __init__(self, compute: Callable[[], Iterable[Metric]]) -> None:
+        self._compute = compute
 
     def describe(self) -> Iterable[Metric]:
-        return []  # so that registering does not read the store
+        return []
 
     def collect(self) -> Iterable[Metric]:
-        for name, value in sorted(self._read().items()):
-            yield GaugeMetricFamily(
-                f"chronicle_store_{name}", f"Of all streams: {name.replace('_', ' ')}.", value=value
-            )
+        return self._compute()
 
 
-class _IndexCollector(Collector):
-    def __init__(self, indexes: StreamFigures) -> None:
-        self._indexes = indexes
-
-    def collect(self) -> Iterable[Metric]:
-        for name, description in INDEX_GAUGES.items():
-            gauge = GaugeMetricFamily(
-                f"chronicle_index_{name}", description, labels=["stream", "attribute"]
-            )
-            for stream, listed in sorted(self._indexes.items()):
-                for index in listed:
-                    gauge.add_metric([stream, index["attribute"]], index[name])
-            yield gauge
-
-
-class _LiveCollector(Collector):
-    def __init__(self, live: Mapping[str, Figures]) -> None:
-        self._live = live
-
-    def collect(self) -> Iterable[Metric]:
-        for name, description in LIVE_GAUGES.items():
-            gauge = GaugeMetricFamily(f"chronicle_live_{name}", description, labels=["query"])
-            for query, figures in sorted(self._live.items()):
-                gauge.add_metric([query], figures[name])
-            yield gauge
-        hits = GaugeMetricFamily(
-            "chronicle_live_hits", "Events of which a condition held.", labels=["query"]
+def _of_store(read: Callable[[], Figures]) -> Iterator[Metric]:
+    for name, value in sorted(read().items()):
+        yield GaugeMetricFamily(
+            f"chronicle_store_{name}", f"Of all streams: {name.replace('_', ' ')}.", value=value
         )
-        seconds = {
-            name: SummaryMetricFamily(f"chronicle_live_{name}", description, labels=["query"])
-            for name, (_, description) in LIVE_SUMMARIES.items()
-        }
-        for query, figures in sorted(self._live.items()):
-            if "hits" in figures:
-                hits.add_metric([query], figures["hits"])
-            for name, (times, _) in LIVE_SUMMARIES.items():
-                if times in figures:
-                    seconds[name].add_metric([query], int(figures[times]), figures[name])
-        yield from (hits, *seconds.values())
+
+
+def _of_indexes(indexes: StreamFigures) -> Iterator[Metric]:
+    for name, description in INDEX_GAUGES.items():
+        gauge = GaugeMetricFamily(
+            f"chronicle_index_{name}", description, labels=["stream", "attribute"]
+        )
+        for stream, listed in sorted(indexes.items()):
+            for index in listed:
+                gauge.add_metric([stream, index["attribute"]], index[name])
+        yield gauge
+
+
+def _of_live(live: Mapping[str, Figures]) -> Iterator[Metric]:
+    gauges = {**LIVE_GAUGES, "hits": "Events of which a condition held."}
+    for name, description in gauges.items():
+        gauge = GaugeMetricFamily(f"chronicle_live_{name}", description, labels=["query"])
+        for query, figures in sorted(live.items()):
+            if name in figures:
+                gauge.add_metric([query], figures[name])
+        yield gauge
+    for name, (times, description) in LIVE_SUMMARIES.items():
+        seconds = SummaryMetricFamily(f"chronicle_live_{name}", description, labels=["query"])
+        for query, figures in sorted(live.items()):
+            if times in figures:
+                seconds.add_metric([query], int(figures[times]), figures[name])
+        yield seconds
 
 
 logger = logging.getLogger("chronicle.server")

@@ -13,7 +13,7 @@ import pytest
 import chronicle
 from chronicle.api.database import Database
 from chronicle.errors import QueryTimeout, ResourceLimit, SqlError, WorkerLost
-from chronicle.isolation.channel import Channel, Region
+from chronicle.isolation.channel import Channel
 from chronicle.query.relational.isolated import IsolatedExecutor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux")
@@ -61,22 +61,16 @@ def here(path: Path) -> Iterator[Database]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What workers ask for, by the key of each message; ``region`` for batches put there."""
+    """What workers ask for, by the key of each message."""
     kinds: list[str] = []
-    receive, put = Channel.receive, Region.put
+    receive = Channel.receive
 
     def told(channel: Channel) -> Any:
         message, data = receive(channel)
         kinds.append(next(iter(message)))
         return message, data
 
-    def placed(region: Region, pieces: Any) -> Any:
-        place = put(region, pieces)
-        kinds.append("region" if place else "full")
-        return place
-
     monkeypatch.setattr(Channel, "receive", told)
-    monkeypatch.setattr(Region, "put", placed)
     return kinds
 
 
@@ -99,23 +93,11 @@ LARGE = [
 ]
 
 
-@pytest.mark.parametrize("size", [None, 1 << 21, 1 << 14], ids=["region", "small", "socket"])
 @pytest.mark.parametrize("sql", LARGE)
-def test_large_inputs_are_the_same_whichever_way_they_go(
-    apart: Database,
-    here: Database,
-    asked: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    sql: str,
-    size: int | None,
-) -> None:
-    if size is not None:
-        monkeypatch.setattr(Region, "size", size)
+def test_large_inputs_are_the_same(apart: Database, here: Database, sql: str) -> None:
     wanted = here.sql(sql).arrow()
     for _ in range(2):
         assert apart.sql(sql).arrow().equals(wanted)
-    assert ("region" in asked) == (size != 1 << 14)
-    assert ("full" in asked) == (size == 1 << 14) or size == 1 << 21
 
 
 def test_a_limit_stops_the_scan_of_a_large_input(apart: Database) -> None:
