@@ -160,6 +160,5 @@ def _ticks_of(found: BankMatches, name: int) -> list[int]:
 
 def _bank(patterns: list[Any]) -> PatternBank:
     bank = PatternBank(SCHEMA, "t")
-    for i, each in enumerate(patterns):
-        bank.take(Layer([i], [card_of(each)]))
+    bank.take(Layer(list(range(len(patterns))), [card_of(each) for each in patterns]))
     return bank

@@ -130,6 +130,21 @@ def refuse_aggregates(tree: Any, text: str, what: str) -> None:
         )  # fmt: skip
 
 
+def refuse_counted(analysed: Analysed, text: str, node: Any) -> None:
+    """SqlError for windows of a number of events inside another query."""
+    if not analysed.form.corrects:
+        raise refused(text, node, "windows of so many events stand alone in a live query")
+
+
+def columns_of(
+    engine: QueryEngine, prepared: PreparedQuery, snapshot: Callable[[str], Snapshot]
+) -> pa.Schema:
+    """The columns of a query's results; no event is read."""
+    streams = list(prepared.streams)
+    nothing = Region({name: snapshot(name) for name in streams}, dict.fromkeys(streams, (0, 0)))
+    return engine.over(prepared, nothing).arrow().schema
+
+
 @dataclass(frozen=True)
 class Analysed:
     """A SELECT's form; ``times`` are result columns that are its time, with an offset in ticks."""
@@ -191,8 +206,7 @@ class _Source:
         return seed_of(f"{self.stream} {canonical(self.tree)}")
 
     def fields(self, frozen: Sequence[str]) -> tuple[pa.Field, ...]:
-        nothing = Region({self.stream: self.snapshot}, {self.stream: (0, 0)})
-        schema = self.engine().over(self.plain, nothing).arrow().schema
+        schema = columns_of(self.engine(), self.plain, lambda _: self.snapshot)
         names = list(frozen) or schema.names
         doubled = [name for name in names if schema.names.count(name) > 1]
         if doubled:
@@ -229,6 +243,27 @@ def column_node(name: str, table: str | None = None) -> Any:
     return exp.column(
         quoted, table=None if table is None else exp.to_identifier(table, quoted=True)
     )
+
+
+def without_stars(
+    nodes: Sequence[Any],
+    relations: Sequence[tuple[str | None, Sequence[str]]],
+    text: str,
+    what: str,
+) -> list[Any]:
+    """Projections with each star replaced by the columns of the relations (alias, columns)."""
+    shown: list[Any] = []
+    for node in nodes:
+        star = node.this if isinstance(node, exp.Column) else node
+        if not isinstance(star, exp.Star):
+            shown.append(node)
+            continue
+        if any(star.args.values()):
+            raise refused(text, node, f"{what} names its columns, or takes all with *")
+        for alias, columns in relations:
+            if star is node or alias is None or alias.lower() == node.table.lower():
+                shown += [column_node(name, alias) for name in columns]
+    return shown
 
 
 def folder_of(engine: QueryEngine, text: str) -> Folder:
@@ -316,11 +351,7 @@ def _windows(source: _Source, columns: tuple[str, ...]) -> StreamForm:
     own = {n.name.lower() for n in nodes if isinstance(n, exp.Column)}
     if not own & {"window_start", "window_end"}:
         raise source.refuse("group by window_start and window_end, so that windows end", group)
-    keys = {
-        f"#key{i}": node.copy()
-        for i, node in enumerate(nodes)
-        if not (isinstance(node, exp.Column) and node.name.lower() in _WINDOW)
-    }
+    keys = _keys(nodes, _WINDOW)
     alias = tree.args["from_"].this.alias or None
     start, end = (column_node(each, alias) for each in ("window_start", "window_end"))
     if isinstance(windows, SessionWindows):
@@ -375,12 +406,7 @@ def _counted(
                 if part.unalias() is not node:
                     raise source.refuse("window_id may be selected, and nothing else", node)
                 numbers.append(part.alias_or_name)
-    own = (*_WINDOW, "window_id")
-    keys = {
-        f"#key{i}": node.copy()
-        for i, node in enumerate(nodes)
-        if not (isinstance(node, exp.Column) and node.name.lower() in own)
-    }
+    keys = _keys(nodes, (*_WINDOW, "window_id"))
     made = tree.copy()
     if not group.args.get("all") and not any(
         isinstance(node, exp.Column) and node.name.lower() == "window_end" for node in nodes
@@ -393,6 +419,15 @@ def _counted(
 
 
 _WINDOW = ("window_start", "window_end")
+
+
+def _keys(nodes: Sequence[Any], window: Sequence[str]) -> dict[str, Any]:
+    """The keys besides the columns of the window, by internal column."""
+    return {
+        f"#key{i}": node.copy()
+        for i, node in enumerate(nodes)
+        if not (isinstance(node, exp.Column) and node.name.lower() in window)
+    }
 
 
 def _groups(source: _Source, group: Any) -> list[Any]:

@@ -56,7 +56,9 @@ class Results:
 
 @dataclass(frozen=True)
 class Corrected:
-    """Closed results that may no longer hold, their replacements, and ranges to evaluate again."""
+    """Closed results that may no longer hold, their replacements (without such results: additions),
+    and ranges to evaluate again.
+    """
 
     ids: pa.Array
     time: IntArray

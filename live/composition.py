@@ -47,7 +47,6 @@ from ..query.binding.views import Expansion, expand, only_filters, without_quali
 from ..query.contract.access import VisibleStreams
 from ..query.engine import QueryEngine
 from ..query.pattern.binding import with_members
-from ..query.plan.planner import Region
 from ..query.sql.dialect import canonical, error_at
 from ..query.sql.statement_clauses import MatchRelation, RecentRelation
 from ..schema import StreamSchema
@@ -59,16 +58,18 @@ from .analysis import (
     Analysed,
     aggregate_in,
     check_live,
-    column_node,
+    columns_of,
     folder_of,
     form_of,
     refuse_aggregates,
+    refuse_counted,
     refused,
     result_columns,
+    without_stars,
 )
 from .changes import Results
 from .forms import Form, Moment, StreamForm, engine_with, snapshot_of
-from .join_binding import BoundJoin, JoinedStream, bind_join, over_streams
+from .join_binding import bind_join, over_streams
 from .join_form import JoinForm
 from .pattern_form import PatternForm
 from .recent_form import RecentAnalysis
@@ -244,17 +245,7 @@ class UnionForm(Form):
         return self._joined([part.results(moment, low, high, known) for part in self.parts])
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
-        parts = []
-        for part in self.parts:
-            new = part.advanced(moment, since, known) if part.incremental else None
-            if new is None and part.appends:
-                begin = part.begin(moment, since)
-                new = part.results(moment, begin, part.closed(known), known)
-            if new is None:
-                self.drop_state()
-                return None
-            parts.append(new)
-        return self._joined(parts)
+        return self._joined([part.closing(moment, since, known) for part in self.parts])
 
     def _joined(self, parts: Sequence[Results]) -> Results:
         tables = [each.columns.rename_columns(list(self.columns)) for each in parts]
@@ -357,10 +348,8 @@ class _Parts:
                     f"({_types(theirs)}) with times of {other.time} after ({_types(mine)}) with "
                     f"times of {first.time}: CAST them"
                 )  # fmt: skip
-            if not other.form.corrects:
-                raise refused(text, branch, "windows of so many events stand alone in a live query")
-        if not first.form.corrects:
-            raise refused(text, tree, "windows of so many events stand alone in a live query")
+        for branch, part in zip(branches, parts, strict=True):
+            refuse_counted(part, text, branch)
         names = tuple(field.name for field in first.fields)
         times = dict(first.times)
         for other in parts[1:]:
@@ -385,8 +374,7 @@ class _Parts:
                 "subquery is never known for good: aggregate over a window, in the subquery"
             )  # fmt: skip
         inner = self.analyse(query, ())
-        if not inner.form.corrects:
-            raise refused(text, query, "windows of so many events stand alone in a live query")
+        refuse_counted(inner, text, query)
         name = canonical(query)  # match identities do not depend on the outer query
         outer = tree.copy()
         item = outer.args["from_"].this
@@ -395,7 +383,11 @@ class _Parts:
         if isinstance(item, exp.Subquery):
             own, time, offset = ID, TIME, 0
             fields += [pa.field(TIME, inner.time), pa.field(ID, pa.binary())]
-            _write_stars_out(outer, [field.name for field in inner.fields], text)
+            names = [field.name for field in inner.fields]
+            shown = without_stars(
+                outer.expressions, [(None, names)], text, "a live query over a subquery"
+            )
+            outer.set("expressions", shown)
             _rename(outer.args["from_"], item, name)
         else:
             time, offset = self._time_of(item, inner)
@@ -447,7 +439,8 @@ class _Parts:
         if not is_plain(tree):
             raise refused(text, tree, "a live join gives one row for each pair: unnest elsewhere")
         named = tree.copy()
-        shown = list(_expanded(named, bound, text))
+        sides = [(side.alias, side.schema.names) for side in bound.sides]
+        shown = without_stars(named.expressions, sides, text, "a live join")
         made, columns = result_columns(shown, fields, frozen, text, tree.expressions[0])
         named.set("expressions", made)
         names = tuple(field.name for field in columns)
@@ -485,10 +478,7 @@ class _Parts:
 
     def _fields(self, tree: Any) -> list[pa.Field]:
         prepared = self._engine().prepared(tree.copy(), self._text)
-        streams = set(prepared.streams)
-        moment = {name: self._snapshot(name) for name in streams}
-        region = Region(moment, dict.fromkeys(streams, (0, 0)))
-        return list(self._engine().over(prepared, region).arrow().schema)
+        return list(columns_of(self._engine(), prepared, self._snapshot))
 
 
 def _tables(tree: Any) -> list[Any]:
@@ -509,22 +499,6 @@ def _set_operations(tree: Any) -> list[Any]:
 
 def _types(types: Sequence[pa.DataType]) -> str:
     return ", ".join(map(str, types))
-
-
-def _expanded(tree: Any, bound: BoundJoin, text: str) -> Any:
-    for node in tree.expressions:
-        star = node.this if isinstance(node, exp.Column) else node
-        if not isinstance(star, exp.Star):
-            yield node
-            continue
-        if any(star.args.values()):
-            raise refused(text, node, "a live join names its columns, or takes all with *")
-        sides: Sequence[JoinedStream] = bound.sides
-        if star is not node:
-            sides = [s for s in sides if s.alias.lower() == node.table.lower()]
-        for side in sides:
-            for name in side.schema.names:
-                yield column_node(name, side.alias)
 
 
 # -- subqueries ---------------------------------------------------------------------------------
@@ -559,21 +533,6 @@ def _rename(parent: Any, item: Any, name: str) -> None:
     elif isinstance(parent, exp.From):
         table.set("alias", exp.TableAlias(this=exp.to_identifier("subquery", quoted=True)))
     parent.set("this", table)
-
-
-def _write_stars_out(tree: Any, columns: Sequence[str], text: str) -> None:
-    shown = []
-    for node in tree.expressions:
-        star = node.this if isinstance(node, exp.Column) else node
-        if not isinstance(star, exp.Star):
-            shown.append(node)
-        elif any(star.args.values()):
-            raise refused(
-                text, node, "a live query over a subquery names its columns, or takes all with *"
-            )
-        else:
-            shown += map(column_node, columns)
-    tree.set("expressions", shown)
 
 
 def _times(tree: Any, analysed: Analysed) -> dict[str, int]:

@@ -128,21 +128,6 @@ def _place(name: str) -> str:
     return f"{DIRECTORY}/{directory_name(name)}"
 
 
-def keep_definition(files: Files, definition: LiveDefinition) -> None:
-    for directory in (DIRECTORY, _place(definition.name)):
-        if not files.exists(directory):
-            files.make_directory(directory)
-            files.sync_directory("" if directory == DIRECTORY else DIRECTORY)
-    write_manifest(files, _place(definition.name), definition.to_json())
-
-
-def lose_definition(files: Files, name: str) -> None:
-    """Remove a definition; idempotent."""
-    files.remove_tree(_place(name))
-    if files.exists(DIRECTORY):
-        files.sync_directory(DIRECTORY)
-
-
 def stored_definitions(files: Files) -> tuple[dict[str, LiveDefinition], dict[str, str]]:
     """All definitions by name, and error messages of unreadable ones by name."""
     definitions: dict[str, LiveDefinition] = {}
@@ -198,7 +183,12 @@ class Definitions:
 
     def keep(self, definition: LiveDefinition) -> None:
         """Write a definition, durable on return."""
-        keep_definition(self._store.files, definition)
+        files, place = self._store.files, _place(definition.name)
+        for directory in (DIRECTORY, place):
+            if not files.exists(directory):
+                files.make_directory(directory)
+                files.sync_directory("" if directory == DIRECTORY else DIRECTORY)
+        write_manifest(files, place, definition.to_json())
         self._definitions[definition.name] = definition
 
     def forget(self, name: str) -> None:
@@ -206,16 +196,17 @@ class Definitions:
         self._definitions.pop(name, None)
 
     def lose(self, name: str) -> None:
+        """Remove a definition; idempotent."""
         self.forget(name)
-        lose_definition(self._store.files, name)
+        self._damaged.pop(name, None)
+        files = self._store.files
+        files.remove_tree(_place(name))
+        if files.exists(DIRECTORY):
+            files.sync_directory(DIRECTORY)
 
-    def lose_damaged(self, name: str) -> bool:
-        """Remove an unreadable definition; False if it is readable or absent."""
-        if name not in self._damaged:
-            return False
-        del self._damaged[name]
-        lose_definition(self._store.files, name)
-        return True
+    def damaged(self, name: str) -> bool:
+        """Whether a definition is unreadable."""
+        return name in self._damaged
 
     # -- streams ----------------------------------------------------------------------------------
 

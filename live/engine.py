@@ -21,7 +21,7 @@ from ..core.sql_text import quoted_text
 from ..core.times import INT64_MAX, INT64_MIN, iso_text
 from ..errors import ChronicleError, InvalidArgument, ReadOnlyStore
 from ..query.conditions.constants import Folder, Kind
-from ..query.contract.catalog import Given, LiveRequest, Rollup
+from ..query.contract.catalog import LIVE_QUERIES, Given, LiveRequest, Rollup
 from ..query.engine import QueryEngine
 from ..query.sql.dialect import parse_predicate, parse_statement
 from ..schema import StreamSchema
@@ -197,7 +197,8 @@ class LiveQueries:
     def drop(self, name: str, keep_results: bool = False) -> None:
         self._check_writable()
         with self._definitions.lock:
-            if self._definitions.lose_damaged(name):
+            if self._definitions.damaged(name):
+                self._definitions.lose(name)
                 return
             definition = self.definition(name)
             query = None
@@ -287,11 +288,10 @@ class LiveQueries:
             state, error = "elsewhere", None
         except Exception as problem:
             state, error = "failed", error_text(problem)
+        columns = LIVE_QUERIES.names
         return {
-            "name": name, "sink": sink, "state": state, "sources": sources,
-            "watermark": None, "lag_events": None, "lag_ms": None, "rows": None,
-            "retractions": None, "late": None, "ignored": None, "state_bytes": None,
-            "error": error,
+            **dict.fromkeys(columns), "name": name, "sink": sink, "state": state,
+            "sources": sources, "error": error,
         }  # fmt: skip
 
     def rollup_row(self, name: str) -> dict[str, Any]:

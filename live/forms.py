@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..core.times import moved
 from ..errors import ChronicleError, ResourceLimit
@@ -149,13 +150,11 @@ Moment = Mapping[str, Snapshot]
 
 @dataclass(frozen=True)
 class LateEvents:
-    """``count`` late events in ranges of ticks at or before ``watermark``: ``old`` lacks them,
-    ``moment`` has them; ``events``: them by time, then arrival (None if not at hand).
+    """``count`` late events up to ``watermark``, which ``moment`` has; ``events``: them by time,
+    then arrival (None if not at hand).
     """
 
-    old: Moment
     moment: Moment
-    spans: Mapping[str, Spans]
     count: int
     watermark: int
     events: Mapping[str, pa.Table | None]
@@ -173,7 +172,6 @@ class Form(ABC):
         corrects        effects of late events can be corrected
         in_order        results of one time are ordered as their events
         region_events   cost of evaluating a region, in events read
-        by_event        a result depends on one event, and ``added_by`` may answer
         hits            events that satisfied a condition; None if not counted
     """
 
@@ -187,7 +185,6 @@ class Form(ABC):
     corrects = True
     in_order = False
     region_events = EVENTS_BETWEEN
-    by_event = False
     hits: int | None = None
 
     @abstractmethod
@@ -202,13 +199,21 @@ class Form(ABC):
 
     def corrected(self, late: LateEvents, known: int) -> Corrected | None:
         """Effect of late events on results closed at the watermark; ``advanced`` to ``known``
-        follows.  None: evaluate the regions.
+        follows.  None: evaluate the regions.  Only of a form that ``appends``.
         """
         return None
 
-    def added_by(self, moment: Moment, events: Mapping[str, pa.Table]) -> Results | None:
-        """Results of newly arrived events, by time, then arrival; None: evaluate the regions."""
-        return None
+    def closing(self, moment: Moment, since: int, known: int) -> Results:
+        """Results closed at ``known`` but not at ``since``, from the state or from regions."""
+        results = self.advanced(moment, since, known) if self.incremental else None
+        if results is None:
+            begin = self.begin(moment, since)
+            results = self.results(moment, begin, self.closed(known), known)
+            if not self.appends:
+                old = self.results(moment, begin, self.closed(since), since)
+                closed = pc.is_in(results.id, value_set=old.id).to_numpy(zero_copy_only=False)
+                results = results.where(~closed)
+        return results
 
     @property
     def state_bytes(self) -> int:

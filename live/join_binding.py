@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 from ..core.times import NS_PER_SECOND
@@ -40,7 +41,7 @@ from ..query.binding.scope import is_plain
 from ..query.binding.views import path_of
 from ..query.conditions.constants import Folder, Kind
 from ..schema import StreamSchema
-from .analysis import aggregate_in, check_live, column_node, refused
+from .analysis import aggregate_in, check_live, column_node, refused, without_stars
 
 
 @dataclass
@@ -86,6 +87,14 @@ class BoundJoin:
             if side.attribute(column) is not None:
                 return number
         return None
+
+    def field_of(self, column: Any) -> tuple[int, pa.Field] | None:
+        """The side and the attribute of a column; None for neither side's."""
+        number = self.side_of(column)
+        if number is None:
+            return None
+        side = self.sides[number]
+        return number, side.schema.attribute(str(side.attribute(column)))
 
     def sides_in(self, node: Any) -> set[int | None]:
         return {self.side_of(column) for column in node.find_all(exp.Column)}
@@ -299,7 +308,8 @@ def over_streams(tree: Any, text: str, schema_of: SchemaOf, names_of: NamesOf) -
     _refuse_lambdas(made, text)
     sides = [_side(holder.this, text, schema_of, names_of) for holder in holders]
     optional = [s for s, join in zip(sides[1:], joins, strict=True) if join.side]
-    _write_stars_out(made, sides)
+    columns = [(side.alias, [name for name, _ in side.columns.values()]) for side in sides]
+    made.set("expressions", without_stars(made.expressions, columns, text, "a live join"))
     for join in joins:
         condition = join.args.get("on")
         if condition is not None:
@@ -432,19 +442,6 @@ def _of(column: Any, sides: Sequence[_Side]) -> tuple[_Side | None, list[Any]]:
 
 def _hidden(side: _Side) -> set[str]:
     return {name.lower() for name in side.schema.names} - set(side.columns)
-
-
-def _write_stars_out(tree: Any, sides: Sequence[_Side]) -> None:
-    shown: list[Any] = []
-    for node in tree.expressions:
-        star = node.this if isinstance(node, exp.Column) else node
-        if not isinstance(star, exp.Star) or any(star.args.values()):
-            shown.append(node)
-            continue
-        for side in sides:
-            if star is node or side.alias.lower() == node.table.lower():
-                shown += [column_node(name, side.alias) for name, _ in side.columns.values()]
-    tree.set("expressions", shown)
 
 
 def _refuse_lambdas(tree: Any, text: str) -> None:

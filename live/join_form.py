@@ -77,16 +77,6 @@ def at_most(tick, other, by):
 
 
 @kernel
-def chain(code, head, before):
-    """Add rows, in time order, to the chains of their keys; negative codes have none."""
-    for i in range(code.shape[0]):
-        before[i] = -1
-        if code[i] >= 0:
-            before[i] = head[code[i]]
-            head[code[i]] = i
-
-
-@kernel
 def follow(
     left_tick, left_code, left_head, left_before, right_tick, right_code, right_head, right_before,
     left_old, right_old, before, behind, left_from, right_from,
@@ -214,10 +204,6 @@ class _Side:
         self.before = np.zeros(0, np.int64)
         self.head = np.zeros(0, np.int64)
 
-    def index(self, numbers: KeyCodes | None) -> None:
-        self.code = key_codes(numbers, self.rows.table, self.rows.keys)
-        self.before = np.empty(len(self.rows), np.int64)
-
     def reserve(self, keys: int) -> None:
         if len(self.head) < keys:
             more = np.full(max(keys - len(self.head), len(self.head), SPARE_ROWS), -1, np.int64)
@@ -237,28 +223,19 @@ class _Side:
 
 
 class JoinState:
-    """``met``: left rows that have had a partner."""
+    """``met``: left rows that have had a partner.  ``none``: sides without rows."""
 
-    def __init__(self, left: SideRows, right: SideRows, before: int, behind: int) -> None:
+    def __init__(self, none: tuple[SideRows, SideRows], before: int, behind: int) -> None:
         self.watermark: int | None = None
         self.before, self.behind = before, behind
-        self.left, self.right = _Side(left), _Side(right)
-        self.met = np.zeros(len(left), np.bool_)
-        self._codes: KeyCodes | None = None
-        self._index()
+        self._none = none
+        self._clear()
 
-    def _index(self) -> None:
-        keys = len(self.left.rows.keys)
+    def _clear(self) -> None:
+        keys = len(self._none[0].keys)
         self._codes = KeyCodes(keys) if keys else None
-        for side in (self.left, self.right):
-            side.index(self._codes)
-        for side in (self.left, self.right):
-            side.head = np.full(self._keys + SPARE_ROWS, -1, np.int64)
-            chain(side.code, side.head, side.before)
-
-    @property
-    def _keys(self) -> int:
-        return 1 if self._codes is None else self._codes.count
+        self.left, self.right = map(_Side, self._none)
+        self.met = np.zeros(0, np.bool_)
 
     @property
     def first(self) -> int | None:
@@ -272,24 +249,32 @@ class JoinState:
     def follow(self, left: SideRows, right: SideRows) -> Pairs:
         """Add new rows; returns the pairs that they complete, as row numbers."""
         old = len(self.left.rows), len(self.right.rows)
+        count, begins = self._add(left, right)
+        pairs = Pairs(np.empty(count, np.int64), np.empty(count, np.int64))
+        one, other = self.left, self.right
+        fill_pairs(
+            one.rows.tick, one.before, other.rows.tick, other.before,
+            *old, self.before, self.behind, *begins, *pairs,
+        )  # fmt: skip
+        return pairs
+
+    def _add(self, left: SideRows, right: SideRows) -> tuple[int, tuple[IntArray, IntArray]]:
+        """The number of pairs, and the first partner of each new row of both sides."""
+        one, other = self.left, self.right
+        old = len(one.rows), len(other.rows)
         codes = [key_codes(self._codes, rows.table, rows.keys) for rows in (left, right)]
-        for side, rows, code in zip((self.left, self.right), (left, right), codes, strict=True):
-            side.reserve(self._keys)
+        keys = 1 if self._codes is None else self._codes.count
+        for side, rows, code in zip((one, other), (left, right), codes, strict=True):
+            side.reserve(keys)
             side.add(rows, code)
         self.met = np.concatenate([self.met, np.zeros(len(left), np.bool_)])
-        one, other = self.left, self.right
         begins = np.empty(len(left), np.int64), np.empty(len(right), np.int64)
         count = follow(
             one.rows.tick, one.code, one.head, one.before,
             other.rows.tick, other.code, other.head, other.before,
             *old, self.before, self.behind, *begins,
         )  # fmt: skip
-        pairs = Pairs(np.empty(count, np.int64), np.empty(count, np.int64))
-        fill_pairs(
-            one.rows.tick, one.before, other.rows.tick, other.before,
-            *old, self.before, self.behind, *begins, *pairs,
-        )  # fmt: skip
-        return pairs
+        return int(count), begins
 
     def let_go(self, watermark: int) -> None:
         """Advance the watermark; remove rows that no later event can meet, if that pays."""
@@ -301,15 +286,11 @@ class JoinState:
         total = len(self.left.rows) + len(self.right.rows)
         if 2 * (dead_left + dead_right) <= total or dead_left + dead_right < SPARE_ROWS:
             return
-        self.left.rows = self.left.rows.slice(dead_left)
-        self.right.rows = self.right.rows.slice(dead_right)
-        self.met = self.met[dead_left:].copy()
-        for side in (self.left, self.right):
-            rows = side.rows
-            side.rows = SideRows(
-                rows.tick.copy(), rows.rank.copy(), rows.table.combine_chunks(), rows.keys
-            )
-        self._index()
+        rows = self.left.rows.slice(dead_left), self.right.rows.slice(dead_right)
+        met = self.met[dead_left:].copy()
+        self._clear()
+        self._add(*rows)
+        self.met = met
 
 
 PAIRS, ROW = "joined", "#row"
@@ -330,6 +311,46 @@ class PairsQuery:
         arrays += [column.combine_chunks() for column in columns]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
         return self.evaluator.over(snapshot_of([batch], self.schema)).arrow()
+
+
+FieldOf = Callable[[Any], tuple[int, pa.Field] | None]
+"""The side and the field of a column; None for columns of neither side."""
+
+
+def pairs_query(
+    engine: Callable[[], QueryEngine], text: str, tree: Any, time: pa.DataType, field_of: FieldOf
+) -> PairsQuery:
+    """A SELECT over two sides as one over their pairs; changes ``tree``."""
+    tree.append("expressions", _named(column_node(ROW), ROW))
+    fields = [pa.field(TIME, time, nullable=False), pa.field(ROW, pa.int64(), nullable=False)]
+    columns: list[tuple[int, str]] = []
+    for column in list(tree.find_all(exp.Column)):
+        found = field_of(column)
+        if found is None:
+            continue
+        number, field = found
+        name = f"{number}.{field.name}"
+        if (number, field.name) not in columns:
+            columns.append((number, field.name))
+            fields.append(pa.field(name, field.type))
+        column.set("this", exp.to_identifier(name, quoted=True))
+        column.set("table", None)
+    tree.set("from_", exp.From(this=exp.Table(this=exp.to_identifier(PAIRS, quoted=True))))
+    schema = StreamSchema(pa.schema(fields), TIME)
+    evaluator = Evaluator(engine_with(engine, PAIRS, schema), tree, text, PAIRS)
+    return PairsQuery(evaluator, schema, tuple(columns))
+
+
+def plain_columns(tree: Any, field_of: FieldOf) -> tuple[tuple[int, str], ...] | None:
+    """Side and attribute of each projection; None unless all are plain columns."""
+    picked = []
+    for node in tree.expressions:
+        column = node.unalias()
+        found = field_of(column) if isinstance(column, exp.Column) else None
+        if found is None:
+            return None
+        picked.append((found[0], found[1].name))
+    return tuple(picked)
 
 
 class JoinForm(Form):
@@ -372,7 +393,7 @@ class JoinForm(Form):
         inner = not bound.outer
         after = [*bound.where, *(bound.on if inner else ())]
         self._shown = self._pairs_query(engine, text, shown, after)
-        self._picked = None if after else _picked(tree, bound)
+        self._picked = None if after else plain_columns(tree, bound.field_of)
         self._on = None
         if bound.outer and bound.on:
             self._on = self._pairs_query(engine, text, exp.Select(), bound.on)
@@ -401,29 +422,9 @@ class JoinForm(Form):
         self, engine: Callable[[], QueryEngine], text: str, tree: Any, conditions: Sequence[Any]
     ) -> PairsQuery:
         bound = self._bound
-        tree.append("expressions", _named(column_node(ROW), ROW))
-        tree = tree.from_(exp.Table(this=exp.to_identifier(PAIRS, quoted=True)))
         if conditions:
             tree.set("where", exp.Where(this=_all(conditions)))
-        fields = [pa.field(TIME, bound.left.schema.time_type, nullable=False),
-                  pa.field(ROW, pa.int64(), nullable=False)]  # fmt: skip
-        columns: dict[tuple[int, str], str] = {}
-        for column in list(tree.find_all(exp.Column)):
-            number = bound.side_of(column)
-            if number is None:
-                continue
-            side = bound.sides[number]
-            name = side.attribute(column)
-            assert name is not None
-            if (number, name) not in columns:
-                columns[number, name] = f"{number}.{name}"
-                type_ = side.schema.attribute(name).type
-                fields.append(pa.field(columns[number, name], type_))
-            column.set("this", exp.to_identifier(columns[number, name], quoted=True))
-            column.set("table", None)
-        schema = StreamSchema(pa.schema(fields), TIME)
-        made = engine_with(engine, PAIRS, schema)
-        return PairsQuery(Evaluator(made, tree, text, PAIRS), schema, tuple(columns))
+        return pairs_query(engine, text, tree, bound.left.schema.time_type, bound.field_of)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -460,7 +461,7 @@ class JoinForm(Form):
     def _empty(self, left: SideRows, right: SideRows) -> JoinState:
         """A state without rows, of the columns of two sides."""
         none = left.slice(len(left)), right.slice(len(right))
-        return JoinState(*none, self._bound.before, self._bound.behind)
+        return JoinState(none, self._bound.before, self._bound.behind)
 
     def _added(self, state: JoinState, left: SideRows, right: SideRows) -> Pairs:
         """Add rows to a state; the pairs that they complete and that satisfy the condition."""
@@ -570,18 +571,6 @@ class JoinForm(Form):
             ("state", "incremental: events that others can still meet are kept; one with late "
              "events, or after a restart, those within reach are read again"),
         ]  # fmt: skip
-
-
-def _picked(tree: Any, bound: BoundJoin) -> list[tuple[int, str]] | None:
-    """Side and attribute of each projection; None unless all are plain columns."""
-    picked = []
-    for node in tree.expressions:
-        column = node.unalias()
-        side = bound.side_of(column) if isinstance(column, exp.Column) else None
-        if side is None:
-            return None
-        picked.append((side, str(bound.sides[side].attribute(column))))
-    return picked
 
 
 def _named(node: Any, name: str) -> Any:

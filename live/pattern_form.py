@@ -79,9 +79,6 @@ class PatternState(SearchState):
         self.hits = 0
         self._stream: AdvancingMatch | None = None
 
-    def holds(self, snapshot: Snapshot, compiled: CompiledMatch, watermark: int) -> bool:
-        return self._stream is not None and super().holds(snapshot, compiled, watermark)
-
     def first(self, snapshot: Snapshot, compiled: CompiledMatch, watermark: int) -> int | None:
         return None if self._stream is None else self._stream.kept_from
 
@@ -167,7 +164,7 @@ class PatternForm(StatefulForm):
         self, evaluator: Evaluator, columns: tuple[str, ...], compiled: CompiledMatch
     ) -> None:
         super().__init__(evaluator, columns)
-        self._compiled = compiled
+        self.compiled = compiled
         self._every_row = compiled.clause.rows != "one"
         asks = demands(compiled)
         self._from_first = asks.neighbours and bool(asks.partition_by)
@@ -190,7 +187,7 @@ class PatternForm(StatefulForm):
             return self._nothing(snapshot)
         tables, old = [], low
         if low <= span[0]:  # all of history, evaluated as an ad-hoc query
-            old = Reach(snapshot, self._compiled).back(min(known, span[1]))
+            old = Reach(snapshot, self.compiled).back(min(known, span[1]))
             tables.append(self._ended(self.evaluator.over(snapshot), low, min(high, old - 1)))
         low = max(low, old)
         tables.append(self._ended(self.evaluator.over(snapshot, part=part), low, high))
@@ -224,7 +221,7 @@ class PatternForm(StatefulForm):
             return None
         if known <= since and state.watermark == since:  # nothing new is decided
             return self._nothing(snapshot)
-        if not self._from_first and not state.holds(snapshot, self._compiled, since) and (
+        if not self._from_first and not state.holds(snapshot, self.compiled, since) and (
             snapshot.aggregate((), *half_open(moved(since, 1), known)).count > BACKLOG_EVENTS
         ):  # fmt: skip
             return None
@@ -236,10 +233,6 @@ class PatternForm(StatefulForm):
     def known(self, snapshot: Snapshot, events: pa.Table, offsets: Ticks) -> Results:
         """Results for matches whose events are given; see ``given_matches``."""
         return self._computed(snapshot, lambda run: given_matches(run, events, offsets))
-
-    @property
-    def compiled(self) -> CompiledMatch:
-        return self._compiled
 
     @property
     def hits(self) -> int | None:  # type: ignore[override]
@@ -257,7 +250,7 @@ class PatternForm(StatefulForm):
             return watermark + 1
         if watermark == INT64_MAX:  # nothing is open
             return INT64_MAX + 1
-        return Reach(snapshot, self._compiled).back(watermark + 1)
+        return Reach(snapshot, self.compiled).back(watermark + 1)
 
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
         """From a match's reach before an event to where the searches agree again."""
@@ -266,7 +259,7 @@ class PatternForm(StatefulForm):
             return ()
         if snapshot.time_range is None:  # the stream was truncated
             return ((INT64_MIN, watermark),)
-        reach = Reach(snapshot, self._compiled)
+        reach = Reach(snapshot, self.compiled)
         return united(
             tuple(
                 (
@@ -279,7 +272,7 @@ class PatternForm(StatefulForm):
 
     def _rejoined(self, snapshot: Snapshot, reach: Reach, last: int, watermark: int) -> int:
         """Greatest tick of a match that an event at ``last`` can have changed."""
-        compiled = self._compiled
+        compiled = self.compiled
         if demands(compiled).neighbours:
             if compiled.partition_by:
                 return watermark  # the next event of its partition may be far away
@@ -295,24 +288,17 @@ class PatternForm(StatefulForm):
         return watermark
 
     def explain(self) -> list[tuple[str, str]]:
-        within = self._compiled.within
-        reach = "the greatest length of a match" if within is None else f"{within} ticks"
-        every = independent(self._compiled)
-        return [
-            (
-                "class",
-                f"{self.kind} ({'each match by itself' if every else 'one match at a time'})",
-            ),
-            ("reach", reach),
-            ("closed", "when no later event can change the match"),
-            ("state", self._state_text()),
-        ]
-
-    def _state_text(self) -> str:
+        within, state = self.compiled.within, "none: events {} are read again"
+        if self._state is not None:
+            state = (
+                "incremental: open matches are kept and a step reads its own events; one with late "
+                "events, or after a restart, those {}"
+            )
         again = "from the first one on" if self._from_first else "within the reach of open matches"
-        if self._state is None:
-            return f"none: events {again} are read again"
-        return (
-            "incremental: open matches are kept and a step reads its own events; one with late "
-            f"events, or after a restart, those {again}"
-        )
+        how = "each match by itself" if independent(self.compiled) else "one match at a time"
+        return [
+            ("class", f"{self.kind} ({how})"),
+            ("reach", "the greatest length of a match" if within is None else f"{within} ticks"),
+            ("closed", "when no later event can change the match"),
+            ("state", state.format(again)),
+        ]

@@ -138,12 +138,6 @@ def rows_of(
     return rows_by_name
 
 
-def added_rows(query: LiveQuery, rows: Results, emitted: Emitted | None) -> Changes:
-    """Changes for newly decided matches; ``emitted``: output that may already contain them."""
-    rows = _wanted(query, rows)
-    return Changes.added(rows) if emitted is None or not len(rows) else newly(rows, emitted)
-
-
 def corrected_rows(
     query: LiveQuery,
     rows: Results,
@@ -164,18 +158,15 @@ class EmittedBy:
 
     def __init__(self, low: int, high: int) -> None:
         self._range = low, high
-        self._read: dict[int, Callable[[str], Emitted]] = {}
-
-    def __call__(self, query: LiveQuery) -> Emitted:
-        key = id(query.sink.stream)
-        if key not in self._read:
-            self._read[key] = query.sink.emitted_of_all(*self._range)
-        return self._read[key](query.definition.name)
+        self._read: dict[EventStream, Callable[[str], Emitted]] = {}
 
     def of(self, query: LiveQuery, ids: pa.Array) -> Emitted:
-        if query.sink.shared:
-            return self(query).named(ids)
-        return query.sink.emitted_of(ids, *self._range)
+        if not query.sink.shared:
+            return query.sink.emitted_of(ids, *self._range)
+        stream = query.sink.stream
+        if stream not in self._read:
+            self._read[stream] = query.sink.emitted_of_all(*self._range)
+        return self._read[stream](query.definition.name).named(ids)
 
 
 def span_of(*parts: BankMatches) -> tuple[int, int]:
@@ -254,7 +245,7 @@ class PatternGroup:
         self._doubtful = INT64_MIN  # matches with a later first event were never emitted
         self._marked = 0.0
         self._quiet: deque[str] = deque()
-        self._shared: dict[int, EventStream] = {}  # sinks of several members
+        self._shared: set[EventStream] = set()  # sinks of several members
         self._caught_up = False
 
     # -- members ----------------------------------------------------------------------------------
@@ -284,7 +275,7 @@ class PatternGroup:
         layer = Layer([member.definition.name for member in members], cards)
         self._open(layer)
         self.bank.take(layer)
-        sinks: dict[int, tuple[EventStream, dict[str, Any]]] = {}
+        marks: dict[EventStream, dict[str, Any]] = {}
         for member in members:
             own, group_name = member.mark, self.key.name if member.definition.shared else ""
             member.mark = replace(
@@ -293,16 +284,15 @@ class PatternGroup:
             )  # fmt: skip
             name = member.definition.name
             self.members[name] = member
-            if member.definition.shared:
-                self._shared[id(member.sink)] = member.sink
-                if own.group != group_name or own.watermark != self.mark.watermark:
-                    group = {self.key.name: self.mark.to_json()}
-                    _, marks = sinks.setdefault(id(member.sink), (member.sink, group))
-                    marks[name] = self.mark_of(name).to_json()
-            else:
+            if not member.definition.shared:
                 self._quiet.append(name)
-        for stream, marks in sinks.values():
-            leave_marks(stream, marks)
+                continue
+            self._shared.add(member.sink)
+            if own.group != group_name or own.watermark != self.mark.watermark:
+                of_sink = marks.setdefault(member.sink, {self.key.name: self.mark.to_json()})
+                of_sink[name] = self.mark_of(name).to_json()
+        for stream, of_sink in marks.items():
+            leave_marks(stream, of_sink)
         self._doubtful = max(self._doubtful, mark.watermark)
 
     def doubt(self, watermark: int) -> None:
@@ -313,7 +303,7 @@ class PatternGroup:
         snapshot = self.moment[self.key.source]
         span, watermark = snapshot.time_range, self.mark.watermark
         if span is not None and watermark is not None:
-            scan = self._scan(snapshot, self.bank.read_by([layer]))
+            scan = self._scan(snapshot, self.bank.read_by(layer))
             open_at(self.bank, layer, scan, span[0], watermark)
 
     def leave(self, names: Sequence[str]) -> dict[str, Mark]:
@@ -321,19 +311,16 @@ class PatternGroup:
         left: dict[str, Mark] = {}
         if not names:
             return left
-        sinks: dict[int, tuple[EventStream, dict[str, Any]]] = {}
+        marks: dict[EventStream, dict[str, Any]] = {}
         for name in names:
             left[name] = replace(self.mark_of(name), group="")
-            sink = self.members[name].sink
-            _, marks = sinks.setdefault(id(sink), (sink, {}))
-            marks[name] = left[name].to_json()
-        for stream, marks in sinks.values():
-            leave_marks(stream, marks)
+            marks.setdefault(self.members[name].sink, {})[name] = left[name].to_json()
+        for stream, of_sink in marks.items():
+            leave_marks(stream, of_sink)
         for name in names:  # only after all marks are written
             del self.members[name]
             self.bank.remove(name)
-        staying = (member for member in self.members.values() if member.definition.shared)
-        self._shared = {id(member.sink): member.sink for member in staying}
+        self._shared = {each.sink for each in self.members.values() if each.definition.shared}
         self._quiet = deque(name for name in self._quiet if name in self.members)
         return left
 
@@ -390,7 +377,7 @@ class PatternGroup:
         oldest = INT64_MIN if reach < 0 else moved(before.watermark, -reach)
         if not self._gone.spare(snapshot.state, oldest):
             self._reopen(snapshot)
-        scan = self._scan(snapshot, self.bank.columns)
+        scan = self._scan(snapshot, self.bank.read_by(self.bank.layer))
         matches = self.bank.advance(scan(before.watermark + 1, upto), upto)
         span = snapshot.time_range
         if span is not None and snapshot.state.dropped:  # drop matches with removed events
@@ -439,7 +426,7 @@ class PatternGroup:
         late = late_ticks(self.moment[self.key.source], snapshot, events, spans)
         corrected = None
         if late is not None:
-            scan = self._scan(snapshot, self.bank.columns)
+            scan = self._scan(snapshot, self.bank.read_by(self.bank.layer))
             corrected = correct(self.bank, scan, late, span[0], watermark)
         if corrected is None:
             raise _Unknown("events are gone")
@@ -450,8 +437,7 @@ class PatternGroup:
         self.moment = {self.key.source: snapshot}
         self._gone = Removals.of(snapshot.state)
         self._doubtful = max(self._doubtful, self.mark.watermark or INT64_MIN)
-        for layer in self.bank.layers:
-            self._open(layer)
+        self._open(self.bank.layer)
 
     # -- what is put out --------------------------------------------------------------------------
 
@@ -491,8 +477,11 @@ class PatternGroup:
                         query, rows, gone.get(name, nothing), matches, floor, emitted
                     )
                 else:
-                    doubtful = int(matches.first_tick.min()) <= self._doubtful
-                    changes = added_rows(query, rows, emitted(query) if doubtful else None)
+                    rows = _wanted(query, rows)
+                    doubtful = len(rows) and int(matches.first_tick.min()) <= self._doubtful
+                    changes = Changes.added(rows)
+                    if doubtful:
+                        changes = newly(rows, emitted.of(query, rows.id))
                 if len(changes):
                     parts[name] = changes
             except Exception as error:  # the other members continue
@@ -503,26 +492,20 @@ class PatternGroup:
         """Commit a step's output sink by sink; marks of members without rows may be delayed."""
         now = time.monotonic()
         quiet = now - self._marked >= QUIET_MARK_SECONDS
-        sinks: dict[int, tuple[EventStream, list[tuple[Sink, Changes, Mark]]]] = {}
+        sinks: dict[EventStream, list[tuple[Sink, Changes, Mark]]] = {}
         for name, changes in parts.items():
             member, query = self.members[name], self._opened(name)
-            gone = int((changes.sign < 0).sum())
-            own = member.mark
-            member.mark = replace(
-                own, step=mark.step, rows=own.rows + len(changes) - gone,
-                retractions=own.retractions + gone,
-            )  # fmt: skip
-            changes_of_sink = sinks.setdefault(id(member.sink), (member.sink, []))[1]
-            changes_of_sink.append((query.sink, changes, self.mark_of(name, mark)))
-        for key, (stream, changes_of_sink) in sinks.items():
-            whole = {self.key.name: mark.to_json()} if key in self._shared else {}
-            put_together(stream, changes_of_sink, whole)
+            member.mark = member.mark.counted(changes, mark.step)
+            of_sink = sinks.setdefault(member.sink, [])
+            of_sink.append((query.sink, changes, self.mark_of(name, mark)))
+        for stream, of_sink in sinks.items():
+            whole = {self.key.name: mark.to_json()} if stream in self._shared else {}
+            put_together(stream, of_sink, whole)
         if not quiet:
             return
         self._marked = now
-        for key, stream in self._shared.items():
-            if key not in sinks:
-                leave_marks(stream, {self.key.name: mark.to_json()})
+        for stream in self._shared - sinks.keys():
+            leave_marks(stream, {self.key.name: mark.to_json()})
         self._renew(mark, RENEWED_MAX)
 
     def _renew(self, mark: Mark, most: int) -> None:
@@ -563,7 +546,7 @@ class PatternGroup:
                 return
             until = time.monotonic() + seconds
             try:
-                for stream in self._shared.values():
+                for stream in self._shared:
                     leave_marks(stream, {self.key.name: self.mark.to_json()})
                 for _ in range(len(self._quiet)):
                     if time.monotonic() > until:

@@ -80,12 +80,11 @@ class Reconciliation:
     def corrected(self, late: Mapping[str, Spans], count: int, upto: int) -> Corrected | None:
         """The effect of late events, if the form knows it."""
         before, definition = self.before, self.definition
-        if self.form.appends and (not definition.correct or definition.every_ms is not None):
-            return None
         versions = {name: snapshot.version for name, snapshot in self.previous.items()}
         if (
             before.watermark is None or versions != before.positions or not definition.store
-            or definition.correct_for is not None or self.sources.truncated(before) is not None
+            or not definition.correct or definition.correct_for is not None
+            or definition.every_ms is not None or self.sources.truncated(before) is not None
             or any(spans[0][0] <= INT64_MIN for spans in late.values())
             or any(self.sources.deleted(name, before) for name in self.moment)
         ):  # fmt: skip
@@ -95,41 +94,21 @@ class Reconciliation:
             for name in late
         }
         begun = time.perf_counter()
-        added = LateEvents(self.previous, self.moment, late, count, before.watermark, events)
-        corrected = self.form.corrected(added, upto)
+        late_events = LateEvents(self.moment, count, before.watermark, events)
+        corrected = self.form.corrected(late_events, upto)
         if corrected is not None:
             self.timer.count(begun)
         return corrected
 
-    def added_by(self) -> Results | None:
-        """Results of late events, if each is one by itself and the events are at hand."""
-        before = self.before
-        if not self.form.by_event or not self.definition.correct or before.watermark is None:
-            return None
-        if {name: snapshot.version for name, snapshot in self.previous.items()} != before.positions:
-            return None  # their earlier output is unknown
-        events = {}
-        for name, snapshot in self.moment.items():
-            late = self.sources.late_events(name, snapshot, before, self.definition)
-            if late is None:
-                return None
-            events[name] = late
-        begun = time.perf_counter()
-        results = self.form.added_by(self.moment, events)
-        if results is None:
-            return None
-        self.timer.count(begun)
-        return results.where(results.time >= self.floor(before.watermark))
-
-    def exchanged(self, corrected: Corrected, new: Results) -> Changes:
-        watermark, results = self.before.watermark, corrected.replacements
+    def exchanged(self, corrected: Corrected) -> Changes:
+        watermark, want = self.before.watermark, corrected.replacements
         assert watermark is not None
         floor = self.floor(watermark)
-        want = Results.joined([results.where(results.time >= floor), new])
+        want = want.where(want.time >= floor)
+        if not len(corrected.ids):
+            return Changes.added(want)
         ids = pa.concat_arrays([corrected.ids, want.id])
         times = np.concatenate([corrected.time, want.time])
-        if not len(times):
-            return Changes.added(want)
         return difference(
             want, self.emitted_of(ids, max(floor, int(times.min())), int(times.max()))
         )
@@ -387,13 +366,11 @@ class LiveQuery:
         if not self._whole and (form.appends or before.watermark is not None):
             upto = self.sources.cut(moment, before.watermark, known)
         late, spans = (0, {}) if self._whole else over.late()
-        single = over.added_by() if spans and late > 0 else None
-        ask_form = spans and late > 0 and single is None
-        corrected = over.corrected(spans, late, upto) if ask_form else None
+        corrected = over.corrected(spans, late, upto) if spans and late > 0 else None
         if corrected is not None:
             regions = over.within(corrected.rest)
         else:
-            regions = () if single is not None else over.regions(spans)
+            regions = over.regions(spans)
             if spans or self._whole:
                 form.drop_state()  # it lacks the late events
         parts: list[Changes] = []
@@ -415,30 +392,21 @@ class LiveQuery:
             if before.watermark is not None:
                 low = max(start, form.begin(moment, before.watermark))
             behind = (low, form.closed(upto))
+            new = self._advanced(moment, upto, corrected is None, bool(late or regions))
             if form.appends and definition.every_ms is None:
-                rows = self._new(moment, upto, late, regions, corrected)
-                if rows is None:
-                    rows = form.results(moment, *(behind if low <= behind[1] else (1, 0)), upto)
-                rows = rows.where(rows.time >= start)
-                one = Changes.added(rows) if corrected is None else over.exchanged(corrected, rows)
-                parts.append(one)
-                if single is not None:
-                    parts.append(Changes.added(single))
-            elif (new := self._new(moment, upto, late, regions, corrected)) is not None:
-                new = new.where(new.time >= start)
-                if corrected is not None and definition.correct:
-                    parts.append(over.exchanged(corrected, new))
-                else:
-                    parts.append(over.newly(new, *behind))
+                if new is None:
+                    new = form.results(moment, *(behind if low <= behind[1] else (1, 0)), upto)
+                parts.append(Changes.added(new.where(new.time >= start)))
+                if corrected is not None:
+                    parts.append(over.exchanged(corrected))
+            elif new is not None:
+                parts.append(over.newly(new.where(new.time >= start), *behind))
+            elif upto == before.watermark or behind[0] > behind[1]:
+                pass  # nothing closed
+            elif definition.correct or before.watermark is None:
+                regions = united((*regions, behind))
             else:
-                if corrected is not None:  # the state was dropped in the meantime
-                    regions = over.regions(spans)
-                if upto == before.watermark or behind[0] > behind[1]:
-                    pass  # nothing closed
-                elif definition.correct or before.watermark is None:
-                    regions = united((*regions, behind))
-                else:
-                    parts.append(over.closed_since(*behind, upto))
+                parts.append(over.closed_since(*behind, upto))
         for low, high in regions:
             parts.append(over.region(low, high, upto))
         if definition.every_ms is not None and upto == known and self._due():
@@ -463,28 +431,23 @@ class LiveQuery:
                 f"{self.definition.name} REFRESH takes back what it had made of it, and goes on"
             )
 
-    def _new(
-        self, moment: Moment, upto: int, late: int, regions: Spans, corrected: object
+    def _advanced(
+        self, moment: Moment, upto: int, checked: bool, disturbed: bool
     ) -> Results | None:
-        """As ``_advanced``, or from a state that includes the late events."""
-        watermark = self.mark.watermark
-        if not self.form.incremental and not self.form.state_bytes:
+        """Results of a step in order, from the form's state; None without one.  A state that is not
+        to be ``checked`` has the late events.
+        """
+        form, before = self.form, self.mark
+        if not form.incremental and not form.state_bytes:
             return None
-        if corrected is None or watermark is None:
-            return self._advanced(moment, upto, bool(late or regions))
-        return self.form.advanced(moment, watermark, upto)
-
-    def _advanced(self, moment: Moment, upto: int, disturbed: bool) -> Results | None:
-        """Results of a step in order, from the form's state; None without one."""
-        before = self.mark
-        disturbed = disturbed or any(self.sources.deleted(name, before) for name in moment)
-        if before.watermark is None or disturbed or (
-            self.sources.events(moment, before.watermark) != before.events
-        ):  # fmt: skip
-            self.form.drop_state()
-            if before.watermark is None or not self.form.rebuilds:
+        if before.watermark is None or (checked and (
+            disturbed or any(self.sources.deleted(name, before) for name in moment)
+            or self.sources.events(moment, before.watermark) != before.events
+        )):  # fmt: skip
+            form.drop_state()
+            if before.watermark is None or not form.rebuilds:
                 return None
-        return self.form.advanced(moment, before.watermark, upto)
+        return form.advanced(moment, before.watermark, upto)
 
     def _check_state(self) -> None:
         size, most = self.form.state_bytes, self.definition.state_bytes_max
@@ -514,19 +477,16 @@ class LiveQuery:
     def _put(
         self, changes: Changes | None, moment: Moment, upto: int, late: int, windows: int
     ) -> None:
-        before = self.mark
-        count = 0 if changes is None else len(changes)
-        gone = 0 if changes is None else int((changes.sign < 0).sum())
-        definition = self.definition
-        corrects = definition.correct
-        mark = Mark(
-            {name: snapshot.version for name, snapshot in moment.items()}, upto,
-            self.sources.events(moment, upto), windows, before.step + 1,
-            before.rows + count - gone, before.retractions + gone,
-            before.late + (late if corrects else 0), before.ignored + (0 if corrects else late),
+        definition, before = self.definition, self.mark
+        mark = replace(
+            before.counted(changes, before.step + 1), watermark=upto, windows=windows, group="",
+            positions={name: snapshot.version for name, snapshot in moment.items()},
+            events=self.sources.events(moment, upto),
+            late=before.late + (late if definition.correct else 0),
+            ignored=before.ignored + (0 if definition.correct else late),
         )  # fmt: skip
         now = time.monotonic()
-        quiet = not count and before.watermark is not None
+        quiet = not changes and before.watermark is not None
         if not quiet:
             self.sink.put(changes, mark)
         elif now - self._marked >= QUIET_MARK_SECONDS:
@@ -617,12 +577,7 @@ class LiveQuery:
             return len(changes)
 
     def _counted(self, changes: Changes) -> Mark:
-        gone = int((changes.sign < 0).sum())
-        mark = self.mark
-        counted = replace(
-            mark, step=mark.step + 1, rows=mark.rows + len(changes) - gone,
-            retractions=mark.retractions + gone,
-        )  # fmt: skip
+        counted = self.mark.counted(changes, self.mark.step + 1)
         if self.group is None:
             self._mark = counted
         else:

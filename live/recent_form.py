@@ -33,7 +33,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 
 from ..core.identity import digests, seed_of
@@ -45,12 +44,10 @@ from ..query.binding.recent_binding import BoundRecent, BoundRows, BoundSide, ti
 from ..query.binding.scope import is_plain, unwrapped
 from ..query.engine import QueryEngine
 from ..query.pattern.columns import KeyCodes
-from ..query.plan.planner import Region
 from ..query.recent.narrowing import Regions
 from ..query.recent.pairs import Events, Pairing, back
 from ..query.sql.dialect import canonical, error_at
 from ..query.sql.statement_clauses import RecentRelation
-from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
@@ -58,15 +55,25 @@ from .analysis import (
     Analysed,
     check_live,
     column_node,
+    columns_of,
     folder_of,
     refuse_aggregates,
+    refuse_counted,
     refused,
     result_columns,
 )
 from .changes import Removals, Results, removals_of, spared
-from .forms import Evaluator, Form, Moment, StreamForm, chosen, engine_with
-from .join_form import PAIRS, ROW, Pairs, PairsQuery, key_codes, picked_columns
-from .row_form import TIME
+from .forms import Form, Moment, StreamForm, chosen
+from .join_form import (
+    PAIRS,
+    ROW,
+    Pairs,
+    PairsQuery,
+    key_codes,
+    pairs_query,
+    picked_columns,
+    plain_columns,
+)
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -114,24 +121,22 @@ class TimedRows:
         if chosen.all():
             return self
         mask = pa.array(chosen)
-        return TimedRows(
-            self.time[chosen], self.start[chosen], self.end[chosen], self.code[chosen],
-            self.known[chosen], self.id.filter(mask), self.table.filter(mask),
-        )  # fmt: skip
+        arrays = (values[chosen] for values in self._arrays)
+        return TimedRows(*arrays, id=self.id.filter(mask), table=self.table.filter(mask))
 
     def followed_by(self, *more: TimedRows) -> TimedRows:
         parts = [each for each in (self, *more) if len(each)]
         if len(parts) < 2:
             return parts[0] if parts else self
         return TimedRows(
-            np.concatenate([part.time for part in parts]),
-            np.concatenate([part.start for part in parts]),
-            np.concatenate([part.end for part in parts]),
-            np.concatenate([part.code for part in parts]),
-            np.concatenate([part.known for part in parts]),
-            pa.concat_arrays([part.id for part in parts]),
-            pa.concat_tables([part.table for part in parts]).combine_chunks(),
-        )  # fmt: skip
+            *map(np.concatenate, zip(*(part._arrays for part in parts), strict=True)),
+            id=pa.concat_arrays([part.id for part in parts]),
+            table=pa.concat_tables([part.table for part in parts]).combine_chunks(),
+        )
+
+    @property
+    def _arrays(self) -> tuple[Any, ...]:
+        return self.time, self.start, self.end, self.code, self.known
 
     def events(self, rows: Ints) -> Events:
         return Events(self.start[rows], self.end[rows], self.code[rows], self.known[rows])
@@ -147,25 +152,17 @@ SPARE_ROWS = 1 << 10
 """Above this number, rows are removed only when half of them are obsolete."""
 
 
+@dataclass
 class RecentState:
     """``met``: live rows that have had a partner."""
 
-    def __init__(
-        self,
-        watermark: int,
-        codes: KeyCodes | None,
-        live: TimedRows,
-        archive: TimedRows,
-        met: Mask,
-        covered: int,
-        gone: dict[str, Removals],
-    ) -> None:
-        self.watermark = watermark
-        self.codes = codes
-        self.live, self.archive = live, archive
-        self.met = met
-        self.covered = covered
-        self.gone = gone
+    watermark: int
+    codes: KeyCodes | None
+    live: TimedRows
+    archive: TimedRows
+    met: Mask
+    covered: int
+    gone: dict[str, Removals]
 
     def let_go(self, settled: int, needed: int) -> None:
         waiting = self.live.end > settled
@@ -378,11 +375,11 @@ class RecentForm(Form):
     ) -> Results:
         recency = self.recency
         rows, before = np.arange(len(state.live)), len(state.archive)
-        new = self._new(self.live.form, moment, since, known)
+        new = self.live.form.closing(moment, since, known)
         if len(new):
             state.live = state.live.followed_by(self.live.rows(new, state.codes))
             state.met = np.concatenate([state.met, np.zeros(len(new), np.bool_)])
-        new = self._new(self.archive.form, moment, since, known)
+        new = self.archive.form.closing(moment, since, known)
         if len(new):
             state.archive = state.archive.followed_by(self.archive.rows(new, state.codes))
         fresh = np.arange(before, len(state.archive))
@@ -428,18 +425,6 @@ class RecentForm(Form):
         return RecentState(
             since, codes, live, archive, met, settled, removals_of(moment, self.streams)
         )
-
-    def _new(self, form: Form, moment: Moment, since: int, known: int) -> Results:
-        """Results of a side that are closed at ``known`` but were not at ``since``."""
-        results = form.advanced(moment, since, known) if form.incremental else None
-        if results is None:
-            begin = form.begin(moment, since)
-            results = form.results(moment, begin, form.closed(known), known)
-            if not form.appends:
-                old = form.results(moment, begin, form.closed(since), since)
-                emitted = pc.is_in(results.id, value_set=old.id)
-                results = results.where(~emitted.to_numpy(zero_copy_only=False))
-        return results
 
     # -- what is known, and what late events change -----------------------------------------------
 
@@ -520,8 +505,7 @@ class RecentAnalysis:
         bound = prepared.bound.sites[0].operator
         assert isinstance(bound, BoundRecent)
         streams = prepared.streams
-        nothing = Region({s: self._snapshot(s) for s in streams}, dict.fromkeys(streams, (0, 0)))
-        schema = self._engine().over(prepared, nothing).arrow().schema
+        schema = columns_of(self._engine(), prepared, self._snapshot)
         select = prepared.bound.root.copy()
         made, fields = result_columns(select.expressions, schema, frozen, text, tree.expressions[0])
         select.set("expressions", list(made))  # more are appended
@@ -589,48 +573,29 @@ class RecentAnalysis:
             bound.archive, item.expression, read, tuple(other for _, other in bound.keys)
         )
         greatest = bound.greatest(folder)
-        at_once = bound.kind == "inner" and greatest is None  # ON is evaluated with WHERE
+        fields_by_name = {
+            field.name: (number, field)
+            for number, each in enumerate((bound.live, bound.archive))
+            for field in each.fields
+        }
+
+        def field_of(column: Any) -> tuple[int, pa.Field] | None:
+            own = column.table in (relation, recent_binding.PAIRS)
+            return fields_by_name[column.name] if own else None
+
         on = None
-        if condition is not None:
-            if at_once:
-                where = condition.copy()
-                for column in where.find_all(exp.Column):
-                    column.set("table", exp.to_identifier(relation, quoted=True))
-                select = select.where(where, copy=False)
-            else:
-                on = self._pairs_query(_over_pairs().where(condition.copy()), bound)
-        shown = _picked(select, live) or self._pairs_query(select, bound)
+        if condition is not None and bound.kind == "inner" and greatest is None:
+            select = select.where(condition.copy(), copy=False)
+        elif condition is not None:
+            tree = exp.Select().where(condition.copy())
+            on = pairs_query(self._engine, self._text, tree, bound.live.time, field_of)
+        shown: Any = None
+        if select.args.get("where") is None:
+            shown = plain_columns(select, field_of)
+        if shown is None:
+            shown = pairs_query(self._engine, self._text, select, bound.live.time, field_of)
         recency = Recency(bound.kind, distance, greatest, on)
         return RecentForm(live, archive, recency, shown, fields, seed)
-
-    def _pairs_query(self, tree: Any, bound: BoundRecent) -> PairsQuery:
-        relation = tree.args["from_"].this.alias_or_name
-        names = {
-            field.name: (number, field)
-            for number, side in enumerate((bound.live, bound.archive))
-            for field in side.fields
-        }
-        columns: dict[str, tuple[int, str]] = {}
-        fields = [
-            pa.field(TIME, bound.live.time, nullable=False),
-            pa.field(ROW, pa.int64(), nullable=False),
-        ]
-        for column in tree.find_all(exp.Column):
-            if column.table == relation and column.name not in columns:
-                number, field = names[column.name]
-                columns[column.name] = number, field.name
-                fields.append(field)
-        tree.append("expressions", exp.alias_(column_node(ROW), ROW, quoted=True))
-        table = exp.Table(
-            this=exp.to_identifier(PAIRS, quoted=True),
-            alias=exp.TableAlias(this=exp.to_identifier(relation, quoted=True)),
-        )
-        tree.args["from_"].set("this", table)
-        schema = StreamSchema(pa.schema(fields), TIME)
-        engine = engine_with(self._engine, PAIRS, schema)
-        return PairsQuery(
-            Evaluator(engine, tree, self._text, PAIRS), schema, tuple(columns.values())
-        )  # fmt: skip
 
     # -- sides ------------------------------------------------------------------------------------
 
@@ -668,10 +633,7 @@ class RecentAnalysis:
     ) -> Side:
         """A subquery whose rows have their times at fixed offsets from its results' times."""
         analysed = self._analyse(item.this)
-        if not analysed.form.corrects:
-            raise refused(
-                self._text, item.this, "windows of so many events stand alone in a live query"
-            )
+        refuse_counted(analysed, self._text, item.this)
         start, end = (analysed.times.get(name) for name in (side.start, side.end))
         if start is None or end is None or start > end:
             times = ", ".join(analysed.times) or "select the time, window_start or window_end there"
@@ -685,16 +647,3 @@ class RecentAnalysis:
 def _over_pairs(*shown: Any) -> Any:
     table = exp.Table(this=exp.to_identifier(recent_binding.PAIRS, quoted=True))
     return exp.select(*shown).from_(table)
-
-
-def _picked(select: Any, live: Side) -> tuple[tuple[int, str], ...] | None:
-    """Side and column of each projection; None unless all are plain columns."""
-    if select.args.get("where") is not None:
-        return None
-    picked = []
-    for node in select.expressions:
-        column = node.unalias()
-        if not isinstance(column, exp.Column):
-            return None
-        picked.append((0 if column.name in live.columns else 1, column.name))
-    return tuple(picked)

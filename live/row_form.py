@@ -19,9 +19,9 @@ from ..query.conditions.row_filters import PredicateFilter
 from ..query.plan.nodes import PassThrough, QueryPlan, Scan
 from ..store.prune import AllOf, Prune, Range
 from ..store.snapshot import Snapshot
-from ..store.tap import Spans
-from .changes import Results
-from .forms import Evaluator, Moment, StreamForm, Ticks, chosen, ticks_of
+from ..store.tap import Spans, tick_ranges
+from .changes import Corrected, Results
+from .forms import Evaluator, LateEvents, Moment, StreamForm, Ticks, chosen, coalesced, ticks_of
 
 EVENTS_MAX = 1 << 20
 """Larger regions use the SELECT's plan."""
@@ -79,7 +79,6 @@ def rows_between(
 TIME = "#time"
 PLAIN_REGION_EVENTS = 1 << 16
 """See ``Form.region_events``; a predicate costs less than the executor."""
-TICKS_FEW = 64
 
 
 class RowForm(StreamForm):
@@ -102,7 +101,6 @@ class RowForm(StreamForm):
         self._plain = plain
         self._name = name
         self._none: Results | None = None
-        self.by_event = plain is not None
         if plain is not None:
             self.region_events = PLAIN_REGION_EVENTS
 
@@ -125,36 +123,23 @@ class RowForm(StreamForm):
             self._none = results
         return results
 
-    def added_by(self, moment: Moment, events: Mapping[str, pa.Table]) -> Results | None:
+    def corrected(self, late: LateEvents, known: int) -> Corrected | None:
         """Rows of the events that pass, ranked behind the earlier rows of their ticks."""
-        plain, snapshot, new_events = self._plain, moment[self.stream], events[self.stream]
-        if plain is None:
+        plain, snapshot, events = self._plain, late.moment[self.stream], late.events[self.stream]
+        if plain is None or events is None:
             return None
-        table = plain.rows_of(new_events, TIME)
+        table = plain.rows_of(events, TIME)
         ticks = ticks_of(table, TIME)
         distinct, first, new = np.unique(ticks, return_index=True, return_counts=True)
-        come = ticks_of(new_events, snapshot.schema.time)
-        had = self._had(snapshot, plain, distinct, new, come)
-        if had is None:
+        spans = coalesced({self.stream: snapshot}, tick_ranges(distinct), self.region_events)
+        between = [half_open(low, high) for low, high in spans]
+        if sum(snapshot.aggregate((), *each).count for each in between) > EVENTS_MAX:
             return None
-        return self._named(table, ticks, np.arange(len(ticks)) + np.repeat(had - first, new))
-
-    def _had(
-        self, snapshot: Snapshot, plain: PlainRows, distinct: Ticks, new: Ticks, come: Ticks
-    ) -> Ticks | None:
-        if len(distinct) > TICKS_FEW:
-            start, end = half_open(int(distinct[0]), int(distinct[-1]))
-            if snapshot.aggregate((), start, end).count > EVENTS_MAX:
-                return None
-            every = ticks_of(plain.over(snapshot, start, end, TIME), TIME)
-            return every.searchsorted(distinct, "right") - every.searchsorted(distinct) - new
-        had = np.zeros(len(distinct), np.int64)
-        events = come.searchsorted(distinct, "right") - come.searchsorted(distinct)
-        for i, tick in enumerate(distinct.tolist()):
-            start, end = half_open(tick, tick)
-            if snapshot.aggregate((), start, end).count > events[i]:  # it had events before
-                had[i] = plain.over(snapshot, start, end, TIME).num_rows - new[i]
-        return had
+        rows = [ticks_of(plain.over(snapshot, *each, TIME), TIME) for each in between]
+        every = np.concatenate([ticks[:0], *rows])
+        had = every.searchsorted(distinct, "right") - every.searchsorted(distinct) - new
+        added = self._named(table, ticks, np.arange(len(ticks)) + np.repeat(had - first, new))
+        return Corrected(added.id[:0], added.time[:0], added)
 
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
         return late.get(self.stream, ())

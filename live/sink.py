@@ -85,6 +85,16 @@ class Mark:
             self, positions=other.positions, watermark=other.watermark, events=other.events
         )
 
+    def counted(self, changes: Changes | None, step: int) -> Mark:
+        """With the rows and retractions of a step."""
+        if changes is None:
+            return replace(self, step=step)
+        gone = int((changes.sign < 0).sum())
+        return replace(
+            self, step=step, rows=self.rows + len(changes) - gone,
+            retractions=self.retractions + gone,
+        )  # fmt: skip
+
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "positions": dict(self.positions), "events": dict(self.events)}
 
@@ -167,8 +177,6 @@ class SinkReader:
     def emitted_of_all(self, low: int, high: int) -> Callable[[str], Emitted]:
         """As ``emitted`` for every query of a shared sink, reading it once."""
         changes = self._changes(low, high)
-        if not self.shared:
-            return lambda _: self._fold(changes)
         coded = pc.dictionary_encode(changes.column(QUERY).combine_chunks())
         number = {name: i for i, name in enumerate(coded.dictionary.to_pylist())}
         codes = coded.indices.to_numpy(zero_copy_only=False)
@@ -486,6 +494,12 @@ def wrong(request: LiveRequest, what: str) -> ChronicleError:
     return error_at(request.text, request.at, what) if request.text else InvalidArgument(what)
 
 
+def _schema_of(definition: LiveDefinition, analysed: Analysed) -> StreamSchema:
+    return sink_schema(
+        analysed.time, analysed.fields, revokes=definition.revokes, shared=definition.shared
+    )
+
+
 class Sinks:
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -496,9 +510,7 @@ class Sinks:
     def opened(self, definition: LiveDefinition, analysed: Analysed) -> Sink:
         if not definition.store:
             return self._passing(definition, analysed)
-        schema = sink_schema(
-            analysed.time, analysed.fields, revokes=definition.revokes, shared=definition.shared
-        )
+        schema = _schema_of(definition, analysed)
         if definition.sink in self._store.streams():
             stream = self._writer(definition.sink)
             if not _holds(stream.schema, schema):
@@ -513,9 +525,7 @@ class Sinks:
         return Sink(stream, definition.name, definition.columns, self._cache)
 
     def _passing(self, definition: LiveDefinition, analysed: Analysed) -> Sink:
-        schema = sink_schema(
-            analysed.time, analysed.fields, revokes=definition.revokes, shared=False
-        )
+        schema = _schema_of(definition, analysed)
         self.drop_passing(definition.name)
         with self._lock:
             if self._scratch is None:
@@ -540,9 +550,7 @@ class Sinks:
 
     def check(self, request: LiveRequest, definition: LiveDefinition, analysed: Analysed) -> None:
         """Raise an error for a sink that a request cannot have."""
-        schema = sink_schema(
-            analysed.time, analysed.fields, revokes=definition.revokes, shared=definition.shared
-        )
+        schema = _schema_of(definition, analysed)
         streams = self._store.streams()
         taken = definition.sink in streams
         if definition.shared and definition.name in streams:

@@ -49,7 +49,6 @@ from ...query.pattern.columns import KeyCodes, flat, numbers, take_ranges
 from ...query.pattern.search import TO_NEXT, horizon, within
 from .layer import BankMatches, Layer, Scratch, SearchResult, no_open_matches, open_where
 from .pattern_bank import Partitions, PatternBank
-from .predicate_index import Columns
 from .searching import Fresh, Hits, OpenMatches
 
 # mypy: disable-error-code="no-untyped-def"
@@ -209,7 +208,7 @@ def open_at(bank: PatternBank, layer: Layer, scan: Scan, first: int, watermark: 
         fresh, order = places.arrange(table)
         bound = np.full(len(places), min(watermark, INT64_MAX - 1) + 1)
         since = np.full(len(places), INT64_MIN if low <= first else low)
-        hits = layer.hits(layer.read(Columns(table)), order, fresh, bank.scratch)
+        hits = layer.hits(layer.read(table), order, fresh, bank.scratch)
         begin = free_rows(layer, hits, fresh, bound, since, bank.scratch)
         if (begin[1] >= 0).all():
             break
@@ -441,7 +440,7 @@ class _Near:
     ) -> None:
         self.bank, self.stretch = bank, stretch
         reach = -1
-        if any(layer.passes_over for layer in bank.layers):
+        if bank.layer.passes_over:
             reach = 2 * max(1, bank.longest) + 1
         self.size = np.zeros(stretch.partitions, np.int64)
         row, rank, among = np.empty((3, len(stretch.tick)), np.int64)
@@ -463,7 +462,7 @@ class _Near:
         begin = np.flatnonzero(begins)
         self.offsets = np.append(begin, len(row))
         self.partition, sizes = partition[begin], np.diff(self.offsets)
-        self.columns = Columns(stretch.table.take(pa.array(row)))
+        self.table = stretch.table.take(pa.array(row))
         self.every = np.arange(len(row))
         every = np.repeat(np.arange(len(begin)), sizes)
         place = self.every - begin[every]
@@ -498,7 +497,7 @@ class _Near:
         """Results without and with the late events, and neighbourhoods too short on a side."""
         scratch, count = self.bank.scratch, len(self)
         before, behind = np.zeros((2, count), np.bool_)
-        batch = layer.read(self.columns)
+        batch = layer.read(self.table)
         beside_late = np.flatnonzero(self.is_late[1:] != self.is_late[:-1])
         beside_late = np.concatenate([beside_late, beside_late + 1])
         hits = layer.hits(batch, self.every, self.new, scratch, beside_late)
@@ -620,8 +619,8 @@ def correct(
         reach *= 2
 
 
-_Round = tuple[_Near, list[tuple[SearchResult, SearchResult]]]
-"""Pieces, and each layer's results without and with the late events."""
+_Round = tuple[_Near, SearchResult, SearchResult]
+"""Pieces, and their results without and with the late events."""
 
 
 def _searched(
@@ -637,13 +636,9 @@ def _searched(
     while True:
         near = _Near(bank, stretch, extent, again, first, watermark)
         searched_in[near.late] = len(rounds)
-        short = np.zeros((2, len(near)), np.bool_)
-        results = []
-        for layer in bank.layers:
-            without, after, before, behind = near.search(layer)
-            results.append((without, after))
-            short |= before, behind
-        rounds.append((near, results))
+        without, after, before, behind = near.search(bank.layer)
+        rounds.append((near, without, after))
+        short = np.stack([before, behind])
         if not short.any():
             break
         if (short[0] & near.at_begin).any() or (short[1] & near.at_end).any():
@@ -652,7 +647,7 @@ def _searched(
         grows[:, near.late] = short[:, near.piece]
         extent = np.where(grows, LONGER * extent, extent)
         again = grows[0] | grows[1]
-    for number, (near, _) in enumerate(rounds):
+    for number, (near, *_) in enumerate(rounds):
         near.lasting[near.piece] = searched_in[near.late] == number
     return rounds
 
@@ -663,29 +658,27 @@ def _applied(bank: PatternBank, stretch: _Stretch, rounds: list[_Round]) -> Corr
     shift, ends = np.zeros(len(places), np.int64), np.zeros(len(places), np.bool_)
     shift[number] = np.bincount(stretch.code[stretch.is_late], minlength=len(number))
     places.count += shift
-    for near, _ in rounds:
+    for near, *_ in rounds:
         near.tail &= near.lasting
         ended = number[near.partition[near.tail]]
         ends[ended] = True
         last = near.offsets[1:][near.tail] - 1
         places.reach(ended, near.new.tick[last], near.new.among[last])
-    gone, there = [bank.nothing()], [bank.nothing()]
-    for i, layer in enumerate(bank.layers):
-        staying = open_where(layer.open_matches, ~ends[layer.open_matches.partition])
-        more = np.repeat(shift[staying.partition], np.diff(staying.first))
-        open_matches = [staying._replace(rank=staying.rank + more)]
-        for near, results in rounds:
-            without, after = results[i]
-            changed = near.changed(without, after)
-            for parts, one, some in zip((gone, there), (without, after), changed, strict=True):
-                some &= near.lasting[one.parts.partition]
-                if some.any():
-                    parts.append(one.matches(layer.names, near.keys_at).where(some))
-            open_ = open_where(after.open_matches, near.tail[after.open_matches.partition])
-            of = near.partition[open_.partition]
-            begin = near.rank[near.offsets[open_.partition]]
-            base = begin - near.size[of] + places.count[number[of]]
-            rank = open_.rank + np.repeat(base, np.diff(open_.first))
-            open_matches.append(open_._replace(partition=number[of], rank=rank))
-        layer.open_matches = merged_open(open_matches)
+    gone, there, layer = [bank.nothing()], [bank.nothing()], bank.layer
+    staying = open_where(layer.open_matches, ~ends[layer.open_matches.partition])
+    more = np.repeat(shift[staying.partition], np.diff(staying.first))
+    open_matches = [staying._replace(rank=staying.rank + more)]
+    for near, without, after in rounds:
+        changed = near.changed(without, after)
+        for parts, one, some in zip((gone, there), (without, after), changed, strict=True):
+            some &= near.lasting[one.parts.partition]
+            if some.any():
+                parts.append(one.matches(layer.names, near.keys_at).where(some))
+        open_ = open_where(after.open_matches, near.tail[after.open_matches.partition])
+        of = near.partition[open_.partition]
+        begin = near.rank[near.offsets[open_.partition]]
+        base = begin - near.size[of] + places.count[number[of]]
+        rank = open_.rank + np.repeat(base, np.diff(open_.first))
+        open_matches.append(open_._replace(partition=number[of], rank=rank))
+    layer.open_matches = merged_open(open_matches)
     return Corrected(BankMatches.joined(gone), BankMatches.joined(there))

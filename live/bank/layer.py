@@ -1,8 +1,8 @@
 """Patterns of a bank that share one index, and their open matches.
 
-An index of ten thousand patterns takes a second to build, so a layer is built once, removed
-patterns are marked dead, and the bank merges layers as they grow.  ``Layer.search`` maps open
-matches (``OpenMatches``, sorted by pattern and partition) to the next ones.
+An index of ten thousand patterns takes part of a second to build, so it is built once, at the first
+events, and removed patterns are marked dead.  ``Layer.search`` maps open matches (``OpenMatches``,
+sorted by pattern and partition) to the next ones.
 
 The automata of the patterns are in flat tables, equal structures once (see
 ``query.pattern.jumping``).
@@ -27,7 +27,7 @@ from ...query.contract.operator import MatchLimits
 from ...query.pattern import search
 from ...query.pattern.attempts import NOTHING
 from ...query.pattern.search import MatchTable
-from .predicate_index import Columns, PredicateIndex, Read, Uses
+from .predicate_index import PredicateIndex, Read, Uses
 from .searching import (
     BUFFER_FULL,
     KEPT_FULL,
@@ -38,7 +38,7 @@ from .searching import (
     Queries,
     search_bank,
 )
-from .symbols import Card, Shape, Symbols, keys_of
+from .symbols import Atom, Card, Shape, keys_of
 
 IntArray = npt.NDArray[np.int64]
 
@@ -116,34 +116,26 @@ class Tables(NamedTuple):
     alone: npt.NDArray[np.bool_]
 
 
-class Automata:
-    def __init__(self) -> None:
-        self._number: dict[Shape, int] = {}
+def tables_of(shapes: Sequence[Shape]) -> Tables:
+    words = np.uint64
 
-    def number(self, shape: Shape) -> int:
-        return self._number.setdefault(shape, len(self._number))
+    def joined(name: str, kind: Any = np.int64) -> Any:
+        return np.array([value for each in shapes for value in getattr(each, name)], kind)
 
-    def tables(self) -> Tables:
-        shapes = list(self._number)
-        words = np.uint64
+    def single(name: str, kind: Any = np.int64) -> Any:
+        return np.array([getattr(each, name) for each in shapes], kind)
 
-        def joined(name: str, kind: Any = np.int64) -> Any:
-            return np.array([value for each in shapes for value in getattr(each, name)], kind)
+    def begins(name: str) -> IntArray:
+        sizes = [len(getattr(each, name)) for each in shapes]
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
-        def single(name: str, kind: Any = np.int64) -> Any:
-            return np.array([getattr(each, name) for each in shapes], kind)
-
-        def begins(name: str) -> IntArray:
-            sizes = [len(getattr(each, name)) for each in shapes]
-            return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-        return Tables(
-            begins("bit"), begins("target"), joined("first"), joined("bit"), joined("kind"),
-            joined("exits", words), joined("star_first"), joined("star_last"),
-            joined("member", np.bool_), joined("target"), joined("flag"),
-            single("first_bits", words), single("star_bits", words), single("gap", words),
-            single("skip"), single("alone", np.bool_),
-        )  # fmt: skip
+    return Tables(
+        begins("bit"), begins("target"), joined("first"), joined("bit"), joined("kind"),
+        joined("exits", words), joined("star_first"), joined("star_last"),
+        joined("member", np.bool_), joined("target"), joined("flag"),
+        single("first_bits", words), single("star_bits", words), single("gap", words),
+        single("skip"), single("alone", np.bool_),
+    )  # fmt: skip
 
 
 Bools = npt.NDArray[np.bool_]
@@ -277,38 +269,36 @@ class Layer:
     def passes_over(self) -> bool:
         return bool((self.passes & self.alive).any())
 
-    @property
-    def built(self) -> bool:
-        return self._built is not None
-
     def build(self, table: pa.Table) -> _Built:
         """Build index and tables once; selectivities are estimated from a sample of ``table``."""
         if self._built is not None:
             return self._built
-        automata, symbols = Automata(), Symbols()
+        automata: dict[Shape, int] = {}
+        symbols: dict[tuple[Atom, ...], int] = {}
         uses: list[tuple[int, int, int]] = []
         numbers = []
         for q, card in enumerate(self.cards):
-            numbers.append(automata.number(card.shape))
-            uses += [(symbols.number(atoms), q, bits) for bits, atoms in card.conditions]
+            numbers.append(automata.setdefault(card.shape, len(automata)))
+            for guarded, atoms in card.conditions:
+                uses.append((symbols.setdefault(atoms, len(symbols)), q, guarded))
         uses.sort()
         symbol = np.array([s for s, _, _ in uses], np.int64)
         sample = {}
         some = table.slice(0, SAMPLE_ROWS)
-        for name in {getattr(a, "column", "") for atoms in symbols.atoms for a in atoms} - {""}:
+        for name in {getattr(a, "column", "") for atoms in symbols for a in atoms} - {""}:
             if not pa.types.is_string(table.schema.field(name).type):
                 keys, valid = keys_of(some.column(name))
                 sample[name] = np.sort(keys if valid is None else keys[valid])
-        tables, automaton = automata.tables(), np.array(numbers, np.int64)
+        tables, automaton = tables_of(list(automata)), np.array(numbers, np.int64)
         query = np.array([q for _, q, _ in uses], np.int64)
         bits = np.array([bits for _, _, bits in uses], np.uint64)
         strict = (~tables.alone & (tables.gap == 0))[automaton]
-        index = PredicateIndex(symbols.atoms, Uses(symbol, query, bits), strict, sample)
+        index = PredicateIndex(list(symbols), Uses(symbol, query, bits), strict, sample)
         self._built = _Built(index, tables, Queries(automaton, self.window, 1 << 60))
         return self._built
 
-    def read(self, columns: Columns) -> Read:
-        return self.build(columns.table).index.read(columns)
+    def read(self, table: pa.Table) -> Read:
+        return self.build(table).index.read(table)
 
     def hits(
         self,

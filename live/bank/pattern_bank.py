@@ -2,10 +2,9 @@
 
 Each pattern has the matches that it has alone at the same watermark, except with SKIP TO NEXT ROW,
 where a match waits for those that begin before it.  No Python code and no allocation per query and
-batch.  Each added pattern is a layer; layers of similar size are merged, so a pattern is built
-O(log n) times.  Added patterns see events of later steps; ``corrections.open_at`` supplies their
-open matches.  The state is the hits of open matches, searched again at each further hit of query
-and partition.
+batch.  Patterns are added as a ``Layer``, which is joined with those that there are, and see events
+of later steps; ``corrections.open_at`` supplies their open matches.  The state is the hits of open
+matches, searched again at each further hit of query and partition.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from ...errors import InvalidArgument, ResourceLimit
 from ...query.contract.operator import MatchLimits
 from ...query.pattern.columns import KeyCodes, flat, numbers, ranks
 from .layer import BankMatches, Layer, Scratch
-from .predicate_index import Columns
 from .searching import Fresh, OpenMatches
 
 IntArray = npt.NDArray[np.int64]
@@ -117,7 +115,7 @@ class PatternBank:
         self.limits = limits or MatchLimits()
         self.watermark = INT64_MIN
         self.scratch = Scratch(self.limits)
-        self.layers: list[Layer] = []
+        self.layer = Layer([], [])
         self.partitions = Partitions(schema, time, self.partition_by)
         self._tidy_at = PARTITIONS_MIN
 
@@ -133,46 +131,33 @@ class PatternBank:
                     f"a pattern cannot share the search: it is partitioned by {card.partition_by}, "
                     f"not by {self.partition_by}"
                 )
-        self.layers.append(layer)
-        while len(self.layers) > 1 and len(self.layers[-2]) <= 2 * len(self.layers[-1]):
-            above, below = self.layers.pop(), self.layers.pop()
-            self.layers.append(_merged(below, above))
+        self.layer = _joined(self.layer, layer)
 
     def remove(self, name: Hashable) -> None:
-        for i, layer in enumerate(self.layers):
-            if name in layer.number:
-                layer.remove(name)
-                if 2 * len(layer.number) < len(layer):
-                    self.layers[i] = Layer(*layer.living()).instead(layer)
-                self.layers = [each for each in self.layers if len(each)]
-                return
-        raise KeyError(name)
+        layer = self.layer
+        layer.remove(name)
+        if 2 * len(layer.number) < len(layer):
+            self.layer = Layer(*layer.living()).instead(layer)
 
     def searched(self, name: Hashable) -> int:
         """Hits of a pattern that were searched; isolated hits may be skipped."""
-        layers = (layer for layer in self.layers if name in layer.number)
-        return sum(int(layer.searched[layer.number[name]]) for layer in layers)
+        return int(self.layer.searched[self.layer.number[name]])
 
     def __len__(self) -> int:
-        return sum(len(layer.number) for layer in self.layers)
+        return len(self.layer.number)
 
     @property
     def longest(self) -> int:
         """The greatest WITHIN in ticks; -1 if a pattern has none."""
-        windows = [layer.longest for layer in self.layers]
-        return -1 if -1 in windows else max(windows, default=0)
+        return self.layer.longest
 
-    @property
-    def columns(self) -> list[str]:
-        return self.read_by(self.layers)
-
-    def read_by(self, layers: Sequence[Layer]) -> list[str]:
-        named = {self.time}.union(*(layer.columns for layer in layers))
-        return [name for name in self.schema.names if name in named]
+    def read_by(self, layer: Layer) -> list[str]:
+        """The columns that some patterns read."""
+        return [n for n in self.schema.names if n in layer.columns or n == self.time]
 
     @property
     def nbytes(self) -> int:
-        open_bytes = sum(part.nbytes for layer in self.layers for part in layer.open_matches)
+        open_bytes = sum(part.nbytes for part in self.layer.open_matches)
         return int(open_bytes + self.partitions.nbytes)
 
     # -- steps ----------------------------------------------------------------------------------
@@ -191,21 +176,21 @@ class PatternBank:
 
     def _step(self, table: pa.Table, watermark: int) -> BankMatches:
         fresh, order = self.partitions.arrange(table)
-        parts, columns = [self.nothing()], Columns(table)
-        for layer in self.layers:
-            hits = layer.hits(layer.read(columns), order, fresh, self.scratch)
+        matches, layer = self.nothing(), self.layer
+        if len(layer):
+            hits = layer.hits(layer.read(table), order, fresh, self.scratch)
             layer.searched += np.diff(hits.first)
             result = layer.search(hits, fresh, layer.open_matches, watermark, self.scratch)
             layer.open_matches = result.open_matches
             if len(result.parts.query):
-                parts.append(result.matches(layer.names, self.partitions.keys_at))
+                matches = result.matches(layer.names, self.partitions.keys_at)
         self._tidy()
         if self.nbytes > self.limits.memory_bytes:
             raise ResourceLimit(
                 f"open matches of {len(self)} patterns keep more than "
                 f"{self.limits.memory_bytes} bytes; add WITHIN, or narrow the conditions"
             )
-        return BankMatches.joined(parts)
+        return matches
 
     def no_partitions(self) -> Partitions:
         return Partitions(self.schema, self.time, self.partition_by)
@@ -219,29 +204,28 @@ class PatternBank:
         if len(places) <= self._tidy_at or not self.partition_by:
             return
         lasting = places.tick > self.watermark
-        for layer in self.layers:
-            lasting[layer.open_matches.partition] = True
+        open_matches = self.layer.open_matches
+        lasting[open_matches.partition] = True
         some = int(lasting.sum())
         self._tidy_at = max(PARTITIONS_MIN, 2 * some)
         if 2 * some > len(lasting):
             return
         number = places.keep(lasting)
-        for layer in self.layers:
-            layer.open_matches = layer.open_matches._replace(
-                partition=number[layer.open_matches.partition]
-            )
+        self.layer.open_matches = open_matches._replace(partition=number[open_matches.partition])
 
 
-def _merged(below: Layer, above: Layer) -> Layer:
-    names, cards, open_below = below.living()
-    more, others, open_ = above.living()
-    joined = OpenMatches(
-        np.concatenate([open_below.query, open_.query + len(names)]),
-        np.concatenate([open_below.partition, open_.partition]),
-        np.concatenate([open_below.first, open_.first[1:] + open_below.first[-1]]),
-        *(np.concatenate(pair) for pair in zip(open_below[3:], open_[3:], strict=True)),
+def _joined(some: Layer, more: Layer) -> Layer:
+    if not len(some):
+        return more
+    names, cards, below = some.living()
+    added, others, above = more.living()
+    open_matches = OpenMatches(
+        np.concatenate([below.query, above.query + len(names)]),
+        np.concatenate([below.partition, above.partition]),
+        np.concatenate([below.first, above.first[1:] + below.first[-1]]),
+        *(np.concatenate(pair) for pair in zip(below[3:], above[3:], strict=True)),
     )
-    return Layer([*names, *more], [*cards, *others], joined).instead(below, above)
+    return Layer([*names, *added], [*cards, *others], open_matches).instead(some, more)
 
 
 def _as_table(batch: pa.RecordBatch | pa.Table) -> pa.Table:

@@ -64,27 +64,6 @@ class Tests(NamedTuple):
 Column = tuple[IntArray, npt.NDArray[np.bool_] | None]
 
 
-class Columns:
-    """Keys of a batch's columns, computed and sorted once for all indexes."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
-        self._keys: dict[str, Column] = {}
-        self._sorted: dict[tuple[str, int], tuple[IntArray, tuple[IntArray, IntArray]]] = {}
-
-    def keys(self, name: str) -> Column:
-        if name not in self._keys:
-            self._keys[name] = keys_of(self.table.column(name))
-        return self._keys[name]
-
-    def in_order(self, name: str, rows: IntArray) -> tuple[IntArray, IntArray]:
-        held, arranged = self._sorted.get((name, id(rows)), (None, None))
-        if held is not rows or arranged is None:
-            arranged = in_order(*self.keys(name), rows)
-            self._sorted[name, id(rows)] = rows, arranged  # holding rows keeps the id unique
-        return arranged
-
-
 def in_order(
     keys: IntArray, valid: npt.NDArray[np.bool_] | None, rows: IntArray
 ) -> tuple[IntArray, IntArray]:
@@ -102,7 +81,6 @@ def in_order(
 class Read:
     """The values that conditions read of a batch: keys per way, and the columns for tests."""
 
-    columns: Columns
     access: list[Column]
     keys: IntArray
     valid: Bools
@@ -389,14 +367,16 @@ class PredicateIndex:
 
     # -- a batch --------------------------------------------------------------------------------
 
-    def read(self, columns: Columns) -> Read:
+    def read(self, table: pa.Table) -> Read:
         """Keys of a batch's rows; SqlError where a residual condition fails to evaluate."""
-        table = columns.table
         count, texts = table.num_rows, self._answers(table)
+        columns = {way.name for way in self._ranges if way.kind == "range"}
+        columns |= {name for kind, name in self._key_columns if kind == "range"}
+        keys_by_name = {name: keys_of(table.column(name)) for name in columns}
         access: list[Column] = []
         for way in self._ranges:
             if way.kind == "range":
-                access.append(columns.keys(way.name))
+                access.append(keys_by_name[way.name])
             else:
                 codes = self._codes(way.kind, way.name, table, texts)
                 access.append((codes, None))
@@ -405,12 +385,12 @@ class PredicateIndex:
         valid_all = np.ones((held, count), np.bool_)
         for c, (kind, name) in enumerate(self._key_columns):
             if kind == "range":
-                keys[c], valid = columns.keys(name)
+                keys[c], valid = keys_by_name[name]
                 if valid is not None:
                     valid_all[c] = valid
             else:
                 keys[c] = self._codes(kind, name, table, texts)
-        return Read(columns, access, keys, valid_all)
+        return Read(access, keys, valid_all)
 
     def _codes(
         self, kind: str, name: str, table: pa.Table, texts: Mapping[str, npt.NDArray[np.bool_]]
@@ -479,10 +459,7 @@ class PredicateIndex:
                 begin[own], end[own] = np.concatenate([[base], ends[:-1]]), ends
                 by_key = np.concatenate(passing)
             else:
-                if way.kind == "range":
-                    keys, by_key = read.columns.in_order(way.name, order)
-                else:
-                    keys, by_key = in_order(*access, order)
+                keys, by_key = in_order(*access, order)
                 begin[own] = base + np.searchsorted(keys, way.low, side="left")
                 end[own] = base + np.searchsorted(keys, way.high, side="right")
                 np.maximum(begin[own], end[own], out=end[own])  # of a range without values

@@ -189,18 +189,6 @@ def _of_sql(sql: str) -> Atom:
     return Residual(sql)
 
 
-class Symbols:
-    def __init__(self) -> None:
-        self.atoms: list[tuple[Atom, ...]] = []
-        self._number: dict[tuple[Atom, ...], int] = {}
-
-    def number(self, atoms: tuple[Atom, ...]) -> int:
-        number = self._number.setdefault(atoms, len(self.atoms))
-        if number == len(self.atoms):
-            self.atoms.append(atoms)
-        return number
-
-
 GENERATION = 1
 """Increment with every change of a card's meaning or of the kernels that read it."""
 

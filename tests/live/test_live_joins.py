@@ -217,7 +217,7 @@ def _rows(rng: random.Random, begin: int, end: int) -> SideRows:
 def test_followed_pairs_are_those_of_brute_force(before: int, behind: int) -> None:
     rng = random.Random(before)
     none = _rows(rng, 0, 1).slice(25)
-    state = JoinState(none, none, before, behind)
+    state = JoinState((none, none), before, behind)
     found, sides = [], ([], [])  # type: ignore[var-annotated]
     for begin in range(0, 900, 30):
         new = _rows(rng, begin, begin + 30), _rows(rng, begin, begin + 30)

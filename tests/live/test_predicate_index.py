@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.live.bank import predicate_index
-from chronicle.live.bank.predicate_index import Columns, PredicateIndex, Uses
+from chronicle.live.bank.predicate_index import PredicateIndex, Uses
 from chronicle.live.bank.symbols import Member, Null, keys_of
 
 from .test_pattern_bank import events, holds, random_atom
@@ -53,7 +53,7 @@ class Some:
             self.edges[[0, -1]] = True
 
     def found(self) -> Found:
-        read = self.index.read(Columns(self.table))
+        read = self.index.read(self.table)
         first, row, bits = self.index.hits(read, self.order, self.edges, self.alive, 0)
         said: Found = {}
         for q in range(self.queries):
