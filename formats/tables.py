@@ -161,6 +161,8 @@ def _array_of(values: list[Any], attribute: Attribute) -> pa.Array:
     try:
         if pa.types.is_decimal(type_) or pa.types.is_binary(type_) or not values:
             return pa.array(values, type_)
+        if pa.types.is_timestamp(type_) and any(getattr(v, "nanosecond", 0) for v in values):
+            return _array_of_mixed([pa.scalar(None, pa.timestamp("ns", type_.tz)), *values])[1:]
         if pa.types.is_uint64(type_):
             return pa.array(values, type_ if _only_integers(values) else None)
         return pa.array(values)

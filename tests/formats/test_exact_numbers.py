@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 from decimal import Decimal
@@ -148,6 +149,23 @@ def test_python_decimals_beyond_every_type_are_refused() -> None:
             list(tables_of(pandas.DataFrame(rows), schema))
     table = next(tables_of([{"t": 1, "x": Decimal("1.50")}], schema))
     assert table.column("x").to_pylist() == [Decimal("1.50")]
+
+
+def test_rows_lose_no_digits_that_arrow_would_cut() -> None:
+    for unit, when in (("us", "finer than"), ("ns", "")):
+        schema = StreamSchema(pa.schema([pa.field("t", pa.int64(), False),
+                                         ("x", pa.timestamp(unit))]), "t")  # fmt: skip
+        rows = [{"t": 1, "x": pandas.Timestamp(1)}, {"t": 2, "x": dt.datetime(1970, 1, 1)}]
+        if when:
+            with pytest.raises(InvalidData, match=when):
+                list(tables_of(rows, schema))
+        else:
+            (table,) = tables_of(rows, schema)
+            assert table["x"].cast(pa.int64()).to_pylist() == [1, 0]
+    schema = StreamSchema(pa.schema([pa.field("t", pa.int64(), False), ("x", pa.float64())]), "t")
+    text = "0.12345678901234567890"
+    (table,) = tables_of([{"t": 1, "x": Decimal(text)}], schema)
+    assert table["x"].to_pylist() == [float(text)]
 
 
 # ------------------------------------------------------------------- types told from the data

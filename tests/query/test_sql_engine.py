@@ -216,6 +216,19 @@ def test_other_parameters(database):
 
 
 @pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (np.datetime64("2024-01-02"), dt.date(2024, 1, 2)),
+        (np.datetime64("2024-01-02T05", "h"), dt.datetime(2024, 1, 2, 5)),
+        (np.timedelta64(5, "D"), dt.timedelta(days=5)),
+        (np.array([[1], [2]]), [[1], [2]]),
+    ],
+)
+def test_parameters_of_numpy(database, value, wanted):
+    assert database.sql("SELECT $a", {"a": value}).fetchall() == [(wanted,)]
+
+
+@pytest.mark.parametrize(
     ("sql", "params", "words"),
     [
         ("SELECT $a", None, "no value was given for the parameter $a"),
@@ -227,6 +240,12 @@ def test_other_parameters(database):
         ("SELECT $a", "text", "mapping"),
         ("SELECT $a", {"a": object()}, "object"),
         ("SELECT $a", {"a": pandas.Timestamp(1, unit="ns")}, "finer than a microsecond"),
+        ("SELECT $a", {"a": pandas.Timedelta(1, unit="ns")}, "finer than a microsecond"),
+        ("SELECT $a", {"a": np.timedelta64(1, "ns")}, "finer than a microsecond"),
+        ("SELECT $a", {"a": pa.scalar(1, pa.time64("ns"))}, "finer than a microsecond"),
+        ("SELECT $a", {"a": np.timedelta64(1, "ps")}, "which SQL lacks"),
+        ("SELECT $a", {"a": np.complex64(1)}, "which SQL lacks"),
+        ("SELECT $a", {"a": pa.scalar(2**31 - 1, pa.date32())}, "which SQL lacks"),
         ("SHOW STREAMS", {"a": 1}, "take parameters"),
     ],
 )
