@@ -6,14 +6,16 @@ import datetime as dt
 import io
 import json
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pandas
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from chronicle.errors import InvalidData
+from chronicle.errors import InvalidData, SchemaMismatch
 from chronicle.formats.chunks import BadRow
 from chronicle.formats.layout import Layout
 from chronicle.formats.reader import EventReader
@@ -149,6 +151,24 @@ def test_python_decimals_beyond_every_type_are_refused() -> None:
             list(tables_of(pandas.DataFrame(rows), schema))
     table = next(tables_of([{"t": 1, "x": Decimal("1.50")}], schema))
     assert table.column("x").to_pylist() == [Decimal("1.50")]
+
+
+@pytest.mark.parametrize(
+    ("values", "type_", "what"),
+    [
+        (pandas.DataFrame({"t": [1], "x": pandas.arrays.SparseArray([1])}), "us", "Sparse"),
+        (polars.DataFrame({"t": [1], "x": polars.Series([1], dtype=polars.Int128)}), "us", "i128"),
+        (pa.array([2**31 - 1], pa.date32()), "us", r"\+5881580-07-11.*row 1"),
+        (pa.array([2**62], pa.timestamp("s")), "ns", r"\+146138514283-06-19.*row 1"),
+    ],
+)
+def test_what_python_cannot_show_is_refused_by_name(values: Any, type_: str, what: str) -> None:
+    schema = StreamSchema(
+        pa.schema([pa.field("t", pa.int64(), False), ("x", pa.timestamp(type_))]), "t"
+    )
+    data = pa.table({"t": [1], "x": values}) if isinstance(values, pa.Array) else values
+    with pytest.raises((InvalidData, SchemaMismatch), match=what):
+        list(tables_of(data, schema))
 
 
 def test_rows_lose_no_digits_that_arrow_would_cut() -> None:
