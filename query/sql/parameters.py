@@ -97,6 +97,10 @@ def bind_values(
 def _plain(name: str, value: Any) -> Any:
     if type(value) is int and abs(value) > _WHOLE_MAX:
         raise SqlError(f"the parameter ${name} is a whole number of more than 38 digits")
+    if isinstance(value, Decimal) and value and value.is_finite():
+        _, digits, exponent = value.as_tuple()
+        if max(len(digits) + max(int(exponent), 0), -int(exponent)) > 38:
+            raise SqlError(f"the parameter ${name} has more than 38 digits; pass a float")
     if value is None or type(value) in (
         bool,
         int,
