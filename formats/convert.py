@@ -285,6 +285,8 @@ def _cast(values: pa.Array, target: pa.DataType) -> Converted:
     """One cast; if it fails, the distinct values that cause it become null."""
     if pa.types.is_decimal(target) and pa.types.is_integer(values.type):
         return _decimals_from_text(values.cast(pa.string()), target)
+    if pa.types.is_floating(target) and pa.types.is_decimal(values.type):
+        values = values.cast(pa.string())  # the nearest number, which Arrow's own cast misses
     try:
         cast = values.cast(target)
         if pa.types.is_float32(target) and pa.types.is_float64(values.type):

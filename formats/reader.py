@@ -291,8 +291,10 @@ class EventReader:
     def _note_options(self, field: Field, values: pa.Array, columns: Arrays) -> None:
         """Note the option that reads more in a column than its type shows."""
         layout, name = self.layout, field.name
+        if not is_text(values.type):
+            return
         if field.type != pa.string():
-            if self.format == "csv" and field.type is not None and is_number(field.type):
+            if field.type is not None and is_number(field.type):
                 layout.note(f"zeros:{name}", leading_zeros_note(name, values))
             return
         if self.format == "csv" and not self._text.decimal:

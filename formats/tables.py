@@ -39,6 +39,7 @@ from ..core.json_text import is_json
 from ..core.nested_types import is_list
 from ..core.soundness import require_sound
 from ..core.suggestion import did_you_mean
+from ..core.times import time_text
 from ..errors import ChronicleError, InvalidData, SchemaMismatch, UnsupportedType
 from ..schema import Attribute, Storage, StreamSchema
 from .convert import convert, flatten
@@ -79,10 +80,13 @@ def tables_of(data: Any, schema: StreamSchema) -> Iterator[pa.Table]:
         yield _table_of_rows(data, schema)
     elif _is_pandas(data):
         yield conform_table(_table_of_pandas(data, schema), schema)
-    elif hasattr(data, "collect") and type(data).__module__.startswith("polars"):
-        yield conform_table(data.collect().to_arrow(), schema)
     elif type(data).__module__.startswith("polars"):
-        yield conform_table(data.to_arrow(), schema)
+        frame = data.collect() if hasattr(data, "collect") else data
+        try:
+            table = frame.to_arrow()
+        except pa.ArrowException as error:  # integers of 128 bits, for instance
+            raise SchemaMismatch(f"the frame cannot be read as a table: {error}") from None
+        yield conform_table(table, schema)
     elif hasattr(data, "__arrow_c_stream__"):
         yield from _tables_of_reader(pa.RecordBatchReader.from_stream(data), schema)
     else:
@@ -106,7 +110,7 @@ def _table_of_pandas(frame: Any, schema: StreamSchema) -> pa.Table:
         _refuse_absurd_decimals(str(name), column)
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
         raise SchemaMismatch(f"the frame cannot be read as a table: {error}") from None
 
 
@@ -161,6 +165,8 @@ def _array_of(values: list[Any], attribute: Attribute) -> pa.Array:
     try:
         if pa.types.is_decimal(type_) or pa.types.is_binary(type_) or not values:
             return pa.array(values, type_)
+        if pa.types.is_timestamp(type_) and any(getattr(v, "nanosecond", 0) for v in values):
+            return _array_of_mixed([pa.scalar(None, pa.timestamp("ns", type_.tz)), *values])[1:]
         if pa.types.is_uint64(type_):
             return pa.array(values, type_ if _only_integers(values) else None)
         return pa.array(values)
@@ -330,7 +336,10 @@ def _converted(array: Any, attribute: Attribute, rows_before: int) -> Any:
             at = int(result.codes.argmax())
             row = at + rows_before + 1
             scalar = piece[at]
-            value = str(scalar) if pa.types.is_timestamp(source) else scalar.as_py()
+            if pa.types.is_date32(source):  # which datetime may not hold
+                scalar = pa.scalar(scalar.value * 86_400, pa.timestamp("s"))
+            timed = pa.types.is_timestamp(scalar.type)
+            value = time_text(scalar.value, scalar.type) if timed else scalar.as_py()
             reason = result.reasons[result.codes[at] - 1].format(value=_shown(value))
             raise InvalidData(f"{attribute.name}: {reason} in row {row}", row)
         pieces.append(result.values)

@@ -325,11 +325,14 @@ class SessionForm(StreamForm):
         return results.where(np.array(table.column(KEPT).fill_null(False).to_numpy(), np.bool_))
 
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
-        """From the tick before an event to the end of its session."""
+        """From the tick before an event to the end of its session, now or before it was deleted."""
         snapshot = moment[self.stream]
         return united(
             tuple(
-                (moved(first, -1), max(last, self._end(snapshot, first, last, watermark)))
+                (
+                    moved(first, -1),
+                    max(moved(last, self._gap), self._end(snapshot, first, last, watermark)),
+                )
                 for first, last in late.get(self.stream, ())
             )
         )

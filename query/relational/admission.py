@@ -16,11 +16,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...core.caches import Lru
 from ...core.scratch import ScratchDirectory
@@ -158,6 +160,18 @@ def hugeints_of(relation: Any) -> tuple[int, ...]:
         for position, type_ in enumerate(relation.types)
         if str(type_) in ("HUGEINT", "UHUGEINT")
     )
+
+
+def check_hugeints(relation: Any, hugeints: Sequence[int], batch: pa.RecordBatch) -> None:
+    """Refuse 128-bit integers that their Arrow type, DECIMAL(38, 0), cannot hold."""
+    for at in hugeints:
+        low, high = (bound.as_py() for bound in pc.min_max(batch.column(at)).values())
+        wrapped = str(relation.types[at]) == "UHUGEINT"
+        if low is not None and (max(-low, high) >= 10**38 or (wrapped and low < 0)):
+            raise duckdb.OutOfRangeException(
+                f"Out of Range Error: a value of column {batch.schema.names[at]!r} has more than "
+                "38 digits; cast it to DOUBLE or VARCHAR"
+            )
 
 
 def jsons_of(relation: Any) -> tuple[int, ...]:

@@ -18,7 +18,15 @@ from ...core.ownership import Owner, leave_to_parent
 from ...core.scratch import ScratchDirectory
 from ...errors import StoreClosed
 from ..contract.cancellation import QueryControl, interruptibly
-from .admission import admit, failure_of, hugeints_of, is_ctrl_c, jsons_of, open_empty
+from .admission import (
+    admit,
+    check_hugeints,
+    failure_of,
+    hugeints_of,
+    is_ctrl_c,
+    jsons_of,
+    open_empty,
+)
 from .interface import Answer, RelationalExecutor, RelationalQuery, evaluate_here, translated
 from .scans import BATCH_ROWS, Failure
 
@@ -124,9 +132,11 @@ class Executor(RelationalExecutor):
 
         def take() -> pa.RecordBatch | None:
             try:
-                return reader.read_next_batch()
+                batch = reader.read_next_batch()
             except StopIteration:
                 return None
+            check_hugeints(relation, hugeints, batch)
+            return batch
 
         def batches() -> Iterator[pa.RecordBatch]:
             try:

@@ -34,7 +34,7 @@ import pyarrow.dataset as ds
 
 from ...isolation.batches import describe, pack, unpack
 from ...isolation.channel import Channel, ChannelClosed, Inbox
-from .admission import admit, failure_of, hugeints_of, jsons_of, lock, open_unlocked
+from .admission import admit, check_hugeints, failure_of, hugeints_of, jsons_of, lock, open_unlocked
 from .scans import BATCH_ROWS
 
 if TYPE_CHECKING:
@@ -123,13 +123,15 @@ class _Worker:
     def _run(self, cursor: Any, job: dict[str, Any]) -> _Answer:
         relation = cursor.sql(job["sql"], params=job["values"] or None)
         reader = relation.to_arrow_reader(BATCH_ROWS)
+        hugeints = hugeints_of(relation)
         message = {
             "schema": describe(reader.schema),
-            "hugeints": hugeints_of(relation),
+            "hugeints": hugeints,
             "jsons": jsons_of(relation),
         }
         pieces: Sequence[Any] = ()
         for batch in reader:
+            check_hugeints(relation, hugeints, batch)
             if "batch" in message:
                 self._inbox.send(message, pieces)
                 message = {}

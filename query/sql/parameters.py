@@ -97,6 +97,10 @@ def bind_values(
 def _plain(name: str, value: Any) -> Any:
     if type(value) is int and abs(value) > _WHOLE_MAX:
         raise SqlError(f"the parameter ${name} is a whole number of more than 38 digits")
+    if isinstance(value, Decimal) and value and value.is_finite():
+        _, digits, exponent = value.as_tuple()
+        if max(len(digits) + max(int(exponent), 0), -int(exponent)) > 38:
+            raise SqlError(f"the parameter ${name} has more than 38 digits; pass a float")
     if value is None or type(value) in (
         bool,
         int,
@@ -112,33 +116,50 @@ def _plain(name: str, value: Any) -> Any:
         return _plain(name, _of_arrow(name, value))
     module = type(value).__module__.split(".")[0]
     if module == "numpy":
-        return _plain(name, _of_arrow(name, pa.scalar(value)))
+        return _plain(name, _of_numpy(name, value))
+    if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # of pandas
+        raise _too_fine(name, value)
     if isinstance(value, dt.datetime):
-        if getattr(value, "nanosecond", 0):  # pandas Timestamp
-            raise _too_fine(name, value)
         as_datetime = getattr(value, "to_pydatetime", None)
         return as_datetime() if as_datetime is not None else value
     if isinstance(value, (list, tuple)):
         return [_plain(name, item) for item in value]
     if isinstance(value, (bool, int, float, str, bytes, dt.date, dt.timedelta, dt.time)):
         return value
-    raise SqlError(
-        f"the parameter ${name} has a value of type {type(value).__name__}, which SQL lacks"
-    )
+    raise _lacking(name, value)
+
+
+def _of_numpy(name: str, value: Any) -> Any:
+    try:
+        return _of_arrow(name, pa.scalar(value))
+    except (pa.ArrowException, TypeError):  # days, hours, years, arrays of other dimensions
+        plain = value.tolist()
+    if type(plain) is type(value) or (value.dtype.kind in "mM" and isinstance(plain, int)):
+        raise _lacking(name, value)
+    return plain
 
 
 def _of_arrow(name: str, scalar: pa.Scalar) -> Any:
-    if pa.types.is_timestamp(scalar.type) and scalar.type.unit == "ns" and scalar.is_valid:
+    if scalar.is_valid and getattr(scalar.type, "unit", "") == "ns":
         if scalar.value % 1000:
             raise _too_fine(name, scalar)
-        return scalar.cast(pa.timestamp("us", scalar.type.tz)).as_py()
-    return scalar.as_py()
+        if pa.types.is_timestamp(scalar.type):
+            return scalar.cast(pa.timestamp("us", scalar.type.tz)).as_py()
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):  # beyond the years of datetime
+        raise _lacking(name, scalar) from None
+
+
+def _lacking(name: str, value: object) -> SqlError:
+    what = type(value).__name__
+    return SqlError(f"the parameter ${name} has a value of type {what}, which SQL lacks")
 
 
 def _too_fine(name: str, value: object) -> SqlError:
     return SqlError(
-        f"the parameter ${name} is finer than a microsecond ({value}); pass nanoseconds since the "
-        f"epoch as an integer and write make_timestamp_ns(${name})"
+        f"the parameter ${name} is finer than a microsecond ({value}); of a time pass nanoseconds "
+        f"since the epoch as an integer and write make_timestamp_ns(${name})"
     )
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pandas
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from chronicle.errors import InvalidData
+from chronicle.errors import InvalidData, SchemaMismatch
 from chronicle.formats.chunks import BadRow
 from chronicle.formats.layout import Layout
 from chronicle.formats.reader import EventReader
@@ -148,6 +151,41 @@ def test_python_decimals_beyond_every_type_are_refused() -> None:
             list(tables_of(pandas.DataFrame(rows), schema))
     table = next(tables_of([{"t": 1, "x": Decimal("1.50")}], schema))
     assert table.column("x").to_pylist() == [Decimal("1.50")]
+
+
+@pytest.mark.parametrize(
+    ("values", "type_", "what"),
+    [
+        (pandas.DataFrame({"t": [1], "x": pandas.arrays.SparseArray([1])}), "us", "Sparse"),
+        (polars.DataFrame({"t": [1], "x": polars.Series([1], dtype=polars.Int128)}), "us", "i128"),
+        (pa.array([2**31 - 1], pa.date32()), "us", r"\+5881580-07-11.*row 1"),
+        (pa.array([2**62], pa.timestamp("s")), "ns", r"\+146138514283-06-19.*row 1"),
+    ],
+)
+def test_what_python_cannot_show_is_refused_by_name(values: Any, type_: str, what: str) -> None:
+    schema = StreamSchema(
+        pa.schema([pa.field("t", pa.int64(), False), ("x", pa.timestamp(type_))]), "t"
+    )
+    data = pa.table({"t": [1], "x": values}) if isinstance(values, pa.Array) else values
+    with pytest.raises((InvalidData, SchemaMismatch), match=what):
+        list(tables_of(data, schema))
+
+
+def test_rows_lose_no_digits_that_arrow_would_cut() -> None:
+    for unit, when in (("us", "finer than"), ("ns", "")):
+        schema = StreamSchema(pa.schema([pa.field("t", pa.int64(), False),
+                                         ("x", pa.timestamp(unit))]), "t")  # fmt: skip
+        rows = [{"t": 1, "x": pandas.Timestamp(1)}, {"t": 2, "x": dt.datetime(1970, 1, 1)}]
+        if when:
+            with pytest.raises(InvalidData, match=when):
+                list(tables_of(rows, schema))
+        else:
+            (table,) = tables_of(rows, schema)
+            assert table["x"].cast(pa.int64()).to_pylist() == [1, 0]
+    schema = StreamSchema(pa.schema([pa.field("t", pa.int64(), False), ("x", pa.float64())]), "t")
+    text = "0.12345678901234567890"
+    (table,) = tables_of([{"t": 1, "x": Decimal(text)}], schema)
+    assert table["x"].to_pylist() == [float(text)]
 
 
 # ------------------------------------------------------------------- types told from the data

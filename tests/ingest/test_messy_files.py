@@ -51,6 +51,12 @@ PLAIN = b"t,v\n2024-01-01,1.5\n2024-01-02,2\n"
 ROWS = [(DAY, 1.5), (NEXT, 2.0)]
 
 
+def parquet_of(values: pa.Array) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"t": pa.array([DAY, NEXT], pa.timestamp("us")), "v": values}), out)
+    return out.getvalue()
+
+
 def parquet(type_: pa.DataType, *, int96: bool = False) -> bytes:
     times, values = zip(*ROWS, strict=True)
     out = io.BytesIO()
@@ -181,6 +187,17 @@ FILES = {
     ),
     "dates of Germany": Messy(
         b"t;v\n01.01.2024 00:00;1,5\n02.01.2024 00:00;2\n", ROWS, {"time_format": "%d.%m.%Y %H:%M"}
+    ),
+    "leading zeros in JSON": Messy(
+        b'{"t": "2024-01-01", "v": "007"}\n{"t": "2024-01-01", "v": 5}\n',
+        [(DAY, 7), (DAY, 5)],
+        note="zeros:v",
+        suffix=".ndjson",
+    ),
+    "times of day in Parquet": Messy(
+        parquet_of(pa.array([1, None], pa.time32("s"))),
+        [(DAY, "00:00:01.000"), (NEXT, None)],
+        suffix=".parquet",
     ),
     "leading zeros": Messy(b"t,v\n2024-01-01,01067\n", [(DAY, 1067)], note="zeros:v"),
     "dates beside times of day": Messy(

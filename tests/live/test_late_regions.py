@@ -47,8 +47,30 @@ SITUATIONS = (
 )
 
 
+SESSIONS = (
+    "SELECT window_start, window_end, count(*) AS c FROM SESSION(s, t, 25) "
+    "GROUP BY window_start, window_end"
+)
+
+
+@pytest.mark.parametrize("deleted", ["n = 10", "n = 95", "n > 80"])
+def test_a_session_ends_earlier_without_its_last_events(tmp_path: Path, deleted: str) -> None:
+    with chronicle.open(tmp_path / "store") as database:
+        stream = database.create_stream("s", SCHEMA, time="t")
+        live = database.create_live("q", SESSIONS, idle="never")
+        rows = [{"t": t, "n": n} for t, n in ((0, 10), (20, 50), (40, 90), (60, 95), (1000, 1))]
+        stream.append(rows)
+        database.run_live()
+        stream.delete(deleted)
+        stream.append([{"t": 5000, "n": 1}])
+        database.run_live()
+        said = database.sql("SELECT * EXCLUDE (_time, _id, _rev) FROM NET(q)").fetchall()
+        assert sorted(said) == sorted(database.sql(SESSIONS).fetchall())[:-1]
+        assert live.verify() == 0
+
+
 @pytest.mark.parametrize(
-    "sql", [WINDOWS, MATCHES, MATCHES.replace("n > 70", "n > A.n + 50"), SITUATIONS]
+    "sql", [WINDOWS, MATCHES, MATCHES.replace("n > 70", "n > A.n + 50"), SITUATIONS, SESSIONS]
 )
 def test_what_was_made_of_deleted_events_is_taken_back(tmp_path: Path, sql: str) -> None:
     """Also where all events before the new ones are deleted."""

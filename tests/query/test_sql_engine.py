@@ -216,6 +216,19 @@ def test_other_parameters(database):
 
 
 @pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (np.datetime64("2024-01-02"), dt.date(2024, 1, 2)),
+        (np.datetime64("2024-01-02T05", "h"), dt.datetime(2024, 1, 2, 5)),
+        (np.timedelta64(5, "D"), dt.timedelta(days=5)),
+        (np.array([[1], [2]]), [[1], [2]]),
+    ],
+)
+def test_parameters_of_numpy(database, value, wanted):
+    assert database.sql("SELECT $a", {"a": value}).fetchall() == [(wanted,)]
+
+
+@pytest.mark.parametrize(
     ("sql", "params", "words"),
     [
         ("SELECT $a", None, "no value was given for the parameter $a"),
@@ -227,6 +240,14 @@ def test_other_parameters(database):
         ("SELECT $a", "text", "mapping"),
         ("SELECT $a", {"a": object()}, "object"),
         ("SELECT $a", {"a": pandas.Timestamp(1, unit="ns")}, "finer than a microsecond"),
+        ("SELECT $a", {"a": pandas.Timedelta(1, unit="ns")}, "finer than a microsecond"),
+        ("SELECT $a", {"a": np.timedelta64(1, "ns")}, "finer than a microsecond"),
+        ("SELECT $a", {"a": pa.scalar(1, pa.time64("ns"))}, "finer than a microsecond"),
+        ("SELECT $a", {"a": np.timedelta64(1, "ps")}, "which SQL lacks"),
+        ("SELECT $a", {"a": np.complex64(1)}, "which SQL lacks"),
+        ("SELECT $a", {"a": Decimal("1e38")}, "more than 38 digits"),
+        ("SELECT $a", {"a": Decimal("0." + "1" * 39)}, "more than 38 digits"),
+        ("SELECT $a", {"a": pa.scalar(2**31 - 1, pa.date32())}, "which SQL lacks"),
         ("SHOW STREAMS", {"a": 1}, "take parameters"),
     ],
 )
@@ -585,3 +606,12 @@ def test_closing_the_database_ends_the_engine(tmp_path):
     db.close()
     with pytest.raises(chronicle.StoreClosed):
         db.sql("SELECT 1")
+
+
+@pytest.mark.parametrize(
+    "value", [10**38, -(2**127) + 1, "340282366920938463463374607431768211455::UHUGEINT"]
+)
+def test_whole_numbers_of_more_than_38_digits_are_refused(database, value):
+    """Arrow's DECIMAL(38, 0) cannot hold them, and would say -1 for the last."""
+    with pytest.raises(SqlError, match="38 digits"):
+        database.sql(f"SELECT {value} AS v").fetchall()
