@@ -122,7 +122,7 @@ class TimedRows:
             return self
         mask = pa.array(chosen)
         arrays = (values[chosen] for values in self._arrays)
-        return TimedRows(*arrays, id=self.id.filter(mask), table=self.table.filter(mask))
+        return TimedRows(*arrays, self.id.filter(mask), self.table.filter(mask))
 
     def followed_by(self, *more: TimedRows) -> TimedRows:
         parts = [each for each in (self, *more) if len(each)]
@@ -130,8 +130,8 @@ class TimedRows:
             return parts[0] if parts else self
         return TimedRows(
             *map(np.concatenate, zip(*(part._arrays for part in parts), strict=True)),
-            id=pa.concat_arrays([part.id for part in parts]),
-            table=pa.concat_tables([part.table for part in parts]).combine_chunks(),
+            pa.concat_arrays([part.id for part in parts]),
+            pa.concat_tables([part.table for part in parts]).combine_chunks(),
         )
 
     @property
