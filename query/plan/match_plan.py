@@ -46,8 +46,9 @@ def plan_recognition(bound: BoundMatch, planning: Planning) -> Match:
         return Match(compiled, None, planning.query(bound.query))
     snapshot = planning.snapshot(under)
     replay = plan_subquery(
-        snapshot, compiled, catalog.indexes_of(under), bound.strategy, folder, check
-    )
+        snapshot, compiled, bound.query, catalog.indexes_of(under), bound.strategy, folder,
+        check,
+    )  # fmt: skip
     query = bound.query
     if replay.spans is not None:
         query = restricted(query, replay, snapshot.schema)

@@ -6,7 +6,7 @@ made before the decision, because only it shows whether the hits lie together.
 A subquery of plain columns over one stream, filtered row by row, has intervals too.  ``FROM (SELECT
 t, x FROM s WHERE x > 3) MATCH_RECOGNIZE (...)`` is planned over the stream, and the intervals are
 added to the subquery's WHERE.  Its neighbouring rows may lie anywhere in the stream, so symbols are
-compared by time alone.  Rows and order are those of
+compared by time alone, and the filter is a further condition of each.  Rows and order are those of
 the whole subquery: all rows within an interval are present, and a match across two intervals would
 be a candidate, covered by one.  Limits: WITHIN is required, and no rows outside of a match are
 looked at.  All partitions share one set of intervals.
@@ -25,10 +25,11 @@ from sqlglot import exp
 from ...indexes.opened import RunsChanged
 from ...indexes.stream_indexes import StreamIndexes
 from ...schema import StreamSchema
-from ...store.prune import Never, Prune, RowFilter
+from ...store.prune import AllOf, Never, Prune, RowFilter
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..conditions.constants import Folder
+from ..conditions.predicates import PredicateCompiler
 from ..pattern.compiled import CompiledMatch
 from .applicability import Demands, demands, not_applicable
 from .coarse import coarse_map
@@ -186,6 +187,7 @@ def local_stream(query: Any, streams: Sequence[str]) -> str | None:
 def plan_subquery(
     snapshot: Snapshot,
     compiled: CompiledMatch,
+    query: Any,
     indexes: StreamIndexes | None,
     strategy: str,
     folder: Folder,
@@ -195,7 +197,8 @@ def plan_subquery(
     reason = _obstacle(snapshot.schema, compiled, strategy)
     if reason:
         return ReplayPlan(strategy, reason)
-    pattern = outline(compiled, snapshot.schema, folder, skipping=True)
+    schema = snapshot.schema
+    pattern = outline(compiled, schema, folder, _filter(query, schema, folder), skipping=True)
     if not pattern.blocks:
         return ReplayPlan(strategy, "no symbol is needed by every match", outline=pattern)
 
@@ -242,22 +245,46 @@ def _fewer(plan: ReplayPlan) -> ReplayPlan:
     return plan
 
 
+def _filter(query: Any, schema: StreamSchema, folder: Folder) -> Prune | None:
+    where = query.args.get("where")
+    if where is None:
+        return None
+    names = {name.lower(): name for name in schema.names}
+
+    def column_of(node: Any) -> str | None:
+        if not isinstance(node, exp.Column):
+            return None
+        return node.name if node.name in schema else names.get(node.name.lower())
+
+    prune = PredicateCompiler(schema, folder, column_of).compile(where.this).prune
+    return None if prune == AllOf(()) else prune
+
+
 def restricted(query: Any, plan: ReplayPlan, schema: StreamSchema) -> Any:
-    """The subquery with the intervals in its WHERE."""
     assert plan.intervals is not None
     spans, by_time = plan.intervals.spans, plan.intervals.by_time
     timeline, type_ = plan.timeline, schema.arrow.field(schema.time).type
     time = exp.column(schema.time, quoted=True)
-    ranges: list[Any] = [exp.false()]
-    pairs = zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)
-    for number, (start, end) in enumerate(pairs):
+    ranges: list[Any] = []
+    for number, (start, end) in enumerate(
+        zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)
+    ):
         assert timeline is not None
         ticks = by_time.get(number) or (timeline.tick(start), timeline.tick(end - 1))
         low, high = (_literal(tick, type_) for tick in ticks)
-        lower = exp.true() if low is None else exp.GTE(this=time.copy(), expression=low)
-        upper = exp.true() if high is None else exp.LTE(this=time.copy(), expression=high)
-        ranges.append(exp.paren(exp.and_(lower, upper), copy=False))
-    return query.where(exp.paren(exp.or_(*ranges)))
+        inside = exp.and_(
+            exp.true() if low is None else exp.GTE(this=time.copy(), expression=low),
+            exp.true() if high is None else exp.LTE(this=time.copy(), expression=high),
+        )
+        ranges.append(exp.paren(inside, copy=False))
+    within_spans = exp.paren(exp.or_(*ranges)) if ranges else exp.false()
+    where = query.args.get("where")
+    narrowed = query.copy()
+    condition = (
+        within_spans if where is None else exp.and_(exp.paren(where.this.copy()), within_spans)
+    )
+    narrowed.set("where", exp.Where(this=condition))
+    return narrowed
 
 
 def _literal(tick: int, type_: pa.DataType) -> Any:

@@ -465,73 +465,101 @@ def cached_outline(
     wanted = (schema, indexed, folder is None)
     cached = compiled.outlined
     if cached is None or cached[0] != wanted:
-        made = outline(compiled, schema, folder, indexed)
+        made = outline(compiled, schema, folder, indexed=indexed)
         cached = compiled.outlined = wanted, made
     assert isinstance(cached[1], Outline)
     return cached[1]
 
 
 def outline(
-    compiled: CompiledMatch,
-    schema: StreamSchema,
-    folder: Folder | None = None,
-    indexed: frozenset[str] = frozenset(),
-    skipping: bool = False,
-) -> Outline:
-    """The outline of a compiled clause.  ``skipping``: the clause sees only some events, so its
-    neighbours need not be neighbours in the stream.
+    compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None = None,
+    also: Prune | None = None, skipping: bool = False, indexed: frozenset[str] = frozenset(),
+) -> Outline:  # fmt: skip
+    """The outline of a compiled clause.  ``also``: a condition on every event; ``skipping``: the
+    clause sees only some events, so its neighbours need not be neighbours in the stream.
     """
-    folder = folder or Folder({}, dt.datetime.now(dt.timezone.utc))
-    definitions = compiled.definitions
-    conditions = {
-        name: condition_prune(bound, name, schema, folder) for name, bound in definitions.items()
-    }
-    known = Known(
-        with_implied(conditions, definitions, schema),
-        schema,
-        indexed,
-        {} if skipping else _derived(compiled, schema, folder, indexed),
-        {
-            name: frozenset(other for _, _, other, _ in _comparisons(bound, name, schema))
-            for name, bound in definitions.items()
-        },
-        _once(compiled.clause.pattern),
-    )
-    parts = rewrite(compiled.clause.pattern, known)
-    selected = compiled.clause.selection in (None, "contiguous")
-    neighbours = selected and len(compiled.order_by) <= 1 and not skipping
-    contiguous = neighbours and not compiled.partition_by
-    blocks, leading, fresh = list[list[Symbol]](), False, True
-    for item in parts.items:
-        if isinstance(item, Gap):
-            leading = leading or not blocks
-            fresh = True
-            continue
-        if fresh or not contiguous:
-            blocks.append([])
-            fresh = False
-        terms = dict.fromkeys((*item.terms, *index_terms(item.prune, schema, indexed)))
-        blocks[-1].append(replace(item, terms=tuple(terms)))
-    # [^X] at the end looks at the rest of the window
-    edges = [edge for some in compiled.automaton.edges for edge in some]
-    until = any(edge.absent and edge.target == ACCEPT for edge in edges)
-    return Outline(
-        tuple(Block(tuple(block)) for block in blocks),
-        leading,
-        until or (bool(parts.items) and isinstance(parts.items[-1], Gap)),
-        parts.most if contiguous else None,
-        compiled.within,
-        contiguous,
-        any(isinstance(s.prune, Never) for block in blocks for s in block),
-        parts.most if neighbours and compiled.partition_by else None,
-        () if compiled.partition_by or skipping else shared_columns(compiled, schema),
-    )
+    return _Maker(compiled, schema, folder or _now(), indexed, also, skipping).outline()
+
+
+def _now() -> Folder:
+    return Folder({}, dt.datetime.now(dt.timezone.utc))
+
+
+class _Maker:
+    def __init__(
+        self, compiled: CompiledMatch, schema: StreamSchema, folder: Folder,
+        indexed: frozenset[str], also: Prune | None = None, skipping: bool = False,
+    ) -> None:  # fmt: skip
+        self.compiled, self.schema, self.indexed = compiled, schema, indexed
+        self.also, self.skipping = also, skipping
+        conditions = {
+            name: condition_prune(bound, name, schema, folder)
+            for name, bound in compiled.definitions.items()
+        }
+        self.known = Known(
+            with_implied(conditions, compiled.definitions, schema), schema, indexed,
+            {} if skipping else _derived(compiled, schema, folder, indexed),
+            {
+                name: frozenset(other for _, _, other, _ in _comparisons(bound, name, schema))
+                for name, bound in compiled.definitions.items()
+            },
+            _once(compiled.clause.pattern),
+        )  # fmt: skip
+
+    def outline(self) -> Outline:
+        parts = rewrite(self.compiled.clause.pattern, self.known)
+        compiled, schema, also = self.compiled, self.schema, self.also
+        items: Sequence[Symbol | Gap] = parts.items
+        if also is not None:
+            items = [
+                item if isinstance(item, Gap) else replace(item, prune=_and(item.prune, also))
+                for item in items
+            ]
+        selected = compiled.clause.selection in (None, "contiguous")
+        neighbours = selected and len(compiled.order_by) <= 1
+        contiguous = neighbours and not self.skipping and not compiled.partition_by
+        most = None if self.skipping else parts.most
+        outline = self._cut(items, most if contiguous else None, contiguous)
+        if self.skipping:
+            return outline
+        if not compiled.partition_by:
+            return replace(outline, shared=shared_columns(compiled, schema))
+        return replace(outline, longest_partition=most if neighbours else None)
+
+    def _cut(self, items: Sequence[Symbol | Gap], longest: int | None, contiguous: bool) -> Outline:
+        blocks: list[list[Symbol]] = []
+        leading, fresh = False, True
+        for item in items:
+            if isinstance(item, Gap):
+                leading = leading or not blocks
+                fresh = True
+                continue
+            if fresh or not contiguous:
+                blocks.append([])
+                fresh = False
+            terms = (*item.terms, *index_terms(item.prune, self.schema, self.indexed))
+            blocks[-1].append(replace(item, terms=tuple(dict.fromkeys(terms))))
+        # [^X] at the end looks at the rest of the window
+        edges = [edge for some in self.compiled.automaton.edges for edge in some]
+        until = any(edge.absent and edge.target == ACCEPT for edge in edges)
+        trailing = until or (bool(items) and isinstance(items[-1], Gap))
+        return Outline(
+            tuple(Block(tuple(block)) for block in blocks), leading, trailing, longest,
+            self.compiled.within, contiguous,
+            any(isinstance(s.prune, Never) for block in blocks for s in block),
+        )  # fmt: skip
 
 
 def _once(pattern: Pattern) -> frozenset[str]:
     """Variables that occur once in a pattern."""
     names = [node.name for node in walk(pattern) if isinstance(node, Variable)]
     return frozenset(name for name in names if names.count(name) == 1)
+
+
+def _and(prune: Prune | None, also: Prune) -> Prune:
+    if prune is None or isinstance(also, Never):
+        return also
+    return prune if isinstance(prune, Never) else AllOf((prune, also))
 
 
 def _derived(
