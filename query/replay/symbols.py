@@ -115,29 +115,10 @@ class Known:
     between: dict[str, frozenset[str]]
     once: frozenset[str]
 
-    def found_by(self, symbol: Symbol) -> list[Term]:
-        """The terms of a symbol that indexes can look up."""
-        terms = (*symbol.terms, *index_terms(symbol.prune, self.schema, self.indexed))
-        return [term for term in terms if self.indexed.issuperset(term.attributes)]
-
-    def any_term(self, symbols: Sequence[Symbol]) -> tuple[Term, ...]:
-        """A term of the events of any of some symbols, if indexes can look up each."""
-        terms = [next(iter(self.found_by(symbol)), None) for symbol in symbols]
-        chosen = [term for term in terms if term is not None]
-        if len(chosen) < len(terms):
-            return ()
-        insides = [term.inside for term in chosen if term.back]
-        bounded = [inside for inside in insides if inside is not None]
-        texts = [term.text for term in chosen if term.text]
-        return (
-            Term(
-                tuple(dict.fromkeys(atom for term in chosen for atom in term.atoms)),
-                max(term.back for term in chosen),
-                max(bounded, default=None) if len(bounded) == len(insides) else None,
-                " or ".join(texts) if len(texts) == len(chosen) else "",
-                tuple(dict.fromkeys(need for term in chosen for need in term.needs)),
-            ),
-        )
+    def finds(self, prune: Prune | None) -> bool:
+        """Whether indexes can look up the events that satisfy a condition."""
+        terms = index_terms(prune, self.schema)
+        return any(self.indexed.issuperset(term.attributes) for term in terms)
 
 
 def rewrite(node: Pattern, known: Known) -> Parts:
@@ -151,9 +132,7 @@ def rewrite(node: Pattern, known: Known) -> Parts:
     if isinstance(node, Concatenation):
         return _joined([rewrite(part, known) for part in node.parts])
     if isinstance(node, Alternation):
-        return _either(
-            list(dict.fromkeys(rewrite(choice, known) for choice in node.choices)), known
-        )
+        return _either(list(dict.fromkeys(rewrite(choice, known) for choice in node.choices)))
     if isinstance(node, Permutation):
         return _permuted(node, known)
     if isinstance(node, Quantified):
@@ -178,33 +157,33 @@ def _joined(parts: Iterable[Parts]) -> Parts:
     return Parts(tuple(items), total)
 
 
-def _either(choices: Sequence[Parts], known: Known) -> Parts:
+def _either(choices: Sequence[Parts]) -> Parts:
     lengths = {len(choice.symbols) for choice in choices}
     fixed = all(not isinstance(item, Gap) for choice in choices for item in choice.items)
     counts = [choice.most for choice in choices]
     most = None if None in counts else max((c for c in counts if c is not None), default=0)
     if fixed and len(lengths) == 1:
         columns = zip(*(choice.symbols for choice in choices), strict=True)
-        return Parts(tuple(_any_symbol(column, known) for column in columns), most)
+        return Parts(tuple(_any_symbol(column) for column in columns), most)
     carried = frozenset(name for choice in choices for name in choice.carried)
     anything, least = Symbol("true", None, (), carried), min(lengths, default=0)
     return Parts((*[anything] * least, Gap(carried)), most)
 
 
-def _any_symbol(symbols: Sequence[Symbol], known: Known) -> Symbol:
+def _any_symbol(symbols: Sequence[Symbol]) -> Symbol:
     if len(set(symbols)) == 1:
         return symbols[0]
     names = "|".join(dict.fromkeys(symbol.name for symbol in symbols))
+    prunes = list(dict.fromkeys(symbol.prune for symbol in symbols))
     carried = Parts(tuple(symbols)).carried
-    possible = [symbol for symbol in symbols if not isinstance(symbol.prune, Never)]
+    possible = [prune for prune in prunes if not isinstance(prune, Never)]
+    if None in prunes:
+        return Symbol(names, None, (), carried)
     if not possible:
         return Symbol(names, Never(), (), carried)
-    terms = known.any_term(possible)
-    conditions = list(dict.fromkeys(s.prune for s in possible if s.prune is not None))
-    if any(symbol.prune is None for symbol in possible):
-        return Symbol(names, None, terms, carried)
+    conditions = [prune for prune in possible if prune is not None]
     prune: Prune = conditions[0] if len(conditions) == 1 else AnyOf(tuple(conditions))
-    return Symbol(names, prune, terms, carried)
+    return Symbol(names, prune, (), carried)
 
 
 def _permuted(node: Permutation, known: Known) -> Parts:
@@ -217,11 +196,11 @@ def _permuted(node: Permutation, known: Known) -> Parts:
     if not symbols:
         return Parts((gap,), every.most)
     fixed = len(symbols) == len(every.items)
-    anything = _any_symbol(symbols, known) if fixed else Symbol("true", None, (), every.carried)
-    lookups = [symbol for symbol in symbols if known.found_by(symbol)]
+    anything = _any_symbol(symbols) if fixed else Symbol("true", None, (), every.carried)
+    lookups = [symbol for symbol in symbols if symbol.terms or known.finds(symbol.prune)]
     if any(isinstance(symbol.prune, Never) for symbol in symbols):
         anything = replace(anything, prune=Never())  # all of the parts are needed
-    elif lookups and not known.found_by(anything):
+    elif lookups and not known.finds(anything.prune):
         chosen = min(lookups, key=lambda symbol: not _is_equality(symbol.prune))
         return Parts((gap, replace(chosen, variables=every.carried), gap), every.most)
     return Parts((*[anything] * len(symbols), *([] if fixed else [gap])), every.most)
@@ -538,7 +517,7 @@ class _Maker:
                 blocks.append([])
                 fresh = False
             terms = (*item.terms, *index_terms(item.prune, self.schema, self.indexed))
-            blocks[-1].append(replace(item, terms=tuple(dict.fromkeys(terms))))
+            blocks[-1].append(replace(item, terms=terms))
         # [^X] at the end looks at the rest of the window
         edges = [edge for some in self.compiled.automaton.edges for edge in some]
         until = any(edge.absent and edge.target == ACCEPT for edge in edges)
