@@ -16,13 +16,17 @@ every match without a late event among or between its own events has a candidate
 
 Where there is no index, the bits that it would set are set by evaluating conditions on events.
 Reads no zone whose minimum and maximum exclude the condition.
+
+Lookups are cached for the alternatives of a pattern, which have the same events in other orders.
+Each term is looked up once per chunk, as a bitmap that ``mark_shifted`` moves to the block's start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +37,11 @@ from ...core.sorting import order_of
 from ...core.times import moved
 from ...indexes.derived_values import ColumnReader
 from ...indexes.index_key import DerivedKey, index_key
+from ...indexes.keys import positions_of_bits
+from ...indexes.lookup import IndexMetrics, KeyRanges, excluded, mark_run
 from ...indexes.opened import Catalogue
 from ...indexes.runs import Run
+from ...indexes.stream_indexes import StreamIndexes
 from ...schema import Attribute, StreamSchema
 from ...store.layout import ZONE_EVENTS
 from ...store.leaf_map import LeafMap
@@ -42,7 +49,9 @@ from ...store.prune import AnyOf, IsNull, NotNull, Pruner, Range
 from ...store.tail import MemoryLeaf
 from ..conditions.row_filters import possible_values
 from ..pattern.search import horizon
+from .coarse import CoarseMap
 from .spans import Spans
+from .terms import Term
 from .timeline import Timeline, read_arrays
 
 Mask = npt.NDArray[np.bool_]
@@ -189,11 +198,73 @@ def _mark_leaves(
     return read
 
 
+KEPT_BYTES = 64 << 20
+
+Value = TypeVar("Value", bound=tuple[Any, ...])
+Bits = npt.NDArray[np.uint64]
+
+
+class KeptLookups:
+    """A cache of at most ``most`` bytes; larger results are looked up again."""
+
+    def __init__(self, most: int = KEPT_BYTES) -> None:
+        self._most = most
+        self._known: dict[Hashable, tuple[Any, ...]] = {}
+
+    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        if key in self._known:
+            return cast(Value, self._known[key])
+        values = make()
+        size = sum(getattr(part, "nbytes", 0) for part in values)
+        if size <= self._most:
+            self._known[key] = values
+            self._most -= size
+        return values
+
+    def knows(self, key: Hashable) -> bool:
+        return key in self._known
+
+
+def mark_shifted(words: Bits, distance: int, bits: Bits) -> None:
+    """Set the bits of ``words`` in ``bits``, ``distance`` bits later, clipped to ``bits``."""
+    first, moved = divmod(distance, 64)
+    _mark(words << np.uint64(moved), first, bits)
+    if moved:
+        _mark(words >> np.uint64(64 - moved), first + 1, bits)
+
+
+def _mark(words: Bits, first: int, bits: Bits) -> None:
+    low, high = max(0, -first), min(len(words), len(bits) - first)
+    if low < high:
+        bits[first + low : first + high] |= words[low:high]
+
+
 EVALUATED_EVENTS = 1 << 17
 """Positions without an index that are evaluated per batch."""
 
 
 Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ChosenTerm:
+    """A term to look up; its symbol's place among all symbols, and in its block (``offset``)."""
+
+    term: Term
+    symbol: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class ChosenBlock:
+    """A basic block with the terms to look up, rarest first.  ``length`` counts all symbols of the
+    block; ``between`` is the minimum number of events between the end of the previous chosen block
+    and the start of this one.
+    """
+
+    terms: tuple[ChosenTerm, ...]
+    length: int
+    between: int
 
 
 @dataclass(frozen=True)
@@ -215,22 +286,7 @@ class LookupRange:
 
 
 @dataclass(frozen=True)
-class Arrangement:
-    """Looked-up blocks at their places in the pattern.  ``lengths``: symbols of each; ``between``:
-    minimum number of events between the end of the previous one and its start; ``before`` and
-    ``after``: symbols before the first and after the last; ``leading`` and ``trailing``: whether
-    any number of events may come there.
-    """
-
-    lengths: Ints
-    between: Ints
-    before: int
-    after: int
-    leading: bool
-    trailing: bool
-
-
-class Candidates(NamedTuple):
+class Candidates:
     """One row per occurrence of the first chosen block that has a candidate.  ``first``: latest
     position at which the match can begin (exact without a gap before the block); ``nearest`` and
     ``farthest``: earliest end of the nearest and of the farthest candidate; ``*_ticks`` their times
@@ -291,8 +347,145 @@ def unindexed(chunks: Sequence[LookupRange], total: int) -> list[LookupRange]:
     ]
 
 
+def occurrences(
+    block: ChosenBlock,
+    chunks: Sequence[LookupRange],
+    wanted: npt.NDArray[np.bool_],
+    timeline: Timeline,
+    indexes: StreamIndexes | None,
+    schema: StreamSchema,
+    coarse: CoarseMap | None,
+    metrics: IndexMetrics,
+    inside: Spans | None = None,
+    kept: KeptLookups | None = None,
+) -> Ints:
+    """Ascending positions at which a block begins, in the ``wanted[chunks]`` and ``inside``.
+    ``coarse`` skips chunks that cannot hold a term's symbol; ``kept`` caches bits for blocks with
+    the same terms.
+    """
+    taken = [chunk for chunk, needed in zip(chunks, wanted.tolist(), strict=True) if needed]
+    if not taken:
+        return np.zeros(0, np.int64)
+    # the bitmap goes from the first to the last position at which the block can begin
+    reach = max(chosen.offset for chosen in block.terms)
+    origin = max(0, taken[0].start - reach) // 64 * 64
+    size = min(timeline.total, taken[-1].end) - origin
+    words = (size + 63) // 64
+    bits = np.zeros(words, np.uint64)
+    other: Bits | None = None
+    for number, chosen in enumerate(block.terms):
+        keys = _keys_of(chosen.term, indexes, schema)
+        target = bits
+        if number:
+            other = np.zeros(words, np.uint64) if other is None else other
+            target = other
+        for chunk in taken:
+            if number:
+                low = max(0, chunk.start - chosen.offset - origin)
+                if not bits[low >> 6 : ((chunk.end - 1 - origin) >> 6) + 1].any():
+                    metrics.runs_skipped += 1
+                    continue
+            elif coarse is not None and not coarse.may_hold(chosen.symbol, chunk.start, chunk.end):
+                metrics.runs_skipped += 1
+                continue
+            source = (chosen.term, chunk, keys, timeline, schema, metrics)
+            if kept is None:
+                _mark_term(*source, chosen.offset + origin, size, target)
+                continue
+            base = chunk.start // 64 * 64
+            (held,) = kept.once(term_key(chosen.term, chunk), partial(_bits_of, *source, base))
+            mark_shifted(held, base - chosen.offset - origin, target)
+        if number:
+            assert other is not None
+            bits &= other
+            if number + 1 < len(block.terms):
+                other[:] = 0
+    if inside is not None:
+        here = inside.clip(origin, origin + size)
+        _keep_inside(bits, here.starts - origin, here.ends - origin)
+    out = np.empty(int(np.bitwise_count(bits).sum()), np.int64)
+    positions_of_bits(bits, origin, out)
+    return out
+
+
+def _keys_of(
+    term: Term, indexes: StreamIndexes | None, schema: StreamSchema
+) -> dict[str, KeyRanges]:
+    if indexes is None:
+        return {}
+    return {
+        name: KeyRanges(
+            indexes,
+            [atom for atom in term.atoms if atom.column == name],
+            index_key(name, schema).attribute,
+        )
+        for name in term.attributes
+    }
+
+
+def term_key(term: Term, chunk: LookupRange) -> Hashable:
+    return "term", term, chunk.start, chunk.end
+
+
+def _bits_of(
+    term: Term,
+    chunk: LookupRange,
+    keys: dict[str, KeyRanges],
+    timeline: Timeline,
+    schema: StreamSchema,
+    metrics: IndexMetrics,
+    base: int,
+) -> tuple[Bits]:
+    size = chunk.end - base
+    words = np.zeros((size + 63) // 64, np.uint64)
+    _mark_term(term, chunk, keys, timeline, schema, metrics, base, size, words)
+    return (words,)
+
+
+def _mark_term(
+    term: Term,
+    chunk: LookupRange,
+    keys: dict[str, KeyRanges],
+    timeline: Timeline,
+    schema: StreamSchema,
+    metrics: IndexMetrics,
+    place: int,
+    size: int,
+    target: Bits,
+) -> None:
+    for name in term.attributes:
+        run = chunk.runs.get(name)
+        if run is None:
+            atoms = [atom for atom in term.atoms if atom.column == name]
+            metrics.events_evaluated += mark_events(
+                timeline, schema, atoms, chunk.start, chunk.end, place, target, size,
+                term.inside,
+            )  # fmt: skip
+            continue
+        absent = _absent_until(run, chunk, term.inside, timeline)
+        if excluded(run, keys[name], absent):
+            metrics.runs_skipped += 1
+            continue
+        # a run may hold positions that are newer than this snapshot, beyond the chunk
+        last = min(size, chunk.end - place)
+        mark_run(run, keys[name], chunk.origin - place, target, last, metrics, absent)
+
+
+def _absent_until(
+    run: Run, chunk: LookupRange, inside: int | None, timeline: Timeline
+) -> int | None:
+    """Run position from which on all that events can look back at (``inside`` ticks) is indexed."""
+    seen = chunk.origin - run.first + run.seen
+    if not run.absent or not seen:
+        return 0
+    if inside is None:
+        return None
+    until = timeline.upper(moved(timeline.ticks_at(np.array([seen], np.int64)), inside))
+    return max(0, int(until[0]) - chunk.origin)
+
+
 @kernel
-def keep_inside(bits, starts, ends):  # type: ignore[no-untyped-def]
+def _keep_inside(bits, starts, ends):  # type: ignore[no-untyped-def]
     """Clear the bits outside of sorted, disjoint spans."""
     total = bits.shape[0] * 64
     at = 0
@@ -385,8 +578,10 @@ def _merge(  # type: ignore[no-untyped-def]
 
 
 def find_candidates(
-    starts: Sequence[Ints],
-    at: Arrangement,
+    found: Sequence[Ints],
+    blocks: Sequence[ChosenBlock],
+    before: int,
+    after: int,
     timeline: Timeline,
     within: int | None,
     longest: int | None,
@@ -395,23 +590,32 @@ def find_candidates(
     partitions: int = 1,
     ties: bool = False,
 ) -> Candidates:
-    """Merge the starts of blocks (ascending in each partition) to candidates.  ``within``:
-    inclusive ticks, ``longest``: events.  With ``ties`` the matcher may reorder events of one time:
-    only times count, blocks are one symbol.
+    """Merge the occurrences of blocks (ascending in each partition) to candidates.  ``before`` and
+    ``after``: symbols outside of the chosen blocks; ``within``: inclusive ticks, ``longest``:
+    events.  With ``ties`` the matcher may reorder events of one time: only times count, blocks are
+    one symbol.
     """
-    lengths, between = at.lengths.copy(), at.between.copy()
-    rows = np.cumsum([0, *map(len, starts)])
-    bounds = np.stack([rows[:-1], rows[1:]], axis=1)
-    if codes is not None:
-        edges = np.arange(partitions + 1)
-        bounds = rows[:-1, None] + np.stack([np.searchsorted(some, edges) for some in codes])
-    if ties:
-        starts = [in_any_order(timeline, some, _to_tick_start) for some in starts]
-        lengths[:], between[:] = 0, 0
-        first, ends_at = starts[0].copy(), starts[-1].copy()
+    lengths = np.array([block.length for block in blocks], np.int64)
+    between = np.array([block.between for block in blocks], np.int64)
+    if codes is None:
+        rows = np.concatenate(([0], np.cumsum([len(f) for f in found]))).astype(np.int64)
+        bounds = np.stack([rows[:-1], rows[1:]], axis=1)
     else:
-        first = starts[0] - at.before
-        ends_at = starts[-1] + (int(lengths[-1]) + at.after - 1)
+        edges = np.arange(partitions + 1)
+        at = np.concatenate(([0], np.cumsum([len(f) for f in found])))[:-1]
+        bounds = np.stack(
+            [
+                base + np.searchsorted(some, edges)
+                for base, some in zip(at.tolist(), codes, strict=True)
+            ]
+        ).astype(np.int64)
+    if ties:
+        found = [in_any_order(timeline, some, _to_tick_start) for some in found]
+        lengths[:], between[:] = 0, 0
+        first, ends_at = found[0].copy(), found[-1].copy()
+    else:
+        first = found[0] - before
+        ends_at = found[-1] + (blocks[-1].length + after - 1)
         ends_at[ends_at >= timeline.total] = -1
     ticks, end_ticks = np.zeros(len(first), np.int64), np.zeros(len(ends_at), np.int64)
     if within is not None:
@@ -424,10 +628,11 @@ def find_candidates(
     window = -1 if within is None else min(within, 2**62)
     span = 2**62 if longest is None else longest
     count = _merge(
-        partitions, first, np.concatenate(starts), bounds, lengths, between, ends_at, ticks,
+        partitions, first, np.concatenate(found), bounds, lengths, between, ends_at, ticks,
         end_ticks, window, span, out,
     )  # fmt: skip
-    return Candidates(*out[:, :count])
+    filled = out[:, :count]
+    return Candidates(filled[0], filled[1], filled[2], filled[3], filled[4], filled[5], filled[6])
 
 
 def _to_tick_start(timeline: Timeline, positions: Ints) -> Ints:

@@ -11,6 +11,7 @@ Events without a word (null in either attribute) count as one key.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -119,7 +120,9 @@ def _of_chunk(
     base = 0
     for key, ranges in chosen:
         run = chunk.runs[key.name]
-        some, begin, at = _entries(lookups, run, ranges, count, chunk.skipped)
+        read = partial(_entries, lookups, run, ranges, count, chunk.skipped)
+        which = ("pairs", key.name, chunk.start, chunk.end, *ranges)
+        some, begin, at = read() if lookups.kept is None else lookups.kept.once(which, read)
         if not len(at):
             return Spans.empty()
         words.append(some)

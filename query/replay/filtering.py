@@ -36,7 +36,7 @@ from .coarse import coarse_map
 from .context import Costs, PlanContext
 from .cost import CostModel
 from .offers import list_offers
-from .planning import consider, considered, retrying
+from .planning import consider, considered, located_plan, retrying
 from .reading import read_spans
 from .replay_plan import ReplayPlan, TermChoice
 from .spans import READ_GAP
@@ -140,7 +140,7 @@ def plan_filter(
     if not picked:
         return None
     try:
-        located = plan.located()
+        located = located_plan([plan])
     except RunsChanged:
         return None
     scanned = coarse.allowed.total * SCAN_EVENT_NS
@@ -205,7 +205,7 @@ def plan_subquery(
     def plan() -> ReplayPlan:
         wants = Demands((), True, False, 0, 0)
         context = PlanContext.of(snapshot, pattern, wants, indexes, Costs(event=ROW_NS), check)
-        return consider(context, strategy).located()
+        return located_plan([consider(context, strategy)])
 
     spans = retrying(plan)
     if spans is None:

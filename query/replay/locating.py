@@ -85,8 +85,8 @@ def stretches(
     used = sorted(found)
     at = lookups.arranged(used)
     one = find_candidates(
-        [found[number] for number in used], at, timeline, within, longest,
-        codes=None if codes is None else [codes[number] for number in used],
+        [found[number] for number in used], at.blocks, at.before, at.after, timeline, within,
+        longest, codes=None if codes is None else [codes[number] for number in used],
         partitions=partitions, ties=wants.ties,
     )  # fmt: skip
     partition, low, high = one.partition, one.first, one.farthest + 1
@@ -145,7 +145,7 @@ class _Search:
         order = self.lookups.order()
         for number, block in enumerate(order):
             self.context.check()
-            at = self.found[block] = self.lookups.occurrences(block, spans)
+            at = self.found[block] = self.lookups.occurrences(block, spans, spans)
             if not len(at):
                 return Spans.empty(), used
             if block != order[-1] and len(at) <= DENSE * len(self.lookups.chunks):
@@ -162,7 +162,7 @@ class _Search:
         reach: PartitionSpans | None = None
         for number, block in enumerate(order):
             self.context.check()
-            at = self.lookups.occurrences(block, spans)
+            at = self.lookups.occurrences(block, spans, spans)
             if reach is None:
                 of = keys.learn(at)
             else:
@@ -258,7 +258,9 @@ class _Search:
         chunks_allowed = max(1, int(chunks.touches(self.lookups.coarse.allowed).sum()))
         part = float(chunks.touches(spans).sum()) / chunks_allowed
         left = self.model.spans_ns(spans.joined(self.context.gap), keyed)
-        return left <= part * sum(map(self.model.lookup_ns, rest))
+        return left <= part * sum(
+            self.model.lookup_ns(offer) for offer in rest if not self.lookups.knows(offer)
+        )
 
     # -- all blocks ---------------------------------------------------------------------------
 

@@ -51,13 +51,12 @@ class EntryCounts:
         assert self._indexes is not None
         total = np.zeros(len(self._chunks))
         for name in term.attributes:
+            atoms = [atom for atom in term.atoms if atom.column == name]
             if name not in self._fences:
                 self._fences[name] = RunFences([chunk.runs[name] for chunk in self._chunks])
             attribute = index_key(name, self._schema).attribute
             away = term.inside is None  # with a bound, absent values hardly ever count
-            total += estimate_runs(
-                self._indexes, self._fences[name], term.atoms_on(name), attribute, away
-            )
+            total += estimate_runs(self._indexes, self._fences[name], atoms, attribute, away)
         return total
 
 
@@ -234,6 +233,6 @@ def _guess(context: PlanContext, coarse: CoarseMap, term: Term) -> float:
 def _hits(context: PlanContext, term: Term, first: int, end: int) -> int:
     bits = np.zeros(SAMPLE_EVENTS // 64, np.uint64)
     for name in term.attributes:
-        atoms = term.atoms_on(name)
+        atoms = [atom for atom in term.atoms if atom.column == name]
         mark_events(context.timeline, context.schema, atoms, first, end, first, bits, SAMPLE_EVENTS)
     return int(np.bitwise_count(bits).sum())

@@ -38,7 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.native import kernel
-from ...core.sorting import distinct, numbered, order_of
+from ...core.sorting import distinct, firsts, numbered, order_of
 from ...core.times import moved
 from ...schema import StreamSchema
 from ..conditions.constants import comparable
@@ -51,12 +51,15 @@ FIRST_EVENTS, PIECE_EVENTS = 1 << 15, 1 << 16
 
 
 class PartitionKeys:
-    """Numbers the partitions of PARTITION BY ``columns``; ``count``: partitions so far."""
+    """Numbers the partitions of PARTITION BY ``columns``.  ``count``: known partitions;
+    ``places[count]``: an event of each, if learned from events.
+    """
 
     def __init__(self, timeline: Timeline, columns: Sequence[str], schema: StreamSchema) -> None:
         self.columns = tuple(columns)
         self.count = 0
         self.events_read = 0
+        self.places = np.zeros(0, np.int64)
         self._timeline = timeline
         self._output = pa.schema([schema.arrow.field(name) for name in columns])
         self._values: list[pa.Array] = []
@@ -80,7 +83,9 @@ class PartitionKeys:
             for part, array in zip(parts, arrays, strict=True):
                 part.append(array)
         self.events_read += len(positions)
-        return self.number(list(map(_joined, parts)))
+        codes = self.number(list(map(_joined, parts)))
+        self.places = positions[firsts(codes)[1]]
+        return codes
 
     def number(self, columns: Sequence[pa.Array]) -> Ints:
         codes: Ints = np.zeros(len(columns[0]), np.int64)
@@ -281,6 +286,36 @@ class PartitionSpans:
         low = np.maximum(self.inside.starts[mine], at + positions.starts[theirs])
         high = np.minimum(self.inside.ends[mine], at + positions.ends[theirs])
         return PartitionSpans(self.keys, Spans.of(low, high), self.shown, self.stride)
+
+
+def united_partitions(found: Sequence[PartitionSpans]) -> PartitionSpans:
+    """The union of several sets, which may number their partitions differently."""
+    first = found[0].keys
+    if all(some.keys is first for some in found):
+        inside, shown = Spans.empty(), Spans.empty()
+        for some in found:
+            inside, shown = inside.union(some.inside), shown.union(some.shown)
+        return PartitionSpans(first, inside, shown, found[0].stride)
+    keys = copy.copy(first)
+    places = np.concatenate([some.keys.places for some in found])
+    order = order_of(places)
+    codes = np.empty(len(places), np.int64)
+    codes[order] = keys.learn(places[order])
+    others = {id(some.keys): some.keys.events_read for some in found if some.keys is not first}
+    keys.events_read += sum(others.values())
+    sets: list[Spans] = []
+    stride, begin = found[0].stride, 0
+    for some in found:
+        code_of = codes[begin : begin + some.keys.count] * stride
+        begin += some.keys.count
+        for spans in (some.inside, some.shown):
+            own = spans.starts // stride
+            moved = code_of[own] - own * stride
+            sets.append(Spans.of(spans.starts + moved, spans.ends + moved))
+    inside, shown = Spans.empty(), Spans.empty()
+    for one, other in zip(sets[::2], sets[1::2], strict=True):
+        inside, shown = inside.union(one), shown.union(other)
+    return PartitionSpans(keys, inside, shown, stride)
 
 
 SHOWN, INSIDE = 1, 2

@@ -2,7 +2,7 @@
 
 Each stage is a function from values to an immutable value::
 
-    clause     -> Outline          symbols.outline            what every match contains
+    clause     -> Outline          symbols.outlines           what every match contains
     Outline    -> PlanContext      context.PlanContext.of     of one snapshot and its indexes
     context    -> CoarseMap        coarse.coarse_map          pruning by leaves
     + map      -> Offers           offers.list_offers         terms, and how often they hold
@@ -10,13 +10,16 @@ Each stage is a function from values to an immutable value::
     + choice   -> spans            locating.located           that contain every match
     + spans    -> ReplayIntervals  intervals                  with late events
 
-``consider`` makes the choice without reading an index block.  If a run disappears while it is read,
-planning restarts.  A pattern may be restricted to tick ranges, wide enough to hold every relevant
-match.
+``consider`` makes the choice for one outline without reading an index block.  A pattern with
+alternatives, one of which every match follows, has an outline for each; leaf masks (``memo``) and
+lookups (``candidates.KeptLookups``) are shared, and the spans are united.  If a run disappears
+while it is read, planning restarts.  A pattern may be restricted to tick ranges, wide enough to
+hold every relevant match.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -36,17 +39,18 @@ from ..conditions.constants import Folder
 from ..conditions.predicates import describe
 from ..pattern.compiled import CompiledMatch
 from .applicability import Demands, demands, not_applicable
-from .coarse import coarse_map
+from .candidates import KeptLookups
+from .coarse import CoarseMap, coarse_map
 from .context import REPLAY_GAP, Costs, PlanContext
 from .cost import CostModel, choose_terms
 from .intervals import intervals_of_partitions, intervals_of_stream
 from .locating import located
 from .lookups import Lookups
 from .offers import Offer, list_offers
-from .partitions import PartitionKeys, PartitionSpans
-from .replay_plan import ReplayIntervals, ReplayPlan, TermChoice
+from .partitions import PartitionKeys, PartitionSpans, united_partitions
+from .replay_plan import Estimate, ReplayIntervals, ReplayPlan, TermChoice
 from .spans import READ_GAP, Spans
-from .symbols import Outline, cached_outline
+from .symbols import Outline, cached_outlines
 from .timeline import Timeline
 
 Ints = npt.NDArray[np.int64]
@@ -103,68 +107,44 @@ class Considered:
     model: CostModel | None = None
     nothing: bool = False
 
-    def located(self, near: Near | None = None) -> ReplayPlan:
-        """The plan with its intervals, or with the reason to replay the whole stream.  With
-        ``near``, there are always intervals.
-        """
-        plan, spans = self._spans()
-        if spans is not None:
-            intervals, needed = self._intervals(spans)
-            model = self.model
-            if plan.strategy != "auto" or not plan.picked or model is None or model.pays(intervals):
-                return self._near(replace(plan, intervals=intervals, needed=needed), spans, near)
-            cost, full = model.found_ns(intervals) / 1e6, model.full_ns / 1e6
-            why = f"the intervals found would cost {cost:.1f} ms, a full replay {full:.1f} ms"
-            plan = replace(plan, reason=why)
-        plan = replace(plan, picked=())
-        if near is None or self.model is None:
-            return plan
-        allowed = self.model.coarse.allowed
-        intervals, needed = self._intervals(allowed)
-        plan = replace(plan, reason="", intervals=intervals, needed=needed)
-        return self._near(plan, allowed, near)
+    @property
+    def expected_ns(self) -> float:
+        """Expected cost of the intervals or, if that is less, of a full replay."""
+        if self.nothing or self.model is None:
+            return 0.0
+        return min(self.plan.choice.expected_ns, self.model.full_ns)
 
-    def _spans(self) -> tuple[ReplayPlan, Spans | PartitionSpans | None]:
-        """The plan with the terms that were looked up, and spans that contain its matches; None,
-        with a reason, for the whole stream.
-        """
+    def spans(self, kept: KeptLookups | None = None) -> _Spans:
+        """Spans of the picked terms, or the reason for none."""
         context, plan, model = self.context, self.plan, self.model
         if self.nothing:
-            return plan, Spans.empty()
+            return _Spans(plan, Spans.empty())
         picked = plan.choice.picked
         if model is None or picked is None:
-            return replace(plan, reason=plan.choice.reason or plan.reason), None
+            return _Spans(replace(plan, reason=plan.choice.reason or plan.reason))
         allowed = model.coarse.allowed
         if not picked:
             if context.partitioned and context.wants.neighbours and len(allowed):
                 why = "no index can be used, and neighbours in the partition are looked at"
-                return replace(plan, reason=why), None
-            return plan, allowed
-        lookups = Lookups.of(context, model.coarse, picked)
+                return _Spans(replace(plan, reason=why))
+            return _Spans(plan, allowed)
+        lookups = Lookups.of(context, model.coarse, picked, kept)
         plan = replace(plan, covered=lookups.indexed / context.total)
         result = located(lookups, model if plan.strategy == "auto" else None)
         if result.spans is None:
-            return replace(plan, reason=result.reason), None
-        return replace(plan, picked=result.used, shared=result.shared), result.spans
+            return _Spans(replace(plan, reason=result.reason))
+        return _Spans(
+            replace(plan, picked=result.used, shared=result.shared),
+            result.spans,
+        )
 
-    def _intervals(self, spans: Spans | PartitionSpans) -> tuple[ReplayIntervals, int]:
-        if isinstance(spans, PartitionSpans):
-            return intervals_of_partitions(self.context, spans), spans.hull().total
-        return intervals_of_stream(self.context, spans), spans.total
 
-    def _near(
-        self, plan: ReplayPlan, spans: Spans | PartitionSpans, near: Near | None
-    ) -> ReplayPlan:
-        """The plan narrowed to the keys that matter."""
-        context = self.context
-        if near is None or near.keyed is None or isinstance(spans, PartitionSpans):
-            return plan
-        if not context.total:
-            return plan
-        assert plan.intervals is not None
-        keyed = near.keyed.partitions(context.timeline, context.schema)
-        intervals, needed = self._intervals(keyed.intersect(plan.intervals.spans))
-        return replace(plan, intervals=intervals, needed=needed)
+@dataclass(frozen=True)
+class _Spans:
+    """A plan and the spans that contain its matches; without spans, the whole stream."""
+
+    plan: ReplayPlan
+    spans: Spans | PartitionSpans | None = None
 
 
 def consider(
@@ -182,10 +162,7 @@ def consider(
         return considered(context, strategy, reason=why)
     if context.pattern.impossible:
         return replace(considered(context, strategy), nothing=True)
-    coarse = coarse_map(
-        context.timeline, context.pattern, 0, context.total, ties=context.wants.ties,
-        histogram=context.histogram,
-    )  # fmt: skip
+    coarse = whole_map(context)
     if near is not None:
         coarse = coarse.narrowed(near.spans(context.timeline))
     terms = list_offers(context, coarse, evaluating and context.partitioned and strategy == "auto")
@@ -215,6 +192,103 @@ def considered(
     return Considered(context, plan, model)
 
 
+def whole_map(context: PlanContext) -> CoarseMap:
+    return coarse_map(
+        context.timeline, context.pattern, 0, context.total, ties=context.wants.ties,
+        histogram=context.histogram,
+    )  # fmt: skip
+
+
+def located_plan(ways: Sequence[Considered], near: Near | None = None) -> ReplayPlan:
+    """One plan for all alternatives, with its intervals, or with the reason to replay the whole
+    stream.  With ``near``, there are always intervals.
+    """
+    cache = KeptLookups() if len(ways) > 1 else None
+    spans: list[_Spans] = []
+    for way in ways:
+        one = way.spans(cache)
+        spans.append(one)
+        if one.spans is None:
+            break
+    first = spans[-1]
+    intervals = None
+    if first.spans is not None:
+        first = _united(ways, spans)
+        assert first.spans is not None
+        intervals, needed = _intervals(ways, first.spans)
+        plan = replace(first.plan, intervals=intervals, needed=needed)
+        model = ways[0].model
+        if plan.strategy != "auto" or not plan.picked or model is None or model.pays(intervals):
+            return plan if near is None else _near_keys(ways, plan, first.spans, near)
+        first = _Spans(replace(first.plan, reason=_dear(model, intervals)))
+    if near is None or ways[0].model is None:
+        return replace(first.plan, picked=())
+    allowed = ways[0].model.coarse.allowed
+    intervals, needed = _intervals(ways, allowed)
+    plan = replace(first.plan, picked=(), reason="", intervals=intervals, needed=needed)
+    return _near_keys(ways, plan, allowed, near)
+
+
+def _dear(model: CostModel, intervals: ReplayIntervals) -> str:
+    cost, full = model.found_ns(intervals), model.full_ns
+    return f"the intervals found would cost {cost / 1e6:.1f} ms, a full replay {full / 1e6:.1f} ms"
+
+
+def _intervals(
+    ways: Sequence[Considered], spans: Spans | PartitionSpans
+) -> tuple[ReplayIntervals, int]:
+    context = max((way.context for way in ways), key=lambda one: one.back)
+    if isinstance(spans, PartitionSpans):
+        return intervals_of_partitions(context, spans), spans.hull().total
+    return intervals_of_stream(context, spans), spans.total
+
+
+def _near_keys(
+    ways: Sequence[Considered], plan: ReplayPlan, spans: Spans | PartitionSpans, near: Near
+) -> ReplayPlan:
+    context = ways[0].context
+    if near.keyed is None or isinstance(spans, PartitionSpans) or not context.total:
+        return plan
+    assert plan.intervals is not None
+    keyed = near.keyed.partitions(context.timeline, context.schema)
+    intervals, needed = _intervals(ways, keyed.intersect(plan.intervals.spans))
+    return replace(plan, intervals=intervals, needed=needed)
+
+
+def _united(ways: Sequence[Considered], found: Sequence[_Spans]) -> _Spans:
+    if len(found) == 1:
+        return found[0]
+    plans = [one.plan for one in found]
+    choices = [plan.choice for plan in plans]
+    estimates = [choice.estimate for choice in choices if choice.estimate is not None]
+    together = Estimate(
+        sum(one.intervals for one in estimates), sum(one.events for one in estimates),
+        sum(one.replay_ns for one in estimates), sum(one.lookup_ns for one in estimates),
+    )  # fmt: skip
+    shared = {plan.shared for plan in plans}
+    plan = replace(
+        plans[0],
+        choice=TermChoice(
+            tuple(offer for choice in choices for offer in choice.offers),
+            tuple(offer for choice in choices for offer in choice.picked or ()),
+            estimate=together,
+        ),
+        picked=tuple(offer for plan in plans for offer in plan.picked),
+        ways=tuple(str(plan.outline) for plan in plans),
+        shared=plans[0].shared if len(shared) == 1 else None,
+        allowed=max(plan.allowed for plan in plans),
+        covered=max(plan.covered for plan in plans),
+    )
+    keyed = [one.spans for one in found if isinstance(one.spans, PartitionSpans)]
+    whole = [one.spans for one in found if isinstance(one.spans, Spans) and len(one.spans)]
+    if keyed and not whole:
+        return _Spans(plan, united_partitions(keyed))
+    spans = Spans.empty()
+    for one in [*whole, *(some.hull() for some in keyed)]:
+        spans = spans.union(one)
+    return _Spans(plan, spans)
+
+
 def _since(begun: float) -> float:
     return (time.perf_counter() - begun) * 1000
 
@@ -239,6 +313,9 @@ STRATEGIES = ("auto", "replay", "all")
 RETRIES = 4
 NEIGHBOURS_MAX = 64
 """Rows around an interval that are searched in its partition."""
+APART_NS = 10_000_000.0
+"""Cost of the best plan for one outline from which on those of alternatives are considered."""
+
 
 SPANS_CACHED = 1 << 18
 """Spans of all plans that are cached for one state of a stream."""
@@ -303,7 +380,8 @@ def plan_match(
     if strategy == "auto" and near is None and locate and snapshot.count * each < prices.plan:
         return ReplayPlan(strategy, "a replay takes less time than planning")
     indexed = frozenset() if indexes is None else frozenset(indexes.attributes)
-    pattern = cached_outline(compiled, snapshot.schema, folder, indexed)
+    options = cached_outlines(compiled, snapshot.schema, folder, indexed)
+    pattern = options[0][0]
     reason = _obstacle(snapshot, pattern, wants, near is not None)
     if reason:
         return ReplayPlan(strategy, reason, outline=pattern)
@@ -315,15 +393,23 @@ def plan_match(
         started = time.perf_counter()
         context = PlanContext.of(snapshot, pattern, wants, indexes, costs, check, gap)
 
-        choice = consider(context, strategy, near=near)
+        def considered_of(option: Sequence[Outline]) -> list[Considered]:
+            return [consider(replace(context, pattern=one), strategy, near=near) for one in option]
+
+        choices = considered_of(options[0])
+        best = math.inf if strategy == "all" else sum(way.expected_ns for way in choices)
+        if len(options) > 1 and near is None and best > APART_NS:
+            apart = considered_of(options[1])
+            if sum(way.expected_ns for way in apart) < best:
+                choices = apart
         phases["selection_ms"] = _since(started)
         if not locate:
-            plan = choice.plan
+            plan = choices[0].plan
             return replace(plan, reason=plan.choice.reason or plan.reason, phases=phases)
         started = time.perf_counter()
-        plan = choice.located(near)
+        plan_located = located_plan(choices, near)
         phases["lookup_ms"] = _since(started)
-        return replace(plan, phases=phases)
+        return replace(plan_located, phases=phases)
 
     return retrying(attempt) or ReplayPlan(
         strategy, "the indexes kept changing", outline=pattern, phases=phases

@@ -67,7 +67,8 @@ class ReplayPlan:
     terms actually looked up (a lookup may make others unnecessary); ``unavailable``: why existing
     indexes or runs cannot be used; ``covered``: fraction of base events that the used indexes
     cover; ``allowed``: base events that the coarse map leaves; ``needed``: base events in intervals
-    before near ones are joined; ``phases`` in milliseconds.
+    before near ones are joined; ``ways``: outlines of alternatives that were looked up one by one;
+    ``phases`` in milliseconds.
     """
 
     strategy: str
@@ -83,6 +84,7 @@ class ReplayPlan:
     allowed: int = 0
     needed: int = 0
     shared: SharedColumn | None = None
+    ways: tuple[str, ...] = ()
     metrics: IndexMetrics = field(default_factory=IndexMetrics)
     phases: Mapping[str, float] = field(default_factory=dict)
 
@@ -128,7 +130,7 @@ class ReplayPlan:
     ) -> tuple[tuple[str, str | int | float | tuple[str, ...]], ...]:
         lines: list[tuple[str, str | int | float | tuple[str, ...]]] = [("strategy", self.strategy)]
         if self.outline is not None:
-            lines.append(("symbols", str(self.outline)))
+            lines.append(("symbols", " or ".join(self.ways) or str(self.outline)))
         if self.unavailable:
             lines.append(("indexes_unavailable", self.unavailable))
         if self.spans is None:

@@ -49,7 +49,7 @@ from ..situations.stream import Before, Certifier, SituationStream
 from .applicability import Demands
 from .context import PlanContext
 from .partitions import PartitionKeys
-from .planning import Considered, consider, retrying
+from .planning import Considered, consider, located_plan, retrying
 from .replay_plan import ReplayPlan
 from .run_plan import ReplayRun, read_numbered
 from .spans import Spans
@@ -164,18 +164,18 @@ def plan_situations_replay(
         choices = [
             consider(replace(context, pattern=one), strategy, evaluating=False) for one in outlines
         ]
-        return min(choices, key=_rarest).located()
+        return located_plan([min(choices, key=_rarest)])
 
     replay = retrying(plan) or ReplayPlan(strategy, "the indexes kept changing")
     return _by_time_pays(snapshot, compiled, replace(replay, phases=phases))
 
 
-def _rarest(choice: Considered) -> float:
+def _rarest(way: Considered) -> float:
     """Events that satisfy the rarest term of an outline, or may without one."""
-    if choice.model is None:
+    if way.model is None:
         return 0.0
-    entries = (offer.entries for offer in choice.plan.choice.offers)
-    return min(entries, default=float(choice.plan.allowed))
+    entries = (offer.entries for offer in way.plan.choice.offers)
+    return min(entries, default=float(way.plan.allowed))
 
 
 def _obstacle(

@@ -7,7 +7,8 @@ become ranges over single attributes, or ``true``::
 
 A *term* is a disjunction of ranges over indexed attributes that every event of its symbol
 satisfies; a conjunction gives several terms.  Guarantee: sound, not complete: every match satisfies
-the outline event by event.
+the outline event by event.  A pattern with alternatives also has a set of outlines of which every
+match obeys one.
 
 A row pattern first becomes symbols (one event) and gaps (any number of events).  Thesis section
 3.4.1.  ``rewrite`` applies Table 3.2, with tighter rows where they cost nothing::
@@ -18,8 +19,11 @@ A row pattern first becomes symbols (one event) and gaps (any number of events).
     {- X -}   X                         ^ $ [^X]   nothing
 
 If a condition of Y compares with X, X must come first and PERMUTE(X, Y) becomes X Y.  If indexes
-find X only, it becomes gap X gap.  Sound: a match is, event by event, the result.  After
-``SYMBOLS_MAX`` symbols comes a gap.
+find X only, it becomes gap X gap.  *Apart*, alternatives are listed, at most ``APART_MAX``::
+
+    PERMUTE(X, Y)  ->  X Y ; Y X        W (X Y | Z)  ->  W X Y ; W Z
+
+Sound: a match is, event by event, one of the results.  After ``SYMBOLS_MAX`` symbols comes a gap.
 
 A comparison with another variable implies a range.  ``A AS x > 5, B AS x > A.x`` implies ``x > 5``
 for B, so an index can find B.  Of a range of A.x, ``y = A.x`` takes all of it (of ``IN`` each
@@ -38,6 +42,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from sqlglot import exp
@@ -63,6 +68,12 @@ from .applicability import earliest
 from .terms import Term, derived_keys, derived_prunes, index_terms, merged, with_unknown
 
 SYMBOLS_MAX = 128
+APART_MAX = 6
+"""Alternatives that are listed: all orders of three."""
+
+
+class TooMany(Exception):
+    """A pattern has more than ``APART_MAX`` alternatives, or none."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +116,7 @@ class Parts:
 class Known:
     """Conditions by variable, and what indexes can look up.  ``derived``: terms on derived values;
     ``between``: variables that a condition compares with; ``once``: variables with a single place
-    in the pattern.
+    in the pattern; ``apart``: alternatives are listed.
     """
 
     conditions: dict[str, Prune | None]
@@ -114,6 +125,7 @@ class Known:
     derived: dict[str, tuple[Term, ...]]
     between: dict[str, frozenset[str]]
     once: frozenset[str]
+    apart: bool = False
 
     def finds(self, prune: Prune | None) -> bool:
         """Whether indexes can look up the events that satisfy a condition."""
@@ -121,51 +133,72 @@ class Known:
         return any(self.indexed.issuperset(term.attributes) for term in terms)
 
 
-def rewrite(node: Pattern, known: Known) -> Parts:
-    """Symbols and gaps of a pattern."""
+def rewrite(node: Pattern, known: Known) -> list[Parts]:
+    """Symbols and gaps of a pattern; with ``apart`` one result per alternative, or ``TooMany``."""
     if isinstance(node, Variable):
         terms = known.derived.get(node.name, ())
         own = frozenset((node.name,))
-        return Parts((Symbol(node.name, known.conditions.get(node.name), terms, own),), 1)
+        return [Parts((Symbol(node.name, known.conditions.get(node.name), terms, own),), 1)]
     if isinstance(node, Exclusion):
         return rewrite(node.body, known)
     if isinstance(node, Concatenation):
-        return _joined([rewrite(part, known) for part in node.parts])
+        return _each([rewrite(part, known) for part in node.parts])
     if isinstance(node, Alternation):
-        return _either(list(dict.fromkeys(rewrite(choice, known) for choice in node.choices)))
+        parts_of_choices = [rewrite(choice, known) for choice in node.choices]
+        alternatives = [way for some in parts_of_choices for way in some]
+        return _few(alternatives) if known.apart else [_either(alternatives)]
     if isinstance(node, Permutation):
         return _permuted(node, known)
     if isinstance(node, Quantified):
         return _repeated(node, known)
-    return Parts()
+    return [Parts()]
 
 
-def _joined(parts: Iterable[Parts]) -> Parts:
+def _few(ways: list[Parts]) -> list[Parts]:
+    if len(ways) > 1:
+        ways = list(dict.fromkeys(ways))
+    if len(ways) > APART_MAX:
+        raise TooMany
+    return ways
+
+
+def _each(found: Sequence[Sequence[Parts]]) -> list[Parts]:
+    alternatives: list[Parts] = [Parts()]
+    for some in found:
+        alternatives = _few([_joined(pair) for pair in product(alternatives, some)])
+    return alternatives
+
+
+def _joined(found: Iterable[Parts]) -> Parts:
     items: list[Symbol | Gap] = []
     total: int | None = 0
-    for some in parts:
+    for some in found:
         for item in some.items:
             last = items[-1] if items else None
             if isinstance(item, Gap) and isinstance(last, Gap):
                 items[-1] = Gap(last.variables | item.variables)
             else:
                 items.append(item)
-        total = None if total is None or some.most is None else total + some.most
+        total = _sum(total, some.most)
     if sum(isinstance(item, Symbol) for item in items) > SYMBOLS_MAX:
         rest = Parts(tuple(items[SYMBOLS_MAX:]))
         items = [*items[:SYMBOLS_MAX], Gap(rest.carried)]
     return Parts(tuple(items), total)
 
 
-def _either(choices: Sequence[Parts]) -> Parts:
-    lengths = {len(choice.symbols) for choice in choices}
-    fixed = all(not isinstance(item, Gap) for choice in choices for item in choice.items)
-    counts = [choice.most for choice in choices]
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _either(ways: Sequence[Parts]) -> Parts:
+    lengths = {len(way.symbols) for way in ways}
+    fixed = all(not isinstance(item, Gap) for way in ways for item in way.items)
+    counts = [way.most for way in ways]
     most = None if None in counts else max((c for c in counts if c is not None), default=0)
     if fixed and len(lengths) == 1:
-        columns = zip(*(choice.symbols for choice in choices), strict=True)
+        columns = zip(*(way.symbols for way in ways), strict=True)
         return Parts(tuple(_any_symbol(column) for column in columns), most)
-    carried = frozenset(name for choice in choices for name in choice.carried)
+    carried = frozenset(name for way in ways for name in way.carried)
     anything, least = Symbol("true", None, (), carried), min(lengths, default=0)
     return Parts((*[anything] * least, Gap(carried)), most)
 
@@ -186,15 +219,17 @@ def _any_symbol(symbols: Sequence[Symbol]) -> Symbol:
     return Symbol(names, prune, (), carried)
 
 
-def _permuted(node: Permutation, known: Known) -> Parts:
-    parts = [rewrite(part, known) for part in node.parts]
-    order = _only_order(node, known)
-    if order is not None:
-        return _joined(parts[at] for at in order)
-    every = _joined(parts)
+def _permuted(node: Permutation, known: Known) -> list[Parts]:
+    parts_of = [rewrite(part, known) for part in node.parts]
+    orders = _orders(node, known)
+    if known.apart and not orders:
+        raise TooMany
+    if known.apart or len(orders) == 1:
+        return _few([way for order in orders for way in _each([parts_of[at] for at in order])])
+    every = _joined(some[0] for some in parts_of)
     symbols, gap = every.symbols, Gap(every.carried)
     if not symbols:
-        return Parts((gap,), every.most)
+        return [Parts((gap,), every.most)]
     fixed = len(symbols) == len(every.items)
     anything = _any_symbol(symbols) if fixed else Symbol("true", None, (), every.carried)
     lookups = [symbol for symbol in symbols if symbol.terms or known.finds(symbol.prune)]
@@ -202,46 +237,58 @@ def _permuted(node: Permutation, known: Known) -> Parts:
         anything = replace(anything, prune=Never())  # all of the parts are needed
     elif lookups and not known.finds(anything.prune):
         chosen = min(lookups, key=lambda symbol: not _is_equality(symbol.prune))
-        return Parts((gap, replace(chosen, variables=every.carried), gap), every.most)
-    return Parts((*[anything] * len(symbols), *([] if fixed else [gap])), every.most)
+        return [Parts((gap, replace(chosen, variables=every.carried), gap), every.most)]
+    return [Parts((*[anything] * len(symbols), *([] if fixed else [gap])), every.most)]
 
 
-def _only_order(node: Permutation, known: Known) -> list[int] | None:
-    """The order of the parts if their conditions, in which later events are unknown, permit a
-    single one.
-    """
+def _orders(node: Permutation, known: Known) -> list[tuple[int, ...]]:
+    """Orders of the parts in which their conditions can hold (later events are unknown)."""
     part_of = {}
     for at, part in enumerate(node.parts):
         inner = part.body if isinstance(part, Quantified) and part.low else part
         if isinstance(inner, Variable) and inner.name in known.once:
             part_of[inner.name] = at
-    before: dict[int, set[int]] = {at: set() for at in range(len(node.parts))}
-    for name, at in part_of.items():
-        others = known.between.get(name, ())
-        before[at] = {part_of[other] for other in others if other in part_of} - {at}
-    order: list[int] = []
-    while len(order) < len(before):
-        free = [at for at in before if at not in order and before[at] <= set(order)]
-        if len(free) != 1:
-            return None
-        order += free
-    return order
+    before = {
+        (part_of[other], at)
+        for name, at in part_of.items()
+        for other in known.between.get(name, ())
+        if other in part_of and part_of[other] != at
+    }
+    orders_done: list[tuple[int, ...]] = []
+    begun: list[tuple[int, ...]] = [()]
+    while begun and len(orders_done) <= APART_MAX:
+        order = begun.pop()
+        left = [part for part in range(len(node.parts)) if part not in order]
+        free = [b for b in left if not any((a, b) in before for a in left)]
+        if left and not free:
+            return []  # cyclic: each part must follow another
+        begun += [(*order, part) for part in reversed(free)]
+        orders_done += [] if left else [order]
+    return orders_done
 
 
 def _is_equality(prune: Prune | None) -> bool:
     return isinstance(prune, Range) and prune.low is not None and prune.low == prune.high
 
 
-def _repeated(node: Quantified, known: Known) -> Parts:
-    body = rewrite(node.body, known)
-    if body.most == 0:
-        return Parts()
-    copies = min(node.low, SYMBOLS_MAX // max(1, len(body.symbols)) + 1)
-    factors = [body] * copies
+def _repeated(node: Quantified, known: Known) -> list[Parts]:
+    bodies = rewrite(node.body, known)
+    most = None if any(way.most is None for way in bodies) else max(_counts(bodies), default=0)
+    if most == 0:
+        return [Parts()]
+    symbols = max((len(way.symbols) for way in bodies), default=0)
+    copies = min(node.low, SYMBOLS_MAX // max(1, symbols) + 1)
+    factors: list[Any] = [bodies] * copies
     if node.high != copies:
-        factors.append(Parts((Gap(body.carried),)))
-    longest = None if node.high is None or body.most is None else node.high * body.most
-    return replace(_joined(factors), most=longest)
+        more = None if node.high is None or most is None else (node.high - copies) * most
+        carried = frozenset(name for way in bodies for name in way.carried)
+        factors.append([Parts((Gap(carried),), more)])
+    longest = None if node.high is None or most is None else node.high * most
+    return [replace(way, most=longest) for way in _each(factors)]
+
+
+def _counts(ways: Sequence[Parts]) -> list[int]:
+    return [way.most for way in ways if way.most is not None]
 
 
 ROUNDS = 4
@@ -437,17 +484,27 @@ class Outline:
         return " ".join([*parts, "gap"] if self.trailing else parts)
 
 
-def cached_outline(
+def cached_outlines(
     compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None, indexed: frozenset[str]
-) -> Outline:
-    """``outline``, cached on the compiled clause (parameter values are part of it)."""
+) -> tuple[tuple[Outline, ...], ...]:
+    """``outlines``, cached on the compiled clause (parameter values are part of it)."""
     wanted = (schema, indexed, folder is None)
     cached = compiled.outlined
     if cached is None or cached[0] != wanted:
-        made = outline(compiled, schema, folder, indexed=indexed)
-        cached = compiled.outlined = wanted, made
-    assert isinstance(cached[1], Outline)
+        cached = compiled.outlined = wanted, outlines(compiled, schema, folder, indexed)
+    assert isinstance(cached[1], tuple)
     return cached[1]
+
+
+def outlines(
+    compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None, indexed: frozenset[str]
+) -> tuple[tuple[Outline, ...], ...]:
+    """Sets of outlines; every match obeys one outline of each set.  The second, if there is one,
+    has an outline for each alternative of the pattern.
+    """
+    maker = _Maker(compiled, schema, folder or _now(), indexed)
+    apart = maker.apart()
+    return ((maker.outline(),), *([apart] if len(apart) > 1 else []))
 
 
 def outline(
@@ -486,7 +543,17 @@ class _Maker:
         )  # fmt: skip
 
     def outline(self) -> Outline:
-        parts = rewrite(self.compiled.clause.pattern, self.known)
+        (parts,) = rewrite(self.compiled.clause.pattern, self.known)
+        return self._of(parts)
+
+    def apart(self) -> tuple[Outline, ...]:
+        try:
+            alternatives = rewrite(self.compiled.clause.pattern, replace(self.known, apart=True))
+        except TooMany:
+            return ()
+        return tuple(map(self._of, alternatives)) if len(alternatives) > 1 else ()
+
+    def _of(self, parts: Parts) -> Outline:
         compiled, schema, also = self.compiled, self.schema, self.also
         items: Sequence[Symbol | Gap] = parts.items
         if also is not None:

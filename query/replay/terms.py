@@ -221,9 +221,6 @@ class Term:
     def attributes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(atom.column for atom in self.atoms))
 
-    def atoms_on(self, column: str) -> list[Atom]:
-        return [atom for atom in self.atoms if atom.column == column]
-
     @lazy
     def _hashed(self) -> int:
         return hash(self.atoms)

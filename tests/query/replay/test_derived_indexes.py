@@ -15,7 +15,7 @@ import chronicle
 from chronicle.indexes.index_key import index_key
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
-from chronicle.query.replay.symbols import outline
+from chronicle.query.replay.symbols import cached_outlines, outlines
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store.options import StreamOptions
@@ -193,7 +193,7 @@ def test_rows_are_those_of_a_replay(tmp_path: Path, partition: str) -> None:
 def test_which_conditions_an_index_knows(key: str, condition: str, expected: str | None) -> None:
     name = index_key(key, SCHEMA).name
     clause = compiled("PATTERN (A B) WITHIN INTERVAL '5' SECOND", f"B AS {condition}")
-    found = outline(clause, SCHEMA, indexed=frozenset((name,)))
+    ((found,),) = cached_outlines(clause, SCHEMA, None, frozenset((name,)))
     terms = [term for term in found.symbols[1].terms if name in term.attributes]
     assert bool(terms) == (expected is not None)
 
@@ -244,7 +244,7 @@ def test_a_late_event_changes_a_value_far_behind_it(
 )  # fmt: skip
 def test_an_absolute_value_is_looked_up(name: str, condition: str) -> None:
     clause = compiled("PATTERN (A) WITHIN INTERVAL '5' SECOND", f"A AS {condition}")
-    (symbol,) = outline(clause, SCHEMA, indexed=frozenset([name])).symbols
+    (symbol,) = outlines(clause, SCHEMA, None, frozenset([name]))[0][0].symbols
     assert [term.attributes for term in symbol.terms] == [(name,)]
     bounds = [(atom.low, atom.high) for atom in symbol.terms[0].atoms if isinstance(atom, Range)]
     assert len(bounds) == (1 if "* 2" in name else 2)

@@ -20,7 +20,7 @@ from chronicle.indexes.derived_values import last_events
 from chronicle.indexes.index_key import index_key
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
-from chronicle.query.replay import candidates, lookups
+from chronicle.query.replay import candidates
 from chronicle.query.replay.candidates import LookupRange
 from chronicle.query.replay.context import Costs
 from chronicle.query.replay.planning import plan_match
@@ -317,7 +317,7 @@ def test_from_where_on_a_run_knows_what_is_absent() -> None:
     def until(seen: int, inside: int | None, absent: int = 3, begin: int = 1000) -> int | None:
         run = cast(Any, SimpleNamespace(first=100, seen=seen, absent=absent))
         chunk = LookupRange(begin + 100, begin + 900, {})
-        return lookups._absent_until(run, chunk, inside, cast(Any, _Times()))
+        return candidates._absent_until(run, chunk, inside, cast(Any, _Times()))
 
     # it has seen 1,040 and what follows; the event at 1,140 is as far from that as the window
     assert until(40, 1000) == 41

@@ -27,6 +27,7 @@ from chronicle.query.replay.cost import CostModel
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.replay_plan import TermChoice
 from chronicle.query.replay.run_plan import run_match
+from chronicle.query.replay.symbols import Outline, cached_outlines
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store.options import StreamOptions
@@ -292,6 +293,14 @@ def compared_plans(seed: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> Co
             patch.setattr(reading, "GATHERED_FIRST", rng.choice([1, 50, 4096]))
             patch.setattr(reading, "SLICED_EVENTS", rng.choice([0, 64, 10**9]))
             patch.setattr(reading, "ALONE_EVENTS", rng.choice([1, 100, 1 << 14]))
+            forced = rng.choice([None, 0.0, 0.5, 0.99])
+            if forced is not None:  # one of the ways to see a pattern, whatever it costs
+
+                def one_of(*told: Any) -> tuple[tuple[Outline, ...], ...]:
+                    found = cached_outlines(*told)
+                    return (found[int(forced * len(found))],)
+
+                patch.setattr(planning, "cached_outlines", one_of)
             try:
                 compiled = compile_match(clause_of_text(text), SCHEMA)
                 # most clauses have neither WITHIN nor another bound: they say nothing about plans
