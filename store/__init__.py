@@ -11,7 +11,7 @@
 read), ``segment_list`` (entries), ``segment_file`` (mapping; limit of open files), ``segment``
 (view), ``leaf_map`` (positions), ``inspect``.
 
-*In memory:* ``tail``, ``merge`` (also kernels), ``tap`` (of commits), ``deletions`` (ticks and
+*In memory:* ``tail``, ``merge`` (also kernels), ``tap`` (ranges of ticks), ``deletions`` (ticks and
 ranks).
 
 *On disk:* ``options``, ``catalog`` (manifest), ``views`` (named queries), ``manifest_pages``,
