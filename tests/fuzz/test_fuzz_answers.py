@@ -36,7 +36,7 @@ from chronicle.tests.fuzz.target import COUNT, FIRST, NIGHTLY, seed
 from chronicle.tests.patience import PATIENCE_S
 from chronicle.tests.reading import read_batches
 
-STREAMS = max(1, COUNT // 200) if NIGHTLY else 2
+STREAMS = max(1, COUNT // 200) if NIGHTLY else 1
 QUESTIONS = 12 if NIGHTLY else 3
 """Of each kind about a stream."""
 
@@ -462,7 +462,8 @@ def clauses(asked: Asked) -> Iterator[str]:
     selection = r.choice(["CONTIGUOUS", "SKIP TILL NEXT MATCH", "SKIP TILL ANY MATCH"])
     selection = f"EVENT SELECTION {selection}" if not rule and r.random() < 0.5 else ""
     pattern = r.choice(["A B", "A B+", "A B? C", "A (B | C)", "A{1,2} B"])
-    pattern = pattern.replace("+", "") if "ANY" in selection else pattern  # whose number explodes
+    if "ANY" in selection:  # the number of longer matches explodes
+        pattern = "A B"
     pattern = "A B" if "TO" in rule and " NEXT" not in rule else pattern
     shown = f"FIRST(n) AS f, LAST(n) AS l, LAST({key}) AS v, max({other}) AS w, count(*) AS c"
     compared = f"{other} {r.choice(['>=', '<', '=', '<>'])} {r.choice(['A.', 'PREV('])}{other}"
