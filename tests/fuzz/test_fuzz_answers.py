@@ -9,8 +9,8 @@ ways         what went in comes out, of each format and frame, and goes in again
 live         the same query ad hoc, of events that came late, too
 ===========  ======================================================================================
 
-``CHRONICLE_FUZZ=2000 CHRONICLE_SEED=7 pytest -s --timeout 0 tests/fuzz/test_fuzz_answers.py`` asks
-about so many streams; a failure names the seed of its stream.
+``CHRONICLE_FUZZ=20000 CHRONICLE_SEED=7 pytest -s --timeout 0 tests/fuzz/test_fuzz_answers.py`` asks
+about 100 streams, many questions each; a failure names the seed of its stream.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from chronicle.tests.fuzz.target import COUNT, FIRST, NIGHTLY, seed
 from chronicle.tests.patience import PATIENCE_S
 from chronicle.tests.reading import read_batches
 
-STREAMS = COUNT if NIGHTLY else 6
-QUESTIONS = 12
+STREAMS = max(1, COUNT // 200) if NIGHTLY else 1
+QUESTIONS = 12 if NIGHTLY else 3
 """Of each kind about a stream."""
 
 Row = tuple[Any, ...]
@@ -462,6 +462,8 @@ def clauses(asked: Asked) -> Iterator[str]:
     selection = r.choice(["CONTIGUOUS", "SKIP TILL NEXT MATCH", "SKIP TILL ANY MATCH"])
     selection = f"EVENT SELECTION {selection}" if not rule and r.random() < 0.5 else ""
     pattern = r.choice(["A B", "A B+", "A B? C", "A (B | C)", "A{1,2} B"])
+    if "ANY" in selection:  # the number of longer matches explodes
+        pattern = "A B"
     pattern = "A B" if "TO" in rule and " NEXT" not in rule else pattern
     shown = f"FIRST(n) AS f, LAST(n) AS l, LAST({key}) AS v, max({other}) AS w, count(*) AS c"
     compared = f"{other} {r.choice(['>=', '<', '=', '<>'])} {r.choice(['A.', 'PREV('])}{other}"
