@@ -27,7 +27,7 @@ ends at or after it is kept, at most ``ARCHIVE_BYTES_MAX``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,9 @@ class Side:
         return TimedRows(results.time, ticks, results.time + self.lead, code, valid, ids, table)
 
 
+_ARRAYS = ("time", "start", "end", "code", "known")
+
+
 @dataclass(frozen=True)
 class TimedRows:
     """Rows of a side; equal ``code`` for equal keys, negative for null; ``known``: has events."""
@@ -121,22 +124,19 @@ class TimedRows:
         if chosen.all():
             return self
         mask = pa.array(chosen)
-        arrays = (values[chosen] for values in self._arrays)
-        return TimedRows(*arrays, id=self.id.filter(mask), table=self.table.filter(mask))
+        arrays = {name: getattr(self, name)[chosen] for name in _ARRAYS}
+        return replace(self, id=self.id.filter(mask), table=self.table.filter(mask), **arrays)
 
     def followed_by(self, *more: TimedRows) -> TimedRows:
         parts = [each for each in (self, *more) if len(each)]
         if len(parts) < 2:
             return parts[0] if parts else self
-        return TimedRows(
-            *map(np.concatenate, zip(*(part._arrays for part in parts), strict=True)),
-            id=pa.concat_arrays([part.id for part in parts]),
-            table=pa.concat_tables([part.table for part in parts]).combine_chunks(),
-        )
-
-    @property
-    def _arrays(self) -> tuple[Any, ...]:
-        return self.time, self.start, self.end, self.code, self.known
+        arrays: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS
+        }
+        ids = pa.concat_arrays([part.id for part in parts])
+        table = pa.concat_tables([part.table for part in parts]).combine_chunks()
+        return replace(self, id=ids, table=table, **arrays)
 
     def events(self, rows: Ints) -> Events:
         return Events(self.start[rows], self.end[rows], self.code[rows], self.known[rows])
