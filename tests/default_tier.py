@@ -136,7 +136,7 @@ CASES: dict[str, dict[str, int]] = {
         "test_any_order_of_commits_and_steps": 1,
     },
     "live/test_live_crashes.py": {
-        "test_a_crash_in_a_step_of_two_sources": 1,
+        "test_a_crash_in_a_step": 4,
     },
     "live/test_live_joins.py": {
         "test_any_order_of_commits_and_steps": 1,
