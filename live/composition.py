@@ -44,7 +44,6 @@ from ..core.times import INT64_MAX, moved
 from ..errors import ChronicleError, SqlError
 from ..query.binding.scope import StreamNames, is_plain
 from ..query.binding.views import Expansion, expand, only_filters, without_qualifier
-from ..query.contract.access import VisibleStreams
 from ..query.engine import QueryEngine
 from ..query.pattern.binding import with_members
 from ..query.sql.dialect import canonical, error_at
@@ -68,8 +67,8 @@ from .analysis import (
     without_stars,
 )
 from .changes import Results
-from .forms import Form, Moment, StreamForm, engine_with, snapshot_of
-from .join_binding import bind_join, over_streams
+from .forms import Form, Moment, Overlaid, StreamForm, engine_with, snapshot_of
+from .join_binding import bind_join, over_streams, put_stream
 from .join_form import JoinForm
 from .pattern_form import PatternForm
 from .recent_form import RecentAnalysis
@@ -619,25 +618,13 @@ def stored_views(views: Mapping[str, str]) -> dict[str, StoredView]:
 
 def engine_with_views(engine: Callable[[], QueryEngine], views: Mapping[str, str]) -> QueryEngine:
     whole = engine()
-    return whole.over_catalog(_WithViews(whole, stored_views(views)))
-
-
-class _WithViews(VisibleStreams):
-    def __init__(self, engine: QueryEngine, views: Mapping[str, StoredView]) -> None:
-        super().__init__(engine.catalog, lambda _: True)
-        self._views = views
-
-    def views(self) -> Mapping[str, StoredView]:
-        return self._views
+    return whole.over_catalog(Overlaid(whole, views=stored_views(views)))
 
 
 def _take_filters_over(select: Any) -> None:
     """Turn derived tables that only filter into conditions of the SELECT."""
-    clause = select.args.get("from_")
-    joins = select.args.get("joins") or []
-    places: list[tuple[Any, Any]] = [] if clause is None else [(clause, None)]
-    places += [(join, join) for join in joins]
-    for holder, join in places:
+    clause, joins = select.args.get("from_"), select.args.get("joins") or []
+    for holder in [*([] if clause is None else [clause]), *joins]:
         derived = holder.this
         if not isinstance(derived, exp.Subquery) or not _is_filter(derived):
             continue
@@ -650,19 +637,8 @@ def _take_filters_over(select: Any) -> None:
                 continue
             names = (source.alias_or_name,)
             condition = without_qualifier(condition, names, alias.name if joins else None)
-        table = exp.Table(this=source.this, alias=alias)
-        table.meta.update(derived.meta)
-        holder.set("this", table)
-        if condition is None:
-            continue
-        if join is None or not join.side:
-            select.where(exp.paren(condition), copy=False)
-        else:
-            on_clause = join.args.get("on")
-            parts = (
-                [exp.paren(condition)] if on_clause is None else [on_clause, exp.paren(condition)]
-            )
-            join.set("on", exp.and_(*parts, copy=False))
+            condition = exp.paren(condition)
+        put_stream(select, holder, source.this, alias, condition)
 
 
 def _is_filter(derived: Any) -> bool:

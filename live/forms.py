@@ -51,30 +51,39 @@ from ..schema import StreamSchema
 from ..store.snapshot import Snapshot, StreamState
 from ..store.tail import MemoryLeaf, ticks_of_column
 from ..store.tap import Spans
+from ..store.views import StoredView
 from .changes import Corrected, Removals, Results
 
 
-class WithRelation(VisibleStreams):
-    """A catalog with one additional relation."""
+class Overlaid(VisibleStreams):
+    """A catalog with additional relations, or with other views."""
 
-    def __init__(self, engine: QueryEngine, name: str, schema: StreamSchema) -> None:
+    def __init__(
+        self,
+        engine: QueryEngine,
+        relations: Mapping[str, StreamSchema] | None = None,
+        views: Mapping[str, StoredView] | None = None,
+    ) -> None:
         super().__init__(engine.catalog, lambda _: True)
-        self._name = name
-        self._schema = schema
+        self._relations = dict(relations or {})
+        self._views = views
 
     def streams(self) -> list[str]:
-        return [*super().streams(), self._name]
+        return [*super().streams(), *self._relations]
+
+    def views(self) -> Mapping[str, StoredView]:
+        return super().views() if self._views is None else self._views
 
     def stream_schema(self, name: str) -> StreamSchema:
-        return self._schema if name == self._name else super().stream_schema(name)
+        own = self._relations.get(name)
+        return super().stream_schema(name) if own is None else own
 
     def snapshot(self, name: str) -> Snapshot:
-        if name == self._name:
-            return snapshot_of(self._schema.arrow.empty_table().to_batches(), self._schema)
-        return super().snapshot(name)
+        own = self._relations.get(name)
+        return super().snapshot(name) if own is None else snapshot_of([], own)
 
     def indexes_of(self, name: str) -> StreamIndexes | None:
-        return None if name == self._name else super().indexes_of(name)
+        return None if name in self._relations else super().indexes_of(name)
 
 
 def engine_with(
@@ -86,7 +95,7 @@ def engine_with(
     def made() -> QueryEngine:
         whole = engine()
         if not cached or cached[0][0] is not whole:
-            cached[:] = [(whole, whole.over_catalog(WithRelation(whole, name, schema)))]
+            cached[:] = [(whole, whole.over_catalog(Overlaid(whole, {name: schema})))]
         return cached[0][1]
 
     return made

@@ -322,19 +322,25 @@ def over_streams(tree: Any, text: str, schema_of: SchemaOf, names_of: NamesOf) -
         derived = holder.this
         if not isinstance(derived, exp.Subquery):
             continue
-        name = exp.to_identifier(side.alias, quoted=True)
-        table = exp.Table(this=side.stream.copy(), alias=exp.TableAlias(this=name))
-        table.meta.update(derived.meta)
-        holder.set("this", table)
-        if side.condition is None:
-            continue
-        if isinstance(holder, exp.Join) and holder.side:
-            condition = holder.args.get("on")
-            parts = [side.condition] if condition is None else [condition, side.condition]
-            holder.set("on", exp.and_(*parts, copy=False))
-        else:
-            made.where(side.condition, copy=False)
+        alias = exp.TableAlias(this=exp.to_identifier(side.alias, quoted=True))
+        put_stream(made, holder, side.stream.copy(), alias, side.condition)
     return made
+
+
+def put_stream(select: Any, holder: Any, stream: Any, alias: Any, condition: Any) -> None:
+    """Replace the derived table of a FROM or JOIN by its stream; its condition goes to WHERE, that
+    of the optional side of LEFT JOIN to ON.
+    """
+    table = exp.Table(this=stream, alias=alias)
+    table.meta.update(holder.this.meta)
+    holder.set("this", table)
+    if condition is None:
+        return
+    if isinstance(holder, exp.Join) and holder.side:
+        on = holder.args.get("on")
+        holder.set("on", condition if on is None else exp.and_(on, condition, copy=False))
+    else:
+        select.where(condition, copy=False)
 
 
 def _side(item: Any, text: str, schema_of: SchemaOf, names_of: NamesOf) -> _Side:

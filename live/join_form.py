@@ -442,7 +442,7 @@ class JoinForm(Form):
         more = self._lead if bound.outer else 0
         left = self._read(moment, 0, moved(low, -self._lead), high)
         right = self._read(moment, 1, moved(low, -self._back - more), high)
-        pairs = self._pairs(left, right)
+        pairs = self._added(self._empty(left, right), left, right)
         alone = np.zeros(0, np.int64)
         if bound.outer:
             met = np.zeros(len(left), np.bool_)
@@ -453,10 +453,6 @@ class JoinForm(Form):
         inside = (times >= low) & (times <= high)
         pairs = Pairs(pairs.left[inside], pairs.right[inside])
         return self._results(left, right, pairs, alone)
-
-    def _pairs(self, left: SideRows, right: SideRows) -> Pairs:
-        """Pairs of rows that satisfy the join condition."""
-        return self._added(self._empty(left, right), left, right)
 
     def _empty(self, left: SideRows, right: SideRows) -> JoinState:
         """A state without rows, of the columns of two sides."""

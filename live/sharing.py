@@ -284,12 +284,12 @@ class Sharing:
     def _by_group(
         self, queries: Iterable[LiveQuery]
     ) -> Iterable[tuple[PatternGroup, list[LiveQuery]]]:
-        queries_by_group: dict[int, tuple[PatternGroup, list[LiveQuery]]] = {}
+        queries_by_group: dict[PatternGroup, list[LiveQuery]] = {}
         for query in queries:
             group = self.goal(query)
             if group is not None:
-                queries_by_group.setdefault(id(group), (group, []))[1].append(query)
-        return queries_by_group.values()
+                queries_by_group.setdefault(group, []).append(query)
+        return queries_by_group.items()
 
     def _join(
         self, group: PatternGroup, queries: Sequence[LiveQuery], mark: Mark, moment: Moment

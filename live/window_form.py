@@ -57,7 +57,23 @@ CLOSING_VALUES_MAX = 1 << 18
 """Limit of values (events times columns) aggregated together with late events."""
 
 
-class WindowForm(StreamForm):
+class GroupedForm(StreamForm):
+    """A form of aggregates over windows and ``keys``."""
+
+    def __init__(
+        self, evaluator: Evaluator, columns: tuple[str, ...], seed: bytes, keys: Sequence[str]
+    ) -> None:
+        super().__init__(evaluator, columns)
+        self._seed = seed
+        self._keys = keys
+
+    def _grouped(self, table: pa.Table, ticks: Ticks, window: pa.Array) -> Results:
+        """Results, identified by their window and keys."""
+        keys = [table.column(name) for name in self._keys]
+        return Results(ticks, digests(self._seed, [window, *keys]), chosen(table, self.columns))
+
+
+class WindowForm(GroupedForm):
     """Aggregates of time windows; ``chooses``: groups may have no result (HAVING)."""
 
     kind = "windows"
@@ -73,10 +89,8 @@ class WindowForm(StreamForm):
         *,
         chooses: bool = False,
     ) -> None:
-        super().__init__(evaluator, columns)
-        self._seed = seed
+        super().__init__(evaluator, columns, seed, keys)
         self.windows = windows
-        self._keys = keys
         self._none: Results | None = None
         self._chooses = chooses
         self._able = bool(keys)
@@ -271,7 +285,7 @@ def _is_plain(type_: pa.DataType) -> bool:
 KEPT = "#kept"
 
 
-class SessionForm(StreamForm):
+class SessionForm(GroupedForm):
     """Sessions with a gap in ticks; the evaluator does not apply HAVING (``KEPT``), as sessions
     that fail it still separate others.
     """
@@ -287,10 +301,8 @@ class SessionForm(StreamForm):
         gap: int,
         keys: Sequence[str],
     ) -> None:
-        super().__init__(evaluator, columns)
-        self._seed = seed
+        super().__init__(evaluator, columns, seed, keys)
         self._gap = gap
-        self._keys = keys
         self._longest = gap
 
     def closed(self, watermark: int) -> int:
@@ -317,9 +329,7 @@ class SessionForm(StreamForm):
             back *= 2
         if len(ticks):
             self._longest = max(self._longest, int((ticks - starts).max()))
-        keys = [table.column(name) for name in self._keys]
-        names = digests(self._seed, [pa.array(starts), *keys])
-        results = Results(ticks, names, chosen(table, self.columns))
+        results = self._grouped(table, ticks, pa.array(starts))
         if KEPT not in table.schema.names:
             return results
         return results.where(np.array(table.column(KEPT).fill_null(False).to_numpy(), np.bool_))
@@ -361,7 +371,7 @@ class SessionForm(StreamForm):
 NUMBER, LAST = "#number", "#end"
 
 
-class CountForm(StreamForm):
+class CountForm(GroupedForm):
     """The evaluator gives ``NUMBER``, ``LAST`` and keys; ``numbers`` select the window's number."""
 
     kind = "counted windows"
@@ -376,10 +386,8 @@ class CountForm(StreamForm):
         keys: Sequence[str],
         numbers: Sequence[str],
     ) -> None:
-        super().__init__(evaluator, columns)
-        self._seed = seed
+        super().__init__(evaluator, columns, seed, keys)
         self._windows = windows
-        self._keys = keys
         self._numbers = numbers
 
     def following(self, snapshot: Snapshot, number: int, known: int) -> tuple[Results, int]:
@@ -393,15 +401,11 @@ class CountForm(StreamForm):
             low, high = self._tick_of(snapshot, position), known + 1
             skipped = position - int(snapshot.aggregate((), None, low).count)
         table = self.evaluator.over(_Behind(snapshot, low, skipped), low, high).arrow()
-        ticks = ticks_of(table, LAST)
-        shown = chosen(table, self.columns)
-        for name in self._numbers:
-            place = shown.schema.names.index(name)
-            moved = pa.array(shown.column(place).to_numpy() + number)
-            shown = shown.set_column(place, name, moved)
-        numbers = pa.array(table.column(NUMBER).to_numpy() + number)
-        keys = [table.column(name) for name in self._keys]
-        return Results(ticks, digests(self._seed, [numbers, *keys]), shown), beyond
+        for name in (NUMBER, *self._numbers):
+            place = table.schema.names.index(name)
+            moved = pa.array(table.column(place).to_numpy() + number)
+            table = table.set_column(place, name, moved)
+        return self._grouped(table, ticks_of(table, LAST), table.column(NUMBER)), beyond
 
     @staticmethod
     def _tick_of(snapshot: Snapshot, position: int) -> int:

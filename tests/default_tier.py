@@ -127,7 +127,7 @@ CASES: dict[str, dict[str, int]] = {
         "test_what_is_dropped_while_events_come_late_ends_no_group": 1,
     },
     "live/test_live_compositions.py": {"test_any_order_of_commits_and_steps": 1},
-    "live/test_live_crashes.py": {"test_a_crash_in_a_step_of_two_sources": 1},
+    "live/test_live_crashes.py": {"test_a_crash_in_a_step": 4},
     "live/test_live_joins.py": {"test_any_order_of_commits_and_steps": 1},
     "live/test_live_pattern_state.py": {"test_matches_that_do_not_wait_for_each_other": 2},
     "live/test_live_recent.py": {"test_steps_in_order_go_on_from_what_is_kept": 2},

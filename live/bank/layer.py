@@ -43,6 +43,9 @@ from .symbols import Atom, Card, Shape, keys_of
 IntArray = npt.NDArray[np.int64]
 
 
+_EVENTS = ("first_tick", "first_rank", "last_tick", "last_rank")
+
+
 @dataclass(frozen=True)
 class BankMatches:
     """Matches by query, partition and first event; ``query`` counts in ``names``, a rank counts the
@@ -64,12 +67,9 @@ class BankMatches:
         if chosen.all():
             return self
         some, query = numbered(self.query[chosen])
-        return BankMatches(
-            tuple(self.names[i] for i in some.tolist()), query,
-            self.keys.filter(pa.array(chosen)) if self.keys.num_columns else self.keys,
-            self.first_tick[chosen], self.first_rank[chosen], self.last_tick[chosen],
-            self.last_rank[chosen],
-        )  # fmt: skip
+        keys = self.keys.filter(pa.array(chosen)) if self.keys.num_columns else self.keys
+        rest = (getattr(self, name)[chosen] for name in _EVENTS)
+        return BankMatches(tuple(self.names[i] for i in some.tolist()), query, keys, *rest)
 
     @staticmethod
     def joined(parts: Sequence[BankMatches]) -> BankMatches:
@@ -83,8 +83,7 @@ class BankMatches:
             for part in full
         ]
         keys = pa.concat_tables([part.keys for part in full])
-        columns = ("first_tick", "first_rank", "last_tick", "last_rank")
-        rest = [np.concatenate([getattr(part, name) for part in full]) for name in columns]
+        rest = [np.concatenate([getattr(part, name) for part in full]) for name in _EVENTS]
         return BankMatches(tuple(number), np.concatenate(query), keys, *rest)
 
 

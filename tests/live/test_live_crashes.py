@@ -58,18 +58,6 @@ def check(db: Database) -> None:
     assert db.check().ok
 
 
-@pytest.mark.parametrize(
-    ("fault", "mode"),
-    [("crash_before", "lose"), ("crash_halfway", "tear"), ("crash_after", "keep")],
-)
-def test_a_crash_in_a_step(fault: Fault, mode: Any) -> None:
-    for number, memory, _, db in strikes(fault, opened, begun=prepared()):
-        with contextlib.suppress(SimulatedCrash):
-            db.run_live()
-        check(opened(memory.crash(random.Random(number), mode)))
-    assert number > 1
-
-
 JOINED = ("alone", "mixed")
 
 
@@ -110,12 +98,13 @@ def check_both(db: Database) -> None:
     ("fault", "mode"),
     [("crash_before", "lose"), ("crash_halfway", "tear"), ("crash_after", "keep")],
 )
-def test_a_crash_in_a_step_of_two_sources(fault: Fault, mode: Any) -> None:
-    """With late events of both, and of commits that no tap has heard of."""
-    for number, memory, _, db in strikes(fault, opened, begun=of_two_sources()):
+@pytest.mark.parametrize(("begun", "checked"), [(prepared, check), (of_two_sources, check_both)])
+def test_a_crash_in_a_step(fault: Fault, mode: Any, begun: Any, checked: Any) -> None:
+    """Also with late events of both sources, and of commits that no tap has heard of."""
+    for number, memory, _, db in strikes(fault, opened, begun=begun()):
         with contextlib.suppress(SimulatedCrash):
             db.run_live()
-        check_both(opened(memory.crash(random.Random(number), mode)))
+        checked(opened(memory.crash(random.Random(number), mode)))
     assert number > 1
 
 

@@ -1,4 +1,4 @@
-"""docs/live.md is true: its statements run in order and give what it says."""
+"""docs/live.md and docs/rollups.md are true: their statements give what they say."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import chronicle
 from chronicle.live.options import OPTIONS
 from chronicle.live.sources import AHEAD_SECONDS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "live.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, ROLLUPS = ((DOCS / name).read_text(encoding="utf-8") for name in ("live.md", "rollups.md"))
 
 
-def statements() -> list[str]:
-    blocks = re.findall(r"^```sql\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+def statements(page: str) -> list[str]:
+    blocks = re.findall(r"^```sql\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     return [text.strip() for block in blocks for text in block.split(";\n") if text.strip()]
 
 
 def test_the_examples_run(tmp_path: Path) -> None:
     answers: dict[str, Any] = {}
     with chronicle.open(tmp_path) as db:
-        for text in statements():
+        for text in statements(PAGE):
             if text.startswith("INSERT"):
                 db.run_live()  # so that it is late
             answers[text.splitlines()[0]] = db.sql(text).fetchall()
@@ -39,6 +40,26 @@ def test_the_examples_run(tmp_path: Path) -> None:
     found = answers["SELECT timestamp, altitude, text FROM NET(explained) ORDER BY timestamp"]
     assert [(str(t), f"{high:.0f}", text or "NULL") for t, high, text in found] == lines
     assert answers["SELECT icao24, before, after FROM NET(thinning)"] == [("a1", 4, 1)]
+
+
+def test_the_examples_of_rollups_run(tmp_path: Path) -> None:
+    answers: dict[str, Any] = {}
+    with chronicle.open(tmp_path) as db:
+        for text in statements(ROLLUPS):
+            said = re.sub(r"\bSELECT window_start, icao24, count", "SELECT /*+ rollups(always) */ "
+                          "window_start, icao24, count", text)  # fmt: skip
+            answers[text.split()[0] + str(len(answers))] = db.sql(said).fetchall()
+            db.run_live()
+    plan = "\n".join(line for (line,) in next(v for k, v in answers.items() if "EXPLAIN" in k))
+    shown = re.search(r"^```\n(RollupWindows.*?)```", ROLLUPS, re.DOTALL | re.MULTILINE)
+    assert shown is not None
+    for line in shown.group(1).splitlines():
+        assert line.strip("│└─ ") in plan, line
+    rows = answers["SELECT4"]
+    assert [(row[2], row[3]) for row in rows] == [(2, 7000.0), (1, 2000.0)]
+    assert [row[1:] for row in answers["SELECT5"]] == [
+        ("a1", 2, 3000.0), ("b2", 1, 9500.0), ("a1", 1, 800.0)
+    ]  # fmt: skip
 
 
 def test_names_and_figures_are_those_of_the_code() -> None:
