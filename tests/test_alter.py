@@ -325,6 +325,7 @@ def test_an_index_follows_its_column(db: Database, tmp_path: Path) -> None:
 def test_no_file_holds_a_dropped_column_after_compaction(db: Database, tmp_path: Path) -> None:
     stream = db.stream("s")
     stream.seal()
+    db.indexes_of("s").catch_up(stream.snapshot().state)
     before = stream.scan(columns=["b", "a"])
     assert holding(tmp_path)
     stream.drop_column("a")
