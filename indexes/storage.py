@@ -86,7 +86,8 @@ def _translated(doing: str, path: Path) -> Iterator[None]:
     except ChronicleError:
         raise
     except Exception as error:
-        text = " ".join(str(error).split())
+        reason = error.strerror if isinstance(error, OSError) else None
+        text = " ".join((reason or str(error)).split())
         message = f"the indexes in {path} cannot be {doing}: {text}"
         code = error.errno if isinstance(error, OSError) else None
         if (named := _CODE.search(text)) is not None:

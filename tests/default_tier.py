@@ -75,7 +75,10 @@ SMOKE: dict[str, tuple[str, ...]] = {
         "test_deletes[remote]",
         "test_a_tail_goes_on_where_it_stopped[remote]",
     ),
-    "client/test_async.py": ("test_streams_events_and_queries",),
+    "client/test_async.py": (
+        "test_methods_are_awaited_and_give_objects_for_asyncio",
+        "test_a_cancelled_task_ends_its_query",
+    ),
     "client/test_administration.py": ("test_tokens_are_managed_by_one_of_them",),
     "client/test_clients_docs.py": ("test_the_examples_run",),
     "client/test_dbapi.py": (

@@ -218,6 +218,8 @@ LARGE = 500
 
 ABSENCES_MAX = 32
 
+_PLAIN = frozenset({"SPLIT", "JUMP", "MATCH", "ACCEPT"})
+
 
 @dataclass(frozen=True)
 class Edge:
@@ -346,6 +348,33 @@ def _closure(
     return tuple(edges)
 
 
+def _plain_closure(program: Program, start: int, position_of: dict[int, int]) -> tuple[Edge, ...]:
+    """The same when only splits and jumps lie between events, so an address is the whole state."""
+    edges: list[Edge] = []
+    instructions, steps, accepts = program.instructions, 0, False
+    seen = bytearray(len(instructions))
+    stack = [start]
+    while stack:
+        at = stack.pop()
+        if seen[at]:
+            continue
+        seen[at] = 1
+        steps += 1
+        if steps % 256 == 0:
+            checkpoint()
+        step = instructions[at]
+        if step.op == "SPLIT":
+            stack += (step.other, step.target)
+        elif step.op == "JUMP":
+            stack.append(step.target)
+        elif step.op == "MATCH":
+            edges.append(Edge(position_of[at], 0, 0))
+        elif not accepts:
+            accepts = True
+            edges.append(Edge(ACCEPT, 0, 0))
+    return tuple(edges)
+
+
 def _too_many() -> ResourceLimit:
     return ResourceLimit(
         f"the pattern needs more than {EDGES_MAX} transitions; use smaller quantifier bounds"
@@ -376,8 +405,12 @@ def _built(program: Program) -> Automaton:
     starts = [0] + [at + 1 for at in position_of]
     edges = []
     total = 0
+    plain = all(step.op in _PLAIN for step in program.instructions)
     for start in starts:
-        edges.append(_closure(program, start, position_of, absence_bit))
+        if plain:
+            edges.append(_plain_closure(program, start, position_of))
+        else:
+            edges.append(_closure(program, start, position_of, absence_bit))
         total += len(edges[-1])
         if total > EDGES_MAX:
             raise _too_many()

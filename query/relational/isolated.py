@@ -238,7 +238,7 @@ class _WorkerQuery:
             if "scan" in message:
                 self._open(message)
             elif "next" in message:
-                scan = self._scans.get(_integer(message["next"]))
+                scan = self._scans.get(_whole(message["next"]))
                 if scan is not None:
                     scan.credit = min(CREDIT_MAX, scan.credit + _whole(message.get("count")))
             else:
