@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 IntArray = npt.NDArray[np.int64]
 ROWS_FIRST = 1 << 16
-ROWS_USUAL = 1 << 18
+ROWS_USUAL = 1 << 17
 """Most rows of a search, unless there are many partitions."""
 ROWS_MAX = 1 << 20
 ROWS_PER_GROUP = 8
