@@ -49,7 +49,7 @@ def test_the_examples_run(spark: Any, flights: Path, tmp_path: Path) -> None:
         exec(compile(example, str(DOCUMENT), "exec"), names)
         ran += 1
     names["query"].awaitTermination(60)
-    assert ran == 9
+    assert ran == 8
     assert names["query"].exception() is None
     assert (names["report"].stored, names["report"].bad, names["report"].filtered) == (1, 1, 1)
     with open_database(tmp_path / "store", "r") as database:
