@@ -385,7 +385,7 @@ def tabulated(values: Ints, kind: int, others: float) -> Scaled | None:
     most = TABLE_WORTHWHILE * others
     sample, counts = np.unique(values[:: max(1, values.size // TABLE_SAMPLE)], return_counts=True)
     once, twice = np.count_nonzero(counts == 1), np.count_nonzero(counts == 2)
-    estimate = sample.size + once * (once - 1) / (2 * twice + 2)  # Chao, 1984
+    estimate = max(1, sample.size) + once * (once - 1) / (2 * twice + 2)  # Chao, 1984
     if estimate > TABLE_MAX or values.size * math.log2(estimate) / 8 + 8 * estimate > most:
         return None
     table = np.empty(min(TABLE_MAX, int(most / 8)), np.int64)

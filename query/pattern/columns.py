@@ -304,8 +304,6 @@ def arranged(
     codes: IntArray, count: int, words: npt.NDArray[np.uint64], rows: IntArray | None
 ) -> tuple[IntArray, IntArray, npt.NDArray[np.uint64]]:
     """Some rows (None: all) by code, as ``counted_order``; the offsets, and the words in order."""
-    if rows is not None and not len(rows):
-        codes = codes[:0]
     size = len(codes) if rows is None else len(rows)
     offsets, order = np.zeros(count + 1, np.int64), np.empty(size, np.int64)
     out = np.empty(size, np.uint64)
