@@ -13,7 +13,7 @@ import pytest
 from chronicle.schema import StreamSchema
 from chronicle.store import layout
 from chronicle.store.inspect import describe_segment
-from chronicle.store.scaled import scaled_floats
+from chronicle.store.scaled import INTEGERS, scaled_floats, tabulated
 from chronicle.store.segment_writer import SegmentWriter
 from chronicle.tests.memory_files import MemoryFiles
 
@@ -100,14 +100,16 @@ def test_numbers() -> None:
 
 def test_example_of_scaled_numbers() -> None:
     values = np.array([1.5, 2.25, -0.0, 3.0, *[2.75, 1.5] * 30])
-    values.flags.writeable = False
-    scaled = scaled_floats(values)
-    assert scaled is not None
-    words = np.concatenate([part.view(np.uint64) for part in scaled.parts()])
+    few = np.array([7, 900, 900_000, 7] * 16)
     text = DOCUMENT.read_text(encoding="utf-8")
-    (shown,) = re.findall(r"```words\n(.*?)\n```", text, re.S)
-    expected = [f"{word:016x}" for word in words.tolist()]
-    assert shown.split() == expected[: len(shown.split())]
+    examples = {"words": scaled_floats(values), "table": tabulated(few, INTEGERS, few.nbytes)}
+    for block, scaled in examples.items():
+        assert scaled is not None
+        words = np.concatenate([part.view(np.uint64) for part in scaled.parts()])
+        (shown,) = re.findall(rf"```{block}\n(.*?)\n```", text, re.S)
+        expected = [f"{word:016x}" for word in words.tolist()]
+        assert shown.split() == expected[: len(shown.split())]
+    assert len(shown.split()) == len(expected), "the table is shown whole"
 
 
 def test_worked_example() -> None:
