@@ -18,7 +18,7 @@ from ...core.ownership import LOADING
 from ...store.snapshot import Snapshot
 from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator, Plan
-from ..contract.result import Result
+from ..contract.result import Result, result_of
 from ..plan.nodes import (
     Leaf,
     PassThrough,
@@ -173,7 +173,7 @@ class Execution:
         if isinstance(root, PassThrough):
             return self._picked(root)
         assert isinstance(self._leaf, AggregateRelation)
-        return Result.of_table(self._leaf.table(), self._explained_later)
+        return result_of(self._leaf.table(), self._explained_later)
 
     def _picked(self, root: PassThrough) -> Result:
         leaf, control = self._leaf, self._around.control

@@ -38,7 +38,7 @@ from fastapi import Depends, Header, Query, Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from ...api.streams import Stream
+from ...catalog.streams import Stream, append_each, handle_of
 from ...core.append_result import AppendResult
 from ...core.times import INT64_MAX
 from ...errors import ChronicleError, InvalidArgument, QueryTimeout
@@ -93,7 +93,7 @@ def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuer
             batches = snapshot.scan(start, end, columns, limit=wanted.limit, check=patience.check)
         else:
             check_predicate(wanted.where)
-            batches = server.database.engine.scan(
+            batches = server.catalog.engine.scan(
                 target.name, snapshot, wanted.where, start, end, columns, wanted.limit, patience
             )
         arrow = pa.schema([schema.arrow.field(name) for name in columns])
@@ -290,7 +290,7 @@ class Acknowledged(Streamed):
                 waiting.append((lines, events))
         try:
             while waiting:
-                results = self._stream.append_each([each for _, each in waiting], self._durability)
+                results = append_each(self._stream, [each for _, each in waiting], self._durability)
                 self._note(done, waiting, results)
                 del waiting[: len(results)]
         except ChronicleError as error:
@@ -336,7 +336,7 @@ class Acknowledged(Streamed):
                 "count": result.count,
                 "version": result.version,
             }
-            if self._stream.handle.options.unique is not None:
+            if handle_of(self._stream).options.unique is not None:
                 answer["duplicates"] = result.duplicates
             done.answers.append(orjson.dumps(answer) + b"\n")
             self._server.metrics.note_append("ndjson", result.appended, result.late)
@@ -452,7 +452,7 @@ async def _gathered(
     """Append a small body with others that wait; None where ``_Append`` has to read it."""
     server = server_of(request)
     stream = server.database.stream(name)
-    schema, options = stream.event_schema, stream.handle.options
+    schema, options = stream.event_schema, handle_of(stream).options
     if options.unique is not None or len(schema.names) > server.settings.max_columns:
         return None  # duplicates are counted per body
     begun = time.perf_counter()
@@ -516,7 +516,7 @@ def _append(
         done = target.append(events, durability=durability)
     server.metrics.append_seconds.observe(time.perf_counter() - started)
     server.metrics.note_append(format, done.appended, done.late)
-    options = server.database.stream_options(stream)
+    options = server.catalog.stream_options(stream)
     answer = _answer(done, (durability or options["durability"]) == "commit")
     if options["unique"] is not None:
         answer["duplicates"] = done.duplicates

@@ -15,7 +15,7 @@ from ...core.times import INT64_MAX
 from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore, StreamNotFound
 from ...live.definition import LiveDefinition
 from ...store.stream import EventStream
-from ..access.auth import Principal, Requester, authorize, visible_to
+from ..access.auth import Principal, Requester, authorize
 from ..http.replies import jsonable, reply
 from ..http.requests import PathName, feed_format
 from ..http.route import api_router
@@ -79,7 +79,7 @@ class PreviewSpec(BaseModel):
 def _definition(server: Server, principal: Principal, name: str, scope: str) -> LiveDefinition:
     principal.require(scope, name)
     try:
-        definition = server.database.live_statements.definition(name)
+        definition = server.catalog.live_statements.definition(name)
     except StreamNotFound:
         if principal.everywhere:
             raise
@@ -89,7 +89,7 @@ def _definition(server: Server, principal: Principal, name: str, scope: str) -> 
 
 
 def _status(server: Server, name: str) -> dict[str, Any]:
-    live = server.database.live_statements
+    live = server.catalog.live_statements
     status: dict[str, Any] = jsonable(live.status(name))
     definition = live.definition(name)
     return {**status, "sql": definition.sql, "rollup": definition.rollup is not None}
@@ -125,9 +125,8 @@ def _by_statement(server: Server, principal: Principal, spec: LiveSpec) -> str:
             "sql without a name is a CREATE LIVE QUERY or CREATE ROLLUP name AS SELECT ...; give a "
             "name with a SELECT, or the whole statement"
         )
-    server.database.sql(
-        spec.sql, visible=visible_to(principal), allowed=partial(authorize, principal)
-    ).close()
+    allowed = partial(authorize, principal)
+    server.engine_for(principal).run(spec.sql, allowed=allowed).close()
     return str(tree.this.name)
 
 
@@ -135,7 +134,7 @@ def _by_fields(server: Server, principal: Principal, spec: LiveSpec, name: str) 
     principal.require("admin", name)
     if spec.into is not None:
         principal.require("admin", spec.into)
-    for stream in sorted(server.database.access(spec.sql, visible_to(principal)).reads):
+    for stream in sorted(server.engine_for(principal).access(spec.sql).reads):
         principal.require("read", stream)
     options = spec.model_dump(include={"delay", "idle", "options", "if_not_exists"})
     if not spec.rollup:
@@ -157,7 +156,7 @@ async def list_live(request: Request, principal: Requester) -> Response:
 
 
 def _listed(server: Server, principal: Principal) -> list[dict[str, Any]]:
-    live = server.database.live_statements
+    live = server.catalog.live_statements
     statuses = []
     for name in live.names():
         try:
@@ -180,7 +179,7 @@ async def preview(request: Request, principal: Requester, encoding: ResultEncodi
         timeout = server.settings.query_timeout
         result = open_statement(server, principal, query, spec.sql, None, timeout, read_only=True)
         try:
-            server.database.live_statements.check(spec.sql)
+            server.catalog.live_statements.check(spec.sql)
         except ChronicleError:
             result.close()
             raise
@@ -212,7 +211,7 @@ async def catch_up(
         seconds = min(int(seconds * 1000), timeout_ms) / 1000
 
     def run() -> list[dict[str, Any]]:
-        server.database.live_statements.run(seconds)
+        server.catalog.live_statements.run(seconds)
         return _listed(server, principal)
 
     return reply({"live": await server.build(run)})
@@ -225,7 +224,7 @@ async def describe_live(request: Request, principal: Requester, name: PathName) 
 
     def tell() -> dict[str, Any]:
         _definition(server, principal, name, "read")
-        live = server.database.live_statements
+        live = server.catalog.live_statements
         return {**_status(server, name), "definition": dict(live.describe(name))}
 
     return reply(await server.call(tell))
@@ -243,7 +242,7 @@ async def drop_live(
 
     def drop() -> None:
         sink = _definition(server, principal, name, "admin").sink
-        server.database.live_statements.drop(name, keep_results)
+        server.catalog.live_statements.drop(name, keep_results)
         if sink not in server.database.streams():
             server.forget_stream(sink)
 
@@ -269,7 +268,7 @@ async def _change(request: Request, principal: Principal, name: str, what: str) 
 
     def change() -> dict[str, Any]:
         _definition(server, principal, name, "admin")
-        getattr(server.database.live_statements, what)(name)
+        getattr(server.catalog.live_statements, what)(name)
         return _status(server, name)
 
     return reply(await server.build(change))
@@ -287,7 +286,7 @@ async def refresh_live(
 
     def refresh() -> dict[str, Any]:
         definition = _definition(server, principal, name, "admin")
-        live = server.database.live_statements
+        live = server.catalog.live_statements
         schema = server.database.stream(definition.sources[0]).event_schema
         live.refresh(name, *times.bounds(schema))
         return _status(server, name)
@@ -302,7 +301,7 @@ async def verify_live(request: Request, principal: Requester, name: PathName) ->
 
     def verify() -> dict[str, int]:
         _definition(server, principal, name, "admin")
-        return {"differences": server.database.live_statements.query(name).verify()}
+        return {"differences": server.catalog.live_statements.query(name).verify()}
 
     return reply(await server.build(verify))
 
@@ -343,7 +342,7 @@ async def live_rows(
                 "writes"
             )
         _definition(server, principal, name, "read")
-        live = server.database.live_statements.query(name)
+        live = server.catalog.live_statements.query(name)
         feed = LiveFeed(live, after, form, **style)
         return feed, feed.stream
 

@@ -37,7 +37,7 @@ from ...query.contract.explanation import Plan
 from ...query.contract.result import Result
 from ...query.matches import events_of, outlined, pairs_of
 from ...query.sql.parameters import names_in
-from ..access.auth import Principal, Requester, authorize, visible_to
+from ..access.auth import Principal, Requester, authorize
 from ..http.replies import Problem, jsonable, problem_document, reply
 from ..http.requests import PathName
 from ..http.route import api_router
@@ -211,14 +211,12 @@ async def explain(request: Request, principal: Requester) -> Response:
     timeout = _timeout(server.settings.query_timeout, spec.timeout_ms)
 
     def run() -> Plan:
-        return server.database.explain(
+        return server.engine_for(principal).explain(
             spec.sql,
+            values_of(spec.params),
             analyze=spec.analyze,
-            params=values_of(spec.params),
             timeout=timeout,
-            visible=visible_to(principal),
             allowed=partial(authorize, principal),
-            tell=server.tell(principal),
         )
 
     async with server.queries.held(principal.client):
@@ -336,7 +334,7 @@ async def matches(request: Request, principal: Requester) -> Response:
 def _find(server: Server, principal: Principal, wanted: str) -> tuple[str, str] | None:
     for name in server.database.streams():
         if name.lower() == wanted.lower() and principal.may("read", name):
-            return name, server.database.stream_schema(name).time
+            return name, server.catalog.stream_schema(name).time
     return None
 
 
@@ -376,7 +374,7 @@ async def check(request: Request, principal: Requester) -> Response:
 
     def look() -> dict[str, Any]:
         try:
-            access: Access = server.database.access(spec.sql, visible_to(principal))
+            access: Access = server.engine_for(principal).access(spec.sql)
             authorize(principal, access)
         except (SqlError, Forbidden) as error:  # the statement is wrong, not the request
             return {"problem": problem_document(error, request.state.request_id)}

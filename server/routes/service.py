@@ -97,7 +97,7 @@ def _readiness(server: Server, principal: Principal) -> dict[str, Any]:
     }
     if principal.everywhere:
         answer["disk_free_bytes"] = shutil.disk_usage(server.database.path).free
-        moving = server.database.moving()
+        moving = server.catalog.store.moving()
         if moving is not None:
             answer["moving"] = {key: moving[key] for key in ("state", "error", "failures")}
     return answer
@@ -183,6 +183,6 @@ async def status(request: Request, principal: Requester) -> Response:
     }
     if principal.everywhere:
         answer["store"] = await server.call(server.store_gauges)
-        answer["moving"] = server.database.moving()
+        answer["moving"] = server.catalog.store.moving()
         answer["disk_free_bytes"] = shutil.disk_usage(server.database.path).free
     return reply(answer)

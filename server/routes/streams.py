@@ -20,7 +20,7 @@ import pyarrow as pa
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...api.streams import FUNCTIONS, Stream
+from ...catalog.streams import FUNCTIONS, Stream
 from ...core.sql_text import quoted_name
 from ...core.times import INT64_MAX, TICKS_PER_SECOND, time_text
 from ...errors import ChronicleError, InvalidArgument
@@ -209,7 +209,7 @@ def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
         "time": schema.time,
         "schema": columns_of(schema.arrow),
     }
-    with server.database.snapshot(name) as snapshot:
+    with server.catalog.snapshot(name) as snapshot:
         described["count"] = snapshot.count
         described["version"] = snapshot.version
         span = snapshot.time_range
@@ -226,7 +226,7 @@ def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
     if full:
         described["arrow_schema"] = base64.b64encode(schema.arrow.serialize()).decode()
         described |= schema.defaults_json()
-        described["settings"] = jsonable(server.database.stream_options(name))
+        described["settings"] = jsonable(server.catalog.stream_options(name))
         described["indexes"] = jsonable(stream.indexes())
         described["stats"] = jsonable(stream.stats())
     return described
@@ -447,7 +447,7 @@ async def list_views(request: Request, principal: Requester) -> Response:
                 "reads": [name for name in view.sources if visible(name)],
                 "schema": columns_of(view.columns),
             }
-            for view in server.database.views().values()
+            for view in server.catalog.views().values()
             if visible(view.name)
         ]
 
@@ -475,7 +475,7 @@ async def profile(
     server = server_of(request)
 
     def open_rows(query: RunningQuery) -> RowSource:
-        with server.database.snapshot(stream) as snapshot:
+        with server.catalog.snapshot(stream) as snapshot:
             schema, span = snapshot.schema, snapshot.time_range
         low, high = times.bounds(schema)
         if span is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chronicle.api.database import Database
+from chronicle.catalog.store_catalog import StoreCatalog
 from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
@@ -81,7 +82,7 @@ def test_what_is_said_does_not_depend_on_when(seed: int) -> None:
     databases = []
     for _ in (BORDERS, PLAIN):
         rng.seed(seed)
-        db = Database(Store.open("mem", files=MemoryFiles()))
+        db = Database(StoreCatalog(Store.open("mem", files=MemoryFiles())))
         for stream in ("s", "r"):
             db.create_stream(stream, borders.SCHEMA, time="t", options={"late_events_max": 20})
         for name, query in queries.items():
@@ -121,7 +122,7 @@ def test_an_idle_source_closes_the_last_tick(seed: int) -> None:
         **RECENT,
         **{n: every[n] for n in rng.sample(sorted(every), PATTERNS_A_SEED)},
     }
-    db = Database(Store.open("mem", files=MemoryFiles()))
+    db = Database(StoreCatalog(Store.open("mem", files=MemoryFiles())))
     for stream in ("s", "r"):
         db.create_stream(stream, borders.SCHEMA, time="t", options={"late_events_max": 20})
     for name, query in queries.items():

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import InvalidArgument, SqlError, StreamNotFound
 from chronicle.live.query import LiveQuery
 from chronicle.store import staging
@@ -133,7 +134,7 @@ def test_an_append_waits_for_a_query_that_may_not_lag(
         db.create_stream("s", SCHEMA, time="t")
         free = db.create_live("free", ROWS)
         limited = db.create_live("limited", ROWS, options={"lag_events_max": 10})
-        query = db.live_statements.query("limited")
+        query = catalog_of(db).live_statements.query("limited")
         for begin in range(0, 200, 8):
             feed(db, *range(begin, begin + 8))
             assert query.lag() <= 10
