@@ -358,6 +358,7 @@ class Status(BaseModel):
     memory_bytes: int | None
     disk_free_bytes: int | None
     flight_port: int | None = Field(description="Of Flight SQL, where it listens.")
+    postgres_port: int | None = Field(description="Of PostgreSQL's protocol, where it listens.")
     gates: dict[str, Places]
     store: dict[str, float]
     trouble: str | None

@@ -36,6 +36,7 @@ from .service.state import TIDY_EVERY_S, Server
 if TYPE_CHECKING:
     from ..api.database import Database
     from .flight.service import FlightListener
+    from .postgres.service import PostgresListener
 
 
 logger = logging.getLogger("chronicle.server")
@@ -83,7 +84,7 @@ def create_app(
         redoc_url=None,
     )
     app.state.server = server
-    app.state.flight = None
+    app.state.flight = app.state.postgres = None
     app.state.agents = Agents(server)
     _add_routes(app, server)
     describe(app)
@@ -103,6 +104,7 @@ async def _lifespan(
     await asyncio.to_thread(server.jobs.resume, partial(jobs.work_again, server))
     try:
         app.state.flight = await _flight(server)
+        app.state.postgres = await _postgres(server)
     except BaseException:
         await asyncio.to_thread(server.stop)
         raise
@@ -114,8 +116,9 @@ async def _lifespan(
         logger.info("stopping")
         for task in background:
             task.cancel()
-        if app.state.flight is not None:
-            await app.state.flight.stop()
+        for listener in (app.state.flight, app.state.postgres):
+            if listener is not None:
+                await listener.stop()
         await app.state.agents.close()
         await asyncio.to_thread(server.stop)
         if preparing is not None:
@@ -177,6 +180,16 @@ async def _flight(server: Server) -> FlightListener | None:
     from .flight.service import FlightListener
 
     listener = FlightListener(server)
+    await listener.start()
+    return listener
+
+
+async def _postgres(server: Server) -> PostgresListener | None:
+    if server.settings.postgres_port is None:
+        return None
+    from .postgres.service import PostgresListener
+
+    listener = PostgresListener(server)
     await listener.start()
     return listener
 

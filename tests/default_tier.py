@@ -35,6 +35,12 @@ SMOKE: dict[str, tuple[str, ...]] = {
     "store/test_crash_kill.py": ("test_kill_minus_nine",),
     "store/test_lock.py": ("",),
     "server/test_jobs_resumed.py": ("test_what_a_stopped_server_left_is_done_by_the_next",),
+    "server/test_postgres.py": (
+        "test_parameters_of_each_type",
+        "test_a_portal_gives_its_rows_in_parts",
+        "test_psql_describes_streams",
+        "test_a_token_is_the_password",
+    ),
     "server/test_server_process.py": ("test_a_life",),
     "test_fork.py": (
         "test_whatever_a_child_asks_of_its_parents_store_is_refused",

@@ -155,7 +155,7 @@ async def status(request: Request, principal: Requester) -> Response:
     """Version, slots in use, memory, the last quarter of an hour; with every right, the store."""
     server = server_of(request)
     trouble = await server.probe.trouble()
-    flight = request.app.state.flight
+    flight, postgres = request.app.state.flight, request.app.state.postgres
     gates = {
         "queries": server.queries,
         "reads": server.reads,
@@ -171,6 +171,7 @@ async def status(request: Request, principal: Requester) -> Response:
         "memory_bytes": resident_bytes(),
         "disk_free_bytes": None,
         "flight_port": None if flight is None else flight.port,
+        "postgres_port": None if postgres is None else postgres.port,
         "gates": {
             name: {"running": gate.running, "waiting": gate.waiting, "limit": gate.running_max}
             for name, gate in gates.items()
