@@ -221,10 +221,9 @@ def _gather(where, sizes, stack, out):
 
 
 class OpenAttempts:
-    """Partition and first local row of each; ``go_on``: starts after one are searched too."""
+    """Partition and first local row of each."""
 
-    def __init__(self, go_on: bool) -> None:
-        self.go_on = go_on
+    def __init__(self) -> None:
         self.group = self.start = NONE
         self._where = self._size = NONE
         self._stack = np.zeros(256, np.int64)
@@ -252,7 +251,7 @@ class OpenAttempts:
         capacity = max(64, len(self._given[0]) + 64)
         return Waiting(
             *self._given, self._stack, np.empty((capacity, 3), np.int64),
-            np.empty(max(1024, self._used), np.int64), np.zeros(3, np.int64), self.go_on,
+            np.empty(max(1024, self._used), np.int64), np.zeros(3, np.int64), False,
             self._keep,
         )  # fmt: skip
 
