@@ -1,7 +1,7 @@
 """The search kernel of a bank: the hits of every query and partition in one call.
 
-Each (query, partition) is searched with ``query.pattern.contiguous.match_contiguous``.  Its rows are hits,
-and one *gap* row per run of other events, which only a star without condition passes::
+Each (query, partition) is searched with ``query.pattern.contiguous``.  Its rows are hits, and one
+*gap* row per run of other events, which only a star without condition passes::
 
     rank in partition   7  8  9 10 11 12 13        rows   A B gap A gap
     satisfied           A  B  -  -  A  -  -        (13 is the newest event of the partition)

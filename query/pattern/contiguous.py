@@ -1,7 +1,9 @@
 """Depth-first search for contiguous matches; it jumps over stars.
 
 From each start it finds the match that the standard prefers.  A missing row leaves its start
-undecided.  A *star* is a position without a condition that has an edge to itself, preferred to all others
+undecided.
+
+A *star* is a position without a condition that has an edge to itself, preferred to all others
 (greedy) or to none (reluctant); its other edges are its *exits*.  In ``A Z* B`` with such a ``Z``
 the search goes directly to the last (reluctant: the next) row that may follow, and backtracks.  A
 frame is a run of rows at one position: one row, or any number at a star::

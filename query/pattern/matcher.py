@@ -194,9 +194,7 @@ class Matcher:
         context = Context(self.text, self.describe_row, self.limits.memory_bytes)
         self.lists = DiagramSearch(automaton, self.plan, chosen.pairing, context)
         width = automaton.positions if automaton.sequence else 0
-        self.output = ListOutput(
-            context, automaton.length_max, width, selecting.threads or 1, selecting.busy
-        )
+        self.output = ListOutput(context, automaton.length_max, width)
 
     def run(
         self,
@@ -205,9 +203,8 @@ class Matcher:
         finish: Callable[[Matches], Found],
         check: Callable[[], None] | None = None,
     ) -> Iterator[Found]:
-        """Search all groups; yields ``finish`` of each batch, which may run in the thread that
-        found it; arrays are reused.  Raises ResourceLimit, and SqlError for an overflow or an
-        invalid SKIP TO.
+        """Search all groups; yields ``finish`` of each batch, whose arrays are reused.  Raises
+        ResourceLimit, and SqlError for an overflow or an invalid SKIP TO.
         """
         words = prepared.words
         begin, end = groups.offsets[:-1], groups.offsets[1:]
