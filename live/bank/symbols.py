@@ -33,7 +33,7 @@ from ...query.pattern.automaton import ACCEPT
 from ...query.pattern.columns import flat, numbers
 from ...query.pattern.compiled import CompiledMatch
 from ...query.pattern.conditions import Test
-from ...query.pattern.jumping import stars_of
+from ...query.pattern.contiguous import stars_of
 from ...query.pattern.match_stream import condition_columns
 from ...query.pattern.matcher import SKIPS
 from ...query.sql.rendering import identifier

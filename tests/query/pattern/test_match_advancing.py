@@ -212,19 +212,18 @@ def test_small_steps_cost_what_the_events_cost(
     counted: list[int] = []
     waited: list[int] = []
     resumed: list[int] = []
-    for name in ("match_bits", "match_contiguous"):
-        search = getattr(matcher, name)
+    search = matcher.match_contiguous
 
-        def call(*arguments: Any, search: Any = search) -> int:
-            before = int(arguments[-2][codes.STEPS])
-            attempts = arguments[-3]
-            waited.append(int((attempts.start >= 0).sum()))
-            resumed.append(int((attempts.where >= 0).sum()))
-            status = int(search(*arguments))
-            counted.append(int(arguments[-2][codes.STEPS]) - before)
-            return status
+    def call(*arguments: Any) -> int:
+        before = int(arguments[-2][codes.STEPS])
+        attempts = arguments[-3]
+        waited.append(int((attempts.start >= 0).sum()))
+        resumed.append(int((attempts.where >= 0).sum()))
+        status = int(search(*arguments))
+        counted.append(int(arguments[-2][codes.STEPS]) - before)
+        return status
 
-        monkeypatch.setattr(matcher, name, call)
+    monkeypatch.setattr(matcher, "match_contiguous", call)
     monkeypatch.setattr(match_stream, "ROWS_FIRST", 1 << 16)
     whole = sum(batch.num_rows for batch in compiled.run(table.to_batches()))
     wanted = sum(counted)
