@@ -618,14 +618,13 @@ def _derived(
         terms = [
             replace(
                 term,
-                back=one.key.back,
-                needs=one.needs,
-                inside=None if place is None or place < one.key.back else compiled.within,
+                back=key.back,
+                inside=None if place is None or place < key.back else compiled.within,
             )
-            for one in derived_prunes(bound, name, keys, schema, folder, compiled)
-            for item in merged(one.prune)
-            for term in index_terms(with_unknown(item, one.key.name), schema)
-            if one.key.name in term.attributes
+            for key, prune in derived_prunes(bound, name, keys, schema, folder, compiled)
+            for item in merged(prune)
+            for term in index_terms(with_unknown(item, key.name), schema)
+            if key.name in term.attributes
         ]
         terms_of[name] = tuple(dict.fromkeys(terms))
     return terms_of
