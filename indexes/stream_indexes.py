@@ -56,6 +56,7 @@ class StreamIndexes(OpenedIndexes):
     """The indexes of a stream that is written to; extends ``OpenedIndexes``."""
 
     _generations = 0
+    _followed: StreamSchema | None = None
 
     @contextmanager
     def _writing(self) -> Iterator[IndexStorage]:
@@ -134,17 +135,18 @@ class StreamIndexes(OpenedIndexes):
             self._undefine(attribute, index)
 
     def follow(self, layouts: Sequence[Layout], schema: StreamSchema) -> None:
-        """Adopt renamed attributes; indexes of dropped ones are removed."""
+        """Adopt renamed attributes; indexes of dropped ones, and of types without order, go."""
         with self._build_lock:
-            changed = self._definitions.following(layouts, schema)
-            if changed.identifiers == self._definitions.identifiers:
+            if schema is self._followed:
                 return
+            changed = self._definitions.following(layouts, schema)
             remaining = set(changed.identifiers.values())
             gone = [n for n, i in self._definitions.identifiers.items() if i not in remaining]
             for name in gone:
                 self._undefine(name, self._definitions.identifiers[name])
             if changed.identifiers != self._definitions.identifiers:
                 self._define(changed)
+            self._followed = schema
 
     @contextmanager
     def held(self) -> Iterator[None]:
