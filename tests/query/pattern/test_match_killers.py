@@ -103,8 +103,9 @@ def test_path_dependent_killers_meet_their_budget() -> None:
 def test_many_starts_with_many_ways_meet_the_budget_of_the_query(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of no start too much is asked, but of all of them."""
+    """Of no start too much is asked, nor of a slice of the search, but of all of them."""
     monkeypatch.setattr(matcher, "STEPS_A_ROW", 10)
+    monkeypatch.setattr(matcher, "SLICE_STEPS", 1000)
     text = """ORDER BY t MEASURES FIRST(t) AS a AFTER MATCH SKIP TO NEXT ROW PATTERN (A* B* C)
         DEFINE C AS x > FIRST(x)"""
     with pytest.raises(
