@@ -280,9 +280,8 @@ def _repeated(node: Quantified, known: Known) -> list[Parts]:
     copies = min(node.low, SYMBOLS_MAX // max(1, symbols) + 1)
     factors: list[Any] = [bodies] * copies
     if node.high != copies:
-        more = None if node.high is None or most is None else (node.high - copies) * most
         carried = frozenset(name for way in bodies for name in way.carried)
-        factors.append([Parts((Gap(carried),), more)])
+        factors.append([Parts((Gap(carried),))])
     longest = None if node.high is None or most is None else node.high * most
     return [replace(way, most=longest) for way in _each(factors)]
 

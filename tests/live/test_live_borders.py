@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from chronicle.api.database import Database
+from chronicle.core.native import FUNCTIONS
+from chronicle.live.join_form import at_most
 from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
@@ -105,6 +107,25 @@ def test_what_is_said_does_not_depend_on_when(seed: int) -> None:
     for db in databases:
         assert not any(db.live(name).verify() for name in queries)
         db.close()
+
+
+def test_ticks_are_compared_without_overflow() -> None:
+    at_least = FUNCTIONS["live.join_form.at_least"]
+    ends = (borders.LOW, borders.LOW + 1, -1, 0, 1, borders.HIGH - 1, borders.HIGH)
+    for tick, other, by in product(ends, repeat=3):
+        assert at_least(tick, other, by) == (tick >= other + by), (tick, other, by)
+        assert at_most(tick, other, by) == (tick <= other + by), (tick, other, by)
+
+
+def test_a_window_before_the_first_tick_closes_with_its_last_tick() -> None:
+    with Database(Store.open("mem", files=MemoryFiles())) as db:
+        stream = db.create_stream("s", borders.SCHEMA, time="t")
+        db.create_live("hop", oracles.QUERIES["hop"], idle="never")
+        for offset in (0, 12):
+            stream.append(borders.events_at(BORDERS, [(0, offset, "a", 5)]))
+            db.run_live()
+        found = db.sql("SELECT window_end - _time FROM NET(hop)").fetchall()
+        assert found == [(1,), (1,), (1,)]
 
 
 OVERFLOWING = ("pairs", "alone", "itself", "shifted")
