@@ -18,6 +18,7 @@ import pyarrow as pa
 
 import chronicle
 
+from ..core.times import INT64_MAX
 from ..live.bank.layer import BankMatches, Layer
 from ..live.bank.pattern_bank import PatternBank
 from ..live.bank.symbols import card_of
@@ -64,7 +65,7 @@ def _steps(stream: Any, table: pa.Table) -> tuple[list[Any], float]:
         stream.advance(table.slice(at, STEP), min(at + STEP, table.num_rows) - 1)
         for at in range(0, table.num_rows, STEP)
     ]
-    return [*found, stream.finish()], time.process_time() - begun
+    return [*found, stream.advance(None, INT64_MAX)], time.process_time() - begun
 
 
 def run(short: bool = False) -> Section:

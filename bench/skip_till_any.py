@@ -163,44 +163,17 @@ def _listing(section: Section, short: bool) -> None:
     for title, measures in LISTED.items():
         text = clause(6, 200).replace("MATCH_NUMBER() AS n", measures)
         match = compiled(text, table.schema)
-        _run(match, table.slice(0, 250), threads=2)
-        taken, listed = _by_threads(match, table, {})
-        speed = listed / taken[1][0] / 1e6
+        _run(match, table.slice(0, 250))
+        listed, seconds = _run(match, table)
+        speed = listed / seconds / 1e6
         bar = 20.0 if title == "MATCH_NUMBER" else None
         section.rows.append(
             Row(
-                f"six names, W = 200, {listed:,} matches listed with {title}, one thread",
+                f"six names, W = 200, {listed:,} matches listed with {title}",
                 f"{speed:.1f} M matches/s of processor time", "", "",
                 "" if bar is None else f"{bar:.0f} M/s", None if bar is None else speed >= bar,
             )
         )  # fmt: skip
-        _add_threads(section, title, taken)
-
-
-def _by_threads(
-    match: CompiledMatch, table: pa.Table, asked: dict[str, object]
-) -> tuple[dict[int, tuple[float, float]], int]:
-    taken: dict[int, tuple[float, float]] = {}
-    found = 0
-    for threads in (1, 2):
-        begun, clock = time.process_time(), time.perf_counter()
-        found = _once(match, table, {**asked, "threads": threads})
-        taken[threads] = time.process_time() - begun, time.perf_counter() - clock
-    return taken, found
-
-
-def _add_threads(section: Section, what: str, taken: dict[int, tuple[float, float]]) -> None:
-    (alone, alone_clock), (both, both_clock) = taken[1], taken[2]
-    efficiency = alone_clock / both_clock / 2
-    section.rows.append(
-        Row(
-            f"{what}, by two threads; the clock", f"{both_clock:.3f} s", f"{alone_clock:.3f} s",
-            f"{efficiency:.2f} of two processors", "0.85", efficiency >= 0.85,
-        )
-    )  # fmt: skip
-    section.notes.append(
-        f"{what}: two threads take {both / alone:.2f} times the processor time of one."
-    )
 
 
 def _pairs(section: Section, size: int, short: bool) -> None:
@@ -212,14 +185,6 @@ def _pairs(section: Section, size: int, short: bool) -> None:
             what = f"{title}: {names} names, W = {window}"
             match = compiled(paired_clause(pairs, 6, window), table.schema)
             _compare(section, match, table, what, bar)
-    table = events_with_prices(size, 50, 100, seed=37)
-    rising = "Q10, rising pairs that overlap"
-    match = compiled(paired_clause(PAIRS[rising], 6, 2000), table.schema)
-    for shown, weighted in (("rows", False), ("count(*)", True)):
-        asked: dict[str, object] = {"weighted": weighted}
-        _by_threads(match, table.slice(0, 5000), asked)
-        what = f"{rising}: 50 names, W = 2,000, {shown}"
-        _add_threads(section, what, _by_threads(match, table.slice(0, 20_000), asked)[0])
     table = events_with_prices(5000 if short else size, 50, 100, seed=37)
     pairs = PAIRS["first and last equal"]
     match = compiled(paired_clause(pairs, 6, 300), table.schema)

@@ -14,7 +14,8 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from ..errors import ChronicleError, InvalidArgument, SqlError
-from .session import pointed_at, split
+from ..query.sql.first_word import split
+from .session import pointed_at
 
 _NAME = "chronicle"
 

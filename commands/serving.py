@@ -195,6 +195,16 @@ def serve(
             help="Port of Flight SQL (gRPC); 0 takes a free one. [default: none]",
         ),
     ] = None,
+    postgres_port: Annotated[
+        int | None,
+        typer.Option(
+            "--postgres-port",
+            min=0,
+            max=65535,
+            help="Port of PostgreSQL's protocol (psql, BI tools); 0 takes a free one. "
+            "[default: none]",
+        ),
+    ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option("--token-file", help="File whose first line is a token with every right."),
@@ -214,6 +224,7 @@ def serve(
         host=host,
         port=port,
         flight_port=flight_port,
+        postgres_port=postgres_port,
         token_file=token_file,
     )
     run(

@@ -8,14 +8,13 @@ Arrow files are read into memory once per command.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import east_asian_width
 
 from ..errors import InvalidArgument, InvalidData, SqlError
-from ..query.sql.first_word import only_reads, plain
+from ..query.sql.first_word import only_reads, parts_of, plain
 from .options import Connection
 
 if TYPE_CHECKING:
@@ -24,41 +23,13 @@ if TYPE_CHECKING:
     from ..api.database import Database
     from ..client import RemoteDatabase
 
-_TOKEN = re.compile(
-    r"""
-      '(?:[^']|'')*'            # text
-    | "(?:[^"]|"")*"            # a quoted name
-    | \$(\w*)\$.*?\$\1\$        # dollar-quoted text
-    | '(?:[^']|'')*\Z | "(?:[^"]|"")*\Z | /\*(?:(?!\*/).)*\Z    # none of which may be open
-    | --[^\n]*                  # a comment to the end of the line
-    | /\*.*?\*/                 # a comment
-    | ;
-    | [^'"$;/-]+ | .            # anything else
-    """,
-    re.VERBOSE | re.DOTALL,
-)
 _BEFORE, _BEHIND = 50, 24
 """Characters of a long line that are shown beside a position."""
 
 
-def _parts(script: str) -> list[str]:
-    """Pieces between semicolons, including the text after the last one."""
-    parts = [""]
-    for match in _TOKEN.finditer(script):
-        if match[0] == ";":
-            parts.append("")
-        else:
-            parts[-1] += match[0]
-    return parts
-
-
-def split(script: str) -> list[str]:
-    return [part.strip() for part in _parts(script) if plain(part)]
-
-
 def is_complete(script: str) -> bool:
     """Whether the input ends with a semicolon that ends a statement."""
-    parts = _parts(script)
+    parts = parts_of(script)
     return len(parts) > 1 and not plain(parts[-1])
 
 

@@ -25,9 +25,10 @@ import typer
 from ..core.sql_text import quoted_name
 from ..core.suggestion import did_you_mean
 from ..errors import ChronicleError, InvalidArgument, in_words_of
+from ..query.sql.first_word import split
 from .options import Connection, connected, parameters
 from .output import ANSWER_FORMATS, check_format, draw, plot_format, write_answer
-from .session import Session, is_complete, named_files, split
+from .session import Session, is_complete, named_files
 from .terminal import fail, is_terminal, say
 
 _ENTRIES = 5000

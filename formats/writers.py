@@ -126,7 +126,7 @@ def _escaped(text: pa.Array) -> pa.Array:
     return text
 
 
-def _column_text(column: pa.Array, *, plain: bool = False) -> tuple[pa.Array, bool]:
+def column_text(column: pa.Array, *, plain: bool = False) -> tuple[pa.Array, bool]:
     """A column as the text of JSON, or ``plain`` for CSV and tables, and whether JSON quotes it."""
     values = flatten(column)
     if is_json(column.type):
@@ -188,7 +188,7 @@ def _concatenated(*parts: pa.Array | str) -> pa.Array:
 
 
 def _member(array: pa.Array) -> pa.Array:
-    text, quoted = (_nested_text(array), False) if is_nested(array.type) else _column_text(array)
+    text, quoted = (_nested_text(array), False) if is_nested(array.type) else column_text(array)
     text = text.cast(_TEXT)
     return pc.fill_null(_concatenated('"', text, '"') if quoted else text, _text("null"))
 
@@ -208,7 +208,7 @@ def _few_values(column: pa.Array) -> list[str]:
         return [_few_float(text) for text in values.cast(_TEXT).to_pylist()]
     if types.is_integer(type_):
         return ["null" if v is None else str(v) for v in values.to_pylist()]
-    text, quoted = _column_text(values)
+    text, quoted = column_text(values)
     mark = '"' if quoted else ""
     return ["null" if v is None else f"{mark}{v}{mark}" for v in text.to_pylist()]
 
@@ -263,7 +263,7 @@ def shown_columns(batch: pa.RecordBatch) -> list[list[str | None]]:
         if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
             columns.append([None if v is None else repr(v)[2:-1] for v in values.to_pylist()])
         else:
-            columns.append(_column_text(values, plain=True)[0].to_pylist())
+            columns.append(column_text(values, plain=True)[0].to_pylist())
     return columns
 
 
@@ -283,7 +283,7 @@ def json_bytes(batch: pa.RecordBatch, *, last: str = "}\n", heads: pa.Array | No
         return _joined([*parts, _text("{" + last)], batch.num_rows)
     opening = "{"
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        text, quoted = _column_text(column)
+        text, quoted = column_text(column)
         opening += json.dumps(name, ensure_ascii=False) + ":"
         if text.null_count:
             if quoted:
@@ -316,7 +316,7 @@ def csv_bytes(batch: pa.RecordBatch, line_end: str = "\r\n") -> bytes:
     for column in batch.columns:
         values = flatten(column)
         type_ = values.type
-        text, _ = _column_text(values, plain=True)
+        text, _ = column_text(values, plain=True)
         if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
             text = pc.if_else(pc.equal(text, ""), '""', text)  # null is empty
         elif pa.types.is_nested(type_):

@@ -378,6 +378,8 @@ class StoreIndexes:
         if indexes is None or handle is None or indexes.broken:
             return
         built = False
+        manifest = handle.commits.manifest
+        indexes.follow(manifest.layouts, manifest.schema)  # a live query may have widened a column
         while not self._closed:
             state = handle.snapshot().state
             indexes.forget(state)

@@ -257,32 +257,29 @@ class OpenedIndexes:
 
     # -- reading ------------------------------------------------------------------------------
 
-    def block(self, kind: bytes, run: Run, number: int = 0, *, stored: bool = False) -> bytes:
-        """A block, ``stored`` without cache; ``RunsChanged`` if gone or unreadable."""
+    def block(self, kind: bytes, run: Run, number: int = 0) -> bytes:
+        """A block; ``RunsChanged`` if gone or unreadable."""
         key = block_key(kind, run.index, run.segment, run.first, run.generation, number)
-        return self._value(key, (run.index, run.segment, run.first), run.generation, stored)
+        return self._value(key, (run.index, run.segment, run.first), run.generation)
 
-    def words(
-        self, kind: bytes, run: Run, number: int = 0, *, stored: bool = False
-    ) -> npt.NDArray[Any]:
+    def words(self, kind: bytes, run: Run, number: int = 0) -> npt.NDArray[Any]:
         """A block as 64-bit words: signed for keys, unsigned for positions."""
         dtype = np.int64 if kind == b"k" else np.uint64
-        return np.frombuffer(self.block(kind, run, number, stored=stored), dtype)
+        return np.frombuffer(self.block(kind, run, number), dtype)
 
-    def times(self, times: TimeRange, *, stored: bool = False) -> npt.NDArray[np.int64]:
+    def times(self, times: TimeRange) -> npt.NDArray[np.int64]:
         """The packed times of a range; ``RunsChanged`` as for ``block``."""
         key = time_key(times.segment, times.first, times.generation)
         run_key = (0, times.segment, times.first)
-        return np.frombuffer(self._value(key, run_key, times.generation, stored), np.int64)
+        return np.frombuffer(self._value(key, run_key, times.generation), np.int64)
 
-    def _value(self, key: bytes, run_key: RunKey, generation: int, stored: bool) -> bytes:
+    def _value(self, key: bytes, run_key: RunKey, generation: int) -> bytes:
         with self._lock:  # held while a database is reopened with a new cache
             cache = self._cache
-        value = None if stored else cache.get(key)
+        value = cache.get(key)
         if value is None:
             value = self._fetch(key, run_key, generation)
-            if not stored:
-                cache.put(key, value)
+            cache.put(key, value)
         return value
 
     def _no_runs(self) -> None:
@@ -329,7 +326,3 @@ class OpenedIndexes:
         if self.heard is not None:
             self.heard()
         return True
-
-    def stored(self, key: bytes) -> bytes | None:
-        storage = self._storage
-        return None if storage is None else storage.get(key)

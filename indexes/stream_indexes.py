@@ -40,10 +40,17 @@ from ..store.snapshot import StreamState
 from . import definitions
 from .definitions import Definitions
 from .index_key import IndexKey, index_key
-from .opened import Catalogue, OpenedIndexes, RunKey, TimeRange, blocks_of, descriptor_of
+from .opened import (
+    Catalogue,
+    OpenedIndexes,
+    RunKey,
+    RunsChanged,
+    TimeRange,
+    blocks_of,
+    descriptor_of,
+)
 from .runs import RUN_EVENTS, Run, build_run, build_times
 from .storage import IndexStorage, block_key, descriptor_key, remove_database, time_key
-from .verify import verify_indexes
 
 STEP_EVENTS = 1 << 16
 """Committed events of the active segment that justify a new run."""
@@ -56,6 +63,7 @@ class StreamIndexes(OpenedIndexes):
     """The indexes of a stream that is written to; extends ``OpenedIndexes``."""
 
     _generations = 0
+    _followed: StreamSchema | None = None
 
     @contextmanager
     def _writing(self) -> Iterator[IndexStorage]:
@@ -134,17 +142,18 @@ class StreamIndexes(OpenedIndexes):
             self._undefine(attribute, index)
 
     def follow(self, layouts: Sequence[Layout], schema: StreamSchema) -> None:
-        """Adopt renamed attributes; indexes of dropped ones are removed."""
+        """Adopt renamed attributes; indexes of dropped ones, and of types without order, go."""
         with self._build_lock:
-            changed = self._definitions.following(layouts, schema)
-            if changed.identifiers == self._definitions.identifiers:
+            if schema is self._followed:
                 return
+            changed = self._definitions.following(layouts, schema)
             remaining = set(changed.identifiers.values())
             gone = [n for n, i in self._definitions.identifiers.items() if i not in remaining]
             for name in gone:
                 self._undefine(name, self._definitions.identifiers[name])
             if changed.identifiers != self._definitions.identifiers:
                 self._define(changed)
+            self._followed = schema
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -405,7 +414,54 @@ class StreamIndexes(OpenedIndexes):
         }  # fmt: skip
 
     def verify(self, state: StreamState) -> list[str]:
-        return verify_indexes(self, state)
+        """What is wrong: each run and range of times is compared with one built from the events."""
+        problems = [self.fault] if self.fault else []
+        catalogue = self.catalogue()
+        views = {view.file.segment_id: view.whole for view in state.segments}
+        names = {index: name for name, index in catalogue.attributes.items()}
+        for (index, segment, first), (_, why) in sorted(self.damaged.items()):
+            what = f"index on {names.get(index, index)}" if index else "times"
+            problems.append(f"{what}, segment {segment}, positions from {first}: {why}")
+        for (index, segment), runs in catalogue.runs.items():
+            name = names[index]
+            if segment not in views and self.writable:
+                problems.append(f"index on {name}: segment {segment} is not part of the stream")
+            for run in runs if segment in views else ():
+                what = f"index on {name}, segment {segment}, positions {run.first} to {run.end}"
+                key, leaves = index_key(name, state.schema), leaf_map(views[segment])
+                problems += self._differences(what, run, leaves, key)
+        for segment, ranges in catalogue.times.items():
+            for times in ranges if segment in views else ():
+                what = f"times of segment {segment} from {times.first}"
+                problems += self._differences(what, times, leaf_map(views[segment]), None)
+        return problems
+
+    def _differences(
+        self, what: str, stored: Run | TimeRange, leaves: LeafMap, key: IndexKey | None
+    ) -> list[str]:
+        events, first, end = leaves.view.events, stored.first, stored.end
+        if end > events:
+            return [f"{what}: it ends at {end}, the segment at {events}"]
+        try:
+            if key is None or isinstance(stored, TimeRange):
+                at, (times, entries) = 0, times_of(leaves, first, end, stored.generation)
+                same = times == stored
+            else:
+                at = stored.index
+                # older runs do not look back beyond their start
+                lowest = stored.seen if stored.unknown >= 0 else first
+                run, entries = run_of(leaves, at, key, first, end, stored.generation, lowest)
+                same = stored.says_the_same_as(run)
+            place = at, stored.segment, first
+            same = same and all(
+                self._fetch(block, place, stored.generation) == value
+                for block, value in entries[:-1]  # without the descriptor
+            )
+        except RunsChanged as error:
+            return [f"{what}: {error}"] if str(error) else []
+        except (CorruptStore, ValueError, IndexError) as error:
+            return [f"{what}: {error}"]
+        return [] if same else [f"{what}: it differs from what the events give"]
 
 
 Entries = list[tuple[bytes, bytes]]
@@ -419,10 +475,16 @@ def times_of(leaves: LeafMap, first: int, end: int, generation: int) -> tuple[Ti
 
 
 def run_of(
-    leaves: LeafMap, index: int, key: IndexKey, first: int, end: int, generation: int
+    leaves: LeafMap,
+    index: int,
+    key: IndexKey,
+    first: int,
+    end: int,
+    generation: int,
+    lowest: int | None = None,
 ) -> tuple[Run, Entries]:
     segment = leaves.view.file.segment_id
-    values = key.column(leaves, first, end)
+    values = key.column(leaves, first, end, lowest)
     built = build_run(
         index, segment, first, generation, end - first, values.column, key.attribute, values.gaps
     )

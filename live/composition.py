@@ -46,7 +46,7 @@ from ..query.binding.scope import StreamNames, is_plain
 from ..query.binding.views import Expansion, expand, only_filters, without_qualifier
 from ..query.engine import QueryEngine
 from ..query.pattern.binding import with_members
-from ..query.sql.dialect import canonical, error_at
+from ..query.sql.dialect import canonical, error_at, position_of
 from ..query.sql.statement_clauses import MatchRelation, RecentRelation
 from ..schema import StreamSchema
 from ..store.aggregates import LightweightAggregates
@@ -68,7 +68,7 @@ from .analysis import (
 )
 from .changes import Results
 from .forms import Form, Moment, Overlaid, StreamForm, engine_with, snapshot_of
-from .join_binding import bind_join, over_streams, put_stream
+from .join_binding import JoinedStream, bind_join, check_joins
 from .join_form import JoinForm
 from .pattern_form import PatternForm
 from .recent_form import RecentAnalysis
@@ -169,6 +169,7 @@ class NestedForm(Form):
     def __init__(self, form: StreamForm, relation: Relation) -> None:
         self.form = form
         self.relation = relation
+        self.parts = (form, relation.inner)
         self.columns = form.columns
         self.streams = relation.inner.streams
         self.appends = form.appends and relation.inner.appends
@@ -192,14 +193,6 @@ class NestedForm(Form):
         return self.form.advanced(
             {self.form.stream: rows}, self._rows_watermark(since), self._rows_watermark(known)
         )
-
-    @property
-    def state_bytes(self) -> int:
-        return self.form.state_bytes
-
-    def drop_state(self) -> None:
-        self.form.drop_state()
-        self.relation.inner.drop_state()
 
     def closed(self, watermark: int) -> int:
         return self.form.closed(self._rows_watermark(watermark))
@@ -256,14 +249,6 @@ class UnionForm(Form):
         taken = pa.array(order)
         whole = pa.concat_tables(tables, promote_options="permissive").take(taken)
         return Results(times[order], pa.concat_arrays(names).take(taken), whole)
-
-    @property
-    def state_bytes(self) -> int:
-        return sum(part.state_bytes for part in self.parts)
-
-    def drop_state(self) -> None:
-        for part in self.parts:
-            part.drop_state()
 
     def closed(self, watermark: int) -> int:
         return max(part.closed(watermark) for part in self.parts)
@@ -427,19 +412,26 @@ class _Parts:
                     text, table.meta["recent_at"], "a recency join stands alone in a live query: "
                     "join its results where they are read, FROM NET(name)"
                 )  # fmt: skip
-        whole = tree
-        fields = self._fields(whole) if any(map(_is_query, _tables(tree))) else None
-        tree = over_streams(tree, text, self._schema_of, self._names)
+        whole, tree = tree, tree.copy()
+        check_joins(tree.args["joins"], text)
+        fields = self._fields(whole)
+        _take_filters_over(tree)
+        sides = [self._side(table) for table in _tables(tree)]
+        for holder, side in zip([tree.args["from_"], *tree.args["joins"]], sides, strict=True):
+            table = exp.Table(this=exp.to_identifier(side.alias, quoted=True))
+            table.meta["start"] = position_of(holder.this)
+            holder.set("this", table)
         check_live(tree, text, join=True)
         refuse_aggregates(tree, text, "a live join")
-        fields = fields or self._fields(tree)
-        tree = self._members_taken(tree)
-        bound = bind_join(tree, text, self._schema_of, folder_of(self._engine(), text))
+        names = [{side.alias, side.alias.upper()} for side in sides]
+        for side, own, others in zip(sides, names, reversed(names), strict=True):
+            tree = with_members(tree, side.schema, own, self._refuse, others)
+        bound = bind_join(tree, text, sides, folder_of(self._engine(), text))
         if not is_plain(tree):
             raise refused(text, tree, "a live join gives one row for each pair: unnest elsewhere")
         named = tree.copy()
-        sides = [(side.alias, side.schema.names) for side in bound.sides]
-        shown = without_stars(named.expressions, sides, text, "a live join")
+        columns_by_side = [(side.alias, side.schema.names) for side in bound.sides]
+        shown = without_stars(named.expressions, columns_by_side, text, "a live join")
         made, columns = result_columns(shown, fields, frozen, text, tree.expressions[0])
         named.set("expressions", made)
         names = tuple(field.name for field in columns)
@@ -448,32 +440,35 @@ class _Parts:
         form = JoinForm(self._engine, named, text, bound, names, seed)
         return Analysed(form, columns, bound.left.schema.time_type)
 
-    def _schema_of(self, table: Any) -> tuple[str, StreamSchema]:
-        catalog = self._engine().catalog
-        names = StreamNames(catalog.streams())
-        schema = names.find(table.name)
-        if schema is None:
-            raise names.missing(table, self._text)
-        return schema, catalog.stream_schema(schema)
-
-    def _members_taken(self, tree: Any) -> Any:
-        """Replace member accesses by functions, so that each column belongs to one side."""
-        tables = _tables(tree)
-        if not all(isinstance(each.this, exp.Identifier) for each in tables):
-            return tree
-        names = [{each.alias_or_name, each.alias_or_name.upper()} for each in tables]
-        made = tree.copy()
-        for number, table in enumerate(tables):
-            others = set().union(*names[:number], *names[number + 1 :])
-            _, schema = self._schema_of(table)
-            made = with_members(made, schema, names[number], self._refuse, others)
-        return made
+    def _side(self, item: Any) -> JoinedStream:
+        """A stream, or a query that filters one and computes columns of its events."""
+        if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
+            catalog = self._engine().catalog
+            streams = StreamNames(catalog.streams())
+            name = streams.find(item.name)
+            if name is None:
+                raise streams.missing(item, self._text)
+            schema = catalog.stream_schema(name)
+            source = exp.Table(this=exp.to_identifier(name, quoted=True))
+            alias = item.alias_or_name
+            return JoinedStream(name, alias, schema, _aliased(source, alias), {schema.time})
+        if not isinstance(item, exp.Subquery) or not item.alias:
+            raise self._refuse("a live join is of two streams, or queries of one each", item)
+        inner = self.analyse(item.this, ())
+        if not _gives_events(inner.form):
+            raise self._refuse(
+                "a live join is of two streams, or of queries and views that filter one and "
+                "compute columns of its events", item.this
+            )  # fmt: skip
+        times = [name for name, offset in inner.times.items() if not offset]
+        if not times:
+            raise self._refuse("a live join compares times: select the time here", item.this)
+        schema = StreamSchema(pa.schema(inner.fields), times[0])
+        source = _aliased(exp.Subquery(this=item.this.copy()), item.alias)
+        return JoinedStream(inner.form.streams[0], item.alias, schema, source, set(times))
 
     def _refuse(self, message: str, node: Any) -> SqlError:
         return refused(self._text, node, message)
-
-    def _names(self, tree: Any) -> list[str]:
-        return [field.name for field in self._fields(tree)]
 
     def _fields(self, tree: Any) -> list[pa.Field]:
         prepared = self._engine().prepared(tree.copy(), self._text)
@@ -484,8 +479,15 @@ def _tables(tree: Any) -> list[Any]:
     return [tree.args["from_"].this, *(join.this for join in tree.args["joins"])]
 
 
-def _is_query(table: Any) -> bool:
-    return isinstance(table, exp.Subquery)
+def _aliased(item: Any, alias: str) -> Any:
+    item.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+    return item
+
+
+def _gives_events(form: Form) -> bool:
+    if isinstance(form, NestedForm):
+        return isinstance(form.form, RowForm) and _gives_events(form.relation.inner)
+    return isinstance(form, RowForm)
 
 
 def _set_operations(tree: Any) -> list[Any]:
@@ -638,7 +640,16 @@ def _take_filters_over(select: Any) -> None:
             names = (source.alias_or_name,)
             condition = without_qualifier(condition, names, alias.name if joins else None)
             condition = exp.paren(condition)
-        put_stream(select, holder, source.this, alias, condition)
+        table = exp.Table(this=source.this, alias=alias)
+        table.meta.update(derived.meta)
+        holder.set("this", table)
+        if condition is None:
+            continue
+        if isinstance(holder, exp.Join) and holder.side:  # of the optional side of LEFT JOIN
+            on = holder.args.get("on")
+            holder.set("on", condition if on is None else exp.and_(on, condition, copy=False))
+        else:
+            select.where(condition, copy=False)
 
 
 def _is_filter(derived: Any) -> bool:

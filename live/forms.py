@@ -41,8 +41,7 @@ from ..errors import ChronicleError, ResourceLimit
 from ..indexes.stream_indexes import StreamIndexes
 from ..query.contract.access import VisibleStreams
 from ..query.contract.cancellation import QueryControl
-from ..query.contract.operator import Part, PartRun
-from ..query.contract.result import Result
+from ..query.contract.operator import InstantSearch, MatchLimits, Part, PartRun
 from ..query.engine import QueryEngine
 from ..query.plan.planner import Region
 from ..query.plan.prepared import PreparedQuery
@@ -112,6 +111,7 @@ def snapshot_of(batches: list[pa.RecordBatch], schema: StreamSchema) -> Snapshot
 
 
 Ticks = npt.NDArray[np.int64]
+RESULT_BYTES_MAX = MatchLimits().memory_bytes
 EVENTS_BETWEEN = 4096
 """Fixed cost of evaluating a region, in events read."""
 
@@ -137,15 +137,27 @@ class Evaluator:
         high: int | None = None,
         part: Any = None,
         hook: GroupHook | None = None,
-    ) -> Result:
-        """Evaluate over events with ``low <= t < high``, or over a part of the matches."""
+    ) -> pa.Table:
+        """Evaluate over events with ``low <= t < high``, or over a part of the matches; raises
+        ResourceLimit for more rows than an ad-hoc query may keep.
+        """
         engine = self._engine()
         if self._prepared is None or self._schema != snapshot.schema:
             self._prepared = engine.prepared(self._tree.copy(), self._text)
             self._schema = snapshot.schema
         bounds = {} if low is None and high is None else {self.stream: (low, high)}
         region = Region({self.stream: snapshot}, bounds, part, hook)
-        return engine.over(self._prepared, region, self.control)
+        result = engine.over(self._prepared, region, self.control)
+        batches, size = [], 0
+        for batch in result.batches():
+            batches.append(batch)
+            size += batch.nbytes
+            if size > RESULT_BYTES_MAX:
+                raise ResourceLimit(
+                    f"a step of a live query of {self.stream!r} has more than {RESULT_BYTES_MAX} "
+                    "bytes of results; make its conditions narrower, or shorten WITHIN"
+                )
+        return pa.Table.from_batches(batches, result.schema)
 
     def of_rows(self, schema: StreamSchema) -> Evaluator:
         """The same SELECT over a table in memory."""
@@ -182,9 +194,11 @@ class Form(ABC):
         in_order        results of one time are ordered as their events
         region_events   cost of evaluating a region, in events read
         hits            events that satisfied a condition; None if not counted
+        parts           the forms that it is made of
     """
 
     kind: str
+    parts: tuple[Form, ...] = ()
     streams: tuple[str, ...]
     columns: tuple[str, ...]
     appends = True
@@ -226,10 +240,12 @@ class Form(ABC):
 
     @property
     def state_bytes(self) -> int:
-        return 0
+        return sum(part.state_bytes for part in self.parts)
 
-    def drop_state(self) -> None:  # noqa: B027 - most forms keep nothing
+    def drop_state(self) -> None:
         """Drop the state kept between steps."""
+        for part in self.parts:
+            part.drop_state()
 
     def closed(self, watermark: int) -> int:
         """Greatest time of results that are closed at a watermark."""
@@ -257,9 +273,9 @@ class StreamForm(Form):
         self.streams = (self.stream,)
         self.columns = columns
 
-    def _table(self, result: Result, low: int, high: int, time: Callable[[pa.Table], Ticks]) -> Any:
-        table = result.arrow()
-        ticks = time(table)
+    @staticmethod
+    def _between(table: pa.Table, ticks: Ticks, low: int, high: int) -> tuple[pa.Table, Ticks]:
+        """The rows with times in a range."""
         inside = (ticks >= low) & (ticks <= high)
         if not inside.all():
             table, ticks = table.filter(pa.array(inside)), ticks[inside]
@@ -298,53 +314,10 @@ STATE_BYTES_MAX = 256 << 20
 Rows = list[pa.RecordBatch]
 
 
-class SearchState(ABC):
-    """A search that goes on from step to step, valid for one watermark (None after a failure), one
-    schema, and one set of events up to it.
-    """
-
-    def __init__(self) -> None:
-        self.watermark: int | None = None
-        self.nbytes = 0
-        self._schema: StreamSchema | None = None
-        self._gone = Removals(0, 0, 0, 0)
-
-    @abstractmethod
-    def rebuild(self, run: PartRun, since: int) -> None:
-        """Begin a search that has had the events up to a tick."""
-
-    @abstractmethod
-    def feed(self, run: PartRun, since: int, known: int) -> Rows:
-        """Feed the events between two ticks; the results that close."""
-
-    @abstractmethod
-    def first(self, snapshot: Snapshot, compiled: Any, watermark: int) -> int | None:
-        """Tick of the first event that matters at a watermark; None without one."""
-
-    def holds(self, snapshot: Snapshot, compiled: Any, watermark: int) -> bool:
-        """Whether it is valid at a watermark for the events of a snapshot."""
-        if self.watermark != watermark or self._schema != snapshot.schema:
-            return False
-        now = snapshot.state
-        if self._gone == Removals.of(now):
-            return True
-        return self._gone.spare(now, self.first(snapshot, compiled, watermark))
-
-    def ensure(self, run: PartRun, since: int) -> None:
-        """Rebuild the search unless it is valid; it is not until ``settle``, if a step fails."""
-        if not self.holds(run.snapshot, run.compiled, since):
-            self.drop()
-            memory = min(run.limits.memory_bytes, STATE_BYTES_MAX)
-            limits = replace(run.limits, memory_bytes=memory)
-            self.rebuild(run._replace(limits=limits), since)
-        self.watermark = None
-
-    def settle(self, snapshot: Snapshot, watermark: int, nbytes: int) -> None:
-        self.watermark, self.nbytes = watermark, nbytes
-        self._schema, self._gone = snapshot.schema, Removals.of(snapshot.state)
-
-    def drop(self) -> None:
-        self.watermark, self.nbytes = None, 0
+def fed(search: InstantSearch, run: PartRun, low: int, high: int) -> Rows:
+    """The results that become known with the events between two ticks."""
+    rows = [batch for events in run.scan_between(low, high) for batch in search.feed(events)]
+    return [*rows, *search.finish(high)]
 
 
 class Computed(Part):
@@ -366,15 +339,41 @@ class Computed(Part):
 
 
 class StatefulForm(StreamForm):
-    """A form of one stream with a state; None where it would be too large."""
+    """A form of one stream with a search that goes on from step to step, unless it must not keep
+    one (``keeps``).  The search is valid for one watermark (None after a failure), one schema, and
+    one set of events up to it.
+    """
 
     appends = False
     incremental = True
-    _state: SearchState | None
+    keeps = True
+
+    def __init__(self, evaluator: Evaluator, columns: tuple[str, ...]) -> None:
+        super().__init__(evaluator, columns)
+        self._search: Any = None
+        self._watermark: int | None = None
+        self._schema: StreamSchema | None = None
+        self._gone = Removals(0, 0, 0, 0)
 
     @abstractmethod
-    def _results_of(self, result: Result) -> Results:
+    def _begun(self, run: PartRun, since: int) -> InstantSearch:
+        """A search that has had the events up to a tick."""
+
+    @abstractmethod
+    def _first(self, snapshot: Snapshot, watermark: int) -> int | None:
+        """Tick of the first event that matters to the search at a watermark; None without one."""
+
+    @abstractmethod
+    def _results_of(self, rows: pa.Table) -> Results:
         """All results of a run."""
+
+    def _holds(self, snapshot: Snapshot, since: int) -> bool:
+        """Whether the search is valid at a watermark for the events of a snapshot."""
+        if self._watermark != since or self._schema != snapshot.schema:
+            return False
+        if self._gone == Removals.of(snapshot.state):
+            return True
+        return self._gone.spare(snapshot.state, self._first(snapshot, since))
 
     def _computed(self, snapshot: Snapshot, compute: Callable[[PartRun], Rows]) -> Results:
         """Results from rows computed in a run of the clause."""
@@ -382,24 +381,27 @@ class StatefulForm(StreamForm):
         return self._results_of(self.evaluator.over(snapshot, part=lambda *_: part))
 
     def _step(self, snapshot: Snapshot, since: int, known: int) -> Results | None:
-        """The results that close between two watermarks, from the state."""
-        state = self._state
-        assert state is not None
+        """The results that close between two watermarks, from the search; None where the region
+        must be evaluated.
+        """
 
         def compute(run: PartRun) -> Rows:
-            state.ensure(run, since)
-            return state.feed(run, since, known)
+            if not self._holds(snapshot, since):
+                self.drop_state()
+                memory = min(run.limits.memory_bytes, STATE_BYTES_MAX)
+                limits = replace(run.limits, memory_bytes=memory)
+                self._search = self._begun(run._replace(limits=limits), since)
+            self._watermark = None
+            self._search.go_on(run)
+            rows = fed(self._search, run, since + 1, known)
+            self._watermark, self._schema = known, snapshot.schema
+            self._gone = Removals.of(snapshot.state)
+            return rows
 
-        return self._from_state(snapshot, compute)
-
-    def _from_state(self, snapshot: Snapshot, compute: Callable[[PartRun], Rows]) -> Results | None:
-        """Results computed with the state; None where the region must be evaluated."""
         try:
             return self._computed(snapshot, compute)
-        except ResourceLimit:  # a rebuilt state would be too large again
-            self._state = None
-            return None
-        except ChronicleError:  # the region reports the error, or avoids it
+        except ChronicleError as error:  # the region reports the error, or avoids it
+            self.keeps = not isinstance(error, ResourceLimit)  # it would be too large again
             self.drop_state()
             return None
         except BaseException:
@@ -408,8 +410,7 @@ class StatefulForm(StreamForm):
 
     @property
     def state_bytes(self) -> int:
-        return 0 if self._state is None else self._state.nbytes
+        return 0 if self._search is None else int(self._search.nbytes)
 
     def drop_state(self) -> None:
-        if self._state is not None:
-            self._state.drop()
+        self._search = self._watermark = None

@@ -20,56 +20,13 @@ import pyarrow as pa
 from ..core.identity import digests
 from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..query.contract.operator import EventOperator, InstantRange, InstantSearch, PartRun
-from ..query.contract.result import Result
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
 from .changes import Results
-from .forms import Evaluator, Moment, Rows, SearchState, StatefulForm, chosen, ticks_of
+from .forms import Evaluator, Moment, StatefulForm, chosen, fed, ticks_of
 from .row_form import TIME, ranks
 
 PARTITIONS_LEAST = 1 << 16
-
-
-class InstantState(SearchState):
-    def __init__(self) -> None:
-        super().__init__()
-        self._search: InstantSearch | None = None
-        self._partitions = 0
-
-    def holds(self, snapshot: Snapshot, compiled: EventOperator, watermark: int) -> bool:
-        if self._search is None or self._search.partitions > max(
-            PARTITIONS_LEAST, 2 * self._partitions
-        ):
-            return False
-        return super().holds(snapshot, compiled, watermark)
-
-    def first(self, snapshot: Snapshot, compiled: EventOperator, watermark: int) -> int:
-        return InstantRange.of(snapshot, compiled, moved(watermark, 1), watermark).begin
-
-    def drop(self) -> None:
-        super().drop()
-        self._search = None
-
-    def rebuild(self, run: PartRun, since: int) -> None:
-        search: InstantSearch = run.compiled.begin_at(run, since + 1)
-        _fed(search, run, self.first(run.snapshot, run.compiled, since), since)
-        self._search, self._partitions = search, search.partitions
-
-    def feed(self, run: PartRun, since: int, known: int) -> Rows:
-        search = self._search
-        assert search is not None
-        search.go_on(run)
-        rows = _fed(search, run, since + 1, known)
-        self.settle(run.snapshot, known, search.nbytes)
-        return rows
-
-
-def _fed(search: InstantSearch, run: PartRun, low: int, high: int) -> list[pa.RecordBatch]:
-    batches: list[pa.RecordBatch] = []
-    for batch in run.scan_between(low, high):
-        batches += search.feed(batch)
-    batches += search.finish(high)
-    return batches
 
 
 class InstantForm(StatefulForm):
@@ -91,7 +48,7 @@ class InstantForm(StatefulForm):
         self._operator = operator
         self._words = words
         self._identity = identity
-        self._state: InstantState | None = InstantState()
+        self._partitions = 0
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         snapshot = moment[self.stream]
@@ -107,16 +64,30 @@ class InstantForm(StatefulForm):
         return self._named(self.evaluator.over(snapshot, part=part), low, high)
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
-        state, snapshot = self._state, moment[self.stream]
-        if state is None or snapshot.time_range is None:
+        snapshot = moment[self.stream]
+        if not self.keeps or snapshot.time_range is None:
             return None
         return self._step(snapshot, since, known)
 
-    def _results_of(self, result: Result) -> Results:
-        return self._named(result, INT64_MIN, INT64_MAX)
+    def _begun(self, run: PartRun, since: int) -> InstantSearch:
+        search: InstantSearch = run.compiled.begin_at(run, since + 1)
+        fed(search, run, self._first(run.snapshot, since), since)
+        self._partitions = search.partitions
+        return search
 
-    def _named(self, result: Result, low: int, high: int) -> Results:
-        table, ticks = self._table(result, low, high, lambda table: ticks_of(table, TIME))
+    def _first(self, snapshot: Snapshot, watermark: int) -> int:
+        return InstantRange.of(snapshot, self._operator, moved(watermark, 1), watermark).begin
+
+    def _holds(self, snapshot: Snapshot, since: int) -> bool:
+        many = max(PARTITIONS_LEAST, 2 * self._partitions)
+        few = self._search is not None and self._search.partitions <= many
+        return few and super()._holds(snapshot, since)
+
+    def _results_of(self, rows: pa.Table) -> Results:
+        return self._named(rows, INT64_MIN, INT64_MAX)
+
+    def _named(self, rows: pa.Table, low: int, high: int) -> Results:
+        table, ticks = self._between(rows, ticks_of(rows, TIME), low, high)
         if isinstance(self._identity, bytes):
             names = digests(self._identity, [pa.array(ticks), pa.array(ranks(ticks))])
         else:
@@ -134,7 +105,7 @@ class InstantForm(StatefulForm):
             "incremental: the open search is kept and a step reads its own events; one with late "
             "events, or after a restart, those of the reach"
         )
-        if self._state is None:
+        if not self.keeps:
             state = "none: events within the reach are read again"
         reach = ("reach", f"{self._operator.reach} ticks")
         return [self._words[0], reach, *self._words[1:], ("state", state)]

@@ -10,23 +10,12 @@ The conditions of ``a JOIN b ON ...`` are split::
 Pairs that satisfy keys and bounds are a superset of the join's.  DuckDB adds intervals in
 microseconds: for finer times the bounds are widened by a microsecond, and the condition itself is
 also evaluated on pairs.
-
-Live joins whose sides are subqueries that filter and project, rewritten to joins of streams::
-
-    FROM a JOIN (SELECT t, k AS key, x * 2 AS twice FROM s WHERE x > 1) AS v
-      ON v.key = a.k AND v.t BETWEEN a.t - 5 AND a.t WHERE twice > 8
-
-    FROM a JOIN s AS v ON v.k = a.k AND v.t BETWEEN a.t - 5 AND a.t
-      WHERE (v.x * 2) > 8 AND (v.x > 1)
-
-Computed columns of an event that LEFT JOIN did not find are NULL, whatever the expression does with
-NULL.  Aggregates, DISTINCT, UNNEST, joins, OVER and lambdas are refused.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -37,20 +26,22 @@ from sqlglot import exp
 from ..core.times import NS_PER_SECOND
 from ..errors import SqlError
 from ..query.binding.binder import conjuncts
-from ..query.binding.scope import is_plain
-from ..query.binding.views import path_of
 from ..query.conditions.constants import Folder, Kind
 from ..schema import StreamSchema
-from .analysis import aggregate_in, check_live, column_node, refused, without_stars
+from .analysis import refused
 
 
 @dataclass
 class JoinedStream:
-    """A side of a join: its stream, pushed-down conditions and key expressions."""
+    """A side of a join: events of a stream, from the FROM item ``source``; the columns that are
+    their time; pushed-down conditions and key expressions.
+    """
 
     stream: str
     alias: str
     schema: StreamSchema
+    source: Any
+    times: Set[str]
     conditions: list[Any] = field(default_factory=list)
     keys: list[Any] = field(default_factory=list)
 
@@ -100,25 +91,9 @@ class BoundJoin:
         return {self.side_of(column) for column in node.find_all(exp.Column)}
 
 
-def bind_join(
-    tree: Any, text: str, schema_of: Callable[[Any], tuple[str, StreamSchema]], folder: Folder
-) -> BoundJoin:
+def bind_join(tree: Any, text: str, sides: Sequence[JoinedStream], folder: Folder) -> BoundJoin:
     """Bind a SELECT with one join; SqlError if it is not a join in a time window."""
-    joins = tree.args["joins"]
-    if len(joins) > 1:
-        raise refused(
-            text, joins[1], "a live query joins two streams; make one of the first two and join "
-            "the third where it is read"
-        )  # fmt: skip
-    join = joins[0]
-    _check_kind(join, text)
-    tables = (tree.args["from_"].this, join.this)
-    sides = []
-    for table in tables:
-        if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
-            raise refused(text, table, "a live join is of two streams, or queries of one each")
-        name, schema = schema_of(table)
-        sides.append(JoinedStream(name, table.alias or table.name, schema))
+    join = tree.args["joins"][0]
     bound = BoundJoin(sides[0], sides[1], outer=join.side.upper() == "LEFT")
     if sides[0].schema.time_type != sides[1].schema.time_type:
         raise refused(
@@ -135,8 +110,14 @@ def bind_join(
     return bound
 
 
-def _check_kind(join: Any, text: str) -> None:
-    advice = None
+def check_joins(joins: Sequence[Any], text: str) -> None:
+    """SqlError for joins of no live kind."""
+    if len(joins) > 1:
+        raise refused(
+            text, joins[1], "a live query joins two streams; make one of the first two and join "
+            "the third where it is read"
+        )  # fmt: skip
+    join, advice = joins[0], None
     if join.args.get("using"):
         names = [f"a.{column.name} = b.{column.name}" for column in join.args["using"]]
         advice = f"write ON {' AND '.join(names)} AND b.time BETWEEN ..."
@@ -263,7 +244,7 @@ def _linear(bound: BoundJoin, node: Any, folder: Folder) -> _Linear | None:
         return _linear(bound, node.this, folder)
     if isinstance(node, exp.Column):
         for number, side in enumerate(bound.sides):
-            if side.attribute(node) == side.schema.time:
+            if side.attribute(node) in side.times:
                 return 1 - number, number, Fraction(0)
         return None
     if isinstance(node, exp.Add | exp.Sub):
@@ -281,183 +262,3 @@ def _linear(bound: BoundJoin, node: Any, folder: Folder) -> _Linear | None:
     if value.kind is not Kind.INTERVAL:
         return None
     return 0, 0, Fraction(int(value.value) * per_second, NS_PER_SECOND)
-
-
-SchemaOf = Callable[[Any], tuple[str, StreamSchema]]
-NamesOf = Callable[[Any], Sequence[str]]
-
-
-@dataclass(frozen=True)
-class _Side:
-    """``columns`` maps lower-case names to the name and an expression on ``stream``."""
-
-    alias: str
-    stream: Any
-    columns: dict[str, tuple[str, Any]]
-    condition: Any
-    schema: StreamSchema
-
-
-def over_streams(tree: Any, text: str, schema_of: SchemaOf, names_of: NamesOf) -> Any:
-    """The equivalent join of streams; SqlError if a side's rows are not a stream's events."""
-    made = tree.copy()
-    joins = made.args["joins"]
-    holders = [made.args["from_"], *joins]
-    if not any(isinstance(holder.this, exp.Subquery) for holder in holders):
-        return tree
-    _refuse_lambdas(made, text)
-    sides = [_side(holder.this, text, schema_of, names_of) for holder in holders]
-    optional = [s for s, join in zip(sides[1:], joins, strict=True) if join.side]
-    columns = [(side.alias, [name for name, _ in side.columns.values()]) for side in sides]
-    made.set("expressions", without_stars(made.expressions, columns, text, "a live join"))
-    for join in joins:
-        condition = join.args.get("on")
-        if condition is not None:
-            join.set("on", _over(condition, sides, text))
-    made.set("expressions", [_over(node, sides, text, optional) for node in made.expressions])
-    where = made.args.get("where")
-    if where is not None:
-        where.set("this", _over(where.this, sides, text, optional))
-    for holder, side in zip(holders, sides, strict=True):
-        derived = holder.this
-        if not isinstance(derived, exp.Subquery):
-            continue
-        alias = exp.TableAlias(this=exp.to_identifier(side.alias, quoted=True))
-        put_stream(made, holder, side.stream.copy(), alias, side.condition)
-    return made
-
-
-def put_stream(select: Any, holder: Any, stream: Any, alias: Any, condition: Any) -> None:
-    """Replace the derived table of a FROM or JOIN by its stream; its condition goes to WHERE, that
-    of the optional side of LEFT JOIN to ON.
-    """
-    table = exp.Table(this=stream, alias=alias)
-    table.meta.update(holder.this.meta)
-    holder.set("this", table)
-    if condition is None:
-        return
-    if isinstance(holder, exp.Join) and holder.side:
-        on = holder.args.get("on")
-        holder.set("on", condition if on is None else exp.and_(on, condition, copy=False))
-    else:
-        select.where(condition, copy=False)
-
-
-def _side(item: Any, text: str, schema_of: SchemaOf, names_of: NamesOf) -> _Side:
-    if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
-        _, schema = schema_of(item)
-        alias = item.alias or item.name
-        columns = {name.lower(): (name, column_node(name, alias)) for name in schema.names}
-        return _Side(alias, item.this, columns, None, schema)
-    decorated = any(item.args.get(key) for key in ("joins", "sample", "laterals", "pivots"))
-    named = item.args.get("alias")
-    if not isinstance(item, exp.Subquery) or decorated or named is None or named.columns:
-        raise _no_events(text, item)
-    side = _query(item.this, item.alias, text, schema_of, names_of)
-    flat = exp.select(*(node.copy() for _, node in side.columns.values()))
-    flat = flat.from_(exp.Table(this=side.stream.copy()))
-    check_live(flat if side.condition is None else flat.where(side.condition.copy()), text)
-    return side
-
-
-def _query(query: Any, alias: str, text: str, schema_of: SchemaOf, names_of: NamesOf) -> _Side:
-    clauses = {key for key, value in query.args.items() if value and key != "kind"}
-    if not isinstance(query, exp.Select) or not clauses <= {"expressions", "from_", "where"}:
-        raise _no_events(text, query)
-    if aggregate_in(query) is not None or not is_plain(query):
-        raise _no_events(text, query)
-    source: Any = query.args["from_"].this
-    if isinstance(source, exp.Subquery):
-        below = _query(source.this, alias, text, schema_of, names_of)
-    elif isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
-        _, schema = schema_of(source)
-        columns = {name.lower(): (name, column_node(name, alias)) for name in schema.names}
-        below = _Side(alias, source.this, columns, None, schema)
-    else:
-        raise _no_events(text, source)
-    if any(source.args.get(key) for key in ("joins", "sample", "laterals", "pivots")):
-        raise _no_events(text, source)
-    own = _Side(source.alias_or_name, below.stream, below.columns, None, below.schema)
-    made: list[Any] = []
-    for shown in query.expressions:
-        star = shown.this if isinstance(shown, exp.Column) else shown
-        if not isinstance(star, exp.Star):
-            made.append(_over(shown.unalias().copy(), [own], text))
-        elif any(star.args.values()):
-            raise _no_events(text, shown)
-        else:
-            made += [node.copy() for _, node in below.columns.values()]
-    names = names_of(query)
-    columns = {name.lower(): (name, node) for name, node in zip(names, made, strict=True)}
-    if len(columns) < len(names):
-        raise refused(text, query, "two columns of this query have one name; give one an alias")
-    where = query.args.get("where")
-    conditions = [] if below.condition is None else [below.condition]
-    if where is not None:
-        conditions.append(exp.paren(_over(where.this.copy(), [own], text)))
-    condition = exp.and_(*conditions, copy=False) if conditions else None
-    return _Side(alias, below.stream, columns, condition, below.schema)
-
-
-def _over(node: Any, sides: Sequence[_Side], text: str, optional: Sequence[_Side] = ()) -> Any:
-    """Rewrite an expression in place; ``optional`` sides may have no event."""
-    holder = exp.paren(node, copy=False)
-    for column in list(holder.find_all(exp.Column)):
-        side, parts = _of(column, sides)
-        if side is None:
-            if any(parts[0].name.lower() in _hidden(side) for side in sides):
-                raise refused(
-                    text, column, f"which {parts[0].name!r} is meant? write the name of its table "
-                    "before it"
-                )  # fmt: skip
-            continue
-        _, name = side.columns[parts[0].name.lower()]
-        if isinstance(name, exp.Column):
-            made = path_of([*(each.copy() for each in name.parts), *parts[1:]], column)
-        elif len(parts) > 1:
-            raise refused(text, column, "members of a computed column: take them out in the query")
-        else:
-            made = exp.paren(name.copy(), copy=False)
-            if any(side is each for each in optional):
-                there = exp.Is(
-                    this=column_node(side.schema.time, side.alias), expression=exp.Null()
-                )
-                made = exp.paren(
-                    exp.Case(ifs=[exp.If(this=exp.not_(there), true=made)]), copy=False
-                )
-            made.meta.update(column.meta)
-        column.replace(made)
-    name = holder.this
-    name.pop()
-    return name
-
-
-def _of(column: Any, sides: Sequence[_Side]) -> tuple[_Side | None, list[Any]]:
-    """The side of a column, and the column's name with the members behind it."""
-    parts = list(column.parts)
-    if len(parts) > 1:
-        for side in sides:
-            if side.alias.lower() == parts[0].name.lower():
-                of_side = parts[1].name.lower() in side.columns
-                return (side if of_side else None), parts[1:]
-    for side in sides:
-        if parts[0].name.lower() in side.columns:
-            return side, parts
-    return None, parts
-
-
-def _hidden(side: _Side) -> set[str]:
-    return {name.lower() for name in side.schema.names} - set(side.columns)
-
-
-def _refuse_lambdas(tree: Any, text: str) -> None:
-    function = tree.find(exp.Lambda)
-    if function is not None:
-        raise refused(text, function, "a live join of queries has no lambdas")
-
-
-def _no_events(text: str, node: Any) -> SqlError:
-    return refused(
-        text, node, "a live join is of two streams, or of queries and views that filter one and "
-        "compute columns of its events"
-    )  # fmt: skip

@@ -310,7 +310,7 @@ class PairsQuery:
         columns = picked_columns(self.columns, left, right, pairs)
         arrays += [column.combine_chunks() for column in columns]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
-        return self.evaluator.over(snapshot_of([batch], self.schema)).arrow()
+        return self.evaluator.over(snapshot_of([batch], self.schema))
 
 
 FieldOf = Callable[[Any], tuple[int, pa.Field] | None]
@@ -405,11 +405,7 @@ class JoinForm(Form):
         shown = [_named(column_node(name, side.alias), name) for name in self._names[number]]
         shown += [_named(node.copy(), f"#key{i}") for i, node in enumerate(side.keys)]
         shown.append(_named(column_node(side.schema.time, side.alias), TIME))
-        table = exp.Table(
-            this=exp.to_identifier(side.stream, quoted=True),
-            alias=exp.TableAlias(this=exp.to_identifier(side.alias, quoted=True)),
-        )
-        tree = exp.select(*shown).from_(table)
+        tree = exp.select(*shown).from_(side.source.copy())
         if side.conditions:
             tree.set("where", exp.Where(this=_all(side.conditions)))
         named = {name: name for name in self._names[number]}

@@ -13,12 +13,12 @@ The cache of a live pattern's searches lets a step in order read only its own ev
      region's rule
 
 A step gives what region evaluation gives that is new at W1.  A state is valid for one watermark and
-one set of events up to it (``PatternState.holds``), and is rebuilt from the stream.
+one set of events up to it, and is rebuilt from the stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -28,30 +28,24 @@ from ..core.identity import digests
 from ..core.sorting import firsts
 from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
 from ..query.contract.operator import PartRun
-from ..query.contract.result import Result
-from ..query.pattern.advancing import AdvancingMatch, Positions, final_with_last_event, marks_ends
+from ..query.pattern.advancing import AdvancingMatch, final_with_last_event, marks_ends
 from ..query.pattern.columns import KeyCodes
 from ..query.pattern.compiled import CompiledMatch
 from ..query.replay.applicability import demands
 from ..query.split.cuts import DecidedPart, decided_at_once, decided_part, find_cut
 from ..query.split.parts import Cut, Reach, given_matches, independent
 from ..store.snapshot import Snapshot
-from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
 from .changes import Results
 from .forms import (
     Evaluator,
     Moment,
-    Rows,
-    SearchState,
     StatefulForm,
     Ticks,
     chosen,
     ticks_of,
 )
 from .row_form import TIME
-
-CHUNK_ROWS = 1 << 16
 
 
 def keeps_state(compiled: CompiledMatch) -> bool:
@@ -71,84 +65,17 @@ def keeps_state(compiled: CompiledMatch) -> bool:
     )
 
 
-class PatternState(SearchState):
-    """``hits``: events that can match."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hits = 0
-        self._stream: AdvancingMatch | None = None
-
-    def first(self, snapshot: Snapshot, compiled: CompiledMatch, watermark: int) -> int | None:
-        return None if self._stream is None else self._stream.kept_from
-
-    def drop(self) -> None:
-        super().drop()
-        self._stream = None
-
-    def feed(self, run: PartRun, since: int, known: int) -> Rows:
-        stream = self._stream
-        assert stream is not None
-        hits = stream.hits
-        rows: Rows = []
-        new = run.scan_between(since + 1, known)
-        for table, watermark in _chunks(new, run.snapshot.schema.time, known):
-            rows += stream.advance(table, watermark).rows.to_batches()
-        self.hits += stream.hits - hits
-        self.settle(run.snapshot, known, stream.nbytes)
-        return rows
-
-    def rebuild(self, run: PartRun, since: int) -> None:
-        snapshot, compiled = run.snapshot, run.compiled
-        stream = AdvancingMatch(compiled, run.limits, run.check, in_turn=True)
-        reach, cut = Reach(snapshot, compiled), None
-        if not demands(compiled).neighbours:
-            begin = reach.back(min(moved(since, 1), reach.last))
-            cut = decided_part(snapshot, compiled, begin, since, run.check).low
-        low = reach.first if cut is None else cut.tick
-        if cut is not None and len(cut.carried):
-            rows = pa.Table.from_batches(run.scan_between(low, cut.last))
-            stream.restore(_positions(compiled, cut, rows), low - 1)
-        for table, watermark in _chunks(run.scan_between(low, since), snapshot.schema.time, since):
-            stream.replay(table, watermark)
-        self._stream = stream
-
-
-def _chunks(
-    batches: Iterable[pa.RecordBatch], time: str, upto: int
-) -> Iterator[tuple[pa.Table | None, int]]:
-    """Tables of about ``CHUNK_ROWS`` rows, each with the tick up to which rows are complete."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        if rows >= CHUNK_ROWS:
-            yield pa.Table.from_batches(waiting), int(ticks_of_column(batch.column(time))[0]) - 1
-            waiting, rows = [], 0
-        waiting.append(batch)
-        rows += batch.num_rows
-    yield (pa.Table.from_batches(waiting) if waiting else None), upto
-
-
-def _positions(compiled: CompiledMatch, cut: Cut, rows: pa.Table) -> Positions:
-    """Start positions of searches behind a cut, for partitions with carried rows."""
+def _carried(compiled: CompiledMatch, cut: Cut, rows: pa.Table) -> tuple[pa.Table, Ticks, Ticks]:
+    """Keys of the partitions with carried rows; tick and rank behind the last one of each."""
     keys = list(compiled.partition_by)
     codes = np.zeros(rows.num_rows, np.int64)
     if keys:
         codes = KeyCodes(len(keys)).encode([rows.column(name) for name in keys])
-    ticks = np.concatenate(
-        [ticks_of_column(part) for part in rows.column(str(compiled.columns.time)).chunks]
-    )
+    ticks = ticks_of(rows, str(compiled.columns.time))
     reverse = cut.carried[::-1]
-    last = reverse[firsts(codes[reverse])[1]]  # of each partition
+    last = reverse[firsts(codes[reverse])[1]]
     rank = [int(((codes[:row] == codes[row]) & (ticks[:row] == ticks[row])).sum()) for row in last]
-    positions = {name: rows.column(name).take(pa.array(last)) for name in keys}
-    positions |= {
-        "@tick": ticks[last], "@rank": np.array(rank, np.int64) + 1,
-        "@number": np.zeros(len(last), np.int64), "@seen": np.ones(len(last), np.bool_),
-    }  # fmt: skip
-    none = rows.schema.empty_table().append_column("@rank", pa.array([], pa.int64()))
-    none = none.append_column("@marks", pa.array([], pa.int64()))
-    return Positions(pa.table(positions), none)
+    return rows.select(keys).take(pa.array(last)), ticks[last], np.array(rank, np.int64) + 1
 
 
 MATCH, EVENT = "#match", "#event"
@@ -170,8 +97,9 @@ class PatternForm(StatefulForm):
         self._from_first = asks.neighbours and bool(asks.partition_by)
         """Whether the row before a match, anywhere in its partition, matters."""
         self._at_once = decided_at_once(compiled) and final_with_last_event(compiled)
-        self._state: PatternState | None = PatternState() if keeps_state(compiled) else None
+        self.keeps = self._counts = keeps_state(compiled)
         self._none: Results | None = None
+        self._hits = 0
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         snapshot = moment[self.stream]
@@ -188,9 +116,11 @@ class PatternForm(StatefulForm):
         tables, old = [], low
         if low <= span[0]:  # all of history, evaluated as an ad-hoc query
             old = Reach(snapshot, self.compiled).back(min(known, span[1]))
-            tables.append(self._ended(self.evaluator.over(snapshot), low, min(high, old - 1)))
+            rows = self.evaluator.over(snapshot)
+            tables.append(self._between(rows, ticks_of(rows, TIME), low, min(high, old - 1)))
         low = max(low, old)
-        tables.append(self._ended(self.evaluator.over(snapshot, part=part), low, high))
+        rows = self.evaluator.over(snapshot, part=part)
+        tables.append(self._between(rows, ticks_of(rows, TIME), low, high))
         table = pa.concat_tables([part_result for part_result, _ in tables])
         return self._named(table, np.concatenate([part_result for _, part_result in tables]))
 
@@ -216,19 +146,41 @@ class PatternForm(StatefulForm):
         return Results(ticks, names, chosen(table, self.columns))
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
-        state, snapshot = self._state, moment[self.stream]
-        if state is None or snapshot.time_range is None:
+        snapshot = moment[self.stream]
+        if not self.keeps or snapshot.time_range is None:
             return None
-        if known <= since and state.watermark == since:  # nothing new is decided
+        if known <= since and self._watermark == since:  # nothing new is decided
             return self._nothing(snapshot)
-        if not self._from_first and not state.holds(snapshot, self.compiled, since) and (
+        if not self._from_first and not self._holds(snapshot, since) and (
             snapshot.aggregate((), *half_open(moved(since, 1), known)).count > BACKLOG_EVENTS
         ):  # fmt: skip
             return None
-        return self._step(snapshot, since, known)
+        before = self._search
+        hits = 0 if before is None else before.hits
+        results = self._step(snapshot, since, known)
+        if self._search is not None:
+            self._hits += self._search.hits - (hits if self._search is before else 0)
+        return results
 
-    def _results_of(self, result: Result) -> Results:
-        return self._named(*self._ended(result, INT64_MIN, INT64_MAX))
+    def _begun(self, run: PartRun, since: int) -> AdvancingMatch:
+        snapshot, compiled = run.snapshot, run.compiled
+        search = AdvancingMatch(compiled, run.limits, run.check)
+        reach, cut = Reach(snapshot, compiled), None
+        if not demands(compiled).neighbours:
+            begin = reach.back(min(moved(since, 1), reach.last))
+            cut = decided_part(snapshot, compiled, begin, since, run.check).low
+        low = reach.first if cut is None else cut.tick
+        if cut is not None and len(cut.carried):
+            rows = pa.Table.from_batches(run.scan_between(low, cut.last))
+            search.begin_behind(*_carried(compiled, cut, rows))
+        search.replay(run.scan_between(low, since), since)
+        return search
+
+    def _first(self, snapshot: Snapshot, watermark: int) -> int | None:
+        return None if self._search is None else self._search.kept_from
+
+    def _results_of(self, rows: pa.Table) -> Results:
+        return self._named(rows, ticks_of(rows, TIME))
 
     def known(self, snapshot: Snapshot, events: pa.Table, offsets: Ticks) -> Results:
         """Results for matches whose events are given; see ``given_matches``."""
@@ -237,11 +189,7 @@ class PatternForm(StatefulForm):
     @property
     def hits(self) -> int | None:  # type: ignore[override]
         """Events that may match a variable, where a state is kept."""
-        return None if self._state is None else self._state.hits
-
-    def _ended(self, result: Result, low: int, high: int) -> tuple[pa.Table, Ticks]:
-        ended: tuple[pa.Table, Ticks] = self._table(result, low, high, lambda t: ticks_of(t, TIME))
-        return ended
+        return self._hits if self._counts else None
 
     def begin(self, moment: Moment, watermark: int) -> int:
         """Matches open at a watermark began within their reach before it (or end behind it)."""
@@ -289,7 +237,7 @@ class PatternForm(StatefulForm):
 
     def explain(self) -> list[tuple[str, str]]:
         within, state = self.compiled.within, "none: events {} are read again"
-        if self._state is not None:
+        if self.keeps:
             state = (
                 "incremental: open matches are kept and a step reads its own events; one with late "
                 "events, or after a restart, those {}"

@@ -16,12 +16,12 @@ the whole output is compared with the query.
 
 Reconciliation finds which results late events may have changed, and corrects them::
 
-    late events of the commits (p0, p1]          Reconciliation.late
-      |      the form knows their effects        .corrected -> .exchanged
-      |      else regions of result times        .regions
+    late events of the commits (p0, p1]          Sources.late
+      |      the form knows their effects        _corrected -> _exchanged
+      |      else regions of result times        _regions
     want = the query over the snapshots p1, in a region
     have = the sink's net contents there
-    have - want is retracted, want - have is added         .region
+    have - want is retracted, want - have is added         _region
 
 Regions may be too large or repeated.  Results of events that retention may have dropped stay.
 """
@@ -53,130 +53,6 @@ from .window_form import CountForm
 
 if TYPE_CHECKING:
     from .pattern_group import PatternGroup
-
-
-@dataclass(frozen=True)
-class Reconciliation:
-    """A live query between its last step (``before``, ``previous``) and a moment."""
-
-    definition: LiveDefinition
-    form: Form
-    sources: Sources
-    sink: SinkReader
-    timer: Timer
-    first: int
-    before: Mark
-    previous: Moment
-    moment: Moment
-
-    # -- what came late ---------------------------------------------------------------------------
-
-    def late(self) -> tuple[int, dict[str, Spans]]:
-        """Number of late events since the last step, and their ranges of ticks per stream."""
-        if self.before.watermark is None:
-            return 0, {}
-        return self.sources.late(self.moment, self.before, self.definition)
-
-    def corrected(self, late: Mapping[str, Spans], count: int, upto: int) -> Corrected | None:
-        """The effect of late events, if the form knows it."""
-        before, definition = self.before, self.definition
-        versions = {name: snapshot.version for name, snapshot in self.previous.items()}
-        if (
-            before.watermark is None or versions != before.positions or not definition.store
-            or not definition.correct or definition.correct_for is not None
-            or definition.every_ms is not None or self.sources.truncated(before) is not None
-            or any(spans[0][0] <= INT64_MIN for spans in late.values())
-            or any(self.sources.deleted(name, before) for name in self.moment)
-        ):  # fmt: skip
-            return None
-        events = {
-            name: self.sources.late_events(name, self.moment[name], before, definition)
-            for name in late
-        }
-        begun = time.perf_counter()
-        late_events = LateEvents(self.moment, count, before.watermark, events)
-        corrected = self.form.corrected(late_events, upto)
-        if corrected is not None:
-            self.timer.count(begun)
-        return corrected
-
-    def exchanged(self, corrected: Corrected) -> Changes:
-        watermark, want = self.before.watermark, corrected.replacements
-        assert watermark is not None
-        floor = self.floor(watermark)
-        want = want.where(want.time >= floor)
-        if not len(corrected.ids):
-            return Changes.added(want)
-        ids = pa.concat_arrays([corrected.ids, want.id])
-        times = np.concatenate([corrected.time, want.time])
-        return difference(
-            want, self.emitted_of(ids, max(floor, int(times.min())), int(times.max()))
-        )
-
-    def newly(self, more: Results, low: int, high: int) -> Changes:
-        return (
-            newly(more, self.emitted_of(more.id, low, high)) if len(more) else Changes.added(more)
-        )
-
-    # -- regions ----------------------------------------------------------------------------------
-
-    def regions(self, late: Mapping[str, Spans]) -> Spans:
-        watermark, moment = self.before.watermark, self.moment
-        if not late or not self.definition.correct or watermark is None:
-            return ()
-        if self.definition.correct_for is None:  # with a limit, events between must not be touched
-            between = self.form.region_events
-            late = {n: coalesced({n: moment[n]}, spans, between) for n, spans in late.items()}
-        top = self.form.closed(watermark)
-        regions = self.within(self.form.changed(moment, late, watermark), top)
-        return regions if self.definition.correct_for is not None else coalesced(moment, regions)
-
-    def within(self, spans: Spans, top: int = INT64_MAX) -> Spans:
-        if not spans or self.before.watermark is None:
-            return ()
-        floor = self.floor(self.before.watermark)
-        return tuple(
-            (max(low, floor), min(high, top)) for low, high in spans if high >= floor and low <= top
-        )
-
-    def floor(self, watermark: int) -> int:
-        """Least time of results that may change after retention; truncation does not count."""
-        if self.sources.truncated(self.before) is not None:
-            return self.first
-        held = self.definition.rollup is not None
-        frozen = self.sources.frozen(self.moment, self.form, watermark, held=held)
-        return self.first if frozen is None else max(self.first, moved(frozen, 1))
-
-    def region(self, low: int, high: int, known: int) -> Changes:
-        with self.timer.timed():
-            want, emitted = (
-                self.form.results(self.moment, low, high, known),
-                self.emitted(low, high),
-            )
-            takes_back = self.definition.correct or self.definition.every_ms is not None
-            return difference(want, emitted) if takes_back else newly(want, emitted)
-
-    def closed_since(self, low: int, high: int, known: int) -> Changes:
-        """Additions for results that closed after the mark; earlier ones stay as emitted."""
-        watermark = self.before.watermark
-        assert watermark is not None
-        want = self.form.results(self.moment, low, high, known)
-        before = self.form.results(self.moment, low, high, watermark)
-        return self.newly(without(want, before), low, high)
-
-    def emitted_of(self, ids: pa.Array, low: int, high: int) -> Emitted:
-        if self.definition.store:
-            return self.sink.emitted_of(ids, low, high)
-        return self.emitted(low, high).named(ids)
-
-    def emitted(self, low: int, high: int) -> Emitted:
-        """The output in a region; recomputed if results are not stored."""
-        if self.definition.store:
-            return self.sink.emitted(low, high)
-        if (watermark := self.before.watermark) is None:
-            low, high, watermark = 1, 0, 0
-        top = min(high, self.form.closed(watermark))
-        return Emitted.anew(self.form.results(self.previous, max(low, self.first), top, watermark))
 
 
 logger = logging.getLogger("chronicle.live")
@@ -361,16 +237,16 @@ class LiveQuery:
 
     def _taken_in(self, moment: Moment, known: int) -> bool:
         definition, before = self.definition, self.mark
-        form, start, over = self.form, self._first, self._over(moment)
+        form, start = self.form, self._first
         upto = known
         if not self._whole and (form.appends or before.watermark is not None):
             upto = self.sources.cut(moment, before.watermark, known)
-        late, spans = (0, {}) if self._whole else over.late()
-        corrected = over.corrected(spans, late, upto) if spans and late > 0 else None
+        late, spans = (0, {}) if self._whole else self.sources.late(moment, before, definition)
+        corrected = self._corrected(spans, late, upto) if spans and late > 0 else None
         if corrected is not None:
-            regions = over.within(corrected.rest)
+            regions = self._within(corrected.rest)
         else:
-            regions = over.regions(spans)
+            regions = self._regions(spans)
             if spans or self._whole:
                 form.drop_state()  # it lacks the late events
         parts: list[Changes] = []
@@ -386,7 +262,7 @@ class LiveQuery:
             results, windows = form.following(snapshot, windows, upto)
             parts.append(Changes.added(results.where(results.time >= start)))
         elif self._whole:
-            regions = ((over.floor(known), INT64_MAX),)
+            regions = ((self.floor(moment, known), INT64_MAX),)
         else:
             low = start
             if before.watermark is not None:
@@ -398,20 +274,24 @@ class LiveQuery:
                     new = form.results(moment, *(behind if low <= behind[1] else (1, 0)), upto)
                 parts.append(Changes.added(new.where(new.time >= start)))
                 if corrected is not None:
-                    parts.append(over.exchanged(corrected))
+                    parts.append(self._exchanged(corrected))
             elif new is not None:
-                parts.append(over.newly(new.where(new.time >= start), *behind))
+                new = new.where(new.time >= start)
+                if late or regions or self._may_repeat():
+                    parts.append(self._newly(new, *behind))
+                else:
+                    parts.append(Changes.added(new))
             elif upto == before.watermark or behind[0] > behind[1]:
                 pass  # nothing closed
             elif definition.correct or before.watermark is None:
                 regions = united((*regions, behind))
             else:
-                parts.append(over.closed_since(*behind, upto))
+                parts.append(self._closed_since(*behind, upto))
         for low, high in regions:
-            parts.append(over.region(low, high, upto))
+            parts.append(self._region(low, high, upto))
         if definition.every_ms is not None and upto == known and self._due():
             low = max(start, moved(form.closed(upto), 1))
-            parts.append(over.region(low, INT64_MAX, INT64_MAX))
+            parts.append(self._region(low, INT64_MAX, INT64_MAX))
             self._emitted = time.monotonic()
         self._check_state()
         changes = Changes.joined(parts) if parts else None
@@ -422,6 +302,14 @@ class LiveQuery:
         if self._caught_up:
             self._known_moment = moment
         return upto < known
+
+    def _may_repeat(self) -> bool:
+        """Whether a result that closes may have been emitted before, in this or another revision:
+        after a retraction, while it was open, or before a late event that was ignored.
+        """
+        definition = self.definition
+        ignores = not definition.correct or definition.correct_for is not None
+        return ignores or definition.every_ms is not None or self.mark.retractions > 0
 
     def _check_truncated(self) -> None:
         name = self.sources.truncated(self.mark)
@@ -465,14 +353,108 @@ class LiveQuery:
             return False
         return (time.monotonic() - self._emitted) * 1000 >= every
 
-    def floor(self, moment: Moment, watermark: int) -> int:
-        return self._over(moment).floor(watermark)
+    # -- late events ------------------------------------------------------------------------------
 
-    def _over(self, moment: Moment) -> Reconciliation:
-        return Reconciliation(
-            self.definition, self.form, self.sources, self.sink, self.reconciling, self._first,
-            self.mark, self._previous, moment,
-        )  # fmt: skip
+    def _corrected(self, late: Mapping[str, Spans], count: int, upto: int) -> Corrected | None:
+        """The effect of late events, if the form knows it."""
+        before, definition = self.mark, self.definition
+        versions = {name: snapshot.version for name, snapshot in self._previous.items()}
+        if (
+            before.watermark is None or versions != before.positions or not definition.store
+            or not definition.correct or definition.correct_for is not None
+            or definition.every_ms is not None or self.sources.truncated(before) is not None
+            or any(spans[0][0] <= INT64_MIN for spans in late.values())
+            or any(self.sources.deleted(name, before) for name in self._moment)
+        ):  # fmt: skip
+            return None
+        events = {
+            name: self.sources.late_events(name, self._moment[name], before, definition)
+            for name in late
+        }
+        begun = time.perf_counter()
+        late_events = LateEvents(self._moment, count, before.watermark, events)
+        corrected = self.form.corrected(late_events, upto)
+        if corrected is not None:
+            self.reconciling.count(begun)
+        return corrected
+
+    def _exchanged(self, corrected: Corrected) -> Changes:
+        watermark, want = self.mark.watermark, corrected.replacements
+        assert watermark is not None
+        floor = self.floor(self._moment, watermark)
+        want = want.where(want.time >= floor)
+        if not len(corrected.ids):
+            return Changes.added(want)
+        ids = pa.concat_arrays([corrected.ids, want.id])
+        times = np.concatenate([corrected.time, want.time])
+        return difference(
+            want, self._output_of(ids, max(floor, int(times.min())), int(times.max()))
+        )
+
+    def _newly(self, more: Results, low: int, high: int) -> Changes:
+        if not len(more):
+            return Changes.added(more)
+        return newly(more, self._output_of(more.id, low, high))
+
+    def _regions(self, late: Mapping[str, Spans]) -> Spans:
+        watermark, moment, definition = self.mark.watermark, self._moment, self.definition
+        if not late or not definition.correct or watermark is None:
+            return ()
+        if definition.correct_for is None:  # with a limit, events between must not be touched
+            between = self.form.region_events
+            late = {n: coalesced({n: moment[n]}, spans, between) for n, spans in late.items()}
+        top = self.form.closed(watermark)
+        regions = self._within(self.form.changed(moment, late, watermark), top)
+        return regions if definition.correct_for is not None else coalesced(moment, regions)
+
+    def _within(self, spans: Spans, top: int = INT64_MAX) -> Spans:
+        watermark = self.mark.watermark
+        if not spans or watermark is None:
+            return ()
+        floor = self.floor(self._moment, watermark)
+        return tuple(
+            (max(low, floor), min(high, top)) for low, high in spans if high >= floor and low <= top
+        )
+
+    def floor(self, moment: Moment, watermark: int) -> int:
+        """Least time of results that may change after retention; truncation does not count."""
+        if self.sources.truncated(self.mark) is not None:
+            return self._first
+        held = self.definition.rollup is not None
+        frozen = self.sources.frozen(moment, self.form, watermark, held=held)
+        return self._first if frozen is None else max(self._first, moved(frozen, 1))
+
+    def _region(self, low: int, high: int, known: int, sink: SinkReader | None = None) -> Changes:
+        with self.reconciling.timed():
+            want = self.form.results(self._moment, low, high, known)
+            emitted = self._output(low, high, sink)
+            takes_back = self.definition.correct or self.definition.every_ms is not None
+            return difference(want, emitted) if takes_back else newly(want, emitted)
+
+    def _closed_since(self, low: int, high: int, known: int) -> Changes:
+        """Additions for results that closed after the mark; earlier ones stay as emitted."""
+        watermark = self.mark.watermark
+        assert watermark is not None
+        want = self.form.results(self._moment, low, high, known)
+        before = self.form.results(self._moment, low, high, watermark)
+        return self._newly(without(want, before), low, high)
+
+    def _output_of(self, ids: pa.Array, low: int, high: int) -> Emitted:
+        if self.definition.store:
+            return self.sink.emitted_of(ids, low, high)
+        return self._output(low, high).named(ids)
+
+    def _output(self, low: int, high: int, sink: SinkReader | None = None) -> Emitted:
+        """The output in a region; recomputed if results are not stored."""
+        if self.definition.store:
+            return (sink or self.sink).emitted(low, high)
+        if (watermark := self.mark.watermark) is None:
+            low, high, watermark = 1, 0, 0
+        top = min(high, self.form.closed(watermark))
+        low = max(low, self._first)
+        return Emitted.anew(self.form.results(self._previous, low, top, watermark))
+
+    # -- the sink ---------------------------------------------------------------------------------
 
     def _put(
         self, changes: Changes | None, moment: Moment, upto: int, late: int, windows: int
@@ -590,18 +572,17 @@ class LiveQuery:
             return len(self._compared(None, None))
 
     def _compared(self, low: int | None, high: int | None) -> Changes:
-        moment = self.moment
-        if {name: snapshot.version for name, snapshot in moment.items()} != self.mark.positions:
-            moment = self._moment = self.sources.look()
-        watermark = self.mark.watermark
-        over = replace(self._over(moment), sink=self.sink.stored)
+        self._moment, watermark, stored = self.moment, self.mark.watermark, self.sink.stored
+        versions = {name: snapshot.version for name, snapshot in self._moment.items()}
+        if versions != self.mark.positions:
+            self._moment = self.sources.look()
         if watermark is None or not self.form.corrects:
-            return difference(self.nothing(), over.emitted(1, 0))
-        floor = over.floor(watermark)
+            return difference(self.nothing(), self._output(1, 0, stored))
+        floor = self.floor(self._moment, watermark)
         low = floor if low is None else max(low, floor)
         top = self.form.closed(watermark)
         high = top if high is None else min(high, top)
-        return over.region(low, high, watermark)
+        return self._region(low, high, watermark, stored)
 
     def lag(self) -> int:
         """Events committed since the query last had no backlog."""

@@ -229,6 +229,7 @@ class RecentForm(Form):
         seed: bytes,
     ) -> None:
         self.live, self.archive = live, archive
+        self.parts = (live.form, archive.form)
         self.recency = recency
         self.columns = tuple(field.name for field in fields)
         self._nothing = pa.schema(fields).empty_table()
@@ -448,13 +449,11 @@ class RecentForm(Form):
 
     @property
     def state_bytes(self) -> int:
-        state_bytes = 0 if self._state is None else self._state.nbytes
-        return state_bytes + self.live.form.state_bytes + self.archive.form.state_bytes
+        return super().state_bytes + (0 if self._state is None else self._state.nbytes)
 
     def drop_state(self) -> None:
         self._state = None
-        self.live.form.drop_state()
-        self.archive.form.drop_state()
+        super().drop_state()
 
     def explain(self) -> list[tuple[str, str]]:
         recency = self.recency

@@ -73,7 +73,7 @@ def rows_between(
     start, end = half_open(low, high) if low <= high else (0, 0)
     if plain is not None and snapshot.aggregate((), start, end).count <= EVENTS_MAX:
         return plain.over(snapshot, start, end, TIME)
-    return evaluator.over(snapshot, start, end).arrow()
+    return evaluator.over(snapshot, start, end)
 
 
 TIME = "#time"

@@ -231,8 +231,9 @@ class SinkReader:
 
 @dataclass(frozen=True)
 class RecentChanges:
-    """A query's changes with times from ``since`` on, in order of emission; of several changes of
-    one result at one time at least the last.  ``removals``: those from the sink so far.
+    """A query's changes with times from ``since`` on, and some earlier ones, in order of emission;
+    of several changes of one result at one time at least the last.  ``removals``: those from the
+    sink so far.
     """
 
     since: int
@@ -241,18 +242,17 @@ class RecentChanges:
 
     def followed_by(self, changes: pa.RecordBatch) -> RecentChanges:
         rows, since = pa.concat_tables([self.rows, pa.Table.from_batches([changes])]), self.since
-        if rows.column(0).num_chunks > CHUNKS_MAX:
-            rows = rows.combine_chunks()
-            ids = rows.column("_id").chunk(0).dictionary_encode().indices.to_numpy()
-            ticks = ticks_of(rows, "_time")
-            order = np.lexsort((ticks, ids))
-            last = np.append(np.diff(ids[order]) | np.diff(ticks[order]), 1) != 0
-            rows = rows.take(pa.array(np.sort(order[last])))
+        if rows.column(0).num_chunks <= CHUNKS_MAX:
+            return replace(self, rows=rows)
+        rows = rows.combine_chunks()
+        ids = rows.column("_id").chunk(0).dictionary_encode().indices.to_numpy()
         ticks = ticks_of(rows, "_time")
-        if len(rows) > CACHED_ROWS_MAX:
-            since = max(since, int(np.median(ticks)) + 1)
-        if ticks.min(initial=since) < since:
-            rows = rows.filter(pa.array(ticks >= since))
+        order = np.lexsort((ticks, ids))
+        last = np.append(np.diff(ids[order]) | np.diff(ticks[order]), 1) != 0
+        lasting = np.sort(order[last])
+        if len(lasting) > CACHED_ROWS_MAX:
+            since = max(since, int(np.median(ticks[lasting])) + 1)
+        rows = rows.take(pa.array(lasting[ticks[lasting] >= since]))
         return replace(self, since=since, rows=rows)
 
     def between(self, low: int, high: int, ids: pa.Array | None = None) -> pa.Table:

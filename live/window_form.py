@@ -123,10 +123,9 @@ class WindowForm(GroupedForm):
         high: int,
         hook: GroupHook | None = None,
     ) -> Results:
-        result = evaluator.over(snapshot, start, end, hook=hook)
-        table, ticks = self._table(
-            result, low, high, lambda t: self._last(ticks_of(t, START), ticks_of(t, END))
-        )
+        rows = evaluator.over(snapshot, start, end, hook=hook)
+        ticks = self._last(ticks_of(rows, START), ticks_of(rows, END))
+        table, ticks = self._between(rows, ticks, low, high)
         keys = [table.column(name) for name in self._keys]
         names = self._names(ticks_of(table, START), ticks_of(table, END), keys)
         return Results(ticks, names, chosen(table, self.columns))
@@ -321,8 +320,8 @@ class SessionForm(GroupedForm):
             if span is None or begin <= span[0]:
                 begin = INT64_MIN
             read = half_open(begin, stop) if low <= high else (0, 0)
-            result = self.evaluator.over(snapshot, *read)
-            table, ticks = self._table(result, low, high, lambda t: ticks_of(t, END) - 1)
+            rows = self.evaluator.over(snapshot, *read)
+            table, ticks = self._between(rows, ticks_of(rows, END) - 1, low, high)
             starts = ticks_of(table, START)
             if begin <= INT64_MIN or not (starts < moved(begin, self._gap)).any():
                 break
@@ -352,7 +351,7 @@ class SessionForm(GroupedForm):
         while True:
             stop = moved(last, ahead)
             read = half_open(moved(first, -self._gap), stop)
-            table = self.evaluator.over(snapshot, *read).arrow()
+            table = self.evaluator.over(snapshot, *read)
             starts, ends = ticks_of(table, START), ticks_of(table, END)
             met = starts <= moved(last, self._gap)
             if stop >= watermark or not (ends[met] > stop).any():
@@ -400,7 +399,7 @@ class CountForm(GroupedForm):
         if beyond > number:
             low, high = self._tick_of(snapshot, position), known + 1
             skipped = position - int(snapshot.aggregate((), None, low).count)
-        table = self.evaluator.over(_Behind(snapshot, low, skipped), low, high).arrow()
+        table = self.evaluator.over(_Behind(snapshot, low, skipped), low, high)
         for name in (NUMBER, *self._numbers):
             place = table.schema.names.index(name)
             moved = pa.array(table.column(place).to_numpy() + number)

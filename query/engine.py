@@ -24,7 +24,6 @@ from sqlglot import exp
 
 from ..core.caches import Lru
 from ..core.ownership import LOADING
-from ..core.threads import processors
 from ..errors import InvalidArgument, SqlError, StreamNotFound
 from ..store.snapshot import Snapshot
 from .contract.access import Access, Tell, VisibleStreams
@@ -90,7 +89,6 @@ class QueryEngine:
     ) -> None:
         self.catalog = catalog
         self.executor = _executor(isolation, memory_bytes, threads)
-        self.threads = min(threads, processors())
         self._prepared = StatementCache()
 
     def close(self) -> None:
@@ -268,9 +266,7 @@ class QueryEngine:
         control: QueryControl,
         analyze: bool = False,
     ) -> Execution:
-        around = Surroundings(
-            self.executor, OPENERS, snapshot, self.catalog.indexes_of, control, self.threads
-        )
+        around = Surroundings(self.executor, OPENERS, snapshot, self.catalog.indexes_of, control)
         return Execution(plan, around, analyze)
 
     def _run(

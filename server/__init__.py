@@ -1,4 +1,4 @@
-"""The HTTP server: FastAPI around an open database, served by one Uvicorn process.
+"""The HTTP server: Starlette and FastAPI around an open database, served by one Uvicorn process.
 
 Names are imported lazily: managing tokens must not load a web framework.  Reading order, bottom up;
 a folder imports only those above it::
@@ -8,7 +8,7 @@ a folder imports only those above it::
     service        state that requests share, and services over it
     routes         a module for each kind of route
     flight         Flight SQL over gRPC
-    the process    api_document (also models)  app  run (log, connections, start and stop)
+    the process    app  run (log, connections, start and stop)
 """
 
 from __future__ import annotations

@@ -289,7 +289,7 @@ _TOO_LARGE = (
 )
 _PROBLEM = (
     b'{"type":"urn:chronicle:headers-too-large","code":"headers-too-large",'
-    b'"title":"The request has too many or too large headers","status":431,'
+    b'"title":"Headers too large","status":431,'
     b'"detail":"the address and the headers of a request have at most %d bytes"}\n'
 )
 

@@ -198,7 +198,6 @@ def check_view(view: SegmentView, stream: str, path: str, report: CheckReport) -
     events = 0
     last: int | None = None
     try:
-        view.file.check_heads()
         for level, table in view.fragments:
             for leaf in _walk(view, level, table, report):
                 _check_leaf(view, leaf)

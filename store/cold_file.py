@@ -145,39 +145,10 @@ class ColdStub:
         behind = sum(length for _, length in self.heads)
         return _ranges(files, path, self.ranges, self.copies_digest, behind)
 
-    def stored_heads(
-        self, files: Files, path: str, wanted: Sequence[Range]
-    ) -> Iterator[tuple[int, memoryview]]:
-        """Cached leaf heads that overlap ranges, as (offset, bytes); verified by their blocks."""
-        heads = np.array(self.heads, np.int64).reshape(-1, 2)
-        offsets, behind = heads[:, 0], heads.sum(axis=1)
-        chosen = np.zeros(len(heads), np.bool_)
-        for offset, length in wanted:
-            low, high = np.searchsorted(behind, offset, "right"), offset + length
-            chosen[low : np.searchsorted(offsets, high)] = True
-        numbers = np.flatnonzero(chosen)
-        if not len(numbers):
-            return
-        places = np.concatenate([[0], np.cumsum(heads[:, 1])])
-        runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)  # adjacent in the stub
-        with files.open(path) as file:
-            begin = file.size - int(places[-1])
-            if begin < 0:
-                raise _damaged(path, "it was cut")
-            pieces = [
-                (begin + int(places[run[0]]), int(places[run[-1] + 1] - places[run[0]]))
-                for run in runs
-            ]
-            file.announce(pieces)
-            for run, place in zip(runs, pieces, strict=True):
-                content = memoryview(file.read(*place))
-                for number in run.tolist():
-                    start = int(places[number] - places[run[0]])
-                    yield int(offsets[number]), content[start : start + int(heads[number, 1])]
-
-    def check_heads(self, files: Files, path: str) -> None:
-        for _ in _ranges(files, path, self.heads, self.heads_digest, 0):
-            pass
+    def leaf_heads(self, files: Files, path: str) -> Iterator[tuple[int, memoryview]]:
+        if not self.heads:
+            return iter(())
+        return _ranges(files, path, self.heads, self.heads_digest, 0)
 
 
 def _ranges(
@@ -222,15 +193,15 @@ _waiting = OwnThreads(REQUESTS, "chronicle-objects")
 
 class ColdMapping:
     """A mapping of a cold segment; missing bytes of ``data`` are zero.  ``copies`` are present from
-    the start; ``heads`` gives cached leaf heads.  ``held`` counts holds against eviction; once
-    ``retired`` (evicted), readers begin another mapping.
+    the start, ``heads`` of leaves once a leaf is wanted.  ``held`` counts holds against eviction;
+    once ``retired`` (evicted), readers begin another mapping.
     """
 
     def __init__(
         self,
         stub: ColdStub,
         copies: Iterable[tuple[int, memoryview]],
-        heads: Callable[[Sequence[Range]], Iterable[tuple[int, memoryview]]] | None = None,
+        heads: Callable[[], Iterable[tuple[int, memoryview]]],
     ) -> None:
         self.number = next(_numbers)
         self._stub = stub
@@ -246,7 +217,7 @@ class ColdMapping:
         self._lock = threading.Lock()
         self._next = -1
         self._ahead = 0
-        self._heads = heads if stub.heads else None
+        self._heads: Callable[[], Iterable[tuple[int, memoryview]]] | None = heads
         self.bytes = 0
         self.held = 0
         for offset, content in copies:
@@ -257,8 +228,8 @@ class ColdMapping:
         if not self._gaps(ranges):
             return
         with self._lock:  # no two threads fetch the same range
-            self._fill_heads(ranges)
-            missing = [gap for offset, length in ranges for gap in self._missing(offset, length)]
+            self._fill_heads()
+            missing = self._gaps(ranges)
             if len(ranges) == 1 and missing:
                 missing = self._read_on(*missing[-1], before=missing[:-1])
             pieces = list(requests(missing, GAP_BYTES, PIECE_BYTES))
@@ -269,15 +240,16 @@ class ColdMapping:
     def has(self, offset: int, length: int) -> bool:
         if self._heads is not None and self._gaps(((offset, length),)):
             with self._lock:
-                self._fill_heads(((offset, length),))
+                self._fill_heads()
             cache.used(self, 0)
         return not self._gaps(((offset, length),))
 
-    def _fill_heads(self, ranges: Sequence[Range]) -> None:
+    def _fill_heads(self) -> None:
         if self._heads is not None:
             with suppress(FileNotFoundError):  # removed meanwhile: read the object
-                for offset, content in self._heads(self._gaps(ranges)):
+                for offset, content in self._heads():
                     self._fill(offset, content)
+            self._heads = None
 
     def _fetch(self, pieces: Sequence[Range]) -> None:
         store, key = object_store(self._stub.store), self._stub.key
@@ -374,9 +346,9 @@ class ColdFile:
                         f"{self.path} was replaced while it was read, and its object removed: ask "
                         "again"
                     )
-                copies = self._stub.copies(self._files, self.path + SUFFIX)
-                heads = partial(self._stub.stored_heads, self._files, self.path + SUFFIX)
-                mapping = self._mapping = ColdMapping(self._stub, copies, heads)
+                stub, where = self._stub, (self._files, self.path + SUFFIX)
+                heads = partial(stub.leaf_heads, *where)
+                mapping = self._mapping = ColdMapping(stub, stub.copies(*where), heads)
             mapping.tell(forget)
             return mapping
 
@@ -390,10 +362,6 @@ class ColdFile:
             yield
         finally:
             cache.hold(mapping, -1)
-
-    def check_heads(self) -> None:
-        if self._stub.heads:
-            self._stub.check_heads(self._files, self.path + SUFFIX)
 
     def read(self, offset: int, length: int) -> bytes:
         if offset + length > self.size:

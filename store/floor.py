@@ -232,11 +232,14 @@ Held = Callable[[], Hold | None]
 
 
 class _Stored(NamedTuple):
-    """The base of a state, uncut: the segments of a manifest, and the active one."""
+    """What a state is made of, uncut: the segments and late runs of a manifest, the active segment,
+    the late buffer.
+    """
 
     manifest: StreamManifest
     source: ViewSource
     active: SegmentView | None
+    late: tuple[pa.RecordBatch, ...]
 
     def leaf(self, target: int) -> tuple[int, int]:
         """Start of the leaf at a tick (the tick between leaves), and the last tick of which that is
@@ -325,36 +328,63 @@ class _Stored(NamedTuple):
         elif at < len(entries):
             first = int(entries.firsts[at])
         views = self.source.sequence(entries, shown, at, head)
-        return _Base(self, views, first, hidden, until)
+        return _Base(views, first, hidden, until)
+
+    def late_from(self, floor: int | None) -> _Late:
+        shown: list[SegmentView] = []
+        hidden = 0
+        for entry in self.manifest.runs:
+            view: SegmentView | None = self.source.view(entry)
+            if floor is not None and entry.last < floor:
+                view = None
+            elif floor is not None and entry.first < floor:
+                try:
+                    view = cut_view(self.source.view(entry), floor)
+                except (ChronicleError, OSError) as error:
+                    logger.warning("%s: a late run is shown whole: %s", self.manifest.name, error)
+            hidden += entry.events - (0 if view is None else view.events)
+            if view is not None:
+                shown.append(view)
+        hidden_in_runs = hidden
+        leaves: list[MemoryLeaf] = []
+        for batch in self.late:
+            leaf = MemoryLeaf(batch, self.manifest.schema)
+            if floor is not None and leaf.first < floor:
+                old = int(leaf.ticks().searchsorted(floor))
+                hidden += old
+                if old == leaf.events:
+                    continue
+                leaf = MemoryLeaf(batch.slice(old), self.manifest.schema)
+            leaves.append(leaf)
+        return _Late(tuple(shown), tuple(leaves), hidden, hidden_in_runs)
 
 
-@dataclass(frozen=True)
-class _Base:
-    """The cut base of states, the same for every horizon up to ``until``."""
+class _Base(NamedTuple):
+    """The cut base of a state, the same for every horizon up to ``until``."""
 
-    stored: _Stored
     views: SegmentViews
     first: int | None
     hidden: int
     until: int
 
 
-@dataclass(frozen=True)
-class _Late:
-    """The late events of states from a floor on, and the number of hidden ones: all, in runs."""
+class _Late(NamedTuple):
+    """The late events of a state from a floor on, and the number of hidden ones: all, in runs."""
 
-    manifest: StreamManifest
-    batches: tuple[pa.RecordBatch, ...]
-    floor: int | None
     runs: tuple[SegmentView, ...]
     leaves: tuple[MemoryLeaf, ...]
     hidden: int
     hidden_in_runs: int
 
-    @property
-    def first(self) -> int:
-        views: Sequence[SegmentView | MemoryLeaf] = (*self.runs, *self.leaves)
-        return min((each.first for each in views), default=TICK_MAX)
+
+class _Shown(NamedTuple):
+    """What readers see of ``stored``, the same for every horizon up to ``until``."""
+
+    stored: _Stored
+    base: _Base
+    late: _Late
+    floor: int | None
+    until: int
 
 
 class Floors:
@@ -366,9 +396,7 @@ class Floors:
     def forget(self) -> None:
         """Reset, after a truncation or a change of retention."""
         self.floor: int | None = None
-        self._base: _Base | None = None
-        self._late: _Late | None = None
-        self._still = TICK_MAX
+        self._shown: _Shown | None = None
         self._sized: tuple[StreamManifest | None, int, int | None] = None, 0, None
 
     def state(
@@ -378,11 +406,11 @@ class Floors:
         """The state for readers; ``pinned``: use only the manifest's floor."""
         tail = journal.tail
         rows = tail.rows
-        base, late = self._parts(_Stored(manifest, source, active), journal, held, pinned)
+        stored = _Stored(manifest, source, active, journal.late)
+        _, base, late, floor, _ = self._shown_of(stored, journal, held, pinned)
         hidden = base.hidden + late.hidden
-        before = _later(manifest.dropped_before, late.floor if hidden else None)
+        before = _later(manifest.dropped_before, floor if hidden else None)
         written = 0 if active is None else active.events
-        stored = manifest.stored_events + written - base.hidden - late.hidden_in_runs
         return StreamState(
             manifest.schema,
             journal.position,
@@ -394,45 +422,40 @@ class Floors:
             rows,
             manifest.dropped_events + hidden,
             journal.last,
-            stored,
+            manifest.stored_events + written - base.hidden - late.hidden_in_runs,
             manifest.deleted_events,
             manifest.deletions.newest,
             before,
             truncated_at(manifest.jobs),
             journal.marks,
-            late.floor,
+            floor,
         )
 
-    def _parts(
-        self, stored: _Stored, journal: Journal, held: Held, pinned: bool
-    ) -> tuple[_Base, _Late]:
-        base, late, manifest = self._base, self._late, stored.manifest
-        if base is not None and any(a is not b for a, b in zip(base.stored, stored, strict=True)):
-            base = None
+    def _shown_of(self, stored: _Stored, journal: Journal, held: Held, pinned: bool) -> _Shown:
         target = None if pinned else self._target(stored, journal.last, None)
+        shown = self._shown
         if (
-            base is not None
-            and late is not None
-            and late.manifest is manifest
-            and late.batches is journal.late
-            and (target is None or target <= self._still)
+            shown is not None
+            and all(a is b for a, b in zip(shown.stored, stored, strict=True))
+            and (target is None or target <= shown.until)
         ):
-            return base, late
+            return shown
         hold = None if pinned else held()
         if hold is not None:
             target = self._target(stored, journal.last, hold)
-        bound = _later(manifest.floor, self.floor)
-        if base is None or (target is not None and target > base.until):
-            base = self._base = stored.cut(target, bound)
+        bound = _later(stored.manifest.floor, self.floor)
+        base = stored.cut(target, bound)
         begin = journal.tail.first if base.first is None else base.first
         floor = target if target is None or begin is None else min(target, begin)
         floor = _later(floor, bound)
-        late = self._late = _late_from(floor, stored, journal, late)
-        self._still = base.until
+        late = stored.late_from(floor)
+        until = base.until
         if target is not None and (begin is None or begin > target):
-            self._still = min(base.until, late.first, TICK_MAX if begin is None else begin)
+            firsts = [run.first for run in late.runs] + [leaf.first for leaf in late.leaves]
+            until = min(until, TICK_MAX if begin is None else begin, *firsts)
         self.floor = _later(floor, self.floor)
-        return base, late
+        self._shown = shown = _Shown(stored, base, late, floor, until)
+        return shown
 
     def _target(self, stored: _Stored, last: int | None, hold: Hold | None) -> int | None:
         age, size = stored.manifest.retention_limits
@@ -460,43 +483,3 @@ class Floors:
 
 def _later(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else max(one, other)
-
-
-def _late_from(
-    floor: int | None, stored: _Stored, journal: Journal, earlier: _Late | None
-) -> _Late:
-    manifest = stored.manifest
-    if earlier is not None and earlier.manifest is manifest and earlier.floor == floor:
-        runs, hidden_in_runs = earlier.runs, earlier.hidden_in_runs
-    else:
-        runs, hidden_in_runs = _runs_from(floor, stored)
-    leaves: list[MemoryLeaf] = []
-    hidden = hidden_in_runs
-    for batch in journal.late:
-        leaf = MemoryLeaf(batch, manifest.schema)
-        if floor is not None and leaf.first < floor:
-            old = int(leaf.ticks().searchsorted(floor))
-            hidden += old
-            if old == leaf.events:
-                continue
-            leaf = MemoryLeaf(batch.slice(old), manifest.schema)
-        leaves.append(leaf)
-    return _Late(manifest, journal.late, floor, runs, tuple(leaves), hidden, hidden_in_runs)
-
-
-def _runs_from(floor: int | None, stored: _Stored) -> tuple[tuple[SegmentView, ...], int]:
-    shown: list[SegmentView] = []
-    hidden = 0
-    for entry in stored.manifest.runs:
-        view: SegmentView | None = stored.source.view(entry)
-        if floor is not None and entry.last < floor:
-            view = None
-        elif floor is not None and entry.first < floor:
-            try:
-                view = cut_view(stored.source.view(entry), floor)
-            except (ChronicleError, OSError) as error:
-                logger.warning("%s: a late run is shown whole: %s", stored.manifest.name, error)
-        hidden += entry.events - (0 if view is None else view.events)
-        if view is not None:
-            shown.append(view)
-    return tuple(shown), hidden

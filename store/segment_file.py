@@ -217,12 +217,6 @@ class SegmentFile:
         else:
             file.announce(ranges)
 
-    def check_heads(self) -> None:
-        """Verify the leaf heads in a cold segment's stub; ``CorruptStore`` if damaged."""
-        file = self._opened()
-        if isinstance(file, ColdFile):
-            file.check_heads()
-
     def knows(self, offset: int) -> bool:
         return offset in self._blocks
 

@@ -308,12 +308,13 @@ def _stays(view: SegmentView) -> bool:
 
 
 class SegmentViews(Sequence[SegmentView]):
-    """The views of a state's segments, in time order: ``hidden`` leading entries are left out,
-    ``head`` is the first one's cut view, ``unlinked`` have lost their file names.
+    """The views of a state's segments, in time order: ``hidden`` leading ones of a list are left
+    out, ``head`` is the cut view of the next, ``unlinked`` have lost their file names.
     """
 
     __slots__ = (
-        "__weakref__", "_source", "active", "entries", "head", "hidden", "leases", "unlinked",
+        "__weakref__", "_all", "_head", "_hidden", "_source", "active", "entries", "leases",
+        "unlinked",
     )  # fmt: skip
 
     def __init__(
@@ -325,10 +326,9 @@ class SegmentViews(Sequence[SegmentView]):
         head: SegmentView | None = None,
     ) -> None:
         self._source = source
-        self.entries = entries
+        self._all, self._hidden, self._head = entries, hidden, head
+        self.entries = entries[hidden:] if hidden else entries
         self.active = active
-        self.hidden = hidden
-        self.head = head
         self.unlinked: dict[int, SegmentView] = {}
         self.leases: list[_LeaseHolder] = []
 
@@ -338,7 +338,7 @@ class SegmentViews(Sequence[SegmentView]):
         return self is other
 
     def __len__(self) -> int:
-        return len(self.entries) - self.hidden + (self.active is not None)
+        return len(self.entries) + (self.active is not None)
 
     @overload
     def __getitem__(self, at: int) -> SegmentView: ...
@@ -349,27 +349,23 @@ class SegmentViews(Sequence[SegmentView]):
     def __getitem__(self, at: int | slice) -> SegmentView | Sequence[SegmentView]:
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
-        count = len(self.entries) - self.hidden
         place = at + len(self) if at < 0 else at
-        if place == count and self.active is not None:
+        if place == len(self.entries) and self.active is not None:
             return self.active
-        if not 0 <= place < count:
+        if not 0 <= place < len(self.entries):
             raise IndexError(f"place {at} of {len(self)} segments")
-        return self._at(self.hidden + place)
+        return self._at(place)
 
     def __iter__(self) -> Iterator[SegmentView]:
-        yield from self._views(self.hidden, len(self.entries))
+        yield from map(self._at, range(len(self.entries)))
         if self.active is not None:
             yield self.active
 
     def _at(self, place: int) -> SegmentView:
-        if place == self.hidden and self.head is not None:
-            return self.head
-        few = self._few()
-        return self.view(self.entries[place]) if few is None else few[place]
-
-    def _few(self) -> tuple[SegmentView, ...] | None:
-        return None if self.unlinked or self.leases else self._source.few(self.entries)
+        if place == 0 and self._head is not None:
+            return self._head
+        few = None if self.unlinked or self.leases else self._source.few(self._all)
+        return self.view(self.entries[place]) if few is None else few[self._hidden + place]
 
     def view(self, entry: SegmentEntry) -> SegmentView:
         view = self.unlinked.get(entry.id)
@@ -382,63 +378,40 @@ class SegmentViews(Sequence[SegmentView]):
 
     def within(self, first: int, last: int) -> Iterator[SegmentView]:
         """Views that may hold events with first <= t <= last."""
-        for at in self._places(first, last).tolist():
-            yield self._at(at)
-        active = self.active
-        if active is not None and active.last >= first and active.first <= last:
-            yield active
+        yield from map(self._at, self._places(first, last).tolist())
+        yield from self._active_within(first, last)
 
     def parts(self, first: int, last: int) -> Iterator[SegmentView | RootRun]:
         """As ``within``, with known roots in place of segments inside of the range."""
-        entries = self.entries
+        entries, hidden = self.entries, self._hidden
         places = self._places(first, last)
-        if places.size and places[0] == self.hidden and self.head is not None:
-            yield self.head
-            places = places[1:]
         if places.size:
-            begin, end = int(places[0]), int(places[-1]) + 1
-            begin_whole = begin + int(entries.firsts[begin] < first)
+            at, end = int(places[0]), int(places[-1]) + 1
+            begin_whole = max(at + int(entries.firsts[at] < first), int(self._head is not None))
             end_whole = max(begin_whole, end - int(entries.lasts[end - 1] > last))
-            at = begin
-            for run in self._source.roots(entries, begin_whole, end_whole):
-                yield from self._views(at, run.first)
+            for run in self._source.roots(self._all, hidden + begin_whole, hidden + end_whole):
+                yield from map(self._at, range(at, run.first - hidden))
                 yield run
-                at = run.end
-            yield from self._views(at, end)
-        active = self.active
-        if active is not None and active.last >= first and active.first <= last:
-            yield active
+                at = run.end - hidden
+            yield from map(self._at, range(at, end))
+        yield from self._active_within(first, last)
 
     def _places(self, first: int, last: int) -> npt.NDArray[np.intp]:
         places = self.entries.within(first, last)
-        if self.hidden:
-            places = places[places >= self.hidden]
-        head = self.head
-        if head is not None and places.size and places[0] == self.hidden and head.first > last:
+        if self._head is not None and places.size and places[0] == 0 and self._head.first > last:
             places = places[1:]
         return places
 
-    def _views(self, first: int, end: int) -> Iterator[SegmentView]:
-        if first >= end:
-            return
-        if self.head is not None and first == self.hidden:
-            yield self.head
-            first += 1
-        few = self._few()
-        if few is not None:
-            yield from few[first:end]
-            return
-        for entry in self.entries[first:end]:
-            yield self.view(entry)
+    def _active_within(self, first: int, last: int) -> Iterator[SegmentView]:
+        active = self.active
+        if active is not None and active.last >= first and active.first <= last:
+            yield active
 
     @property
     def spans(self) -> list[tuple[int, int]]:
         """Tick ranges that cover all events."""
-        spans = [] if self.active is None else [(self.active.first, self.active.last)]
-        shown = slice(self.hidden, None)
-        if self.head is not None:
-            spans.append((self.head.first, self.head.last))
-            shown = slice(self.hidden + 1, None)
+        spans = [(view.first, view.last) for view in (self._head, self.active) if view is not None]
+        shown = slice(0 if self._head is None else 1, None)
         firsts, lasts = self.entries.firsts[shown], self.entries.lasts[shown]
         if firsts.size:
             spans.append((int(firsts.min()), int(lasts.max())))
@@ -447,23 +420,21 @@ class SegmentViews(Sequence[SegmentView]):
     @property
     def sizes(self) -> list[tuple[int, int, bool]]:
         """Segment, number of stored events (also hidden ones), and whether sealed, of each view."""
-        entries = self.entries[self.hidden :]
-        sizes = [
-            (i, n, True) for i, n in zip(entries.ids.tolist(), entries.events.tolist(), strict=True)
-        ]
+        ids, events = self.entries.ids.tolist(), self.entries.events.tolist()
+        sizes = [(i, n, True) for i, n in zip(ids, events, strict=True)]
         if self.active is not None:
             sizes.append((self.active.file.segment_id, self.active.whole.events, False))
         return sizes
 
     @property
     def bytes(self) -> int:
-        return int(self.entries.bytes.sum()) + (0 if self.active is None else self.active.length)
+        return int(self._all.bytes.sum()) + (0 if self.active is None else self.active.length)
 
     def has(self, segments: SegmentList) -> bool:
-        return bool(np.isin(segments.ids, self.entries.ids).any())
+        return bool(np.isin(segments.ids, self._all.ids).any())
 
     def close(self) -> None:
-        for number in self.entries.ids.tolist():
+        for number in self._all.ids.tolist():
             view = self.unlinked.get(number) or self._source.cached(number)
             if view is not None:
                 view.close()

@@ -28,6 +28,7 @@ settings.register_profile(
 settings.load_profile("chronicle")
 
 BEGUN = time.monotonic()
+gc.disable()  # until all is collected: what is imported stays
 
 
 def import_kernels_from(place: Path) -> None:
@@ -89,6 +90,7 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays to the end: collections of garbage pass over it."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:

@@ -35,6 +35,12 @@ SMOKE: dict[str, tuple[str, ...]] = {
     "store/test_crash_kill.py": ("test_kill_minus_nine",),
     "store/test_lock.py": ("",),
     "server/test_jobs_resumed.py": ("test_what_a_stopped_server_left_is_done_by_the_next",),
+    "server/test_postgres.py": (
+        "test_parameters_of_each_type",
+        "test_a_portal_gives_its_rows_in_parts",
+        "test_psql_describes_streams",
+        "test_a_token_is_the_password",
+    ),
     "server/test_server_process.py": ("test_a_life",),
     "test_fork.py": (
         "test_whatever_a_child_asks_of_its_parents_store_is_refused",
@@ -117,6 +123,9 @@ SMOKE: dict[str, tuple[str, ...]] = {
 """Heavy tests by file: functions, single cases, or all of the file (``""``)."""
 
 CASES: dict[str, dict[str, int]] = {
+    "formats/test_nested_json.py": {
+        "test_keys_are_counted_before_broken_lines_are_read_one_by_one": 3
+    },
     "indexes/test_index_faults.py": {
         "test_damaged_indexes_keep_nothing_from_being_opened": 3,
         "test_an_index_that_cannot_be_created_leaves_nothing_behind": 2,
@@ -131,9 +140,16 @@ CASES: dict[str, dict[str, int]] = {
     },
     "live/test_live_compositions.py": {"test_any_order_of_commits_and_steps": 1},
     "live/test_live_crashes.py": {"test_a_crash_in_a_step": 4},
+    "live/test_live_sums.py": {"test_sums_beyond_64_bits_are_those_of_the_select": 2},
     "live/test_live_joins.py": {"test_any_order_of_commits_and_steps": 1},
-    "live/test_live_pattern_state.py": {"test_matches_that_do_not_wait_for_each_other": 2},
+    "live/test_live_pattern_state.py": {
+        "test_a_backlog_is_one_region_and_what_is_said_the_same": 5,
+        "test_a_late_event_where_a_column_is_not_read": 5,
+        "test_a_state_is_built_again_where_searches_are_known": 2,
+        "test_matches_that_do_not_wait_for_each_other": 2,
+    },
     "live/test_live_recent.py": {"test_steps_in_order_go_on_from_what_is_kept": 2},
+    "live/test_recency_tables.py": {"test_table_5": 3},
     "live/test_live_views.py": {"test_what_holds_is_what_the_query_over_the_view_gives": 1},
     "live/test_pattern_bank.py": {"test_a_bank_finds_what_each_pattern_finds_alone": 3},
     "live/test_predicate_index.py": {"test_the_index_finds_what_asking_everything_finds": 15},
@@ -146,16 +162,29 @@ CASES: dict[str, dict[str, int]] = {
         "test_rows_are_those_of_a_replay": 2,
         "test_the_column_of_the_key_is_hardly_read": 1,
     },
+    "query/recent/test_match_modes.py": {"test_modes_against_the_oracle": 28},
+    "query/recent/test_recent_plans.py": {
+        "test_orders_and_duckdb_agree": 2,
+        "test_parts_give_each_row_once": 4,
+    },
     "query/replay/test_identities_replayed.py": {"test_identities_are_those_of_a_full_replay": 6},
+    "query/replay/test_subquery_intervals.py": {
+        "test_a_subquery_over_a_stream_gives_the_rows_of_its_full_replay": 3
+    },
+    "query/replay/test_timeline.py": {"test_places_are_those_of_a_sorted_array": 3},
     "query/situations/test_situations_replay.py": {
         "test_every_plan_gives_the_rows_of_a_full_replay": 1
     },
-    "query/test_plan_limits.py": {"test_four_times_the_words_take_about_four_times_as_long": 12},
+    "query/test_plan_limits.py": {
+        "test_four_times_the_words_take_about_four_times_as_long": 12,
+        "test_what_is_too_much_is_refused_soon": 6,
+    },
     "query/test_predicate_differential.py": {
         "test_what_is_pushed_down_follows_from_the_condition": 10,
         "test_filters_with_and_without_indexes_keep_the_events_that_duckdb_keeps": 4,
+        "test_windows_and_joins_keep_the_events_that_duckdb_keeps": 4,
     },
-    "query/test_retained.py": {"test_patterns": 4, "test_plain_queries": 16},
+    "query/test_retained.py": {"test_patterns": 3, "test_plain_queries": 16},
     "query/test_row_truths.py": {"test_what_is_decided_is_what_duckdb_finds": 8},
     "query/test_sql_differential.py": {"test_random_predicates_filter_as_in_duckdb": 20},
     "query/windows/test_calendar.py": {"test_windows_are_those_of_the_clocks": 12},
@@ -171,6 +200,7 @@ CASES: dict[str, dict[str, int]] = {
         "test_disk_that_fails_at_every_operation": 4,
     },
     "store/test_cold_segments.py": {"test_a_damaged_stub_is_told": 1},
+    "store/test_set_aside.py": {"test_the_others_are_served": 20},
     "test_alter.py": {"test_power_cut_at_every_operation_of_an_alteration": 4},
     "test_views.py": {"test_power_cut_at_every_operation": 3},
 }

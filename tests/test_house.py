@@ -49,11 +49,9 @@ ENTRY = {"__init__"}  # re-exports from every layer, lazily
 def sources() -> list[Path]:
     """Python files of the package, tests and the environment left out."""
     skipped = {"tests", "docs", ".venv", ".build", "build", "dist", "kernel_build", "setup.py"}
-    return [
-        path
-        for path in sorted(ROOT.rglob("*.py"))
-        if not skipped & set(path.relative_to(ROOT).parts) and ".egg-info" not in str(path)
-    ]
+    inside = [path for path in ROOT.iterdir() if path.name not in skipped]
+    found = [file for path in inside for file in ([path] if path.is_file() else path.rglob("*.py"))]
+    return sorted(file for file in found if file.suffix == ".py")
 
 
 FLOORS = (

@@ -58,19 +58,19 @@ def mark(items: Collection[pytest.Item]) -> None:
     """Give each test its kind and, where it is so, ``heavy``, ``smoke`` or ``extra``."""
     cases: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in items:
-        kind = kind_of(item)
-        item.add_marker(kind)
         file, _, name = item.nodeid.removeprefix("tests/").partition("::")
-        function = name.partition("[")[0]
-        if kind in HEAVY:
-            item.add_marker("heavy")
-            if {name, function, ""} & set(SMOKE.get(file, ())):
-                item.add_marker("smoke")
-        cases.setdefault((file, function), []).append(item)
+        cases.setdefault((file, name.partition("[")[0]), []).append(item)
     for (file, function), some in cases.items():
+        kind = kind_of(some[0])
         wanted = CASES.get(file, {}).get(function, len(some))
         kept = {len(some) * number // wanted for number in range(wanted)}
+        smoke = {"", function} & set(SMOKE.get(file, ()))
         for number, item in enumerate(some):
+            item.add_marker(kind)
+            if kind in HEAVY:
+                item.add_marker("heavy")
+                if smoke or item.name in SMOKE.get(file, ()):
+                    item.add_marker("smoke")
             if number not in kept:
                 item.add_marker("extra")
 
@@ -112,16 +112,21 @@ def _names(function: Any) -> frozenset[str]:
     found: set[str] = set()
     seen, ahead = {function}, [function]
     while ahead:
-        here = ahead.pop()
-        names = _names_in(here.__code__)
+        names, functions = _uses(ahead.pop())
         found |= names
-        used = [here.__globals__.get(name) for name in names]
-        found |= {value.__name__ for value in used if isinstance(value, types.ModuleType)}
-        found |= {str(getattr(value, "__module__", "")).partition(".")[0] for value in used}
-        new = {one for one in _functions(used) if one not in seen}
-        seen |= new
-        ahead += new
+        ahead += functions - seen
+        seen |= functions
     return frozenset(found)
+
+
+@cache
+def _uses(function: types.FunctionType) -> tuple[set[str], set[types.FunctionType]]:
+    """The names in the code of a function, and the functions of the tests that they mean."""
+    names = _names_in(function.__code__)
+    used = [function.__globals__[name] for name in names if name in function.__globals__]
+    names |= {value.__name__ for value in used if isinstance(value, types.ModuleType)}
+    names |= {str(getattr(value, "__module__", "")).partition(".")[0] for value in used}
+    return names, set(_functions(used))
 
 
 def _names_in(code: types.CodeType) -> set[str]:
@@ -164,14 +169,10 @@ def distances(changed: Collection[Path]) -> dict[Path, int]:
 
     A file that names a changed file which is no Python is one import away from it.
     """
-    texts = {file: file.read_text(encoding="utf-8") for file in _sources()}
-    importers: dict[Path, set[Path]] = {}
-    for file, text in texts.items():
-        for imported in _imports(file, text):
-            importers.setdefault(imported, set()).add(file)
+    importers = dict(_importers())
     for file in changed:
         if file.suffix != ".py":
-            importers[file] = {user for user, text in texts.items() if file.name in text}
+            importers[file] = {user for user, text in _sources().items() if file.name in text}
     found = dict.fromkeys(changed, 0)
     ahead = deque(found)
     while ahead:
@@ -182,10 +183,23 @@ def distances(changed: Collection[Path]) -> dict[Path, int]:
     return found
 
 
-def _sources() -> list[Path]:
+@cache
+def _sources() -> dict[Path, str]:
+    """All Python files with their text."""
     skipped = {".venv", ".build", "build", "dist", "web", ".git"}
     folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name not in skipped]
-    return [*ROOT.glob("*.py"), *(file for folder in folders for file in folder.rglob("*.py"))]
+    files = [*ROOT.glob("*.py"), *(file for folder in folders for file in folder.rglob("*.py"))]
+    return {file: file.read_text(encoding="utf-8") for file in files}
+
+
+@cache
+def _importers() -> dict[Path, set[Path]]:
+    """For each file those that import it."""
+    found: dict[Path, set[Path]] = {}
+    for file, text in _sources().items():
+        for imported in _imports(file, text):
+            found.setdefault(imported, set()).add(file)
+    return found
 
 
 _IMPORT = re.compile(

@@ -655,9 +655,7 @@ def _searched(
 def _applied(bank: PatternBank, stretch: _Stretch, rounds: list[_Round]) -> Corrected:
     places = bank.partitions
     number = _numbers(stretch.keys, places)
-    shift, ends = np.zeros(len(places), np.int64), np.zeros(len(places), np.bool_)
-    shift[number] = np.bincount(stretch.code[stretch.is_late], minlength=len(number))
-    places.count += shift
+    ends = np.zeros(len(places), np.bool_)
     for near, *_ in rounds:
         near.tail &= near.lasting
         ended = number[near.partition[near.tail]]
@@ -665,9 +663,7 @@ def _applied(bank: PatternBank, stretch: _Stretch, rounds: list[_Round]) -> Corr
         last = near.offsets[1:][near.tail] - 1
         places.reach(ended, near.new.tick[last], near.new.among[last])
     gone, there, layer = [bank.nothing()], [bank.nothing()], bank.layer
-    staying = open_where(layer.open_matches, ~ends[layer.open_matches.partition])
-    more = np.repeat(shift[staying.partition], np.diff(staying.first))
-    open_matches = [staying._replace(rank=staying.rank + more)]
+    open_matches = [open_where(layer.open_matches, ~ends[layer.open_matches.partition])]
     for near, without, after in rounds:
         changed = near.changed(without, after)
         for parts, one, some in zip((gone, there), (without, after), changed, strict=True):

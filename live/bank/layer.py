@@ -5,7 +5,7 @@ events, and removed patterns are marked dead.  ``Layer.search`` maps open matche
 sorted by pattern and partition) to the next ones.
 
 The automata of the patterns are in flat tables, equal structures once (see
-``query.pattern.jumping``).
+``query.pattern.contiguous``).
 
 Matches are identified by their events, not by row positions.
 """

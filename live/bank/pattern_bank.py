@@ -30,7 +30,9 @@ PARTITIONS_MIN = 4096
 
 
 class Partitions:
-    """Per partition: keys, number of events, and the last one's tick and rank within that tick."""
+    """Per partition: keys, number of events (late ones do not count, so that ranks of open matches
+    stay), and the last one's tick and rank within that tick.
+    """
 
     def __init__(self, schema: pa.Schema, time: str, partition_by: Sequence[str]) -> None:
         self.time = time

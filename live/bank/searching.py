@@ -1,7 +1,7 @@
 """The search kernel of a bank: the hits of every query and partition in one call.
 
-Each (query, partition) is searched with ``query.pattern.jumping.match_bits``.  Its rows are hits,
-and one *gap* row per run of other events, which only a star without condition passes::
+Each (query, partition) is searched with ``query.pattern.contiguous``.  Its rows are hits, and one
+*gap* row per run of other events, which only a star without condition passes::
 
     rank in partition   7  8  9 10 11 12 13        rows   A B gap A gap
     satisfied           A  B  -  -  A  -  -        (13 is the newest event of the partition)
@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.native import kernel
-from ...query.pattern.jumping import Stars, match_bits
+from ...query.pattern.contiguous import Stars, match_contiguous
+from ...query.pattern.machine import HEADER
 from ...query.pattern.search import DONE, GROUP, MATCHES, RUNS, Edges, Rows, Task, horizon
 
 IntArray = npt.NDArray[np.int64]
@@ -102,6 +103,8 @@ def search_bank(
     position = np.zeros(1, np.int64)
     number = np.zeros(1, np.int64)
     seen = np.zeros(1, np.bool_)
+    no_conditions = np.zeros(0, np.int64)
+    image = np.zeros(HEADER, np.int64)
     q = at[0]
     h = at[1]
     k = at[2]
@@ -244,9 +247,12 @@ def search_bank(
                 SLICE_STEPS,
             )
             state[GROUP] = 0
-            status = match_bits(
+            status = match_contiguous(
                 edges,
                 stars,
+                no_conditions,
+                image,
+                image.view(np.float64),
                 frame,
                 visited,
                 1,

@@ -29,12 +29,11 @@ from sqlglot import exp
 
 from ...core.times import INT64_MAX, INT64_MIN
 from ...query.pattern import buffers as rt
-from ...query.pattern.advancing import reads_number
 from ...query.pattern.automaton import ACCEPT
 from ...query.pattern.columns import flat, numbers
 from ...query.pattern.compiled import CompiledMatch
 from ...query.pattern.conditions import Test
-from ...query.pattern.jumping import stars_of
+from ...query.pattern.contiguous import stars_of
 from ...query.pattern.match_stream import condition_columns
 from ...query.pattern.matcher import SKIPS
 from ...query.sql.rendering import identifier
@@ -101,8 +100,6 @@ def why_alone(compiled: CompiledMatch) -> str:
         return "it can match no event"
     if any(edge.anchor or edge.absent for edges in automaton.edges for edge in edges):
         return "it has an anchor or an absence"
-    if reads_number(compiled):
-        return "it asks for MATCH_NUMBER"
     if not compiled.in_time_order or len(compiled.order_by) > 1:
         return "it asks for an order of its own among events of one time"
     tests = plan.tests.tests

@@ -117,7 +117,6 @@ _REMOVED_HINTS = {
     "selection": ("auto", "lists", "tree", "search"),
 }
 """Values that had a meaning once; they are ignored, and a note says so."""
-THREADS_MAX = 256
 
 
 def take_hints(select: Any, text: str, notes: list[str]) -> dict[str, str]:
@@ -133,13 +132,11 @@ def take_hints(select: Any, text: str, notes: list[str]) -> dict[str, str]:
         value = item.expressions[0].name.lower() if call and item.expressions else ""
         if not value and _ALL_HINT.search(text):  # ALL is a keyword: parsed without argument
             value = "all"
-        if value in _REMOVED_HINTS.get(name, ()):
+        if name == "threads" or value in _REMOVED_HINTS.get(name, ()):
             notes.append(f"the plan hint {name}({value}) no longer exists and is ignored")
             continue
-        counted = name == "threads" and value.isdecimal() and 1 <= int(value) <= THREADS_MAX
-        if not counted and value not in _HINTS.get(name, ()):
+        if value not in _HINTS.get(name, ()):
             choices = [f"{h}(x) with x one of {', '.join(x)}" for h, x in _HINTS.items()]
-            choices.append(f"threads(n) with n from 1 to {THREADS_MAX}")
             message = f"the plan hint is {' or '.join(choices)}"
             raise error_at(text, max(text.find("/*+"), 0), message)
         hints[name] = value

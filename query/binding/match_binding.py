@@ -288,7 +288,7 @@ def _countable(node: Any, select: Any) -> Any:
 
 def _selecting(site: OperatorSite, node: Any, columns: InputColumns) -> tuple[Any, Selecting]:
     """The clause to run, and how; of a SELECT that only counts, one row per first event."""
-    selecting = Selecting(threads=int(site.hints.get("threads", 0)))
+    selecting = Selecting()
     if node.args.get("selection") is None:
         return node, selecting
     clause = match_clause(bare(node))

@@ -4,10 +4,9 @@ EXPLAIN.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...core.threads import Busy
 from .any_pairs import Pairing, pairing
 from .automaton import Automaton
 
@@ -30,35 +29,28 @@ class Choice(NamedTuple):
 class Selecting:
     """Options of a statement for SKIP TILL ANY MATCH, and counters of its run.
     ``search``: search even where a diagram is possible.  ``weighted``: one row per first event,
-    with its count of matches as MATCH_NUMBER.  ``threads``: 0 means the caller's number.
-    ``entries``: of the largest lists.  ``fallback``: why buffers were searched although the clause
-    allows a diagram.
+    with its count of matches as MATCH_NUMBER.  ``entries``: of the largest lists.  ``fallback``:
+    why buffers were searched although the clause allows a diagram.
     """
 
     search: bool = False
     weighted: bool = False
     skip: int = 0
-    threads: int = 0
     entries: int = 0
     listed: int = 0
     searched: int = 0
     fallback: str = ""
-    busy: Busy = field(default_factory=Busy)
 
-    def of_run(self, threads: int) -> Selecting:
-        return Selecting(self.search, self.weighted, self.skip, self.threads or threads)
+    def of_run(self) -> Selecting:
+        return Selecting(self.search, self.weighted, self.skip)
 
     def figures(self) -> tuple[tuple[str, int | float], ...]:
-        figures: dict[str, int | float] = {}
-        if self.listed or self.searched:
-            figures |= {
-                "list_entries": self.entries,
-                "buffers_listed": self.listed,
-                "buffers_searched": self.searched,
-            }
-        if self.busy.threads > 1:
-            figures |= {"threads": self.busy.threads, "busiest_over_mean": self.busy.skew}
-        return tuple(figures.items())
+        if not self.listed and not self.searched:
+            return ()
+        return (
+            ("list_entries", self.entries), ("buffers_listed", self.listed),
+            ("buffers_searched", self.searched),
+        )  # fmt: skip
 
     def describe(self) -> str:
         parts = []

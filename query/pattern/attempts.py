@@ -3,8 +3,7 @@
 An attempt is saved to a *stack* in one block of words.  Rows in it refer to the buffer at that time
 and are shifted with the start of the attempt on restore::
 
-    jumping     start, top, marked, ready, reach, steps | frames | known | visited
-    contiguous  start, depth, deepest, steps            | cursors | columns 0..depth of the path
+    start, top, marked, ready, reach, steps | frames | known | visited | columns of the path
 
 A stack is a cache: without it the attempt restarts and finds the same.  Resuming copies it: a few
 words per run (``jumping``) or row (``contiguous``) of the partial match.  The block is compacted
@@ -93,14 +92,22 @@ def star_end(words, time, reach, usable, horizon, star_bits):
 
 
 @kernel
-def save_runs(
-    waiting, g, s, top, marked, ready, reach, steps, again, frame, known, visited, visited_words
-):
-    """Save an attempt of ``jumping``; False: no room.  ``again``: retry the current edge."""
+def _path_rows(conditional, image):
+    slots = image[H_LAST_N] + image[H_FIRST_N] + image[H_SETS] + 2 * image[H_SUM_N]
+    return ROW_LAST + slots if conditional else np.int64(0)
+
+
+@kernel
+def save_attempt(
+    waiting, g, s, top, marked, ready, reach, steps, again, conditional, image, frame, known,
+    visited, visited_words,
+):  # fmt: skip
+    """Save an attempt; False: no room.  ``again``: retry the current edge."""
     frames = top + 4
     n = known.shape[0]
+    rows = _path_rows(conditional, image)
     out = waiting.saved
-    at = _entry(waiting, g, s, 6 + frames + n + marked * visited_words)
+    at = _entry(waiting, g, s, 6 + frames + n + marked * visited_words + rows * (frames >> 2))
     if at < 0:
         return at == -1
     out[at] = s
@@ -120,11 +127,17 @@ def save_runs(
     at += n
     for i in range(marked * visited_words):
         out[at + i] = np.int64(visited[i])
+    at += marked * visited_words
+    for r in range(rows):
+        path = image[H_PATH] + r * image[H_STRIDE]
+        for i in range(frames >> 2):
+            out[at + i] = image[path + i]
+        at += frames >> 2
     return True
 
 
 @kernel
-def restore_runs(stack, at, s, frame, known, visited, visited_words):
+def restore_attempt(stack, at, s, conditional, image, frame, known, visited, visited_words):
     """Restore an attempt: top (-1: does not fit), marked, ready, reach and steps."""
     moved = s - stack[at]
     top = stack[at + 1]
@@ -146,61 +159,14 @@ def restore_runs(stack, at, s, frame, known, visited, visited_words):
     at += known.shape[0]
     for i in range(marked * visited_words):
         visited[i] = np.uint64(stack[at + i])
+    at += marked * visited_words
+    columns = (top >> 2) + 1
+    for r in range(_path_rows(conditional, image)):
+        path = image[H_PATH] + r * image[H_STRIDE]
+        for i in range(columns):
+            image[path + i] = stack[at + i] + (moved if r == ROW_ROW else 0)
+        at += columns
     return top, marked, ready, reach + moved if reach >= 0 else reach, steps
-
-
-@kernel
-def _path_rows(image):
-    slots = image[H_LAST_N] + image[H_FIRST_N] + image[H_SETS] + 2 * image[H_SUM_N]
-    return ROW_LAST + slots
-
-
-@kernel
-def save_path(waiting, g, s, depth, deepest, steps, cursor, image):
-    """Save an attempt of ``contiguous``, whose current edge is retried; False: no room."""
-    rows = _path_rows(image)
-    out = waiting.saved
-    at = _entry(waiting, g, s, 4 + (depth + 1) * (rows + 1))
-    if at < 0:
-        return at == -1
-    out[at] = s
-    out[at + 1] = depth
-    out[at + 2] = deepest
-    out[at + 3] = steps
-    at += 4
-    for i in range(depth + 1):
-        out[at + i] = cursor[i]
-    out[at + depth] -= 1
-    at += depth + 1
-    for r in range(rows):
-        path = image[H_PATH] + r * image[H_STRIDE]
-        for i in range(depth + 1):
-            out[at + i] = image[path + i]
-        at += depth + 1
-    return True
-
-
-@kernel
-def restore_path(stack, at, s, cursor, image):
-    """Restore an attempt: depth (-1: does not fit), deepest and steps."""
-    depth = stack[at + 1]
-    deepest = stack[at + 2]
-    steps = stack[at + 3]
-    if depth + 2 > cursor.shape[0]:
-        return np.int64(-1), deepest, steps
-    at += 4
-    for i in range(depth + 1):
-        cursor[i] = stack[at + i]
-    at += depth + 1
-    for r in range(_path_rows(image)):
-        path = image[H_PATH] + r * image[H_STRIDE]
-        for i in range(depth + 1):
-            image[path + i] = stack[at + i]
-        at += depth + 1
-    row_of = image[H_PATH] + ROW_ROW * image[H_STRIDE]
-    for i in range(depth):
-        image[row_of + i] = s + i
-    return depth, deepest, steps
 
 
 NONE: IntArray = np.zeros(0, np.int64)
@@ -221,10 +187,9 @@ def _gather(where, sizes, stack, out):
 
 
 class OpenAttempts:
-    """Partition and first local row of each; ``go_on``: starts after one are searched too."""
+    """Partition and first local row of each."""
 
-    def __init__(self, go_on: bool) -> None:
-        self.go_on = go_on
+    def __init__(self) -> None:
         self.group = self.start = NONE
         self._where = self._size = NONE
         self._stack = np.zeros(256, np.int64)
@@ -252,7 +217,7 @@ class OpenAttempts:
         capacity = max(64, len(self._given[0]) + 64)
         return Waiting(
             *self._given, self._stack, np.empty((capacity, 3), np.int64),
-            np.empty(max(1024, self._used), np.int64), np.zeros(3, np.int64), self.go_on,
+            np.empty(max(1024, self._used), np.int64), np.zeros(3, np.int64), False,
             self._keep,
         )  # fmt: skip
 

@@ -1,22 +1,46 @@
-"""Depth-first search for contiguous matches whose conditions read the partial match.
+"""Depth-first search for contiguous matches; it jumps over stars.
 
-Finds, from each start, the match that the standard prefers.  A missing row leaves its start
-undecided.  Where no condition depends on the path (they only raise errors), failed states are
-memoised: without a window by clearing the bit for good, with one for the current start; also for
-the start where conditions see no other row of the path.  Time is then linear in rows times states,
-or, per start, rows in the window times states; otherwise it can be exponential, bounded by
-``steps_max`` per start.
+From each start it finds the match that the standard prefers.  A missing row leaves its start
+undecided.
+
+A *star* is a position without a condition that has an edge to itself, preferred to all others
+(greedy) or to none (reluctant); its other edges are its *exits*.  In ``A Z* B`` with such a ``Z``
+the search goes directly to the last (reluctant: the next) row that may follow, and backtracks.  A
+frame is a run of rows at one position: one row, or any number at a star::
+
+    S0 Z* S1 over 8 rows      S0 | Z Z Z Z Z Z | S1        frames: place   S0  Z  S1
+                               0   1 2 3 4 5 6    7                 upto    1  7   8
+
+``upto`` is the row after the run; at a star it is the *candidate*, the row at which the exits are
+tried.  Matches are output as such runs (``matches.Matches``).
+
+Candidates come in the order in which a search event by event reaches them, and a missing row leaves
+a start undecided where that search would, so the result is the match that the standard prefers.
+Once a candidate of a star has failed, all later ones have failed or are irrelevant, however the
+star is entered: ``known`` stores the first such row, for one start under a window, otherwise for
+all starts whose stars end at the same row.  Other failed states are memoised as in ``contiguous``.
+So each start examines a row once per star and state, and without a window so does the whole search.
+A row that cannot be matched (it surrounds a replay interval) has no bits and ends every run.  With
+a window, rows must be in time order; otherwise stars are walked row by row.
+
+Conditions that read the partial match are asked of one row after the other, so there are no stars
+then: a frame is a row, and a column of the path in ``image``.  Failed states are stored only where
+they fail on every way to them, else time can be exponential; ``steps_max`` bounds it per start.
 """
 
 # mypy: disable-error-code="no-untyped-def, assignment"
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from ...core.native import kernel
 from . import machine
-from .attempts import has_stack, restore_path, save_path
+from .attempts import has_stack, restore_attempt, save_attempt, star_end
+from .automaton import ACCEPT, Automaton
 from .machine import H_PATH, H_STRIDE, ROW_ROW, begin_path, extend_path, holds
 from .search import (
     BUDGET,
@@ -44,28 +68,95 @@ from .search import (
     search_end,
 )
 
+if TYPE_CHECKING:
+    from .conditions import ConditionPlan
+
+
+GREEDY, RELUCTANT, ANYWHERE = 1, 2, 4
+
+
+class Stars(NamedTuple):
+    """The stars of a pattern.  ``kind``: 0, or ``GREEDY`` or ``RELUCTANT``, plus ``ANYWHERE`` if
+    the match may end after the star, so that every row is a candidate.  ``exits``: bits of the
+    positions after a star.  ``first``, ``last``: edges to try; of a star only the exits.
+    """
+
+    bits: Any
+    kind: npt.NDArray[np.int64]
+    exits: npt.NDArray[np.uint64]
+    first: npt.NDArray[np.int64]
+    last: npt.NDArray[np.int64]
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        return tuple(np.flatnonzero(self.kind).tolist())
+
+    def without(self, first: npt.NDArray[np.int64]) -> Stars:
+        none = np.zeros(len(self.kind), np.int64)
+        return Stars(np.uint64(0), none, self.exits, first[:-1].copy(), first[1:].copy())
+
+
+def stars_of(automaton: Automaton, plan: ConditionPlan) -> Stars:
+    tested = 0
+    for test in plan.tests.tests:
+        tested |= test.bits
+    edges_first, _, _ = automaton.tables
+    first, last = edges_first[:-1].copy(), edges_first[1:].copy()
+    kind = np.zeros(len(automaton.names), np.int64)
+    exits = np.zeros(len(automaton.names), np.uint64)
+    for p, edges in enumerate(automaton.edges):
+        if p == 0 or (tested >> int(plan.bit[p])) & 1 or plan.condition[p] >= 0:
+            continue
+        loops = [i for i, e in enumerate(edges) if e.target == p and not e.anchor | e.absent]
+        if not loops or loops[0] not in (0, len(edges) - 1):
+            continue
+        greedy = loops[0] == 0
+        others = [edge for edge in edges if edge.target != p]
+        if len(others) != len(edges) - 1:  # a second edge to itself, with an anchor
+            continue
+        first[p] += greedy
+        last[p] -= not greedy
+        kind[p] = GREEDY if greedy else RELUCTANT
+        bits = 0
+        for edge in others:
+            if edge.target == ACCEPT:
+                kind[p] |= ANYWHERE
+            else:
+                bits |= 1 << int(plan.bit[edge.target])
+        exits[p] = bits
+    every = sum(1 << b for b in set(plan.bit[kind > 0].tolist()))
+    return Stars(np.uint64(every), kind, exits, first, last)
+
 
 @kernel
 def match_contiguous(
-    edges, condition, image, floats, cursor, visited, visited_words, rows, task,
-    attempts, state, output
+    edges, stars, condition, image, floats, frame, visited, visited_words, known, rows, task,
+    attempts, state, output,
 ):  # fmt: skip
-    """Find the preferred matches of each group, from ``position`` on.  ``task.memo``: 0 conditions
-    depend on the path; 1 no window, failed bits are cleared in ``words``; 2 failures are stored in
-    ``visited`` per start; 3 as 2, but for the whole group (no window).
+    """Find the preferred matches of each group, from ``position`` on.
+    ``condition``: empty where bits decide; else there are no stars.  ``frame``: scratch, four words
+    each: place, cursor, upto, first candidate.  ``known``: scratch, per position the owner of the
+    entry, and the row from which all candidates fail.  ``task.memo``: 0 conditions depend on the
+    path; 1 no window, failed bits are cleared in ``words``; 2 failures are stored in ``visited``
+    per start; 3 as 2, but for the whole group (no window).
     """
-    first, target, flag, bit = edges
+    _, target, flag, bit = edges
+    star_bits, kind, exits, edges_from, edges_to = stars
     words, begins, ends, stops, position, seen, number, time = rows
     memo, final = task.memo, task.final
     one = np.uint64(1)
     groups = begins.shape[0]
-    capacity = cursor.shape[0] - 2
+    capacity = frame.shape[0] // 4 - 2
     image, floats = machine.borrowed(image), machine.borrowed(floats)
-    begin_path(image)  # column 0 never changes
+    conditional = condition.shape[0] > 0
     places = image[H_PATH]
     row_of = places + ROW_ROW * image[H_STRIDE]
+    if conditional:
+        begin_path(image)  # column 0 never changes
     budget = task.slice_max
     waits_for_rows = attempts.start.shape[0] > 0
+    for i in range(known.shape[0]):
+        known[i] = -1
     for g in range(state[GROUP], groups):
         state[GROUP] = g
         begin = begins[g]
@@ -73,6 +164,7 @@ def match_contiguous(
         usable = search_end(begin, end, task)
         stop = min(usable, stops[g])
         s = position[g]
+        reach = np.int64(-1)  # end of the stars of the current start
         while s < stop:
             if not task.empty_match:
                 while s < stop and words[s] & task.first_bits == 0:
@@ -81,33 +173,88 @@ def match_contiguous(
                     break
             horizon = horizon_of(time, s, task)
             waits = not final and task.now <= horizon
+            ready = False  # whether `reach` is that of this start
+            past = np.int64(-1)  # no candidates from here on
+            open_end = False  # whether the window may contain rows to come
+            owner = np.int64(-1)  # owner of valid entries of `known`
             # one attempt
             outcome = FAIL
-            depth = np.int64(0)  # int64, not a literal: one type for the variable
+            top = np.int64(0)  # offset of the top frame, in words
+            marked = np.int64(0)
             deepest = np.int64(0)
-            steps = 0
-            cursor[0] = first[0]
+            steps = np.int64(0)
+            frame[0] = 0
+            frame[1] = edges_from[0]
+            frame[2] = s
+            again = True  # whether the current edge is retried after resuming
             at = has_stack(attempts, g, s)
             if at >= 0:
-                depth, deepest, steps = restore_path(attempts.stack, at, s, cursor, image)
-                if depth < 0:
+                top, marked, was_ready, walked, steps = restore_attempt(
+                    attempts.stack, at, s, conditional, image, frame, known, visited, visited_words
+                )
+                if top < 0:
                     position[g] = s
                     return PATH_FULL
+                if was_ready:
+                    ready = True
+                    reach, past = star_end(words, time, walked, usable, horizon, star_bits)
+                    owner = s if memo == 2 else reach
+                    if reach == usable:
+                        open_end = time[usable] <= horizon if usable < end else waits
             while True:
-                p = image[places + depth]
-                c = cursor[depth]
-                row = s + depth
-                if c == first[p + 1]:
-                    if depth == 0:
+                p = frame[top]
+                c = frame[top + 1]
+                row = frame[top + 2]
+                if c == edges_to[p]:
+                    if top == 0:
                         break
-                    if memo == 1:
-                        words[row - 1] &= ~(one << np.uint64(bit[p]))
-                    elif memo >= 2:
-                        base = (row - 1 - (s if memo == 2 else 0)) * visited_words
-                        visited[base + (p >> 6)] |= one << np.uint64(p & 63)
-                    depth -= 1
+                    loop = kind[p]
+                    if loop == 0:
+                        if memo == 1:
+                            words[row - 1] &= ~(one << np.uint64(bit[p]))
+                        elif memo >= 2:
+                            away = row - 1 - (s if memo == 2 else 0)
+                            visited[away * visited_words + (p >> 6)] |= one << np.uint64(p & 63)
+                            marked = max(marked, away + 1)
+                        top -= 4
+                        continue
+                    # the next candidate
+                    low = frame[top + 3]
+                    wanted = exits[p]
+                    limited = known[2 * p] == owner
+                    if loop & GREEDY:
+                        k = row - 1
+                        if not loop & ANYWHERE:
+                            while k >= low and words[k] & wanted == 0:
+                                k -= 1
+                        steps += row - k
+                        known[2 * p + 1] = min(known[2 * p + 1], max(low, k + 1))
+                        within = k >= low
+                    else:
+                        high = reach + 1 if loop & ANYWHERE else past
+                        if limited:
+                            high = min(high, known[2 * p + 1])
+                        k = row + 1
+                        if not loop & ANYWHERE:
+                            while k < high and words[k] & wanted == 0:
+                                k += 1
+                        steps += k - row
+                        within = k < high
+                        if not within:
+                            if not limited and open_end:
+                                outcome = MORE
+                                frame[top + 2] = k - 1  # no candidate up to there
+                                again = False
+                                break
+                            known[2 * p] = owner
+                            known[2 * p + 1] = min(low, high)
+                    if within:
+                        frame[top + 1] = edges_from[p]
+                        frame[top + 2] = k
+                    else:
+                        top -= 4
                     continue
-                cursor[depth] = c + 1
+                frame[top + 1] = c + 1
                 flags = flag[c]
                 if flags & 1 and (row != begin or seen[g]):
                     continue
@@ -131,61 +278,100 @@ def match_contiguous(
                 if (words[row] >> np.uint64(bit[q])) & one == 0:
                     continue
                 steps += 1
-                if memo >= 2:
-                    if depth >= capacity:
-                        position[g] = s
-                        return PATH_FULL
-                    base = (row - (s if memo == 2 else 0)) * visited_words
-                    if (visited[base + (q >> 6)] >> np.uint64(q & 63)) & one:
-                        continue
-                which = condition[q]
-                if which >= 0:
-                    if steps > task.steps_max:
-                        state[ERROR_ROW] = s
-                        state[ERROR_DEPTH] = depth
-                        return BUDGET
-                    truth = holds(
-                        image, floats, which, depth, depth, q, row, begin, end, number[g] + 1,
-                        np.bool_(False),
-                    )  # fmt: skip
-                    if truth < 0:
-                        state[ERROR_ROW] = row
-                        state[ERROR_DEPTH] = truth
-                        return OVERFLOW
-                    if truth == 0:
-                        continue
-                if depth >= capacity:
+                c = edges_from[q]
+                k = row + 1
+                loop = kind[q]
+                if loop == 0:
+                    if memo >= 2:
+                        away = row - (s if memo == 2 else 0)
+                        if memo == 2 and away >= capacity:
+                            position[g] = s
+                            return PATH_FULL
+                        done = visited[away * visited_words + (q >> 6)]
+                        if (done >> np.uint64(q & 63)) & one:
+                            continue
+                else:
+                    if not ready:
+                        ready = True
+                        reach = max(reach, k)
+                        walked = reach
+                        reach, past = star_end(words, time, reach, usable, horizon, star_bits)
+                        steps += reach - walked
+                        owner = s if memo == 2 else reach
+                        if reach == usable:
+                            open_end = time[usable] <= horizon if usable < end else waits
+                    # as if the candidate after the first one had failed
+                    c = edges_to[q]
+                    k = row
+                    if loop & GREEDY:
+                        if known[2 * q] != owner:
+                            if open_end:
+                                outcome = MORE
+                                break
+                            known[2 * q] = owner
+                            known[2 * q + 1] = reach + 1 if loop & ANYWHERE else past
+                        k = known[2 * q + 1]
+                if conditional:
+                    depth = top >> 2
+                    which = condition[q]
+                    if which >= 0:
+                        if steps > task.steps_max:
+                            state[ERROR_ROW] = s
+                            state[ERROR_DEPTH] = depth
+                            return BUDGET
+                        truth = holds(
+                            image, floats, which, depth, depth, q, row, begin, end, number[g] + 1,
+                            np.bool_(False),
+                        )  # fmt: skip
+                        if truth < 0:
+                            state[ERROR_ROW] = row
+                            state[ERROR_DEPTH] = truth
+                            return OVERFLOW
+                        if truth == 0:
+                            continue
+                top += 4
+                if top >= 4 * capacity:
                     position[g] = s
                     return PATH_FULL
-                if extend_path(image, floats, depth, depth + 1, depth, q, row):
-                    state[ERROR_ROW] = row
-                    state[ERROR_DEPTH] = 0
-                    return OVERFLOW
-                image[row_of + depth] = row
-                depth += 1
-                deepest = max(deepest, depth)
-                image[places + depth] = q
-                cursor[depth] = first[q]
-            if memo == 2:
-                visited[: (deepest + 1) * visited_words] = 0
+                if conditional:
+                    depth = top >> 2
+                    if extend_path(image, floats, depth - 1, depth, depth - 1, q, row):
+                        state[ERROR_ROW] = row
+                        state[ERROR_DEPTH] = 0
+                        return OVERFLOW
+                    image[row_of + depth - 1] = row
+                    image[places + depth] = q
+                    deepest = max(deepest, depth)
+                frame[top] = q
+                frame[top + 1] = c
+                frame[top + 2] = k
+                frame[top + 3] = row + 1
+            saved = True
+            if outcome == MORE and waits_for_rows:
+                saved = save_attempt(
+                    attempts, g, s, top, marked if memo == 2 else np.int64(0), np.int64(ready),
+                    reach, steps, again, conditional, image, frame, known, visited, visited_words,
+                )  # fmt: skip
+            if memo == 2 and marked > 0:
+                for i in range(marked * visited_words):
+                    visited[i] = 0
             if memo == 0 and steps > task.steps_max:
                 state[ERROR_ROW] = s
                 state[ERROR_DEPTH] = deepest
                 return BUDGET
             if outcome == MORE:
-                if not waits_for_rows:
-                    break
-                position[g] = s
-                if not save_path(attempts, g, s, depth, deepest, steps, cursor, image):
+                if not saved:
+                    position[g] = s
                     return STACKS_FULL
-                if not attempts.go_on:
+                if not (waits_for_rows and attempts.go_on):
                     break
                 s += 1
                 position[g] = s
                 continue
             following = s + 1
-            if outcome == MATCH and (depth > 0 or task.empty_match):
-                if not has_room(state, output, depth, depth, task.labels_max):
+            length = frame[top + 2] - s
+            if outcome == MATCH and (length > 0 or task.empty_match):
+                if not has_room(state, output, top // 4, length, task.labels_max):
                     position[g] = s
                     return OUTPUT_FULL
                 number[g] += 1
@@ -193,21 +379,21 @@ def match_contiguous(
                 wanted = task.skip == TO_FIRST or task.skip == TO_LAST
                 r = state[RUNS]
                 before = np.int64(0)
-                for i in range(depth):
-                    p = image[places + i + 1]
+                for at in range(4, top + 4, 4):
+                    p = frame[at]
                     if p != before:
-                        output.row[r] = s + i
-                        output.begin[r] = i
+                        output.row[r] = frame[at - 2]
+                        output.begin[r] = frame[at - 2] - s
                         output.place[r] = p
                         before = p
                         r += 1
                     if wanted and task.skip_member[p]:
-                        chosen = s + i
                         wanted = task.skip == TO_LAST
+                        chosen = frame[at + 2] - 1 if wanted else frame[at - 2]
                 output.runs[state[MATCHES]] = r - state[RUNS]
                 state[RUNS] = r
-                begin_match(state, output, g, s, depth, number[g], depth)
-                following = following_row(s, depth, chosen, task.skip)
+                begin_match(state, output, g, s, length, number[g], length)
+                following = following_row(s, length, chosen, task.skip)
                 if following < 0:
                     state[ERROR_ROW] = s
                     return -following

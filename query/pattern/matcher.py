@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,11 @@ from . import search as m
 from .any_choice import choose
 from .any_diagram import Context, DiagramSearch, Source
 from .any_output import ListOutput
-from .attempts import NOTHING, Waiting
+from .attempts import NOTHING, OpenAttempts
 from .automaton import ACCEPT
 from .binding import CLASSIFIER, MatchAggregate, MatchNumber, Navigation
 from .buffers import PreparedRows
-from .contiguous import match_contiguous
-from .jumping import Stars, match_bits, stars_of
+from .contiguous import Stars, match_contiguous, stars_of
 from .machine import with_path
 from .matches import Matches
 from .search import Edges, MatchTable, Rows, Task
@@ -43,6 +42,7 @@ SLICE_STEPS = 20_000_000
 STEPS_A_ROW = 10_000
 """Average number of states that a query may try per row; few queries need ten."""
 NOT_TAKEN = np.zeros(0, np.bool_)
+NO_CONDITIONS = np.zeros(0, np.int64)
 
 
 @dataclass
@@ -63,19 +63,6 @@ class Groups:
     final: bool
     order: IntArray | None = None
     taken: npt.NDArray[np.bool_] = field(default_factory=lambda: NOT_TAKEN)
-
-
-class Attempts(Protocol):
-    """Stores suspended attempts between searches."""
-
-    def opened(self) -> Waiting:
-        """The suspended attempts, and room for new ones."""
-
-    def grown(self, waiting: Waiting) -> Waiting:
-        """The same with more room."""
-
-    def close(self, waiting: Waiting) -> None:
-        """The search has ended."""
 
 
 def reads_every_event(compiled: CompiledMatch) -> bool:
@@ -207,9 +194,7 @@ class Matcher:
         context = Context(self.text, self.describe_row, self.limits.memory_bytes)
         self.lists = DiagramSearch(automaton, self.plan, chosen.pairing, context)
         width = automaton.positions if automaton.sequence else 0
-        self.output = ListOutput(
-            context, automaton.length_max, width, selecting.threads or 1, selecting.busy
-        )
+        self.output = ListOutput(context, automaton.length_max, width)
 
     def run(
         self,
@@ -218,9 +203,8 @@ class Matcher:
         finish: Callable[[Matches], Found],
         check: Callable[[], None] | None = None,
     ) -> Iterator[Found]:
-        """Search all groups; yields ``finish`` of each batch, which may run in the thread that
-        found it; arrays are reused.  Raises ResourceLimit, and SqlError for an overflow or an
-        invalid SKIP TO.
+        """Search all groups; yields ``finish`` of each batch, whose arrays are reused.  Raises
+        ResourceLimit, and SqlError for an overflow or an invalid SKIP TO.
         """
         words = prepared.words
         begin, end = groups.offsets[:-1], groups.offsets[1:]
@@ -283,7 +267,7 @@ class Matcher:
         starts: Words | None = None,
         fresh: IntArray = NOTHING.start,
         taken: npt.NDArray[np.bool_] = NOT_TAKEN,
-        attempts: Attempts | None = None,
+        attempts: OpenAttempts | None = None,
         check: Callable[[], None] | None = None,
         bounded: bool = False,
     ) -> Iterator[Matches]:
@@ -293,13 +277,15 @@ class Matcher:
         """
         words = prepared.words
         starts = words if starts is None else starts
-        conditional = bool((prepared.condition >= 0).any())
+        condition, stars = NO_CONDITIONS, self.stars
+        if (prepared.condition >= 0).any():  # they are asked row by row
+            condition, stars = prepared.condition, stars.without(self.edges.first)
         waiting = NOTHING if attempts is None else attempts.opened()
         state = np.zeros(8, np.int64)
         self.rows += len(words) if bounded else 0
         output = self._output()
         image = with_path(prepared.image, self.columns + 2)
-        cursor, visited, visited_words, memo = self._scratch(len(words))
+        visited, visited_words, memo = self._scratch(len(words))
         while True:
             task = self._task(now, final, memo)
             floats = image.view(np.float64)
@@ -312,15 +298,10 @@ class Matcher:
                     self.edges, prepared.condition, image, floats, self.frames, self.thread_done,
                     self.stamp, strategy, rows, task, state, output,
                 )  # fmt: skip
-            elif not conditional:
-                status = match_bits(
-                    self.edges, self.stars, self.frames.reshape(-1), visited, visited_words,
-                    self.known, rows, task, waiting, state, output,
-                )  # fmt: skip
             else:
                 status = match_contiguous(
-                    self.edges, prepared.condition, image, floats, cursor, visited, visited_words,
-                    rows, task, waiting, state, output,
+                    self.edges, stars, condition, image, floats, self.frames.reshape(-1), visited,
+                    visited_words, self.known, rows, task, waiting, state, output,
                 )  # fmt: skip
             if check is not None:
                 check()
@@ -338,7 +319,7 @@ class Matcher:
             elif status == m.PATH_FULL:
                 self._grow_path()
                 image = with_path(image, self.columns + 2)
-                cursor, visited, visited_words, memo = self._scratch(len(words), visited)
+                visited, visited_words, memo = self._scratch(len(words), visited)
             elif status == m.STACKS_FULL:
                 assert attempts is not None
                 waiting = attempts.grown(waiting)
@@ -424,7 +405,7 @@ class Matcher:
 
     def _scratch(
         self, rows: int, before: npt.NDArray[np.uint64] | None = None
-    ) -> tuple[IntArray, npt.NDArray[np.uint64], int, int]:
+    ) -> tuple[npt.NDArray[np.uint64], int, int]:
         n = self.columns + 2
         self.frames = np.zeros((4, n), np.int64)
         self.thread_done = np.zeros(n, np.int64)
@@ -449,7 +430,7 @@ class Matcher:
             visited = before
         else:
             visited = np.zeros(size, np.uint64)
-        return np.zeros(n, np.int64), visited, visited_words, memo
+        return visited, visited_words, memo
 
     # -- errors ---------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ from ...core.times import INT64_MAX, INT64_MIN
 from .automaton import ANCHOR_END
 from .buffers import PreparedRows, row_bits
 from .columns import KeyCodes, flat, numbers, present_groups, ranks, take_ranges
-from .match_stream import condition_columns, sorted_rows
+from .match_stream import condition_columns
 from .search import horizon
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ class RetainedEvents:
 
 WORDS, ABSENT, TIME, EVENT, RANK, MARKS = range(6)
 KINDS = 6
-COVERED, FAILED, TAKEN = 1, 2, 4
-"""Marks: part of a match; not computable; a match has ended there (INCREMENTAL MATCH)."""
+FAILED, TAKEN = 1, 2
+"""Marks: not computable; a match has ended there (INCREMENTAL MATCH)."""
 
 FAR = np.int64(INT64_MAX)
 """``due`` of a partition that waits for no tick."""
@@ -171,16 +171,15 @@ def _repack(at, first, end, room, cells, out):
 
 class RetainedRows:
     """Rows by partition.  Local numbers: ``position``, next row at which a match may begin;
-    ``ready``, first row whose conditions are not evaluated; ``told``, first row not yet output as
-    (un)matched.  ``seen``: rows were dropped.  ``tick``, ``rank``: of the last row.  ``due``:
-    greatest tick that the partition waits for.
+    ``ready``, first row whose conditions are not evaluated.  ``seen``: rows were dropped.
+    ``tick``, ``rank``: of the last row.  ``due``: greatest tick that the partition waits for.
     """
 
     def __init__(self) -> None:
         self.cells = np.zeros((KINDS, 1024), np.int64)
         self.used = 0
         self.rows = 0
-        for name in ("at", "room", "first", "end", "position", "ready", "told", "number"):
+        for name in ("at", "room", "first", "end", "position", "ready", "number"):
             setattr(self, name, np.zeros(0, np.int64))
         self.at: IntArray
         self.room: IntArray
@@ -188,7 +187,6 @@ class RetainedRows:
         self.end: IntArray
         self.position: IntArray
         self.ready: IntArray
-        self.told: IntArray
         self.number: IntArray
         self.seen: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.tick: IntArray = np.zeros(0, np.int64)
@@ -196,8 +194,7 @@ class RetainedRows:
         self.due: IntArray = np.zeros(0, np.int64)
 
     PER_PARTITION = (
-        "at", "room", "first", "end", "position", "ready", "told", "number", "seen", "tick",
-        "rank", "due",
+        "at", "room", "first", "end", "position", "ready", "number", "seen", "tick", "rank", "due",
     )  # fmt: skip
 
     @property
@@ -321,14 +318,12 @@ class RetainedInput:
         self.next_number = 0
         self.hits = 0
         self._wanted = condition_columns(compiled)
-        self.ties = len(compiled.order_by) > 1
-        self._alone = not compiled.history and not compiled.lookahead
+        self._alone = not compiled.history
         _, _, flags = compiled.automaton.tables
-        self.remembers_begin = bool((flags & 1).any())
+        self._remembers_begin = bool((flags & 1).any())
         self._thin = (
             self._alone
             and compiled.clause.selection in ("next", "any")
-            and compiled.clause.rows != "all with unmatched"
             and not (flags & ANCHOR_END).any()
         )
         nothing = compiled.conditions.prepare(self._none(), np.zeros(2, np.int64))
@@ -345,22 +340,18 @@ class RetainedInput:
 
     # -- rows in --------------------------------------------------------------------------------
 
-    def append(self, table: pa.Table, given: IntArray | None = None) -> tuple[IntArray, IntArray]:
-        """Append rows in time order (with ranks ``given``).  Returns their partitions, and per
-        partition the local number of the first row whose conditions were not evaluated before.
+    def append(self, table: pa.Table) -> tuple[IntArray, IntArray]:
+        """Append rows in time order.  Returns their partitions, and per partition the local number
+        of the first row whose conditions were not evaluated before.
         """
         self.careful = False
         if not table.num_rows:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         codes = self._encode(table)
-        retained, time = self.rows, self.ticks(table)
+        retained, name = self.rows, str(self.compiled.columns.time)
+        time = np.ascontiguousarray(numbers(flat(table.column(name)), "i")[0], np.int64)
         rank = np.empty(len(codes), np.int64)
         ranks(codes, time, retained.tick, retained.rank, rank)
-        if given is not None:
-            rank = given
-            retained.rank[codes] = given  # the last row of each partition is written last
-        if self.ties:
-            table, codes, time, rank = self._sorted(table, codes, rank)
         order, groups, offsets = present_groups(codes, retained.partitions)
         rank, time = rank[order], time[order]
         ready = retained.ready[groups]
@@ -393,23 +384,6 @@ class RetainedInput:
                     np.concatenate([self._bounds[1], np.zeros(more, np.int64)]),
                 )
         return codes
-
-    def ticks(self, table: pa.Table) -> IntArray:
-        """Ticks of rows, 0 where the input has no time."""
-        name = self.compiled.columns.time
-        if name is None:
-            return np.zeros(table.num_rows, np.int64)
-        values, _ = numbers(flat(table.column(name)), "i")
-        return np.ascontiguousarray(values, np.int64)
-
-    def _sorted(
-        self, table: pa.Table, codes: IntArray, rank: IntArray
-    ) -> tuple[pa.Table, IntArray, IntArray, IntArray]:
-        named = table.append_column("@rank", pa.array(rank)).append_column("@code", pa.array(codes))
-        named = sorted_rows(named, self.compiled.order_by)
-        codes, rank = (flat(named.column(n)).to_numpy() for n in ("@code", "@rank"))
-        table = named.select(self.inputs)
-        return table, codes, self.ticks(table), rank
 
     def _append_bits(
         self, table: pa.Table, asked: pa.Table, groups: IntArray, offsets: IntArray,
@@ -457,8 +431,8 @@ class RetainedInput:
                 groups, retained.place(groups, begin), begin, retained.end[groups], cells[TIME],
                 cells[RANK], *self._bounds, retained.position,
             )  # fmt: skip
-            for at in (retained.ready, retained.told):
-                at[groups] = np.maximum(at[groups], retained.position[groups])
+            ready = np.maximum(retained.ready[groups], retained.position[groups])
+            retained.ready[groups] = ready
         return columns
 
     def _set_bits(
@@ -476,36 +450,28 @@ class RetainedInput:
             self.failed = True
             cells[MARKS][columns] |= np.where(failed != 0, FAILED, 0)
 
-    def usable(self, groups: IntArray, final: bool) -> IntArray:
-        """Local number after the last row whose conditions can be evaluated."""
-        end = self.rows.end[groups]
-        if final:
-            return end
-        return np.maximum(self.rows.ready[groups], end - self.compiled.lookahead)
-
-    def evaluate(self, groups: IntArray, final: bool) -> None:
+    def evaluate(self, groups: IntArray) -> None:
         retained = self.rows
-        usable = self.usable(groups, final)
-        ready = retained.ready[groups]
-        waiting = usable > ready
+        end, ready = retained.end[groups], retained.ready[groups]
+        waiting = end > ready
         if not waiting.any():
             return
-        groups, usable, ready = groups[waiting], usable[waiting], ready[waiting]
+        groups, end, ready = groups[waiting], end[waiting], ready[waiting]
         low = np.maximum(retained.first[groups], ready - self.compiled.history)
-        columns = retained.columns(groups, low, retained.end[groups])
-        offsets = np.concatenate([[0], np.cumsum(retained.end[groups] - low)]).astype(np.int64)
+        columns = retained.columns(groups, low, end)
+        offsets = np.concatenate([[0], np.cumsum(end - low)]).astype(np.int64)
         table = self.events.table(self._wanted, retained.cells[EVENT][columns])
         words, absent, failed, careful = row_bits(self.compiled.conditions, table, offsets)
         self.careful |= careful
         fresh = np.zeros(len(columns) + 1, np.int64)  # +1 at the first row to set, -1 after it
         np.add.at(fresh, offsets[:-1] + ready - low, 1)
-        np.add.at(fresh, offsets[:-1] + usable - low, -1)
+        np.add.at(fresh, offsets[1:], -1)
         chosen = np.flatnonzero(np.cumsum(fresh[:-1]) > 0)
         self._set_bits(
             columns[chosen], words[chosen], absent[chosen],
             None if failed is None else failed[chosen],
         )  # fmt: skip
-        retained.ready[groups] = usable
+        retained.ready[groups] = end
 
     # -- what a search reads --------------------------------------------------------------------
 
@@ -556,14 +522,15 @@ class RetainedInput:
 
     # -- tidying up -----------------------------------------------------------------------------
 
-    def tidy(self, watermark: int, forgetting: bool) -> IntArray | None:
+    def tidy(self, watermark: int) -> IntArray | None:
         """Free memory; the new partition numbers if partitions without rows were forgotten."""
         retained = self.rows
         if self.events.rows > 2 * retained.rows + ROWS_MIN:
             columns = retained.all_columns()
             self.events.retain(np.sort(retained.cells[EVENT][columns]))
             self.failed = self._fails(columns)
-        if not forgetting or retained.partitions <= self._tidy_at or not self.partition_by:
+        few = retained.partitions <= self._tidy_at or not self.partition_by
+        if few or self._remembers_begin:
             return None
         lasting = (
             (retained.end > retained.first)
@@ -580,21 +547,13 @@ class RetainedInput:
         self._bounds = None
         return np.cumsum(lasting) - 1
 
-    # -- partitions by key ----------------------------------------------------------------------
-
-    def partitions_of(self, keys: pa.Table) -> IntArray:
-        if not self.partition_by:
-            return np.zeros(min(1, keys.num_rows), np.int64)
-        wanted = pa.schema([self.schema.field(name) for name in self.partition_by])
-        return self._encode(keys.select(self.partition_by).cast(wanted))
-
-    def bound(self, groups: IntArray, tick: IntArray, rank: IntArray) -> None:
-        """Let no match begin before this event in each partition."""
-        if self._bounds is None:
-            n = self.rows.partitions
-            self._bounds = (np.full(n, INT64_MIN), np.zeros(n, np.int64))
-        self._bounds[0][groups] = tick
-        self._bounds[1][groups] = rank
+    def bound(self, keys: pa.Table, tick: IntArray, rank: IntArray) -> None:
+        """Let no match begin before an event, in each of some partitions, until ``unbound``."""
+        groups = self._encode(keys) if self.partition_by else np.zeros(len(tick), np.int64)
+        n = self.rows.partitions
+        self._bounds = (np.full(n, INT64_MIN), np.zeros(n, np.int64))
+        self._bounds[0][groups], self._bounds[1][groups] = tick, rank
+        self.rows.seen[groups] = True
 
     def unbound(self) -> None:
         self._bounds = None

@@ -1,4 +1,4 @@
-"""What the kernels ``contiguous``, ``jumping`` and ``selection`` share: arguments, codes, WITHIN.
+"""What the kernels ``contiguous`` and ``selection`` share: arguments, codes, WITHIN.
 
 ``search(edges, <own scratch>, rows, task, state, output)`` returns a status.  Arguments are named
 tuples, which compiled code unpacks at no cost; array types must not vary between calls.  Compiled

@@ -3,13 +3,12 @@
 The fences of an index's runs tell, to about a thousandth, how many of a run's million events
 satisfy a term.  Thesis section 3.4.3, "Adaption to Non-Uniform Data": these lie in the leaves that
 may hold the symbol, by minimum and maximum, and count as evenly spread over them.  Terms without an
-index are counted in a sample.  Bounds of columns that a term needs (``terms.Bounded``) are checked
-against leaf entries and the tail.
+index are counted in a sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,13 +19,11 @@ from ...indexes.index_key import index_key
 from ...indexes.lookup import RunFences, estimate_runs
 from ...indexes.stream_indexes import StreamIndexes
 from ...schema import StreamSchema
-from ...store.layout import ROW_ATTRIBUTES, ROWS_PER_ATTRIBUTE
 from .candidates import LookupRange, mark_events
 from .coarse import CoarseMap
 from .context import PlanContext
 from .spans import Spans
-from .terms import Bounded, Term
-from .timeline import Timeline, TimelinePart
+from .terms import Term
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -92,40 +89,6 @@ class RateMap:
 
     def chunks_with(self, rates: Floats) -> int:
         return int(np.count_nonzero(np.bincount(self._chunk_of[(rates > 0) & self._indexed])))
-
-
-def all_hold(needs: Iterable[Bounded], timeline: Timeline) -> bool:
-    """Whether double columns have no number outside of their bounds."""
-    return all(
-        low >= one.low and high <= one.high
-        for one in needs
-        for part in timeline.parts
-        for low, high in _ends(part, one.column)
-    )
-
-
-def _ends(part: TimelinePart, column: str) -> list[tuple[float, float]]:
-    if part.leaves is None:
-        assert part.tail is not None
-        if column not in part.tail.batch.schema.names:
-            return []
-        values = part.tail.batch.column(column).drop_null().to_numpy(zero_copy_only=False)
-        return [(float(values.min()), float(values.max()))] if len(values) else []
-    schema = part.leaves.view.file.schema
-    if column not in schema:
-        return []
-    place = [attribute.name for attribute in schema.payload].index(column)
-    row = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * place
-    present, low, high = part.leaves.table[row : row + 3]
-    held = present > 0
-    if not held.any():
-        return []
-    return [
-        (
-            float(np.min(low[held].view(np.float64))),
-            float(np.max(high[held].view(np.float64))),
-        )
-    ]
 
 
 SAMPLES = 4
@@ -209,8 +172,7 @@ def _places(context: PlanContext, evaluated: bool) -> list[tuple[str, int, int, 
             places.extend(
                 (wanted.name, symbol, number, offset, term)
                 for term in wanted.terms
-                if (evaluated or all(name in context.indexed for name in term.attributes))
-                and all_hold(term.needs, context.timeline)
+                if evaluated or all(name in context.indexed for name in term.attributes)
             )
             symbol += 1
     return places

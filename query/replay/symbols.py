@@ -280,9 +280,8 @@ def _repeated(node: Quantified, known: Known) -> list[Parts]:
     copies = min(node.low, SYMBOLS_MAX // max(1, symbols) + 1)
     factors: list[Any] = [bodies] * copies
     if node.high != copies:
-        more = None if node.high is None or most is None else (node.high - copies) * most
         carried = frozenset(name for way in bodies for name in way.carried)
-        factors.append([Parts((Gap(carried),), more)])
+        factors.append([Parts((Gap(carried),))])
     longest = None if node.high is None or most is None else node.high * most
     return [replace(way, most=longest) for way in _each(factors)]
 
@@ -618,14 +617,13 @@ def _derived(
         terms = [
             replace(
                 term,
-                back=one.key.back,
-                needs=one.needs,
-                inside=None if place is None or place < one.key.back else compiled.within,
+                back=key.back,
+                inside=None if place is None or place < key.back else compiled.within,
             )
-            for one in derived_prunes(bound, name, keys, schema, folder, compiled)
-            for item in merged(one.prune)
-            for term in index_terms(with_unknown(item, one.key.name), schema)
-            if one.key.name in term.attributes
+            for key, prune in derived_prunes(bound, name, keys, schema, folder, compiled)
+            for item in merged(prune)
+            for term in index_terms(with_unknown(item, key.name), schema)
+            if key.name in term.attributes
         ]
         terms_of[name] = tuple(dict.fromkeys(terms))
     return terms_of

@@ -30,7 +30,6 @@ class RunContext:
     rows: Callable[[QueryPlan], tuple[pa.Schema, Iterator[pa.RecordBatch]]]
     open: Callable[[Leaf], Relation]
     analyze: bool
-    threads: int = 1
 
 
 class Relation(Protocol):

@@ -118,7 +118,6 @@ class Surroundings:
     snapshot: Callable[[str], Snapshot]
     indexes: Callable[[str], StreamIndexes | None]
     control: QueryControl
-    threads: int = 1
 
 
 class Execution:
@@ -128,7 +127,7 @@ class Execution:
         self._analyze = analyze
         self._context = RunContext(
             around.control, around.snapshot, around.indexes, self._rows,
-            lambda leaf: around.openers[type(leaf)](leaf, self._context), analyze, around.threads,
+            lambda leaf: around.openers[type(leaf)](leaf, self._context), analyze,
         )  # fmt: skip
         self._failures = FailureBox()
         root = plan.root

@@ -20,7 +20,7 @@ class MatchOperator(ClauseOperator[Match, ReplayRun]):
     def __init__(self, node: Match, run: RunContext) -> None:
         super().__init__(node, run, ReplayRun())
         # a plan is reused, figures belong to one execution
-        selecting = node.compiled.selecting.of_run(run.threads)
+        selecting = node.compiled.selecting.of_run()
         self._compiled = replace(node.compiled, selecting=selecting)
 
     def _results(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -38,11 +38,10 @@ from ...errors import ResourceLimit, SqlError
 from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
 from ..contract.operator import Check, MatchLimits, Part, PartRun
-from ..pattern.advancing import AdvancingMatch
+from ..pattern.advancing import AdvancingMatch, Decided
 from ..pattern.compiled import CompiledMatch
 from ..pattern.matcher import Groups
 from ..pattern.matches import Matches
-from ..pattern.results import Decided
 from ..replay.run_plan import IntervalStream
 from ..sql.match_clause import Skip
 from .parts import MOST, Cut, RangeStream, Reach, independent
@@ -251,7 +250,7 @@ class DecidedPart(Part):
     def _behind(self, decided: Decided) -> Iterator[pa.RecordBatch]:
         rows = decided.rows
         if self.low is not None and rows.num_rows:
-            rows = rows.filter(pa.array((decided.first_tick >= self.low.tick)[decided.match]))
+            rows = rows.filter(pa.array(decided.first_tick >= self.low.tick))
         yield from rows.to_batches()
 
     def describe(self) -> str:

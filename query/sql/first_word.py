@@ -1,4 +1,4 @@
-"""Routing by the first word of a statement: reads or changes, and INSERT with many parameter rows.
+"""Statements by their text: a script in pieces, reads or changes, INSERT with many parameter rows.
 
 Many rows for one ``INSERT INTO s (...) VALUES (?, ...)`` become one append.
 """
@@ -11,6 +11,19 @@ from typing import Any
 
 from ...errors import InvalidArgument
 
+_TOKEN = re.compile(
+    r"""
+      '(?:[^']|'')*'            # text
+    | "(?:[^"]|"")*"            # a quoted name
+    | \$(\w*)\$.*?\$\1\$        # dollar-quoted text
+    | '(?:[^']|'')*\Z | "(?:[^"]|"")*\Z | /\*(?:(?!\*/).)*\Z    # none of which may be open
+    | --[^\n]*                  # a comment to the end of the line
+    | /\*.*?\*/                 # a comment
+    | ;
+    | [^'"$;/-]+ | .            # anything else
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 _COMMENT = re.compile(r"--[^\n]*(\n|$)|/\*.*?\*/", re.DOTALL)
 _READING = {
     "select", "with", "from", "values", "show", "describe", "desc", "explain", "summarize", "table",
@@ -42,3 +55,19 @@ def as_columns(statement: str, rows: Sequence[Any]) -> tuple[str, list[Any]] | N
             raise InvalidArgument(f"row {place} has to be a sequence of {width} values: {row!r}")
     columns = ", ".join(["unnest(?)"] * width)
     return f"{match[1]} SELECT {columns}", [list(column) for column in zip(*rows, strict=True)]
+
+
+def parts_of(script: str) -> list[str]:
+    """Pieces between semicolons, including the text after the last one."""
+    parts = [""]
+    for match in _TOKEN.finditer(script):
+        if match[0] == ";":
+            parts.append("")
+        else:
+            parts[-1] += match[0]
+    return parts
+
+
+def split(script: str) -> list[str]:
+    """The statements of a script, without the semicolons between them."""
+    return [part.strip() for part in parts_of(script) if plain(part)]

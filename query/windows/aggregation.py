@@ -14,11 +14,11 @@ results, except that float sums differ by the rounding of a pair of doubles, bel
 unless values almost cancel.  Windows are ordered by start.
 
 The cost model chooses (thesis 3.3.2).  With ``S`` non-empty slices (evenly filled; at most one per
-event), ``W`` windows, ``N`` events, ``F`` attributes, and ``P`` pages of compressed columns::
+event), ``W`` windows, ``N`` events and ``F`` attributes::
 
-    replay   N * (EVENT + F * FIELD) + P * PAGE + (S * F + W) * SLICE
+    replay   N * (EVENT + F * FIELD) + (S * F + W) * SLICE
     index    min(zones, S) * (ZONE + 512 * F * FIELD)     zones that a boundary cuts
-             + min(P, S) * PAGE + (S * F + W + S) * SLICE
+             + (S * F + W + S) * SLICE
 
 Only their ratios decide, so they are constants of a small machine, in nanoseconds.
 """
@@ -35,7 +35,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...schema import StreamSchema
-from ...store.layout import PAGE_EVENTS, ROW_LENGTH, ROW_OFFSET, ZONE_EVENTS, Codec
+from ...store.layout import ZONE_EVENTS
 from ...store.segment import Scan, SegmentView
 from ...store.snapshot import Snapshot
 from ...store.tail import MemoryLeaf
@@ -270,7 +270,6 @@ class IndexAggregation(_Sliced):
 EVENT_NS = 5.0
 FIELD_NS = 2.1
 ZONE_NS = 500.0
-PAGE_NS = 4_000.0
 SLICE_NS = 150.0
 
 
@@ -291,7 +290,7 @@ def estimate(
 ) -> Costs:
     inside = snapshot.aggregate((), selected.start, selected.end)
     first, last = inside.first, inside.last
-    events, span, stored, packed = float(inside.count), 0.0, 0.0, 0
+    events, span, stored = float(inside.count), 0.0, 0.0
     if first is not None and last is not None:
         span = float(last - first + 1)
         for view in (*snapshot.state.segments, *snapshot.state.runs):
@@ -299,29 +298,15 @@ def estimate(
                 continue
             covered = min(view.last, last) - max(view.first, first) + 1
             stored += min(1.0, covered / (view.last - view.first + 1)) * view.events
-            packed = max(packed, _packed(view, names))
     stored = min(stored, events)
     width = span if isinstance(windows, TimeWindows) else events
     slides = width / windows.slide
     slices = min(slides * (2 if windows.cut else 1) + 1, max(events, 1.0))
     overlap = windows.size / windows.slide
     results = min(slides + overlap, slices * max(1.0, overlap))
-    pages = stored / PAGE_EVENTS * packed
     event_ns = EVENT_NS + len(names) * FIELD_NS
     both = (events - stored) * event_ns + (slices * len(names) + results) * SLICE_NS
-    replay = stored * event_ns + pages * PAGE_NS
+    replay = stored * event_ns
     cut = min(stored / ZONE_EVENTS, slices)
     index = cut * (ZONE_NS + ZONE_EVENTS * len(names) * FIELD_NS) + slices * SLICE_NS
-    index += min(pages, slices * packed) * PAGE_NS
     return Costs(both + replay, both + index, slices)
-
-
-def _packed(view: SegmentView, names: tuple[str, ...]) -> int:
-    """The number of columns that are compressed in a segment, judging by one leaf."""
-    level, table = view.fragments[0]
-    while level > 1:
-        table = view.file.node(int(table[ROW_OFFSET, 0]), int(table[ROW_LENGTH, 0]))
-        level -= 1
-    leaf = view.file.leaf(int(table[ROW_OFFSET, 0]), int(table[ROW_LENGTH, 0]))
-    columns = [leaf.schema.time, *(name for name in names if name in leaf.schema)]
-    return sum(leaf.chunk_entry(name).codec is not Codec.NONE for name in columns)

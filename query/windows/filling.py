@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -97,16 +96,23 @@ class Filler:
                 f"filling would give {span * keys:,} rows, a window each{each}, and {ROWS_MAX:,} "
                 "are the most: narrow the range of time in WHERE, or take longer windows"
             )
-        places = codes * span + (numbers - begin)
-        order = np.argsort(places, kind="stable")
-        places = places[order]
-        _, of_key = firsts(codes)
+        own = np.full((span, keys), -1, np.int32)
+        own[numbers - begin, codes] = np.arange(len(numbers))
+        before = np.maximum.accumulate(own)  # rows are in window order
+        behind = np.where(own < 0, len(numbers), own)[::-1]
+        behind = np.minimum.accumulate(behind)[::-1]
+        _, of_key = firsts(codes) if len(codes) else (None, np.zeros(1, np.int64))
         step = max(1, CHUNK_ROWS // keys)
-        for low in range(begin, end + 1, step):
-            high = min(low + step - 1, end)
-            window = np.repeat(np.arange(low, high + 1), keys)
-            key = np.tile(np.arange(keys), high - low + 1)
-            yield self._chunk(grid, rows, window, key, of_key, places, order, begin, span)
+        for low in range(0, span, step):
+            there = own[low : low + step].ravel()
+            missing = there < 0
+            neighbours = tuple(
+                _index(each[low : low + step].ravel(), missing, len(numbers))
+                for each in (before, behind)
+            )
+            window = np.repeat(np.arange(begin + low, begin + low + len(there) // keys), keys)
+            key = np.tile(of_key, len(there) // keys)
+            yield self._chunk(grid, rows, window, key, there, neighbours)
 
     def _chunk(
         self,
@@ -114,42 +120,25 @@ class Filler:
         rows: pa.Table,
         window: Ticks,
         key: Ticks,
-        of_key: Ticks,
-        places: Ticks,
-        order: Ticks,
-        begin: int,
-        span: int,
+        there: npt.NDArray[np.int32],
+        neighbours: tuple[pa.Array, ...],
     ) -> pa.RecordBatch:
-        """Rows by window and key; ``places[i]`` is the place of row ``order[i]``."""
-        wanted = key * span + (window - begin)
-        behind = places.searchsorted(wanted)  # the row itself, or the next
-        inside = behind < len(places)
-        there = np.zeros(len(wanted), bool)
-        there[inside] = places[behind[inside]] == wanted[inside]
-        follows = inside.copy()
-        follows[inside] = places[behind[inside]] // span == key[inside]
-        before = behind - 1
-        precedes = before >= 0
-        precedes[precedes] = places[before[precedes]] // span == key[precedes]
-        own = _index(order, behind, there)
+        """Rows by window and key: row ``there[i]``, or -1 and the rows before and behind it."""
         start, end = grid.bounds(window)
         time = self.schema.field(0).type
         arrays = [times_array(start, time), times_array(end, time)]
-        if self.keys:
-            chosen = pa.array(of_key[key])
-            arrays += [_taken(rows.column(2 + i), chosen) for i in range(self.keys)]
-        seen = pa.array(there)
-        ends = (_index(order, before, precedes & ~there), _index(order, behind, follows & ~there))
+        arrays += [_taken(rows.column(2 + i), pa.array(key)) for i in range(self.keys)]
+        own, seen = pa.array(there, mask=there < 0), pa.array(there >= 0)
         for i, counts in enumerate(self.counts):
             column = rows.column(2 + self.keys + i)
             values = _taken(column, own)
-            if not there.all():
+            if own.null_count:
                 if counts:
                     values = pc.fill_null(values, pa.scalar(0, values.type))
                 elif self.fill.how == "previous":
-                    values = pc.if_else(seen, values, _taken(column, ends[0]))
+                    values = pc.if_else(seen, values, _taken(column, neighbours[0]))
                 elif self.fill.how == "linear" and _is_number(column.type):
-                    between = self._between(rows, column, start, ends)
+                    between = self._between(rows, column, start, neighbours)
                     values = pc.if_else(seen, values, between)
                 elif self._values[i] is not None:
                     values = pc.if_else(seen, values, self._values[i])
@@ -157,7 +146,7 @@ class Filler:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _between(
-        self, rows: pa.Table, column: pa.ChunkedArray, start: Ticks, ends: tuple[Any, Any]
+        self, rows: pa.Table, column: pa.ChunkedArray, start: Ticks, ends: tuple[pa.Array, ...]
     ) -> pa.Array:
         values, times = [], []
         for end in ends:
@@ -188,10 +177,8 @@ class Filler:
         return int(grid.windows_of(np.array([tick], np.int64))[1][0])
 
 
-def _index(order: Ticks, at: Ticks, valid: npt.NDArray[np.bool_]) -> pa.Array:
-    if not len(order):
-        return pa.nulls(len(at), pa.int64())
-    return pa.array(order[np.where(valid, at, 0)], mask=~valid)
+def _index(rows: npt.NDArray[np.int32], missing: npt.NDArray[np.bool_], count: int) -> pa.Array:
+    return pa.array(rows, mask=~missing | (rows < 0) | (rows == count))
 
 
 def _taken(column: pa.ChunkedArray, index: pa.Array) -> pa.Array:

@@ -2,8 +2,7 @@
 Cost: events plus output rows.  Memory: that of ``slices``, and active keys.
 
 Sessions are computed by replay; ``SESSION(s, t, gap, k)`` and sessions grouped by keys have their
-own for each key.  Sessions are numbered by first event, independently of batches.  A *piece* is a
-run of one key in a batch without a pause; a key's first piece may continue its open session.
+own for each key.  Sessions are numbered by first event, independently of batches.
 """
 
 from __future__ import annotations
@@ -228,46 +227,38 @@ def fold_groups(values, validity, bit_offset, groups, op, counts, unsigned, word
 
 
 @kernel
-def piece_starts(codes, ticks, gap, starts):  # type: ignore[no-untyped-def]
-    """Divide ascending ticks at pauses above ``gap`` and, if there are codes, where these change;
-    returns the number of pieces.  Piece i is [starts[i], starts[i + 1]).
+def number_sessions(codes, ticks, gap, number, last, count, sessions):  # type: ignore[no-untyped-def]
+    """Number the session of each row, from ``count`` on; returns the next number.  ``codes``: empty
+    without keys.  ``number``, ``last``: newest session of each key, or -1, and its last tick.
     """
-    starts[0] = 0
-    count = 1
-    for i in range(1, ticks.size):
+    for i in range(ticks.size):
+        key = codes[i] if codes.size else np.int64(0)
         # the difference of two ticks may exceed 63 bits, but not 64
-        pause = np.uint64(ticks[i]) - np.uint64(ticks[i - 1]) > np.uint64(gap)
-        if pause or (codes.size > 0 and codes[i] != codes[i - 1]):
-            starts[count] = i
+        pause = np.uint64(ticks[i]) - np.uint64(last[key]) > np.uint64(gap)
+        if pause or number[key] < 0:
+            number[key] = count
             count += 1
-    starts[count] = ticks.size
+        last[key] = ticks[i]
+        sessions[i] = number[key]
     return count
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Pieces of a batch.  ``order``: rows by key, None if they stand so; ``starts``: the first row
-    of each piece in this order, and the number of rows; ``old``: pieces of sessions of earlier
-    batches; ``new``: the others by number; then per piece session number, key, first and last tick.
+    """The sessions of a batch.  ``of_row``: session of each row; ``order``: rows by session, None
+    if they stand so; ``starts``: the first row of each session in this order, and the number of
+    rows; ``old``: how many began in earlier batches, which come first; then per session its number,
+    key, and first and last tick in the batch.
     """
 
+    of_row: Words
     order: Words | None
     starts: Words
-    old: Words
-    new: Words
+    old: int
     number: Words
     code: Words
     first: Words
     last: Words
-
-    @property
-    def session_of_row(self) -> Words:
-        sessions: Words = np.repeat(self.number, np.diff(self.starts))
-        if self.order is None:
-            return sessions
-        session_numbers = np.empty_like(sessions)
-        session_numbers[self.order] = sessions
-        return session_numbers
 
     def fold(self, batch: pa.RecordBatch, plan: FieldPlan) -> Words:
         """The partials of the pieces."""
@@ -294,30 +285,29 @@ class Sessions:
     def take(self, batch: pa.RecordBatch) -> Pieces:
         """The pieces of a batch with rows."""
         ticks = ticks_of(batch.column(batch.schema.get_field_index(self._time)))
-        codes, order = np.empty(0, np.int64), None
+        codes, order, before = np.empty(0, np.int64), None, self._count
         if self._keys:
             columns = [batch.column(batch.schema.get_field_index(name)) for name in self._keys]
             if self._table is None:
                 self._table = KeyTable([column.type for column in columns])
             codes = self._table.codes(columns)
-            order = order_of(codes)
-            codes, ticks = codes[order], ticks[order]
-        starts = np.empty(len(ticks) + 1, np.int64)
-        starts = starts[: piece_starts(codes, frozen(ticks), self._gap, starts) + 1]
-        code = codes[starts[:-1]] if self._keys else np.zeros(len(starts) - 1, np.int64)
-        first, last = ticks[starts[:-1]], ticks[starts[1:] - 1]
-        self._grow(int(code.max()) + 1)
-        number = self._number[code]
-        newest = np.append(code[1:] != code[:-1], True)
-        goes_on = np.roll(newest, 1) & (number >= 0) & self.near(self._last[code], first)
-        new = np.flatnonzero(~goes_on)
-        if order is not None:
-            new = new[order_of(order[starts[new]])]
-        number[new] = self._count + np.arange(len(new))
-        self._count += len(new)
-        self._number[code[newest]] = number[newest]
-        self._last[code[newest]] = last[newest]
-        return Pieces(order, starts, np.flatnonzero(goes_on), new, number, code, first, last)
+        self._grow(int(codes.max(initial=0)) + 1)
+        of_row = np.empty(len(ticks), np.int64)
+        self._count = number_sessions(
+            codes, ticks, self._gap, self._number, self._last, before, of_row
+        )
+        sessions = of_row
+        if self._keys:
+            order = order_of(of_row)
+            sessions, codes, ticks = of_row[order], codes[order], ticks[order]
+        changes = np.flatnonzero(np.diff(sessions)) + 1
+        starts = np.concatenate([[0], changes, [len(sessions)]]).astype(np.int64)
+        number = sessions[starts[:-1]]
+        code = codes[starts[:-1]] if self._keys else np.zeros(len(number), np.int64)
+        old = int(number.searchsorted(before))
+        return Pieces(
+            of_row, order, starts, old, number, code, ticks[starts[:-1]], ticks[starts[1:] - 1]
+        )
 
     def forget_all_but(self, codes: Words) -> Words:
         """Forget keys without these codes, if there are many; returns the codes' new values."""
@@ -372,7 +362,7 @@ class SessionAggregation(WindowAggregation):
             words = pieces.fold(batch, plan)
             self.metrics.events += batch.num_rows
             self.metrics.slices += len(words)
-            old, new = pieces.old, pieces.new
+            old, new = slice(pieces.old), np.arange(pieces.old, len(words))
             at = bounds[0].searchsorted(pieces.number[old])
             merge_rows(plan.own.fields, partials, at, words[old])
             bounds[3, at] = pieces.last[old]
@@ -415,16 +405,16 @@ def expand_sessions(
     sessions = Sessions(windows.gap, time, keys)
     for batch in in_pieces(ahead, check):
         pieces = sessions.take(batch)
-        before, count = count, max(count, int(pieces.number.max()) + 1)
+        count = max(count, int(pieces.number[-1]) + 1)
         if count > len(first):
             padding = np.zeros(max(count, 2 * len(first)) - len(first), np.int64)
             first, last = np.append(first, padding), np.append(last, padding)
-        begins = pieces.number >= before
-        first[pieces.number[begins]] = pieces.first[begins]
+        new = slice(pieces.old, None)
+        first[pieces.number[new]] = pieces.first[new]
         last[pieces.number] = pieces.last  # a session has at most one piece per batch
     sessions = Sessions(windows.gap, time, keys)
     for batch in in_pieces(batches, check):
-        session = sessions.take(batch).session_of_row
+        session = sessions.take(batch).of_row
         end = _ends(last[session], windows.gap)
         rows, type_ = np.arange(batch.num_rows), batch.schema.field(time).type
         yield with_bounds(batch, rows, None, first[session], end, columns, type_)

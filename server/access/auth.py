@@ -1,6 +1,6 @@
 """Authentication and authorization: bearer tokens, and protection of servers without tokens.
 
-A route asks its ``Requester`` for each right: ``principal.require("read", "flights")``.
+A route asks its ``Principal`` for each right: ``principal.require("read", "flights")``.
 
 Without tokens the server is *open*: it answers only clients of the same machine that use a loopback
 host name (which stops DNS rebinding), and no page of another origin, not even for reads.  A store
@@ -19,14 +19,12 @@ from __future__ import annotations
 import ipaddress
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi import Depends, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import Scope
 
 from ...core.caches import Lru
@@ -72,9 +70,6 @@ OPEN = "chronicle.open"
 """Key of the scope: the server had no tokens when it checked the client's address."""
 
 _SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
-bearer = HTTPBearer(
-    auto_error=False, description="A token made by `chronicle token create`.", scheme_name="token"
-)
 
 
 @dataclass(frozen=True)
@@ -153,9 +148,8 @@ class Authenticator:
             )
         return True
 
-    def check_origin(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
-        host = headers.get("host", "")
+    def check_origin(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        host = headers.get(b"host", b"").decode("latin-1")
         is_open = self.check_address(scope)
         if is_open:
             name = _host_name(host)
@@ -164,7 +158,7 @@ class Authenticator:
                     "this server has no tokens and answers to loopback names only, found Host "
                     f"{host!r}; create a token, or list the name in CHRONICLE_ALLOWED_HOSTS"
                 )
-        origin = headers.get("origin")
+        origin = headers[b"origin"].decode("latin-1") if b"origin" in headers else None
         if origin in self._origins:
             return
         if is_open and (page := _foreign_page(headers, host)) is not None:
@@ -227,38 +221,28 @@ def identify(request: Request, secret: str | None) -> Principal:
     return principal
 
 
-def authenticate(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Principal:
-    return identify(request, credentials.credentials if credentials else None)
-
-
-async def _requester(
-    request: Request,
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
-) -> Principal:
-    return authenticate(request, credentials)  # at most two stat calls: not worth a thread
-
-
-Requester = Annotated[Principal, Depends(_requester)]
+def bearer_of(request: Request, scheme: str = "bearer") -> str | None:
+    """The secret in the header ``Authorization``."""
+    given, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if given.lower() == scheme else None
 
 
 def ask_again(request: Request) -> Principal:
     """The principal of a long request, by its token's present state; reads a file."""
-    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    token = secret.strip() if scheme.lower() == "bearer" else None
     authenticator: Authenticator = request.app.state.server.authenticator
     authenticator.check_address(request.scope)
-    return authenticator.principal(request.scope, token)
+    return authenticator.principal(request.scope, bearer_of(request))
 
 
-def _foreign_page(headers: Headers, host: str) -> str | None:
+def _foreign_page(headers: Mapping[bytes, bytes], host: str) -> str | None:
     """The header that shows a page of another site, or None (old browsers: Origin, Referer)."""
-    site = headers.get("sec-fetch-site")
-    if site is not None and site not in ("same-origin", "none"):
-        return f"Sec-Fetch-Site: {site}"
-    for name in ("origin", "referer"):
-        page = headers.get(name)
-        if page is not None and not _same_host(page, host):
-            return f"{name.title()}: {page}"
+    site = headers.get(b"sec-fetch-site")
+    if site is not None and site not in (b"same-origin", b"none"):
+        return f"Sec-Fetch-Site: {site.decode('latin-1')}"
+    for name in (b"origin", b"referer"):
+        page = headers.get(name, b"").decode("latin-1")
+        if name in headers and not _same_host(page, host):
+            return f"{name.decode().title()}: {page}"
     return None
 
 

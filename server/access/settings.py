@@ -43,6 +43,12 @@ class Settings(BaseSettings):
     flight_port: int | None = Field(
         None, ge=0, le=65535, description="Port of Flight SQL; 0 picks a free one. Unset: off."
     )
+    postgres_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port of PostgreSQL's protocol; 0 picks a free one. Unset: off.",
+    )
     token_file: Path | None = Field(
         None, description="File whose first line is a token with all rights."
     )

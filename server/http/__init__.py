@@ -1,4 +1,3 @@
 """HTTP mechanics.  Reading order: ``replies`` (JSON, errors as of RFC 9457), ``requests`` (headers,
-paths, conditions, ranges, formats, CloudEvents), ``route`` (parameters), ``streamed`` (answers sent
-block by block).
+paths, conditions, ranges, formats, CloudEvents), ``streamed`` (answers sent block by block).
 """

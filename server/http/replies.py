@@ -1,7 +1,7 @@
 """JSON answers, and problem documents (RFC 9457): every error as ``application/problem+json``. ::
 
-    {"type": "urn:chronicle:sql-error", "code": "sql-error", "title": "The SQL text is wrong",
-     "status": 400, "detail": "...", "request_id": "...", "position": {"line": 1, "column": 8}}
+    {"type": "urn:chronicle:sql-error", "code": "sql-error", "title": "Sql error", "status": 400,
+     "detail": "...", "request_id": "...", "position": {"line": 1, "column": 8}}
 
 ``type`` and ``code`` are stable, ``detail`` is for people; ``position`` belongs to SQL errors,
 ``row`` to unreadable data, ``errors`` to invalid fields.  An exception that is not a
@@ -33,7 +33,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ...core.times import time_text
-from ...errors import ChronicleError, SqlError, Unauthorized, in_words_of, outside
+from ...errors import OUTSIDE, ChronicleError, SqlError, Unauthorized, in_words_of, outside
 from ...formats.kinds import arrow_name_of_type, name_of_type
 
 
@@ -51,63 +51,6 @@ def reply(content: Any, status: int = 200, headers: Mapping[str, str] | None = N
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:chronicle:"
-
-TITLES: dict[str, str] = {
-    # errors of the database, by their slug in chronicle.errors
-    "error": "Something went wrong",
-    "invalid-argument": "An argument cannot be used",
-    "unsupported-type": "A stream cannot store this type",
-    "stream-not-found": "There is no such stream",
-    "stream-exists": "The stream exists already",
-    "stream-owned": "The stream belongs to live queries",
-    "attribute-not-found": "The stream has no such attribute",
-    "index-not-found": "The attribute has no index",
-    "index-exists": "The attribute has an index already",
-    "schema-mismatch": "The data does not fit the stream's schema",
-    "invalid-data": "The data cannot be read as events",
-    "ingest-failed": "The ingest stopped",
-    "not-a-store": "The directory is not a store",
-    "unsupported-format": "The store was written by a newer version",
-    "store-locked": "Another process writes to the store",
-    "store-closed": "The store is closed",
-    "read-only-store": "The store is open for reading only",
-    "storage-full": "No space is left for events",
-    "storage-failed": "The disk failed",
-    "corrupt-store": "Stored bytes are damaged",
-    "corrupt-block": "A stored block is damaged",
-    "sql-error": "The SQL text is wrong",
-    "query-timeout": "The query ran into its time limit",
-    "query-cancelled": "The query was cancelled",
-    "resource-limit": "The request exceeds a limit",
-    "worker-lost": "The process that did this work was lost",
-    "missing-dependency": "An optional part is not installed",
-    "unauthorized": "A valid token is needed",
-    "forbidden": "The token does not allow this",
-    "connection-failed": "The server could not be reached",
-    "job-failed": "The job ended without a result",
-    # of HTTP and of this server
-    "bad-request": "The request cannot be understood",
-    "not-found": "There is nothing at this address",
-    "method-not-allowed": "The address does not know this method",
-    "not-acceptable": "The answer does not come in this format",
-    "request-timeout": "The client was silent for too long",
-    "idempotency-in-flight": "A request with this key is still running",
-    "idempotency-in-doubt": "The outcome of the first request is unknown",
-    "idempotency-mismatch": "The key was used for another request",
-    "transaction-ended": "The transaction has ended",
-    "snapshot-expired": "The pinned version is no longer kept",
-    "precondition-failed": "The answer is not the one that was asked for",
-    "body-too-large": "The request body is too large",
-    "headers-too-large": "The request has too many or too large headers",
-    "unsupported-media-type": "The body's format is not known",
-    "range-not-satisfiable": "The answer has no such bytes",
-    "invalid-request": "A part of the request does not fit",
-    "too-many-requests": "This client has too many queries running",
-    "overloaded": "The server is at its limits",
-    "not-ready": "The server is not ready",
-    "not-supported": "This server does not do that",
-    "internal-error": "The server failed",
-}
 
 _CODES = {
     400: ("bad-request", "invalid-data"),
@@ -133,6 +76,7 @@ _CODES = {
 """By status, the codes that this server gives itself; Starlette's errors get the first."""
 
 STATUSES = {code: status for status, codes in _CODES.items() for code in codes}
+CODES = sorted({shown.slug for shown in OUTSIDE.values()} | STATUSES.keys())
 
 _NO_SPACE = ("storage-full", "no space is left on the disk; nothing was changed")
 _NO_RIGHT = (
@@ -230,7 +174,7 @@ def problem_document(error: BaseException, request_id: str) -> dict[str, Any]:
     return {
         "type": TYPE_PREFIX + problem.code,
         "code": problem.code,
-        "title": TITLES.get(problem.code) or problem.code.replace("-", " "),
+        "title": problem.code.replace("-", " ").capitalize(),
         "status": problem.status,
         "detail": problem.detail,
         "request_id": request_id,

@@ -29,11 +29,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 import orjson
-from fastapi import Path
 from starlette.requests import Request
 from starlette.types import Scope
 
@@ -62,26 +61,28 @@ SLASH = "\0"
 """Replaces a slash within a name during routing; no name has this character."""
 
 
-def check_headers(scope: Scope) -> None:
-    """Refuse repeated or too many headers and parameters; raises ``Problem`` (400, 431)."""
-    if len(scope["headers"]) > HEADERS_MAX:
+def checked_headers(scope: Scope) -> dict[bytes, bytes]:
+    """The headers by name; raises ``Problem`` (400, 431) for repeated or too many headers, and too
+    many parameters.
+    """
+    listed = scope["headers"]
+    if len(listed) > HEADERS_MAX:
         raise Problem(
             "headers-too-large",
-            f"a request has at most {HEADERS_MAX} headers, found {len(scope['headers'])}",
+            f"a request has at most {HEADERS_MAX} headers, found {len(listed)}",
         )
-    names = [name.lower() for name, _ in scope["headers"]]
-    if len(set(names)) < len(names):
-        counts = Counter(names)
+    headers = dict(listed)
+    if len(headers) < len(listed):
+        counts = Counter(name for name, _ in listed)
         twice = sorted(name.decode() for name in ONCE if counts[name] > 1)
-    else:
-        twice = []
-    if twice:
-        raise Problem("bad-request", f"sent more than once: the header {', '.join(twice)}")
+        if twice:
+            raise Problem("bad-request", f"sent more than once: the header {', '.join(twice)}")
     count = scope["query_string"].count(b"&") + 1
     if count > PARAMETERS_MAX:
         raise Problem(
             "bad-request", f"a request has at most {PARAMETERS_MAX} parameters, found {count}"
         )
+    return headers
 
 
 def raw_path(scope: Scope) -> bytes:
@@ -104,9 +105,6 @@ def routed_path(raw: bytes) -> str:
 
 def address(*parts: str) -> str:
     return "/" + "/".join(quote(part, safe="") for part in parts)
-
-
-PathName = Annotated[str, Path()]
 
 
 _HEADERS = frozenset({b"range", b"if-match", b"if-none-match"})
@@ -197,13 +195,11 @@ FEEDS = ("sse", "ndjson", "arrow")
 _FORM = "application/x-www-form-urlencoded"
 
 
-def body_format(request: Request) -> str:
-    wished = request.query_params.get("format")
+def body_format(wished: str | None, media_type: str) -> str:
     if wished is not None:
         if wished.lower() in READ_FORMATS:
             return wished.lower()
         raise _unsupported(f"unknown format {wished!r}")
-    media_type = request.headers.get("content-type", "")
     format = format_of_media_type(media_type) if media_type else None
     if format is not None:
         return format
@@ -215,15 +211,14 @@ def body_format(request: Request) -> str:
     raise _unsupported(f"unknown Content-Type {media_type!r}")
 
 
-def file_format(request: Request) -> str | None:
+def file_format(wished: str | None, media_type: str) -> str | None:
     """Format of a file sent as the body; None: infer it.  Raises ``Problem`` (415)."""
-    media_type = request.headers.get("content-type", "")
     if media_type.lower().startswith("multipart/"):
         detail = "send the file itself as the body, without a form around it"
         raise Problem("unsupported-media-type", detail)
-    if request.query_params.get("format") is None and format_of_media_type(media_type) is None:
+    if wished is None and format_of_media_type(media_type) is None:
         return None
-    return body_format(request)
+    return body_format(wished, media_type)
 
 
 def _unsupported(detail: str) -> Problem:
@@ -326,7 +321,7 @@ def binary_event(request: Request) -> BinaryEvent | None:
     """The event in a request's headers, or None; raises ``Problem`` (400)."""
     headers = request.headers
     version = headers.get("ce-specversion")
-    if version is None or request.query_params.get("format") is not None:
+    if version is None:
         return None
     attributes = {}
     for header, value in headers.items():

@@ -14,23 +14,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from fastapi import Request, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...agents.tools import tools_over
 from ...errors import StreamNotFound
 from ...query.contract.result import Result
-from ..access.auth import Principal, Requester, authorize, visible_to
-from ..http.route import api_router
+from ..access.auth import Principal, authorize, visible_to
 from ..service.query_log import RunningQuery
 from ..service.row_stream import open_statement
-from ..service.state import Server, server_of
+from ..service.state import Server
+from .route import Call, Routes
 
 if TYPE_CHECKING:
     from ...query.contract.explanation import Plan
 
 
-router = api_router(tags=["agents"])
+routes = Routes("agents")
 BODY_BYTES_MAX = 1 << 20
 IDLE = "tools of an agent"
 
@@ -165,16 +165,15 @@ class _Handed(Response):
         await self._answer(scope, receive, send)
 
 
-@router.post("/mcp", summary="Tools for language models", include_in_schema=False)
-async def mcp(request: Request, principal: Requester) -> Response:
+@routes.post("/mcp", needs="read")
+async def mcp(call: Call) -> Response:
     """One message of the Model Context Protocol."""
-    principal.require("read")
-    server = server_of(request)
-    agents: Agents = request.app.state.agents
+    server, principal = call.server, call.principal
+    agents: Agents = call.request.app.state.agents
     manager = await agents.manager()
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        async with server.queried(request.state.request_id, IDLE, principal) as query:
+        async with server.queried(call.id, IDLE, principal) as query:
             asking = _Asking(principal, query)
             token = _asking.set(asking)
             try:

@@ -25,7 +25,6 @@ from typing import Annotated, Any, Literal
 import orjson
 import pyarrow as pa
 from fastapi import Depends, Header, Query, Request, Response
-from fastapi.security import HTTPAuthorizationCredentials
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...core.times import INT64_MAX
@@ -35,10 +34,9 @@ from ...formats.layout import Layout
 from ...formats.lineprotocol import lines_by_measurement
 from ...formats.reader import Look
 from ...formats.writers import encode
-from ..access.auth import Principal, Requester, bearer, identify
+from ..access.auth import bearer_of, identify
 from ..http.replies import columns_of, reply
-from ..http.requests import PathName, body_format, file_format
-from ..http.route import OpenRoute, api_router
+from ..http.requests import body_format, file_format
 from ..service.bodies import (
     Body,
     FileOptions,
@@ -52,9 +50,12 @@ from ..service.bodies import (
 )
 from ..service.state import Server, server_of
 from ..service.transactions import Commit
-from .parameters import FormatName, OnError, RangeSpec, from_query, read_spec, spec_body
+from . import answers
+from .answers import EVENTS, LINES, Json
+from .parameters import FormatName, OnError, RangeSpec, from_query
+from .route import Call, Called, Routes, Secret
 
-router = api_router(prefix="/v1/ingest", tags=["events"])
+_files = Routes("events", "/v1/ingest")
 ROWS_MAX = 1000
 
 _Given = Annotated[
@@ -62,33 +63,33 @@ _Given = Annotated[
 ]
 
 
-async def file_options(request: Request, options: _Given) -> FileOptions:
-    return replace(options, format=file_format(request), time=options.time or None)
+def file_options(request: Request, options: _Given) -> FileOptions:
+    format = file_format(options.format, request.headers.get("content-type", ""))
+    return replace(options, format=format, time=options.time or None)
 
 
 Options = Annotated[FileOptions, Depends(file_options)]
 
 
-@router.post("/preview", summary="Look at a file")
+@_files.post("/preview", "Look at a file", answers.LookedAt, openapi_extra=EVENTS)
 async def preview_file(
-    request: Request,
-    principal: Requester,
+    call: Call,
     options: Options,
     stream: Annotated[
         str | None, Query(description="Read it as events of this stream, where it exists.")
     ] = None,
     limit: Annotated[int, Query(ge=0, le=ROWS_MAX, description="Most rows to show.")] = 20,
-) -> Response:
+) -> Json:
     """Format, columns with their types, the time column and the first rows; nothing is stored."""
-    principal.require("ingest", stream)
-    server = server_of(request)
+    call.principal.require("ingest", stream)
+    server = call.server
     server.require_writable()
     async with (
-        server.receiving(request, principal.client, server.settings.max_body_bytes) as body,
-        server.appends.held(principal.client),
+        server.receiving(call.request, call.client, server.settings.max_body_bytes) as body,
+        server.appends.held(call.client),
     ):
         preview = await server.call(look_at, server, body, options, stream, limit)
-        return reply(_description(preview, body.encoding))
+        return _description(preview, body.encoding)
 
 
 def _description(preview: Look, compression: str | None) -> dict[str, Any]:
@@ -110,10 +111,9 @@ def _description(preview: Look, compression: str | None) -> dict[str, Any]:
     }
 
 
-@router.post("", summary="Ingest a file")
+@_files.post("", "Ingest a file", answers.Ingested, openapi_extra=EVENTS)
 async def ingest(
-    request: Request,
-    principal: Requester,
+    call: Call,
     options: Options,
     stream: Annotated[str, Query(description="Where the events go.")],
     storing: Annotated[StoreOptions, Depends(from_query(StoreOptions))],
@@ -123,25 +123,20 @@ async def ingest(
     ] = None,
 ) -> Response:
     """Store the events of a file, all or none; a new stream takes its columns and types."""
-    principal.require("write" if storing.create else "ingest", stream)
-    server = server_of(request)
+    call.principal.require("write" if storing.create else "ingest", stream)
+    server, keyed = call.server, idempotency_key is not None
     server.require_writable()
-    if storing.dry_run and idempotency_key is not None:
+    if storing.dry_run and keyed:
         raise InvalidArgument(
             "dry_run=true stores nothing: send the Idempotency-Key with the request that does"
         )
+    most = server.settings.max_part_bytes
     async with (
-        server.receiving(
-            request,
-            principal.client,
-            server.settings.max_part_bytes,
-            staged=True,
-            hashed=idempotency_key is not None,
-        ) as body,
-        server.appends.held(principal.client),
+        server.receiving(call.request, call.client, most, staged=True, hashed=keyed) as body,
+        server.appends.held(call.client),
     ):
         store = partial(_ingest, server, body, options, stream, storing, on_error)
-        if idempotency_key is None:
+        if not keyed:
             return reply((await server.call(store))[0])
         same = (options, storing, on_error, body.encoding, body.digest)
         answer, replayed = await server.call(
@@ -193,9 +188,7 @@ def _ingest(
     return answer, report.version or 0
 
 
-transactions_router = api_router(
-    prefix="/v1/streams/{stream}/transactions/{transaction}", tags=["transactions"]
-)
+_transactions = Routes("transactions", "/v1/streams/{stream}/transactions/{transaction}")
 COMMIT_BYTES_MAX = 8 << 20
 DECODED_FACTOR = 8
 
@@ -225,26 +218,21 @@ class CommitSpec(BaseModel):
     )
 
 
-@transactions_router.put("/parts/{part}", summary="Stage a part")
+@_transactions.put(
+    "/parts/{part}", "Stage a part", answers.Part, openapi_extra=EVENTS, needs="ingest"
+)
 async def put_part(
-    request: Request,
-    principal: Requester,
-    stream: PathName,
-    transaction: PathName,
-    part: PathName,
-    format: FormatName = None,
-) -> Response:
+    call: Call, stream: str, transaction: str, part: str, format: FormatName = None
+) -> Json:
     """Stage an Arrow stream, invisibly; the same name again replaces it."""
-    principal.require("ingest", stream)
-    server = server_of(request)
-    name = body_format(request)
+    server = call.server
+    name = body_format(format, call.request.headers.get("content-type", ""))
+    most = server.settings.max_part_bytes
     async with (
-        server.receiving(
-            request, principal.client, server.settings.max_part_bytes, staged=True
-        ) as body,
-        server.appends.held(principal.client),
+        server.receiving(call.request, call.client, most, staged=True) as body,
+        server.appends.held(call.client),
     ):
-        return reply(await server.call(_stage, server, stream, transaction, part, name, body))
+        return await server.call(_stage, server, stream, transaction, part, name, body)
 
 
 def _stage(
@@ -263,17 +251,18 @@ def _stage(
     return server.transactions.put(stream, transaction, part, batches)
 
 
-@transactions_router.post(
-    "/commit", summary="Commit a transaction", openapi_extra=spec_body(CommitSpec)
+@_transactions.post(
+    "/commit",
+    "Commit a transaction",
+    answers.Committed,
+    body_max=COMMIT_BYTES_MAX,
+    example={"parts": ["0"]},
 )
-async def commit(
-    request: Request, principal: Requester, stream: PathName, transaction: PathName
-) -> Response:
+async def commit(call: Call, stream: str, transaction: str, spec: CommitSpec) -> Json:
     """Make the listed parts events, in one commit; repeating it does nothing."""
-    spec = await read_spec(request, CommitSpec, COMMIT_BYTES_MAX)
     removes = spec.truncate or spec.replace is not None
-    principal.require("admin" if removes else "ingest", stream)
-    server = server_of(request)
+    call.principal.require("admin" if removes else "ingest", stream)
+    server = call.server
     if (spec.app_id is None) != (spec.app_version is None):
         raise InvalidArgument("give both app_id and app_version, or neither")
     if spec.truncate and spec.replace is not None:
@@ -281,7 +270,7 @@ async def commit(
     if spec.replace is not None and spec.replace.start is None and spec.replace.end is None:
         raise InvalidArgument("replace has a start, an end, or both; truncate removes every event")
 
-    def run() -> dict[str, Any]:
+    def run() -> Json:
         over = None
         if spec.replace is not None:
             over = spec.replace.bounds(server.database.stream(stream).event_schema)
@@ -300,22 +289,17 @@ async def commit(
             answer["duplicates"] = done.duplicates
         return answer
 
-    async with server.appends.held(principal.client):
-        return reply(await (server.call(run) if spec.replace is None else server.build(run)))
+    async with server.appends.held(call.client):
+        return await (server.call(run) if spec.replace is None else server.build(run))
 
 
-@transactions_router.delete("", status_code=204, summary="Drop a transaction")
-async def abort(
-    request: Request, principal: Requester, stream: PathName, transaction: PathName
-) -> Response:
+@_transactions.delete("", "Drop a transaction", status=204, needs="ingest")
+def abort(call: Call, stream: str, transaction: str) -> None:
     """Drop its parts; later parts are refused with 409."""
-    principal.require("ingest", stream)
-    server = server_of(request)
-    await server.call(server.transactions.abort, stream, transaction)
-    return Response(status_code=204)
+    call.server.transactions.abort(stream, transaction)
 
 
-line_router = api_router(tags=["line protocol"], route_class=OpenRoute)
+_lines = Routes("line protocol", refuses_unknown=False)
 PRECISIONS = {
     **{name: name for name in ("s", "ms", "us", "ns")},
     **{"u": "us", "n": "ns", "second": "s", "millisecond": "ms"},
@@ -329,86 +313,79 @@ Ignored = Annotated[str | None, Query(description="Taken, and without a meaning 
 Partial = Annotated[bool, Query(description="Leave out lines that cannot be stored.")]
 
 
-async def _writer(
-    request: Request,
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
-) -> Principal:
-    """The principal; a token may also be sent as ``Authorization: Token ...``."""
-    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    if credentials is None and scheme.lower() == "token" and secret.strip():
-        return identify(request, secret.strip())
-    return identify(request, credentials.credentials if credentials else None)
+def _writer(request: Request, secret: Secret) -> Called:
+    """The caller; a token may also be sent as ``Authorization: Token ...``."""
+    principal = identify(request, secret or bearer_of(request, "token") or None)
+    return Called(request, server_of(request), principal)
 
 
-Writer = Annotated[Principal, Depends(_writer)]
+Writer = Annotated[Called, Depends(_writer)]
 
 
-@line_router.post("/write", status_code=204, summary="Write line protocol (InfluxDB 1)")
-@line_router.post(
-    "/api/v2/write", status_code=204, name="write_v2", summary="Write line protocol (InfluxDB 2)"
+@_lines.post(
+    "/write", "Write line protocol (InfluxDB 1)", status=204, openapi_extra=LINES, needs="ingest"
+)
+@_lines.post(
+    "/api/v2/write",
+    "Write line protocol (InfluxDB 2)",
+    status=204,
+    name="write_v2",
+    openapi_extra=LINES,
+    needs="ingest",
 )
 async def write(
-    request: Request,
-    principal: Writer,
+    call: Writer,
     precision: Precision = "ns",
     db: Ignored = None,
     rp: Ignored = None,
     consistency: Ignored = None,
     bucket: Ignored = None,
     org: Ignored = None,
-) -> Response:
+) -> None:
     """Append lines to the streams that their measurements name."""
     del db, rp, consistency, bucket, org
-    return await _write(request, principal, precision, lenient=False)
+    await _write(call, precision, lenient=False)
 
 
-@line_router.post("/api/v3/write_lp", status_code=204, summary="Write line protocol (InfluxDB 3)")
+@_lines.post(
+    "/api/v3/write_lp",
+    "Write line protocol (InfluxDB 3)",
+    status=204,
+    openapi_extra=LINES,
+    needs="ingest",
+)
 async def write_v3(
-    request: Request,
-    principal: Writer,
+    call: Writer,
     precision: Precision = "ns",
     accept_partial: Partial = False,
     db: Ignored = None,
     no_sync: Annotated[bool, Query(description="Answer before the events are durable.")] = False,
-) -> Response:
+) -> None:
     """The same; `accept_partial=true` leaves out lines that cannot be stored."""
     del db
-    durability = "interval" if no_sync else None
-    return await _write(request, principal, precision, accept_partial, durability)
+    await _write(call, precision, accept_partial, "interval" if no_sync else None)
 
 
 async def _write(
-    request: Request,
-    principal: Principal,
-    precision: str,
-    lenient: bool,
-    durability: str | None = None,
-) -> Response:
-    principal.require("ingest")  # before anything is read
-    server = server_of(request)
-    settings = server.settings
+    call: Called, precision: str, lenient: bool, durability: str | None = None
+) -> None:
+    server = call.server
     async with (
-        server.receiving(request, principal.client, settings.max_body_bytes) as body,
-        server.appends.held(principal.client),
+        server.receiving(call.request, call.client, server.settings.max_body_bytes) as body,
+        server.appends.held(call.client),
     ):
-        unit = PRECISIONS[precision]
-        await server.call(_append_lines, server, principal, body, unit, lenient, durability)
-    return Response(status_code=204)
+        await server.call(_append_lines, call, body, PRECISIONS[precision], lenient, durability)
 
 
 def _append_lines(
-    server: Server,
-    principal: Principal,
-    body: Body,
-    precision: str,
-    lenient: bool,
-    durability: str | None,
+    call: Called, body: Body, precision: str, lenient: bool, durability: str | None
 ) -> None:
+    server = call.server
     text = body.open(server.settings.max_decoded_bytes).read()
     body.hold(len(text))
     parts = lines_by_measurement(text)
     for name in parts:
-        principal.require("ingest", name)
+        call.principal.require("ingest", name)
     read = [(name, _read_lines(server, name, parts[name], precision, lenient)) for name in parts]
     for name, events in read:
         done = server.database.stream(name).append(events, durability=durability)
@@ -434,3 +411,6 @@ def _read_lines(server: Server, name: str, lines: bytes, precision: str, lenient
             columns_max=server.settings.max_columns,
             skip=lenient,
         )[0]
+
+
+routes = [*_files, *_transactions, *_lines]

@@ -34,7 +34,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import orjson
 import pyarrow as pa
-from fastapi import Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
@@ -45,16 +45,17 @@ from ...errors import ChronicleError, InvalidArgument, QueryTimeout
 from ...formats.dialect import TextOptions
 from ...query.contract.cancellation import QueryControl
 from ...schema import StreamSchema
-from ..access.auth import Principal, Requester, ask_again, check_predicate
+from ..access.auth import ask_again, check_predicate
 from ..http.replies import Problem, as_problem, problem_document, reply
-from ..http.requests import BinaryEvent, PathName, binary_event, body_format
-from ..http.route import api_router
+from ..http.requests import BinaryEvent, binary_event, body_format
 from ..http.streamed import Pace, Streamed, too_slow
 from ..service.bodies import Body, bad_row_json, read_events
 from ..service.gathering import BYTES_MAX, SmallReader
 from ..service.middleware import note_time, timed
 from ..service.query_log import RunningQuery
-from ..service.state import Server, server_of
+from ..service.state import Server
+from . import answers
+from .answers import EVENT_FILE, EVENTS, NDJSON, Json
 from .parameters import (
     Columns,
     EventEncoding,
@@ -66,6 +67,7 @@ from .parameters import (
     TimeRange,
     column_names,
 )
+from .route import Call, Called, Routes
 from .row_responses import RowSource, send_rows
 
 
@@ -143,13 +145,9 @@ LOOK_S = 1.0
 
 
 def check_continuous(
-    request: Request,
-    format: str,
-    on_error: str,
-    idempotency_key: str | None,
-    text: TextOptions,
+    call: Called, format: str, on_error: str, idempotency_key: str | None, text: TextOptions
 ) -> None:
-    packed = request.headers.get("content-encoding", "identity").strip().lower()
+    packed = call.request.headers.get("content-encoding", "identity").strip().lower()
     wrong = {
         f"the format {format}, which has no lines; send ndjson": format != "ndjson",
         f"Content-Encoding {packed}; send it as it is": packed not in ("", "identity"),
@@ -176,8 +174,7 @@ class Acknowledged(Streamed):
 
     def __init__(
         self,
-        request: Request,
-        principal: Principal,
+        call: Called,
         stream: Stream,
         reader: SmallReader,
         precision: str | None,
@@ -185,9 +182,8 @@ class Acknowledged(Streamed):
         commit_events: int,
         held: contextlib.AsyncExitStack,
     ) -> None:
-        server = self._server = server_of(request)
-        self._request = request
-        self._principal = principal
+        server = self._server = call.server
+        self._call = call
         self._stream = stream
         self._precision = precision
         self._durability = durability
@@ -219,7 +215,7 @@ class Acknowledged(Streamed):
                 if not pieces:
                     await self._receive(receive)
                     continue
-                async with server.appends.held(self._principal.client):
+                async with server.appends.held(self._call.client):
                     done = await server.call(self._commit, pieces)
                 yield b"".join(done.answers)
                 if done.problem is not None:
@@ -228,7 +224,7 @@ class Acknowledged(Streamed):
             problem = as_problem(error)
             if problem.status in (413, 429, 503):
                 server.metrics.rejected.labels(problem.code).inc()
-            document = problem_document(error, self._request.state.request_id)
+            document = problem_document(error, self._call.id)
             yield orjson.dumps({"$error": {**document, "lines": self._lines}}) + b"\n"
 
     async def end(self) -> None:
@@ -275,7 +271,7 @@ class Acknowledged(Streamed):
     # --- their commits, in a thread
 
     def _commit(self, pieces: list[bytes]) -> _Committed:
-        ask_again(self._request).require("ingest", self._stream.name)
+        ask_again(self._call.request).require("ingest", self._stream.name)
         done = _Committed([], 0)
         waiting: list[tuple[int, pa.RecordBatch | pa.Table]] = []
         lines = 0
@@ -342,7 +338,7 @@ class Acknowledged(Streamed):
             self._server.metrics.note_append("ndjson", result.appended, result.late)
 
 
-router = api_router(prefix="/v1/streams/{stream}", tags=["events"])
+routes = Routes("events", "/v1/streams/{stream}")
 PARTITION_BYTES = 64 << 20
 PARTITIONS_MAX = 20_000
 
@@ -356,7 +352,7 @@ Version = Annotated[
 ]
 
 
-async def _commit_events(
+def _commit_events(
     ack: Annotated[
         Literal["whole", "each"],
         Query(description="One answer for the body, or a line for each commit while it comes."),
@@ -371,11 +367,30 @@ async def _commit_events(
 CommitEvents = Annotated[int | None, Depends(_commit_events)]
 
 
-@router.post("/events", summary="Append events")
+@dataclass(frozen=True)
+class Append:
+    """How a body is stored; ``head`` is the CloudEvent in the headers, if there is one."""
+
+    stream: str
+    format: str
+    precision: str | None
+    durability: str | None
+    on_error: str
+    text: TextOptions
+    head: BinaryEvent | None
+
+
+@routes.post(
+    "/events",
+    "Append events",
+    answers.Appended,
+    responses=NDJSON,
+    openapi_extra=EVENTS,
+    needs="ingest",
+)
 async def append_events(
-    request: Request,
-    principal: Requester,
-    stream: PathName,
+    call: Call,
+    stream: str,
     text: Text,
     on_error: OnError,
     commit_events: CommitEvents,
@@ -394,43 +409,31 @@ async def append_events(
     CloudEvents come in all three modes; in the binary one the headers `ce-...` are attributes.
     With `ack=each`: an endless NDJSON body, and one line of the answer for each commit.
     """
-    principal.require("ingest", stream)
-    server = server_of(request)
+    server = call.server
     keys = server.keys
-    head = binary_event(request)
-    name = body_format(request) if head is None else "cloudevents"
+    head = binary_event(call.request) if format is None else None
+    name = "cloudevents"
+    if head is None:
+        name = body_format(format, call.request.headers.get("content-type", ""))
+    append = Append(stream, name, precision, durability, on_error, text, head)
     if commit_events is not None:
-        check_continuous(request, name, on_error, idempotency_key, text)
-        target = await server.call(server.database.stream, stream)
-        reader = server.gathering.reader(target, precision)
-        async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(server.bodies.held(principal.client))
-            account = stack.enter_context(server.uploads.account(principal.client))
-            account.hold(2 * PENDING_MAX)
-            held = stack.pop_all()
-        return Acknowledged(
-            request, principal, target, reader, precision, durability, commit_events, held
-        )
+        check_continuous(call, name, on_error, idempotency_key, text)
+        return await _continuous(call, append, commit_events)
     plain = name in ("json", "ndjson") and text == TextOptions()
     plain &= head is None and idempotency_key is None and on_error == "fail"
-    async with server.receiving(
-        request,
-        principal.client,
-        server.settings.max_body_bytes,
-        hashed=idempotency_key is not None,
-    ) as body:
+    keyed = idempotency_key is not None
+    body_max = server.settings.max_body_bytes
+    async with server.receiving(call.request, call.client, body_max, hashed=keyed) as body:
         if plain and body.encoding is None and body.size <= BYTES_MAX:
-            stored = await _gathered(request, principal, stream, name, body, precision, durability)
+            stored = await _gathered(call, append, body)
             if stored is not None:
                 return reply(stored)
         waited = time.perf_counter()
-        async with server.appends.held(principal.client):
-            note_time(request, "queue", time.perf_counter() - waited)
-            store = partial(
-                _append, request, stream, name, body, precision, durability, on_error, head, text
-            )
+        async with server.appends.held(call.client):
+            note_time(call.request, "queue", time.perf_counter() - waited)
+            store = partial(_append, call, append, body)
             same: tuple[Any, ...] = ()
-            if idempotency_key is not None:
+            if keyed:
                 same = (stream, name, precision, on_error, body.encoding, body.digest)
                 if text.flatten is not None or head is not None:
                     same = (*same, text.flatten, head)
@@ -440,40 +443,46 @@ async def append_events(
     return reply(answer, 200, {"Idempotency-Replayed": "true"} if replayed else None)
 
 
-async def _gathered(
-    request: Request,
-    principal: Principal,
-    name: str,
-    format: str,
-    body: Body,
-    precision: str | None,
-    durability: str | None,
-) -> dict[str, Any] | None:
-    """Append a small body with others that wait; None where ``_Append`` has to read it."""
-    server = server_of(request)
-    stream = server.database.stream(name)
+async def _continuous(call: Called, append: Append, commit_events: int) -> Response:
+    server = call.server
+    stream = await server.call(server.database.stream, append.stream)
+    reader = server.gathering.reader(stream, append.precision)
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(server.bodies.held(call.client))
+        stack.enter_context(server.uploads.account(call.client)).hold(2 * PENDING_MAX)
+        held = stack.pop_all()
+    return Acknowledged(
+        call, stream, reader, append.precision, append.durability, commit_events, held
+    )
+
+
+async def _gathered(call: Called, append: Append, body: Body) -> Json | None:
+    """Append a small body with others that wait; None where ``_append`` has to read it."""
+    server = call.server
+    stream = server.database.stream(append.stream)
     schema, options = stream.event_schema, handle_of(stream).options
     if options.unique is not None or len(schema.names) > server.settings.max_columns:
         return None  # duplicates are counted per body
     begun = time.perf_counter()
-    reader = server.gathering.reader(stream, precision)
-    events = reader.columns(body.content(), lines=format == "ndjson")
+    reader = server.gathering.reader(stream, append.precision)
+    events = reader.columns(body.content(), lines=append.format == "ndjson")
     if events is None:
         return None
-    note_time(request, "parse", time.perf_counter() - begun)
+    note_time(call.request, "parse", time.perf_counter() - begun)
     body.hold(VALUE_BYTES * events.rows * len(events.columns))
-    stored = await server.gathering.append(stream, reader, events, durability, principal.client)
+    durability = append.durability
+    stored = await server.gathering.append(stream, reader, events, durability, call.client)
     if stored is None:
         return None
-    note_time(request, "queue", stored.waited_s)
-    note_time(request, "append", stored.stored_s)
+    note_time(call.request, "queue", stored.waited_s)
+    note_time(call.request, "append", stored.stored_s)
     server.metrics.append_seconds.observe(time.perf_counter() - begun - stored.waited_s)
-    server.metrics.note_append(format, events.rows, stored.late)
+    server.metrics.note_append(append.format, events.rows, stored.late)
     result = AppendResult(events.rows, stored.late, stored.count, stored.version)
     return _answer(result, (durability or options.durability) == "commit")
 
 
-def _answer(done: AppendResult, durable: bool) -> dict[str, Any]:
+def _answer(done: AppendResult, durable: bool) -> Json:
     return {
         "appended": done.appended,
         "late": done.late,
@@ -484,43 +493,33 @@ def _answer(done: AppendResult, durable: bool) -> dict[str, Any]:
     }
 
 
-def _append(
-    request: Request,
-    stream: str,
-    format: str,
-    body: Body,
-    precision: str | None,
-    durability: str | None,
-    on_error: str,
-    head: BinaryEvent | None,
-    text: TextOptions,
-) -> tuple[dict[str, Any], int]:
+def _append(call: Called, append: Append, body: Body) -> tuple[Json, int]:
     """Store a body: the answer, and the version of the commit.  Blocks."""
-    server = server_of(request)
-    target = server.database.stream(stream)
+    server = call.server
+    target = server.database.stream(append.stream)
     decoded_max = server.settings.max_decoded_bytes
     started = time.perf_counter()
-    with timed(request, "parse"), _whole(body, head, decoded_max) as whole:
+    with timed(call.request, "parse"), _whole(body, append.head, decoded_max) as whole:
         events, bad, rejected = read_events(
             whole,
-            format,
+            append.format,
             target.event_schema,
-            precision,
+            append.precision,
             decoded_max,
             server.reader,
             columns_max=server.settings.max_columns,
-            skip=on_error == "skip",
-            text=text,
+            skip=append.on_error == "skip",
+            text=append.text,
         )
-    with timed(request, "append"):
-        done = target.append(events, durability=durability)
+    with timed(call.request, "append"):
+        done = target.append(events, durability=append.durability)
     server.metrics.append_seconds.observe(time.perf_counter() - started)
-    server.metrics.note_append(format, done.appended, done.late)
-    options = server.catalog.stream_options(stream)
-    answer = _answer(done, (durability or options["durability"]) == "commit")
+    server.metrics.note_append(append.format, done.appended, done.late)
+    options = server.catalog.stream_options(append.stream)
+    answer = _answer(done, (append.durability or options["durability"]) == "commit")
     if options["unique"] is not None:
         answer["duplicates"] = done.duplicates
-    if on_error == "skip":
+    if append.on_error == "skip":
         answer |= {"rejected": rejected, "errors": [bad_row_json(row) for row in bad]}
     return answer, done.version
 
@@ -538,13 +537,11 @@ def _whole(body: Body, head: BinaryEvent | None, decoded_max: int) -> Iterator[B
         yield whole
 
 
-@router.head("/events", include_in_schema=False)
-@router.get("/events", summary="Read events")
+@routes.get("/events", "Read events", head=True, responses=EVENT_FILE, needs="read")
 async def read_stream(
-    request: Request,
-    principal: Requester,
+    call: Call,
     encoding: EventEncoding,
-    stream: PathName,
+    stream: str,
     times: TimeRange,
     columns: Columns = None,
     where: Annotated[
@@ -557,8 +554,6 @@ async def read_stream(
 
     HEAD, `Range`, `If-Match`, `If-None-Match` and `If-Range` make the answer a file.
     """
-    principal.require("read", stream)
-    server = server_of(request)
     wanted = ScanRange(
         times.bounds,
         column_names(columns),
@@ -567,15 +562,11 @@ async def read_stream(
         limit + 1 if limit is not None and where is None else limit,
         version,
     )
-
-    def open_rows(query: RunningQuery) -> RowSource:
-        return open_scan(server, stream, wanted, query)
-
     text = f"events of {stream}" + (f" where {where}" if where else "")
+    open_rows = partial(open_scan, call.server, stream, wanted)
     return await send_rows(
-        request,
-        principal,
-        server.reads,
+        call,
+        call.server.reads,
         "events",
         text,
         open_rows,
@@ -585,46 +576,38 @@ async def read_stream(
     )
 
 
-@router.get("/partitions", summary="Plan a parallel read")
-async def partitions(
-    request: Request,
-    principal: Requester,
-    stream: PathName,
+@routes.get("/partitions", "Plan a parallel read", answers.Partitions, needs="read", runs="read")
+def partitions(
+    call: Call,
+    stream: str,
     times: TimeRange,
     parts: Annotated[
         int | None, Query(ge=1, le=PARTITIONS_MAX, description="Parts wanted; default: by size.")
     ] = None,
     version: Version = None,
-) -> Response:
+) -> Json:
     """Pin a version of the stream and cut a time range of it into parts of about equal size."""
-    principal.require("read", stream)
-    server = server_of(request)
-
-    def plan() -> dict[str, Any]:
-        schema: StreamSchema = server.database.stream(stream).event_schema
-        first, last = times.bounds(schema)
-        if version is None:
-            held = server.snapshots.pin(stream)
-        else:
-            held = server.snapshots.use(stream, version)
-        with held as snapshot:
-            size = stored_bytes(server.database.stream(stream).stats())
-            wanted = parts or min(PARTITIONS_MAX, max(1, -(-size // PARTITION_BYTES)))
-            return {
-                "stream": stream,
-                "time": schema.time,
-                "version": snapshot.version,
-                "count": snapshot.count,
-                "bytes": size,
-                "arrow_schema": base64.b64encode(schema.arrow.serialize()).decode(),
-                **schema.defaults_json(),
-                "partitions": [
-                    {"start": low, "end": high}
-                    for low, high in clip(snapshot.ranges(wanted), first, last)
-                ],
-            }
-
-    return reply(await server.read(principal.client, plan))
+    server = call.server
+    schema: StreamSchema = server.database.stream(stream).event_schema
+    first, last = times.bounds(schema)
+    snapshots = server.snapshots
+    held = snapshots.pin(stream) if version is None else snapshots.use(stream, version)
+    with held as snapshot:
+        size = stored_bytes(server.database.stream(stream).stats())
+        wanted = parts or min(PARTITIONS_MAX, max(1, -(-size // PARTITION_BYTES)))
+        return {
+            "stream": stream,
+            "time": schema.time,
+            "version": snapshot.version,
+            "count": snapshot.count,
+            "bytes": size,
+            "arrow_schema": base64.b64encode(schema.arrow.serialize()).decode(),
+            **schema.defaults_json(),
+            "partitions": [
+                {"start": low, "end": high}
+                for low, high in clip(snapshot.ranges(wanted), first, last)
+            ],
+        }
 
 
 def stored_bytes(stats: dict[str, Any]) -> int:

@@ -19,10 +19,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import pyarrow as pa
-from fastapi import Header, Query, Request, Response
+from fastapi import Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive
 
@@ -39,15 +39,15 @@ from ...errors import (
 from ...query.contract.cancellation import QueryControl
 from ...schema import StreamSchema
 from ...store.stream import EventStream
-from ..access.auth import Principal, Requester, ask_again, check_predicate
+from ..access.auth import Principal, ask_again, check_predicate
 from ..access.limits import Slot
 from ..http.replies import Problem, as_problem, reply
-from ..http.requests import PathName, feed_format
-from ..http.route import api_router
+from ..http.requests import feed_format
 from ..http.streamed import Pace, Streamed
 from ..service.feeds import Feed, TailFeed, format_of
 from ..service.query_log import RunningQuery
-from ..service.state import Server, server_of
+from . import answers
+from .answers import EVENT_FILE, FEED, Json
 from .events import Patience, distinct_columns
 from .parameters import (
     Columns,
@@ -57,9 +57,8 @@ from .parameters import (
     Limit,
     TimeRange,
     column_names,
-    read_spec,
-    spec_body,
 )
+from .route import Call, Called, Routes
 from .row_responses import RowSource, cancelled_with_client, send_rows
 
 HEARTBEAT_S = 15.0
@@ -69,8 +68,7 @@ MARK_S = 1.0
 
 
 async def send_feed(
-    request: Request,
-    principal: Principal,
+    call: Called,
     kind: str,
     text: str,
     open_feed: Callable[[RunningQuery], tuple[Feed, EventStream]],
@@ -82,24 +80,23 @@ async def send_feed(
     commits wake it.  ``text`` is for the list of running queries.  ``allowed`` raises unless a
     principal may have the feed; each heartbeat calls it again.
     """
-    server = server_of(request)
-    allowed(principal)
-    slot = await server.followers_gate.enter(principal.client)
-    query = server.running.add(request.state.request_id, kind, text, principal)
+    server = call.server
+    allowed(call.principal)
+    slot = await server.followers_gate.enter(call.client)
+    query = server.running.add(call.id, kind, text, call.principal)
     try:
         feed, stream = await server.call(open_feed, query)
     except BaseException:
         server.running.remove(query)
         slot.release()
         raise
-    return _Following(request, server, query, slot, feed, stream, follow=follow, allowed=allowed)
+    return _Following(call, query, slot, feed, stream, follow=follow, allowed=allowed)
 
 
 class _Following(Streamed):
     def __init__(
         self,
-        request: Request,
-        server: Server,
+        call: Called,
         query: RunningQuery,
         slot: Slot,
         feed: Feed,
@@ -108,8 +105,8 @@ class _Following(Streamed):
         follow: bool,
         allowed: Callable[[Principal], None],
     ) -> None:
-        self._request = request
-        self._server = server
+        self._request = call.request
+        self._server = call.server
         self._query = query
         self._slot = slot
         self._feed = feed
@@ -123,7 +120,7 @@ class _Following(Streamed):
             "Cache-Control": "no-store",
             "X-Accel-Buffering": "no",
         }
-        super().__init__(headers, feed.format.media_type, Pace.of(server.settings))
+        super().__init__(headers, feed.format.media_type, Pace.of(call.server.settings))
 
     async def blocks(self, receive: Receive) -> AsyncGenerator[bytes, None]:
         try:
@@ -210,14 +207,13 @@ class _Following(Streamed):
             raise type(error)(f"the token no longer allows this: {error}") from None
 
 
-router = api_router(prefix="/v1/streams/{stream}", tags=["followers"])
+routes = Routes("followers", "/v1/streams/{stream}")
 
 
-@router.get("/tail", summary="Follow a stream")
+@routes.get("/tail", "Follow a stream", responses=FEED)
 async def tail(
-    request: Request,
-    principal: Requester,
-    stream: PathName,
+    call: Call,
+    stream: str,
     style: FeedStyle,
     after: Annotated[
         str, Query(description="now, the version of a commit (0: the beginning), or the last id.")
@@ -232,8 +228,8 @@ async def tail(
     ] = None,
 ) -> Response:
     """Events as they are committed: server-sent events, NDJSON or an Arrow stream."""
-    server = server_of(request)
-    name = feed_format(request)
+    server = call.server
+    name = feed_format(call.request)
 
     def allowed(asking: Principal) -> None:
         asking.require("read", stream)
@@ -259,9 +255,7 @@ async def tail(
         return TailFeed(changes, form), handle
 
     text = f"tail of {stream}" + (f" where {where}" if where else "")
-    return await send_feed(
-        request, principal, "tail", text, open_feed, follow=follow, allowed=allowed
-    )
+    return await send_feed(call, "tail", text, open_feed, follow=follow, allowed=allowed)
 
 
 After = Annotated[
@@ -283,59 +277,48 @@ class PositionSpec(BaseModel):
     )
 
 
-@router.post("/positions", summary="Keep a position", openapi_extra=spec_body(PositionSpec))
-async def keep_position(request: Request, principal: Requester, stream: PathName) -> Response:
+@routes.post(
+    "/positions",
+    "Keep a position",
+    answers.Position,
+    201,
+    responses={200: {"model": answers.Position}},
+    needs="read",
+    example={},
+)
+def keep_position(call: Call, stream: str, spec: PositionSpec) -> Response:
     """Keep the last commit, or an earlier one, for a follower; null when there is none."""
-    principal.require("read", stream)
-    spec = await read_spec(request, PositionSpec)
     if spec.at is not None and spec.after is not None:
         raise InvalidArgument("give one of 'at' and 'after'")
-    server = server_of(request)
-    name = await server.call(server.positions.keep, stream, principal.owner, spec.at, spec.after)
+    name = call.server.positions.keep(stream, call.principal.owner, spec.at, spec.after)
     version = None if name is None else int(name.partition("-")[0])
     return reply({"position": name, "version": version}, 200 if name is None else 201)
 
 
-@router.delete("/positions/{position}", status_code=204, summary="Drop a position")
-async def drop_position(
-    request: Request, principal: Requester, stream: PathName, position: PathName
-) -> Response:
+@routes.delete("/positions/{position}", "Drop a position", status=204, needs="read")
+def drop_position(call: Call, stream: str, position: str) -> None:
     """Drop a position, and stop keeping old segments for it."""
-    principal.require("read", stream)
-    server = server_of(request)
-    await server.call(server.positions.drop, stream, principal.owner, position)
-    return Response(status_code=204)
+    call.server.positions.drop(stream, call.principal.owner, position)
 
 
-@router.get("/changes", summary="Plan a read of what is new")
-async def changes(
-    request: Request, principal: Requester, stream: PathName, until: Until, after: After = None
-) -> Response:
+@routes.get("/changes", "Plan a read of what is new", answers.Changes, needs="read", runs="read")
+def changes(call: Call, stream: str, until: Until, after: After = None) -> Json:
     """Time ranges that hold events committed after one position and up to another."""
-    principal.require("read", stream)
-    server = server_of(request)
-
-    def plan() -> dict[str, Any]:
-        ranges = server.positions.ranges(stream, principal.owner, after, until)
-        return {
-            "stream": stream,
-            "events": sum(part.events for part in ranges),
-            "ranges": [
-                {"start": p.start, "end": p.end, "events": p.events, "stored": p.stored}
-                for p in ranges
-            ],
-        }
-
-    return reply(await server.read(principal.client, plan))
+    ranges = call.server.positions.ranges(stream, call.principal.owner, after, until)
+    return {
+        "stream": stream,
+        "events": sum(part.events for part in ranges),
+        "ranges": [
+            {"start": p.start, "end": p.end, "events": p.events, "stored": p.stored} for p in ranges
+        ],
+    }
 
 
-@router.head("/changes/events", include_in_schema=False)
-@router.get("/changes/events", summary="Read what is new")
+@routes.get("/changes/events", "Read what is new", head=True, responses=EVENT_FILE, needs="read")
 async def read_changes(
-    request: Request,
-    principal: Requester,
+    call: Call,
     encoding: EventEncoding,
-    stream: PathName,
+    stream: str,
     until: Until,
     times: TimeRange,
     after: After = None,
@@ -346,8 +329,7 @@ async def read_changes(
     limit: Limit = None,
 ) -> Response:
     """Events committed between two positions, of a time range, in time order; streamed."""
-    principal.require("read", stream)
-    server = server_of(request)
+    server = call.server
 
     def open_rows(query: RunningQuery) -> RowSource:
         schema: StreamSchema = server.database.stream(stream).event_schema
@@ -355,7 +337,7 @@ async def read_changes(
         patience = Patience(query, server.settings.query_timeout)
         batches = server.positions.events(
             stream,
-            principal.owner,
+            call.principal.owner,
             after,
             until,
             *times.bounds(schema),
@@ -367,8 +349,7 @@ async def read_changes(
         return RowSource(pa.schema([schema.arrow.field(n) for n in names]), patience.watch(batches))
 
     return await send_rows(
-        request,
-        principal,
+        call,
         server.reads,
         "events",
         f"changes of {stream}",

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from fastapi import Request, Response
+from fastapi import Response
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, RootModel
 
 from ...core.options import options_from
@@ -51,15 +51,15 @@ from ...query.sql.dialect import parse_predicate
 from ...store.backup import is_address, list_backups
 from ...store.progress import each
 from ...store.store import UNFINISHED
-from ..access.auth import Principal, Requester
+from ..access.auth import Principal
 from ..access.tokens import server_directory
 from ..http.replies import Problem, reply
-from ..http.requests import PathName
-from ..http.route import api_router
 from ..service.bodies import FileOptions, StoredFile, bad_row_json, ingest_file
 from ..service.jobs import Job, Work
-from ..service.state import Server, server_of
-from .parameters import read_spec, spec_body
+from ..service.state import Server
+from . import answers
+from .answers import Json
+from .route import Call, Called, Routes
 from .streams import DeleteSpec, EventsSpec, UpdateSpec
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -542,69 +542,56 @@ def work_again(server: Server, job: Job) -> Work:
     return spec.work(server)
 
 
-router = api_router(prefix="/v1", tags=["jobs"])
+routes = Routes("jobs", "/v1")
 
 
-@router.post("/jobs", status_code=202, summary="Begin a job", openapi_extra=spec_body(JobSpec))
-async def begin_job(request: Request, principal: Requester) -> Response:
+@routes.post("/jobs", "Begin a job", answers.Job, 202, needs="operate", example={"kind": "check"})
+def begin_job(call: Call, spec: JobSpec) -> Response:
     """Answers at once; `GET` of its `Location` gives progress and outcome."""
-    principal.require("operate")
-    spec = (await read_spec(request, JobSpec)).root
-    spec.require(principal)
-    server = server_of(request)
-
-    def begun() -> Job:
-        spec.check_new(server)
-        described = spec.model_dump(mode="json", exclude_none=True)
-        return server.jobs.start(described, principal.owner, spec.work(server))
-
-    job = await server.call(begun)
+    work, server = spec.root, call.server
+    work.require(call.principal)
+    work.check_new(server)
+    described = work.model_dump(mode="json", exclude_none=True)
+    job = server.jobs.start(described, call.principal.owner, work.work(server))
     return reply(job.to_json(), 202, {"Location": f"/v1/jobs/{job.id}"})
 
 
-@router.get("/jobs", summary="List jobs")
-async def list_jobs(request: Request, principal: Requester) -> Response:
+@routes.get("/jobs", "List jobs", answers.Jobs, needs="operate")
+async def list_jobs(call: Call) -> Json:
     """Waiting and running jobs, and the last that ended; without all streams, your own."""
-    principal.require("operate")
-    jobs = server_of(request).jobs.list()
-    return reply({"jobs": [job.to_json() for job in jobs if _visible(job, principal)]})
+    jobs = call.server.jobs.list()
+    return {"jobs": [job.to_json() for job in jobs if _visible(job, call.principal)]}
 
 
-@router.get("/jobs/{job_id}", summary="Describe a job")
-async def describe_job(request: Request, principal: Requester, job_id: PathName) -> Response:
+@routes.get("/jobs/{job_id}", "Describe a job", answers.Job, needs="operate")
+async def describe_job(call: Call, job_id: str) -> Json:
     """Its progress, or how it ended."""
-    return reply(_visible_job(request, principal, job_id).to_json())
+    return _visible_job(call, job_id).to_json()
 
 
-@router.delete("/jobs/{job_id}", status_code=204, summary="Cancel a job")
-async def cancel_job(request: Request, principal: Requester, job_id: PathName) -> Response:
+@routes.delete("/jobs/{job_id}", "Cancel a job", status=204, needs="operate")
+def cancel_job(call: Call, job_id: str) -> None:
     """It ends before its next step; a job that has ended is unchanged."""
-    server = server_of(request)
-    await server.call(server.jobs.cancel, _visible_job(request, principal, job_id))
-    return Response(status_code=204)
+    call.server.jobs.cancel(_visible_job(call, job_id))
 
 
 def _visible(job: Job, principal: Principal) -> bool:
     return principal.everywhere or job.owner == principal.owner
 
 
-def _visible_job(request: Request, principal: Principal, job_id: str) -> Job:
-    principal.require("operate")
-    job = server_of(request).jobs.find(job_id)
-    if job is None or not _visible(job, principal):
+def _visible_job(call: Called, job_id: str) -> Job:
+    job = call.server.jobs.find(job_id)
+    if job is None or not _visible(job, call.principal):
         raise Problem("not-found", f"there is no job {job_id!r}; GET /v1/jobs lists them")
     return job
 
 
-@router.get("/backups", summary="List backups")
-async def backups(request: Request, principal: Requester) -> Response:
+@routes.get(
+    "/backups", "List backups", answers.Backups, needs="operate", everywhere="to list backups"
+)
+def backups(call: Call) -> Json:
     """When each was made and what it holds, oldest first; unfinished ones last."""
-    principal.require("operate")
-    if not principal.everywhere:
-        raise Forbidden("to list backups takes the scope 'operate' on all streams")
-    server = server_of(request)
-    place = server.settings.backup_directory
+    place = call.server.settings.backup_directory
     there = place is not None and (is_address(place) or Path(place).is_dir())
-    listed = await server.call(list_backups, place) if there else []
-    answers = [each.to_json() for each in listed]
-    return reply({"configured": place is not None, "backups": answers})
+    listed = list_backups(place) if there and place is not None else []
+    return {"configured": place is not None, "backups": [each.to_json() for each in listed]}

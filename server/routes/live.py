@@ -8,32 +8,28 @@ from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import Header, Query, Request, Response
+from fastapi import Header, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...core.times import INT64_MAX
 from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore, StreamNotFound
 from ...live.definition import LiveDefinition
 from ...store.stream import EventStream
-from ..access.auth import Principal, Requester, authorize
+from ..access.auth import Principal, authorize
 from ..http.replies import jsonable, reply
-from ..http.requests import PathName, feed_format
-from ..http.route import api_router
+from ..http.requests import feed_format
 from ..service.feeds import Feed, LiveFeed
 from ..service.query_log import RunningQuery
 from ..service.row_stream import open_statement
-from ..service.state import Server, server_of
+from ..service.state import Server
+from . import answers
+from .answers import FEED, ROWS, SQL, Json
 from .following import send_feed
-from .parameters import (
-    FeedStyle,
-    ResultEncoding,
-    TimeRange,
-    read_spec,
-    spec_body,
-)
+from .parameters import FeedStyle, ResultEncoding, TimeRange
+from .route import Call, Called, Routes
 from .row_responses import RowSource, send_rows
 
-router = api_router(prefix="/v1/live", tags=["live queries"])
+routes = Routes("live queries", "/v1/live")
 PREVIEW_ROWS = 100
 _NOT_OF_ROLLUPS = {"into", "start", "late", "emit"}
 
@@ -76,10 +72,11 @@ class PreviewSpec(BaseModel):
     limit: int = Field(PREVIEW_ROWS, ge=0, le=10_000, description="Most rows to send.")
 
 
-def _definition(server: Server, principal: Principal, name: str, scope: str) -> LiveDefinition:
+def _definition(call: Called, name: str, scope: str) -> LiveDefinition:
+    principal = call.principal
     principal.require(scope, name)
     try:
-        definition = server.catalog.live_statements.definition(name)
+        definition = call.server.catalog.live_statements.definition(name)
     except StreamNotFound:
         if principal.everywhere:
             raise
@@ -95,25 +92,29 @@ def _status(server: Server, name: str) -> dict[str, Any]:
     return {**status, "sql": definition.sql, "rollup": definition.rollup is not None}
 
 
-@router.post("", status_code=201, summary="Make a live query", openapi_extra=spec_body(LiveSpec))
-async def create_live(request: Request, principal: Requester) -> Response:
+_HIGH = {"name": "high", "sql": "SELECT timestamp, icao24, altitude FROM flights"}
+
+
+@routes.post(
+    "",
+    "Make a live query",
+    answers.LiveStatus,
+    201,
+    responses={200: {"model": answers.LiveStatus}},
+    runs="build",
+    example={**_HIGH, "if_not_exists": True},
+)
+def create_live(call: Call, spec: LiveSpec) -> Response:
     """Save a query that goes on; its results become a stream."""
-    server = server_of(request)
-    spec = await read_spec(request, LiveSpec)
-
-    def create() -> tuple[dict[str, Any], bool]:
-        before = set(server.database.live_queries())
-        name = _by_statement(server, principal, spec) if spec.name is None else spec.name
-        if spec.name is not None:
-            _by_fields(server, principal, spec, spec.name)
-        return _status(server, name), name not in before
-
-    status, made = await server.build(create)
-    location = f"/v1/live/{quote(status['name'], safe='')}"
-    return reply(status, 201 if made else 200, {"Location": location})
+    before = set(call.server.database.live_queries())
+    name = _by_statement(call, spec) if spec.name is None else spec.name
+    if spec.name is not None:
+        _by_fields(call, spec, name)
+    location = {"Location": f"/v1/live/{quote(name, safe='')}"}
+    return reply(_status(call.server, name), 200 if name in before else 201, location)
 
 
-def _by_statement(server: Server, principal: Principal, spec: LiveSpec) -> str:
+def _by_statement(call: Called, spec: LiveSpec) -> str:
     from ...query.sql.dialect import parse_statement
     from ...query.sql.statement_clauses import CreateLive
 
@@ -125,59 +126,54 @@ def _by_statement(server: Server, principal: Principal, spec: LiveSpec) -> str:
             "sql without a name is a CREATE LIVE QUERY or CREATE ROLLUP name AS SELECT ...; give a "
             "name with a SELECT, or the whole statement"
         )
+    principal = call.principal
     allowed = partial(authorize, principal)
-    server.engine_for(principal).run(spec.sql, allowed=allowed).close()
+    call.server.engine_for(principal).run(spec.sql, allowed=allowed).close()
     return str(tree.this.name)
 
 
-def _by_fields(server: Server, principal: Principal, spec: LiveSpec, name: str) -> None:
+def _by_fields(call: Called, spec: LiveSpec, name: str) -> None:
+    principal, database = call.principal, call.server.database
     principal.require("admin", name)
     if spec.into is not None:
         principal.require("admin", spec.into)
-    for stream in sorted(server.engine_for(principal).access(spec.sql).reads):
+    for stream in sorted(call.server.engine_for(principal).access(spec.sql).reads):
         principal.require("read", stream)
     options = spec.model_dump(include={"delay", "idle", "options", "if_not_exists"})
     if not spec.rollup:
         options |= spec.model_dump(include=_NOT_OF_ROLLUPS)
-        server.database.create_live(name, spec.sql, **options)
+        database.create_live(name, spec.sql, **options)
         return
     wrong = sorted(spec.model_fields_set & _NOT_OF_ROLLUPS)
     if wrong:
         raise InvalidArgument(f"a roll-up has no {wrong[0]}: it is of all events, corrected")
-    server.database.create_rollup(name, spec.sql, **options)
+    database.create_rollup(name, spec.sql, **options)
 
 
-@router.get("", summary="List live queries")
-async def list_live(request: Request, principal: Requester) -> Response:
+@routes.get("", "List live queries", answers.LiveList, needs="read")
+def list_live(call: Call) -> Json:
     """Those within the token's reach, and their status."""
-    principal.require("read")
-    server = server_of(request)
-    return reply({"live": await server.call(lambda: _listed(server, principal))})
-
-
-def _listed(server: Server, principal: Principal) -> list[dict[str, Any]]:
-    live = server.catalog.live_statements
+    live = call.server.catalog.live_statements
     statuses = []
     for name in live.names():
         try:
-            if principal.may("read", name) and principal.may("read", live.sink_of(name)):
-                statuses.append(_status(server, name))
+            if call.principal.may("read", name) and call.principal.may("read", live.sink_of(name)):
+                statuses.append(_status(call.server, name))
         except StreamNotFound:
             continue  # dropped meanwhile
-    return statuses
+    return {"live": statuses}
 
 
-@router.post(
-    "/preview", summary="Try a live query", openapi_extra=spec_body(PreviewSpec), name="preview"
-)
-async def preview(request: Request, principal: Requester, encoding: ResultEncoding) -> Response:
+@routes.post("/preview", "Try a live query", responses=ROWS, example=SQL)
+async def preview(call: Call, encoding: ResultEncoding, spec: PreviewSpec) -> Response:
     """The first rows of a SELECT that could become a live query; nothing is kept."""
-    server = server_of(request)
-    spec = await read_spec(request, PreviewSpec)
+    server = call.server
 
     def open_rows(query: RunningQuery) -> RowSource:
         timeout = server.settings.query_timeout
-        result = open_statement(server, principal, query, spec.sql, None, timeout, read_only=True)
+        result = open_statement(
+            server, call.principal, query, spec.sql, None, timeout, read_only=True
+        )
         try:
             server.catalog.live_statements.check(spec.sql)
         except ChronicleError:
@@ -186,131 +182,88 @@ async def preview(request: Request, principal: Requester, encoding: ResultEncodi
         return RowSource.of(result)
 
     return await send_rows(
-        request,
-        principal,
-        server.queries,
-        "query",
-        spec.sql,
-        open_rows,
-        encoding,
-        limit=spec.limit,
+        call, server.queries, "query", spec.sql, open_rows, encoding, limit=spec.limit
     )
 
 
-@router.post("/catch-up", summary="Wait for live queries")
-async def catch_up(
-    request: Request,
-    principal: Requester,
+@routes.post("/catch-up", "Wait for live queries", answers.LiveList, needs="read", runs="build")
+def catch_up(
+    call: Call,
     timeout_ms: Annotated[int | None, Query(ge=1, description="Most time to wait.")] = None,
-) -> Response:
+) -> Json:
     """Answers when every live query has processed all commits so far; 504 when it takes longer."""
-    principal.require("read")
-    server = server_of(request)
-    seconds = server.settings.query_timeout
+    seconds = call.server.settings.query_timeout
     if timeout_ms is not None:
         seconds = min(int(seconds * 1000), timeout_ms) / 1000
-
-    def run() -> list[dict[str, Any]]:
-        server.catalog.live_statements.run(seconds)
-        return _listed(server, principal)
-
-    return reply({"live": await server.build(run)})
+    call.server.catalog.live_statements.run(seconds)
+    return list_live(call)
 
 
-@router.get("/{name}", summary="Ask about a live query")
-async def describe_live(request: Request, principal: Requester, name: PathName) -> Response:
+@routes.get("/{name}", "Ask about a live query", answers.LiveStatus)
+def describe_live(call: Call, name: str) -> Json:
     """Its definition and its status."""
-    server = server_of(request)
-
-    def tell() -> dict[str, Any]:
-        _definition(server, principal, name, "read")
-        live = server.catalog.live_statements
-        return {**_status(server, name), "definition": dict(live.describe(name))}
-
-    return reply(await server.call(tell))
+    _definition(call, name, "read")
+    described = call.server.catalog.live_statements.describe(name)
+    return {**_status(call.server, name), "definition": dict(described)}
 
 
-@router.delete("/{name}", status_code=204, summary="Drop a live query")
+@routes.delete("/{name}", "Drop a live query", status=204)
 async def drop_live(
-    request: Request,
-    principal: Requester,
-    name: PathName,
+    call: Call,
+    name: str,
     keep_results: Annotated[bool, Query(description="Leave the stream of its results.")] = False,
-) -> Response:
+) -> None:
     """End it, and remove its results."""
-    server = server_of(request)
+    server = call.server
 
     def drop() -> None:
-        sink = _definition(server, principal, name, "admin").sink
+        sink = _definition(call, name, "admin").sink
         server.catalog.live_statements.drop(name, keep_results)
         if sink not in server.database.streams():
             server.forget_stream(sink)
 
     await server.build(drop)
     server.followers.wake_all()
-    return Response(status_code=204)
 
 
-@router.post("/{name}/pause", summary="Pause a live query")
-async def pause_live(request: Request, principal: Requester, name: PathName) -> Response:
+@routes.post("/{name}/pause", "Pause a live query", answers.LiveStatus, runs="build")
+def pause_live(call: Call, name: str) -> Json:
     """Stop it until it is resumed, over restarts, too."""
-    return await _change(request, principal, name, "pause")
+    _definition(call, name, "admin")
+    call.server.catalog.live_statements.pause(name)
+    return _status(call.server, name)
 
 
-@router.post("/{name}/resume", summary="Resume a live query")
-async def resume_live(request: Request, principal: Requester, name: PathName) -> Response:
+@routes.post("/{name}/resume", "Resume a live query", answers.LiveStatus, runs="build")
+def resume_live(call: Call, name: str) -> Json:
     """Continue where it stopped, after a failure as well."""
-    return await _change(request, principal, name, "resume")
+    _definition(call, name, "admin")
+    call.server.catalog.live_statements.resume(name)
+    return _status(call.server, name)
 
 
-async def _change(request: Request, principal: Principal, name: str, what: str) -> Response:
-    server = server_of(request)
-
-    def change() -> dict[str, Any]:
-        _definition(server, principal, name, "admin")
-        getattr(server.catalog.live_statements, what)(name)
-        return _status(server, name)
-
-    return reply(await server.build(change))
-
-
-@router.post("/{name}/refresh", summary="Put a live query's results right")
-async def refresh_live(
-    request: Request,
-    principal: Requester,
-    name: PathName,
-    times: TimeRange,
-) -> Response:
+@routes.post(
+    "/{name}/refresh", "Put a live query's results right", answers.LiveStatus, runs="build"
+)
+def refresh_live(call: Call, name: str, times: TimeRange) -> Json:
     """Compare results with times in `[start, end)` with the query, and correct them."""
-    server = server_of(request)
-
-    def refresh() -> dict[str, Any]:
-        definition = _definition(server, principal, name, "admin")
-        live = server.catalog.live_statements
-        schema = server.database.stream(definition.sources[0]).event_schema
-        live.refresh(name, *times.bounds(schema))
-        return _status(server, name)
-
-    return reply(await server.build(refresh))
+    definition = _definition(call, name, "admin")
+    schema = call.server.database.stream(definition.sources[0]).event_schema
+    call.server.catalog.live_statements.refresh(name, *times.bounds(schema))
+    return _status(call.server, name)
 
 
-@router.post("/{name}/verify", summary="Check a live query's results")
-async def verify_live(request: Request, principal: Requester, name: PathName) -> Response:
+@routes.post("/{name}/verify", "Check a live query's results", answers.Differences, runs="build")
+def verify_live(call: Call, name: str) -> Json:
     """Compare its results with the query; changes nothing."""
-    server = server_of(request)
-
-    def verify() -> dict[str, int]:
-        _definition(server, principal, name, "admin")
-        return {"differences": server.catalog.live_statements.query(name).verify()}
-
-    return reply(await server.build(verify))
+    _definition(call, name, "admin")
+    return {"differences": call.server.catalog.live_statements.query(name).verify()}
 
 
-@router.get("/{name}/rows", summary="Follow a live query")
+@routes.get("/{name}/rows", "Follow a live query", responses=FEED)
 async def live_rows(
-    request: Request,
-    principal: Requester,
-    name: PathName,
+    call: Call,
+    name: str,
     style: FeedStyle,
     after: Annotated[
         int, Query(ge=0, le=INT64_MAX, description="The last _seq that is known.")
@@ -324,8 +277,7 @@ async def live_rows(
     ] = None,
 ) -> Response:
     """Its results and retractions, in the order of `_seq`: SSE, NDJSON or an Arrow stream."""
-    server = server_of(request)
-    form = feed_format(request)
+    form = feed_format(call.request)
     last = (last_event_id or "").strip()
     if last:
         if not last.isdecimal() or int(last) > INT64_MAX:
@@ -336,22 +288,15 @@ async def live_rows(
         asking.require("read", name)
 
     def open_feed(query: RunningQuery) -> tuple[Feed, EventStream]:
-        if server.database.mode == "r":
+        if call.server.database.mode == "r":
             raise ReadOnlyStore(
                 "the store is open for reading here; follow the live query through the server that "
                 "writes"
             )
-        _definition(server, principal, name, "read")
-        live = server.catalog.live_statements.query(name)
-        feed = LiveFeed(live, after, form, **style)
+        _definition(call, name, "read")
+        feed = LiveFeed(call.server.catalog.live_statements.query(name), after, form, **style)
         return feed, feed.stream
 
-    return await send_feed(
-        request,
-        principal,
-        "live",
-        f"rows of the live query {name}",
-        open_feed,
-        follow=form == "sse" if follow is None else follow,
-        allowed=allowed,
-    )
+    follow = form == "sse" if follow is None else follow
+    text = f"rows of the live query {name}"
+    return await send_feed(call, "live", text, open_feed, follow=follow, allowed=allowed)

@@ -20,13 +20,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute
+from starlette.routing import Route as PlainRoute
 
+from ... import __version__
 from ...core.caches import lazy
-from ..http.replies import Problem
-from ..http.route import OpenRoute, api_router
+from ..http.replies import CODES, Problem
+from .answers import EXAMPLES, JSON, Json, ProblemDocument, Rows, model_of
+from .route import Routes
 
 POLICY = "; ".join(
     (
@@ -56,6 +63,7 @@ TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
     ".md": "text/markdown; charset=utf-8",
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
@@ -81,11 +89,11 @@ class Asset:
             return self.content
         return gzip.compress(self.content, 9, mtime=0)
 
-    def answer(self, headers: Headers) -> Response:
+    def answer(self, headers: Headers, with_headers: Mapping[str, str] = HEADERS) -> Response:
         tags = {
             tag.strip().removeprefix("W/") for tag in headers.get("if-none-match", "").split(",")
         }
-        more = {**HEADERS, "ETag": self.etag}
+        more = {**with_headers, "ETag": self.etag}
         if self.etag in tags:
             return Response(status_code=304, headers=more)
         content = self.content
@@ -113,7 +121,7 @@ def wants_page(headers: Headers) -> bool:
     return "text/html" in headers.get("accept", "")
 
 
-def mount_console(app: FastAPI) -> None:
+def console_routes() -> list[BaseRoute]:
     assets = load_assets()
 
     async def console(request: Request) -> Response:
@@ -126,12 +134,50 @@ def mount_console(app: FastAPI) -> None:
     async def to_console(request: Request) -> Response:
         return RedirectResponse(request.url.path + "/", 308)
 
-    app.add_route("/console", to_console, ["GET", "HEAD"], include_in_schema=False)
-    app.add_route("/console/{name:path}", console, ["GET", "HEAD"], include_in_schema=False)
+    return [PlainRoute("/console", to_console), PlainRoute("/console/{name:path}", console)]
 
 
-router = api_router(tags=["service"], route_class=OpenRoute)
-JSON = "application/json"
+routes = Routes("service", refuses_unknown=False)
+DESCRIPTION = """\
+An event store: events in, SQL with windows and row patterns out.
+
+Errors are problem documents (RFC 9457) with a stable `type`. Times are ISO 8601 or integers in the
+stream's own unit; ranges are half-open. `?format=` chooses json, ndjson, csv, arrow or parquet and
+wins over `Accept`.
+"""
+
+
+def document_of(app: Starlette) -> Json:
+    """The OpenAPI document."""
+    document = get_openapi(
+        title="Chronicle", version=__version__, description=DESCRIPTION, routes=app.routes
+    )
+    named: list[tuple[Any, Any]] = [(ProblemDocument, "serialization"), (Rows, "serialization")]
+    _, models = models_json_schema(named, ref_template=model_of("{model}")["$ref"])
+    schemas = document["components"]["schemas"]
+    schemas |= models["$defs"]
+    schemas["ProblemDocument"]["properties"]["code"]["enum"] = CODES
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for parameter in operation.get("parameters", ()):
+                if parameter["name"] in EXAMPLES:
+                    parameter["example"] = EXAMPLES[parameter["name"]]
+    return document
+
+
+@routes.get("/openapi.json")
+async def openapi(request: Request) -> Json:
+    return _described(request.app)[0]
+
+
+def _described(app: Starlette) -> tuple[Json, Asset]:
+    """The document and its page, made once."""
+    if not hasattr(app.state, "described"):
+        document = document_of(app)
+        app.state.described = document, Asset.of(page(document).encode(), ".html")
+    described: tuple[Json, Asset] = app.state.described
+    return described
+
 
 STYLE = """
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
@@ -152,88 +198,61 @@ REFERENCE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-cache",
+    "Vary": "Accept-Encoding",
 }
 
 
-@router.get("/docs", include_in_schema=False)
+@routes.get("/docs")
 async def docs(request: Request) -> Response:
-    state = request.app.state
-    if not hasattr(state, "reference"):
-        text = page(request.app.openapi()).encode()
-        state.reference = text, f'"{hashlib.sha256(text).hexdigest()[:32]}"'
-    text, etag = state.reference
-    headers = {**REFERENCE_HEADERS, "ETag": etag}
-    if request.headers.get("if-none-match") == etag:
-        return Response(status_code=304, headers=headers)
-    return Response(text, headers=headers, media_type="text/html")
+    return _described(request.app)[1].answer(request.headers, REFERENCE_HEADERS)
 
 
-def page(document: Mapping[str, Any]) -> str:
+def page(document: Json) -> str:
     title = escape(f"{document['info']['title']} {document['info']['version']}")
-    return "\n".join(
-        (
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width">',
-            f"<title>{title}</title><style>{STYLE}</style></head><body>",
-            f"<h1>{title}</h1>",
-            *(f"<p>{escape(part)}</p>" for part in document["info"]["description"].split("\n\n")),
-            "<p>Commands below want the address of the server, and a token where it has any:</p>",
-            "<pre>CHRONICLE=http://127.0.0.1:8000 TOKEN=...</pre>",
-            '<p><a href="openapi.json">openapi.json</a> says the same to programs.</p>',
-            *_routes(document),
-            "<h2>Objects</h2>",
-            *_objects(document["components"]["schemas"]),
-            "</body></html>\n",
-        )
-    )
-
-
-def _routes(document: Mapping[str, Any]) -> Iterator[str]:
-    groups: dict[str, list[tuple[str, str, Any]]] = {}
+    groups: dict[str, list[str]] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            groups.setdefault(operation["tags"][0], []).append((path, method.upper(), operation))
-    for tag, routes in groups.items():
-        yield f"<h2>{escape(tag.capitalize())}</h2>"
-        for path, method, operation in routes:
-            yield f'<details id="{escape(operation["operationId"])}"><summary>'
-            yield f'<b class="method">{method}</b> <code>{escape(path)}</code> '
-            yield f"{escape(operation.get('summary', ''))}</summary>"
-            yield from _route(path, method, operation)
-            yield "</details>"
+            name = f'<b class="method">{method.upper()}</b> <code>{escape(path)}</code>'
+            inner = "".join(_operation(path, method.upper(), operation))
+            shown = _details(
+                operation["operationId"], f"{name} {escape(operation['summary'])}", inner
+            )
+            groups.setdefault(operation["tags"][0], []).append(shown)
+    objects = (
+        _details(name, f"<code>{escape(name)}</code> {escape(o.get('description', ''))}", _type(o))
+        for name, o in sorted(document["components"]["schemas"].items())
+    )
+    parts = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width">',
+        f"<title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>",
+        *(f"<p>{escape(part)}</p>" for part in document["info"]["description"].split("\n\n")),
+        "<p>Commands below want the address of the server, and a token where it has any:</p>",
+        "<pre>CHRONICLE=http://127.0.0.1:8000 TOKEN=...</pre>",
+        '<p><a href="openapi.json">openapi.json</a> says the same to programs.</p>',
+    ]
+    for tag, shown in (*groups.items(), ("objects", objects)):
+        parts += [f"<h2>{escape(tag.capitalize())}</h2>", *shown]
+    return "\n".join((*parts, "</body></html>\n"))
 
 
-def _route(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[str]:
+def _details(name: str, summary: str, inner: str) -> str:
+    return f'<details id="{escape(name)}"><summary>{summary}</summary>{inner}</details>'
+
+
+def _operation(path: str, method: str, operation: Json) -> Iterator[str]:
     yield f"<p>{escape(operation.get('description', ''))}</p>"
     yield f"<pre>{escape(_command(path, method, operation))}</pre>"
-    if parameters := operation.get("parameters"):
-        rows = (
-            (f"<code>{escape(p['name'])}</code>", p["in"], _type(p["schema"]),
-             escape(p.get("description", "")) or ("required" if p["required"] else ""))
-            for p in parameters
-        )  # fmt: skip
-        yield _table(("parameter", "in", "type", ""), rows)
-    if body := operation.get("requestBody"):
-        kinds = ", ".join(f"<code>{escape(kind)}</code>" for kind in body["content"])
-        yield f"<p>Body: {kinds}</p>"
-        schema = body["content"].get(JSON, {}).get("schema", {})
-        for each in schema.get("oneOf", [schema]):
-            if each is not schema:
-                yield f"<p>{escape(each['description'])}</p>"
-            if members := each.get("properties"):
-                yield _members(members)
-    good = {s: a for s, a in operation["responses"].items() if s < "400"}
-    for status, answer in good.items():
-        content = answer.get("content", {})
-        kinds = ", ".join(
-            f"<code>{escape(kind)}</code> {_type(described['schema']) if kind == JSON else ''}"
-            for kind, described in content.items()
-        )
-        yield f"<p>Answers <b>{status}</b> {kinds}</p>"
-    yield '<p>Errors: <a href="#ProblemDocument">ProblemDocument</a></p>'
+    parameters = operation.get("parameters", ())
+    yield _members({f"{p['name']} ({p['in']})": {**p["schema"], **p} for p in parameters})
+    answers = {f"Answers <b>{status}</b>": a for status, a in operation["responses"].items()}
+    for what, described in ({"Body": operation.get("requestBody", {})} | answers).items():
+        kinds = described.get("content", {}).items()
+        listed = (f"<code>{escape(kind)}</code> {_type(c['schema'])}" for kind, c in kinds)
+        yield f"<p>{what}: {', '.join(listed) or 'nothing'}</p>"
 
 
-def _command(path: str, method: str, operation: Mapping[str, Any]) -> str:
+def _command(path: str, method: str, operation: Json) -> str:
     parameters = operation.get("parameters", ())
     named = {p["name"]: quote(str(p.get("example", "...")), safe="") for p in parameters}
     examples = {p["name"]: p["example"] for p in parameters if p["in"] == "query" and p["required"]}
@@ -244,43 +263,32 @@ def _command(path: str, method: str, operation: Mapping[str, Any]) -> str:
         words.append('-H "Authorization: Bearer $TOKEN"')
     body = operation.get("requestBody", {}).get("content", {}).get(JSON)
     if body is not None:
-        example = body.get("example", (body["schema"].get("examples") or [{}])[0])
-        words += [f"-H 'Content-Type: {JSON}'", "-d " + shlex.quote(json.dumps(example))]
+        example = shlex.quote(json.dumps(body.get("example", {})))
+        words += [f"-H 'Content-Type: {JSON}'", "-d " + example]
     return " ".join(words)
 
 
-def _objects(schemas: Mapping[str, Any]) -> Iterator[str]:
-    for name, schema in sorted(schemas.items()):
-        yield f'<details id="{escape(name)}"><summary><code>{escape(name)}</code> '
-        yield f"{escape(schema.get('description', ''))}</summary>"
-        yield _members(schema.get("properties", {}))
-        yield "</details>"
-
-
-def _members(members: Mapping[str, Any]) -> str:
-    rows = (
-        (f"<code>{escape(name)}</code>", _type(schema), escape(schema.get("description", "")))
+def _members(members: Json) -> str:
+    rows = "".join(
+        f"<tr><td><code>{escape(name)}</code></td><td>{_type(schema)}</td>"
+        f"<td>{escape(schema.get('description', ''))}</td></tr>"
         for name, schema in members.items()
     )
-    return _table(("member", "type", ""), rows)
+    return f"<table>{rows}</table>"
 
 
-def _type(schema: Mapping[str, Any]) -> str:
+def _type(schema: Json) -> str:
     if "$ref" in schema:
         name = escape(schema["$ref"].rpartition("/")[2])
         return f'<a href="#{name}">{name}</a>'
-    if "anyOf" in schema:
-        return " or ".join(_type(each) for each in schema["anyOf"])
-    if "const" in schema:
-        return f"<code>{escape(json.dumps(schema['const']))}</code>"
+    for one_of in ("anyOf", "oneOf"):
+        if one_of in schema:
+            return " or ".join(map(_type, schema[one_of]))
+    if "properties" in schema:
+        return _members(schema["properties"])
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
-    if len(schema.get("enum", ())) in range(1, 9):
-        return " ".join(f"<code>{escape(str(each))}</code>" for each in schema["enum"])
+    values = [schema["const"]] if "const" in schema else schema.get("enum", ())
+    if len(values) in range(1, 9):
+        return " ".join(f"<code>{escape(json.dumps(each))}</code>" for each in values)
     return escape(str(schema.get("type", "any")))
-
-
-def _table(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
-    first = "".join(f"<th>{head}</th>" for head in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><tr>{first}</tr>{body}</table>"

@@ -1,6 +1,5 @@
 """Query parameters that several routes share.  ``+`` in a query string means a space; in a time it
-can only have been an offset's sign, so ``2018-08-01T06:00:00+02:00`` works unquoted.  Dependencies
-are coroutines, since FastAPI would run each other one in a thread.
+can only have been an offset's sign, so ``2018-08-01T06:00:00+02:00`` works unquoted.
 
 JSON bodies become pydantic models; accepted are also what ``curl -d`` sends without a Content-Type,
 and plain SQL for models with a field ``sql``.  Size, nesting depth, pace and memory are bounded.
@@ -14,7 +13,7 @@ import inspect
 import json
 import re
 import urllib.parse
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
@@ -71,7 +70,7 @@ TimeFormat = Annotated[
 BadRows = Literal["fail", "skip"]
 
 
-async def _on_error(
+def _on_error(
     on_error: Annotated[BadRows, Query(description="What a row that is no event does.")] = "fail",
     bad_rows: Annotated[BadRows | None, Query(description="Another name of on_error.")] = None,
 ) -> str:
@@ -83,7 +82,7 @@ OnError = Annotated[str, Depends(_on_error)]
 
 def from_query(
     schema: type[T], without: Collection[str] = (), hidden: Collection[str] = ()
-) -> Callable[..., Awaitable[T]]:
+) -> Callable[..., T]:
     """A dependency that makes the options of a dataclass (``core.options``) from the query.
 
     ``hidden`` are further parameters of the dataclass, which the document does not show.
@@ -92,7 +91,7 @@ def from_query(
     defaults = {each.name: each.default for each in parameters} | dict.fromkeys(hidden)
     usual = schema()
 
-    async def read(**values: Any) -> T:
+    def read(**values: Any) -> T:
         if values == defaults:
             return usual
         more = {name: values[name] for name in hidden}
@@ -157,16 +156,14 @@ class RangeSpec(BaseModel):
         return start, end
 
 
-async def time_range(
-    start: Start = None, end: End = None, precision: Precision = None
-) -> RangeSpec:
+def time_range(start: Start = None, end: End = None, precision: Precision = None) -> RangeSpec:
     return RangeSpec(start=start, end=end, precision=precision)
 
 
 TimeRange = Annotated[RangeSpec, Depends(time_range)]
 
 
-async def feed_options(
+def feed_options(
     format: FeedFormatName = None, marks: Marks = False, int64_as_string: Int64AsString = False
 ) -> dict[str, bool]:
     """How a feed is written, besides its format."""
@@ -218,9 +215,9 @@ def column_names(values: list[str] | None) -> list[str] | None:
     return names
 
 
-def _encoding(*, envelope: bool) -> Callable[..., Awaitable[RowEncoding]]:
+def _encoding(*, envelope: bool) -> Callable[..., RowEncoding]:
 
-    async def read(
+    def read(
         request: Request,
         format: FormatName = None,
         end_marker: EndMarker = False,
@@ -261,40 +258,11 @@ _FORM = "application/x-www-form-urlencoded"
 _TEXT = ("application/sql", "text/plain", "text/sql")
 
 _LONG_DIGITS = re.compile(rb"\d{19}")
-_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
-"""Brackets and whole strings; an unterminated string extends to the end: no backtracking."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def spec_body(model: type[BaseModel]) -> dict[str, Any]:
-    schema = model.model_json_schema()
-    schema = _inlined(schema, schema.pop("$defs", {}))
-    content: dict[str, Any] = {"application/json": {"schema": schema}}
-    if "sql" in model.model_fields:
-        content["application/sql"] = {"schema": {"type": "string"}}
-    return {
-        "requestBody": {
-            "required": True,
-            "content": content,
-        }
-    }
-
-
-def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
-    if isinstance(node, dict):
-        if "$ref" in node:
-            return _inlined(definitions[node["$ref"].rpartition("/")[2]], definitions)
-        members = (
-            item for item in node.items() if item[0] != "discriminator"
-        )  # it holds references
-        return {key: _inlined(value, definitions) for key, value in members}
-    if isinstance(node, list):
-        return [_inlined(item, definitions) for item in node]
-    return node
-
-
-async def read_spec(request: Request, model: type[Model], bytes_max: int = BYTES_MAX) -> Model:
+async def read_spec(request: Request, model: type[Model], bytes_max: int) -> Model:
     """Read a request's body; raises ``Problem`` or ``RequestValidationError``."""
     server = server_of(request)
     body = bytearray()
@@ -333,13 +301,14 @@ def _content(content_type: str, body: bytes, *, sql: bool) -> Any:
             return {"sql": (fields.get("sql") or fields["q"])[0]}
         return {"sql": _decoded(text)}
     if media_type in ("", _FORM, "application/json", "text/json") or media_type.endswith("+json"):
-        _check_depth(text)
         try:
             content = orjson.loads(text)
-            # orjson turns integers beyond 64 bits into floats
-            return json.loads(text) if _LONG_DIGITS.search(text) else content
         except ValueError as error:
             raise Problem("bad-request", f"the body is not valid JSON: {error}") from None
+        if isinstance(content, (dict, list)):
+            _check_depth(content)
+        # orjson turns integers beyond 64 bits into floats
+        return json.loads(text) if _LONG_DIGITS.search(text) else content
     raise Problem(
         "unsupported-media-type",
         f"expected application/json{' or application/sql' if sql else ''}, found Content-Type "
@@ -347,16 +316,12 @@ def _content(content_type: str, body: bytes, *, sql: bool) -> Any:
     )
 
 
-def _check_depth(text: bytes) -> None:
-    depth = 0
-    for match in _MARKS.finditer(text):
-        mark = match[0]
-        if mark in (b"[", b"{"):
-            depth += 1
-            if depth > DEPTH_MAX:
-                raise Problem("bad-request", f"the values of the body nest deeper than {DEPTH_MAX}")
-        elif mark in (b"]", b"}"):
-            depth -= 1
+def _check_depth(content: Any, left: int = DEPTH_MAX) -> None:
+    if not left:
+        raise Problem("bad-request", f"the values of the body nest deeper than {DEPTH_MAX}")
+    for inner in content.values() if isinstance(content, dict) else content:
+        if isinstance(inner, (dict, list)):
+            _check_depth(inner, left - 1)
 
 
 def _decoded(text: bytes) -> str:

@@ -18,7 +18,6 @@ import asyncio
 import base64
 import contextlib
 import datetime as dt
-import hashlib
 import time
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -27,7 +26,7 @@ from typing import Annotated, Any, Literal, cast
 
 import orjson
 import pyarrow as pa
-from fastapi import Query, Request, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...core.times import ticks_of, time_of
@@ -37,15 +36,16 @@ from ...query.contract.explanation import Plan
 from ...query.contract.result import Result
 from ...query.matches import events_of, outlined, pairs_of
 from ...query.sql.parameters import names_in
-from ..access.auth import Principal, Requester, authorize
-from ..http.replies import Problem, jsonable, problem_document, reply
-from ..http.requests import PathName
-from ..http.route import api_router
+from ..access.auth import authorize
+from ..http.replies import Problem, jsonable, problem_document
 from ..service.middleware import STATEMENT
 from ..service.query_log import RunningQuery, sees
-from ..service.row_stream import open_statement
-from ..service.state import Server, server_of
-from .parameters import Limit, ResultEncoding, read_spec, spec_body
+from ..service.row_stream import RowEncoding, open_statement
+from . import answers
+from .answers import ROW_FILE, ROWS, SQL, UNCHANGED, Json
+from .pages import Asset
+from .parameters import Limit, ResultEncoding
+from .route import Call, Called, Routes
 from .row_responses import RowSource, cancelled_with_client, send_rows
 
 
@@ -106,7 +106,7 @@ def _value(name: str, value: Any) -> Any:
         ) from None
 
 
-router = api_router(prefix="/v1", tags=["queries"])
+routes = Routes("queries", "/v1")
 Params = dict[str, Any] | list[Any] | None
 
 
@@ -150,22 +150,9 @@ class ExplainSpec(BaseModel):
     timeout_ms: int | None = Field(None, ge=1)
 
 
-@router.post("/query", summary="Run a SQL statement", openapi_extra=spec_body(QuerySpec))
-async def post_query(
-    request: Request,
-    principal: Requester,
-    encoding: ResultEncoding,
-) -> Response:
-    """Any statement of the dialect; rows come as they are computed."""
-    spec = await read_spec(request, QuerySpec)
-    return await _run(request, principal, spec, encoding)
-
-
-@router.head("/query", include_in_schema=False)
-@router.get("/query", summary="Run a query, read-only")
+@routes.get("/query", "Run a query, read-only", head=True, responses=ROW_FILE)
 async def get_query(
-    request: Request,
-    principal: Requester,
+    call: Call,
     encoding: ResultEncoding,
     q: Annotated[str, Query(description="One query.")],
     limit: Limit = None,
@@ -176,86 +163,78 @@ async def get_query(
     HEAD, `Range`, `If-Match`, `If-None-Match` and `If-Range` make the answer a file.
     """
     spec = QuerySpec(sql=q, params=None, limit=limit, timeout_ms=timeout_ms, read_only=True)
-    return await _run(request, principal, spec, encoding)
+    return await _run(call, spec, encoding)
 
 
-async def _run(request: Request, principal: Principal, spec: QuerySpec, encoding: Any) -> Response:
-    server = server_of(request)
+@routes.post("/query", "Run a SQL statement", responses=ROWS, example=SQL)
+async def post_query(call: Call, encoding: ResultEncoding, spec: QuerySpec) -> Response:
+    """Any statement of the dialect; rows come as they are computed."""
+    return await _run(call, spec, encoding)
+
+
+async def _run(call: Called, spec: QuerySpec, encoding: RowEncoding) -> Response:
+    server = call.server
     timeout = _timeout(server.settings.query_timeout, spec.timeout_ms)
-    request.scope[STATEMENT] = spec.sql
+    call.request.scope[STATEMENT] = spec.sql
 
     def open_rows(query: RunningQuery) -> RowSource:
         params = values_of(spec.params)
         result = open_statement(
-            server, principal, query, spec.sql, params, timeout, read_only=spec.read_only
+            server, call.principal, query, spec.sql, params, timeout, read_only=spec.read_only
         )
         return RowSource.of(result)
 
     return await send_rows(
-        request,
-        principal,
-        server.queries,
-        "query",
-        spec.sql,
-        open_rows,
-        encoding,
-        limit=spec.limit,
+        call, server.queries, "query", spec.sql, open_rows, encoding, limit=spec.limit
     )
 
 
-@router.post("/explain", summary="Explain a query", openapi_extra=spec_body(ExplainSpec))
-async def explain(request: Request, principal: Requester) -> Response:
+@routes.post("/explain", "Explain a query", answers.Explained, example=SQL)
+async def explain(call: Call, spec: ExplainSpec) -> Json:
     """How a query would run; with `analyze`, how it ran: `text` for people, `plan` for programs."""
-    server = server_of(request)
-    spec = await read_spec(request, ExplainSpec)
+    server = call.server
     timeout = _timeout(server.settings.query_timeout, spec.timeout_ms)
 
     def run() -> Plan:
-        return server.engine_for(principal).explain(
+        return server.engine_for(call.principal).explain(
             spec.sql,
             values_of(spec.params),
             analyze=spec.analyze,
             timeout=timeout,
-            allowed=partial(authorize, principal),
+            allowed=partial(authorize, call.principal),
         )
 
-    async with server.queries.held(principal.client):
+    async with server.queries.held(call.client):
         plan = await server.call(run)
-    return reply({**jsonable(plan.to_dict()), "text": str(plan)})
+    return {**jsonable(plan.to_dict()), "text": str(plan)}
 
 
-@router.get("/queries", summary="List what runs")
-async def list_queries(request: Request, principal: Requester) -> Response:
+@routes.get("/queries", "List what runs", answers.Queries)
+async def list_queries(call: Call) -> Json:
     """Queries and reads of this token; with the scope `operate`, of all."""
-    running = server_of(request).running
-    return reply({"queries": [q.to_json() for q in running if sees(principal, q.principal)]})
+    running = call.server.running
+    return {"queries": [q.to_json() for q in running if sees(call.principal, q.principal)]}
 
 
-@router.delete("/queries/{query_id}", status_code=204, summary="Cancel a query")
-async def cancel_query(request: Request, principal: Requester, query_id: PathName) -> Response:
+@routes.delete("/queries/{query_id}", "Cancel a query", status=204)
+async def cancel_query(call: Call, query_id: str) -> None:
     """End a query or read; its own request is answered with 499, or broken off."""
-    query = server_of(request).running.find(query_id, principal)
+    query = call.server.running.find(query_id, call.principal)
     if query is None:
         raise Problem(
             "not-found", f"no query {query_id!r} runs here; GET /v1/queries lists those that do"
         )
     query.cancellation.cancel()
-    return Response(status_code=204)
 
 
 def _timeout(most: float, wished_ms: int | None) -> float:
     return most if wished_ms is None else min(int(most * 1000), wished_ms) / 1000
 
 
-async def _listed(
-    request: Request,
-    principal: Principal,
-    text: str,
-    work: Callable[[RunningQuery], dict[str, Any]],
-) -> dict[str, Any]:
-    server = server_of(request)
-    async with server.queried(request.state.request_id, text, principal) as query:
-        gone = asyncio.create_task(cancelled_with_client(request, query))
+async def _listed(call: Called, text: str, work: Callable[[RunningQuery], Json]) -> Json:
+    server = call.server
+    async with server.queried(call.id, text, call.principal) as query:
+        gone = asyncio.create_task(cancelled_with_client(call.request, query))
         try:
             with server.running.logged(query):
                 return await server.call(work, query)
@@ -302,14 +281,13 @@ class MatchesSpec(BaseModel):
     match: ChosenMatch | None = Field(None, description="With events: which match.")
 
 
-@router.post("/matches", summary="Matches, to be drawn", openapi_extra=spec_body(MatchesSpec))
-async def matches(request: Request, principal: Requester) -> Response:
+@routes.post("/matches", "Matches, to be drawn", answers.Matches)
+async def matches(call: Call, spec: MatchesSpec) -> Json:
     """Where each variable of a row pattern was met; with `mode: events` one match's events, with
     `mode: pairs` the times of the pairs of a recency join."""
-    spec = await read_spec(request, MatchesSpec)
-    server = server_of(request)
+    server, principal = call.server, call.principal
 
-    def run(query: RunningQuery) -> dict[str, Any]:
+    def run(query: RunningQuery) -> Json:
         until = time.monotonic() + server.settings.query_timeout
 
         def ask(text: str, params: Mapping[str, Any] | None) -> Result:
@@ -318,23 +296,22 @@ async def matches(request: Request, principal: Requester) -> Response:
             return open_statement(server, principal, query, text, values, left, read_only=True)
 
         if spec.mode == "outline":
-            find = partial(_find, server, principal)
-            answer = outlined(ask, spec.sql, spec.params, spec.limit, find)
+            answer = outlined(ask, spec.sql, spec.params, spec.limit, partial(_find, call))
         elif spec.mode == "pairs":
             answer = pairs_of(ask, spec.sql, spec.params, spec.limit)
         else:
             if (match := spec.match) is None:
                 raise SqlError("mode events asks for one match: give its number", 1, 1)
             answer = events_of(ask, spec.sql, spec.params, match.number, match.partition)
-        return cast("dict[str, Any]", jsonable(answer))
+        return cast("Json", jsonable(answer))
 
-    return reply(await _listed(request, principal, spec.sql, run))
+    return await _listed(call, spec.sql, run)
 
 
-def _find(server: Server, principal: Principal, wanted: str) -> tuple[str, str] | None:
-    for name in server.database.streams():
-        if name.lower() == wanted.lower() and principal.may("read", name):
-            return name, server.catalog.stream_schema(name).time
+def _find(call: Called, wanted: str) -> tuple[str, str] | None:
+    for name in call.server.database.streams():
+        if name.lower() == wanted.lower() and call.principal.may("read", name):
+            return name, call.server.catalog.stream_schema(name).time
     return None
 
 
@@ -366,42 +343,34 @@ class CheckSpec(BaseModel):
     sql: str = Field(description="One statement.")
 
 
-@router.post("/check", summary="Check a statement", openapi_extra=spec_body(CheckSpec))
-async def check(request: Request, principal: Requester) -> Response:
+@routes.post("/check", "Check a statement", answers.Checked, example=SQL)
+def check(call: Call, spec: CheckSpec) -> Json:
     """What a statement reads, changes and needs, or the `problem` that running it would have."""
-    spec = await read_spec(request, CheckSpec)
-    server = server_of(request)
-
-    def look() -> dict[str, Any]:
-        try:
-            access: Access = server.engine_for(principal).access(spec.sql)
-            authorize(principal, access)
-        except (SqlError, Forbidden) as error:  # the statement is wrong, not the request
-            return {"problem": problem_document(error, request.state.request_id)}
-        return {
-            "kind": access.kind,
-            "scope": access.scope,
-            "target": access.target,
-            "reads": sorted(access.reads),
-            "parameters": sorted(names_in(spec.sql)),
-        }
-
-    return reply(await server.call(look))
+    try:
+        access: Access = call.server.engine_for(call.principal).access(spec.sql)
+        authorize(call.principal, access)
+    except (SqlError, Forbidden) as error:  # the statement is wrong, not the request
+        return {"problem": problem_document(error, call.id)}
+    return {
+        "kind": access.kind,
+        "scope": access.scope,
+        "target": access.target,
+        "reads": sorted(access.reads),
+        "parameters": sorted(names_in(spec.sql)),
+    }
 
 
-@router.get("/dialect", summary="The words of the dialect")
-async def dialect(request: Request, principal: Requester) -> Response:
+@routes.get("/dialect", "The words of the dialect", answers.Dialect, responses=UNCHANGED)
+async def dialect(call: Call) -> Response:
     """Keywords, types, functions by kind, operators of FROM: for completion and highlighting."""
-    del principal
-    content, etag = _dialect()
-    headers = {"ETag": etag, "Cache-Control": "no-cache"}
-    if request.headers.get("if-none-match") == etag:
-        return Response(status_code=304, headers=headers)
-    return Response(content, headers=headers, media_type="application/json")
+    return _dialect().answer(call.request.headers, _KEPT)
+
+
+_KEPT = {"Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
 
 
 @cache
-def _dialect() -> tuple[bytes, str]:
+def _dialect() -> Asset:
     from ...query.sql import forms as words
 
     content = orjson.dumps(
@@ -417,4 +386,4 @@ def _dialect() -> tuple[bytes, str]:
             },
         }
     )
-    return content, f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    return Asset.of(content, ".json")

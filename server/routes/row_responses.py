@@ -42,7 +42,8 @@ from ..service.answer_cache import Answer, tag_of
 from ..service.middleware import note_time
 from ..service.query_log import RunningQuery
 from ..service.row_stream import BodyPipe, RowEncoding, Tally, compute, encode
-from ..service.state import Server, server_of
+from ..service.state import Server
+from .route import Called
 
 logger = logging.getLogger("chronicle.server")
 
@@ -107,8 +108,7 @@ class RowSource:
 
 
 async def send_rows(
-    request: Request,
-    principal: Principal,
+    call: Called,
     gate: Gate,
     kind: str,
     text: str,
@@ -121,7 +121,7 @@ async def send_rows(
     """Answer with the rows of ``open_rows``, which runs in a worker thread; its exception becomes
     the answer.  ``looks_ahead``: rows go on beyond ``limit``, so that ``truncated`` is known.
     """
-    server = server_of(request)
+    request, server, principal = call.request, call.server, call.principal
     file_request = FileRequest.of(request)
     if file_request is not None:
         encoding = encoding_of_file(file_request, encoding)
@@ -133,7 +133,7 @@ async def send_rows(
     waited = time.perf_counter()
     slot = await gate.enter(principal.client)
     note_time(request, "queue", time.perf_counter() - waited)
-    query = server.running.add(request.state.request_id, kind, text, principal)
+    query = server.running.add(call.id, kind, text, principal)
     pipe = BodyPipe()
     tally = Tally(limit, server.settings.max_rows, looks_ahead=looks_ahead)
     started = time.perf_counter()

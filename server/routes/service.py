@@ -9,27 +9,28 @@ import logging
 import shutil
 import time
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Depends, Request, Response
-from fastapi.security import HTTPAuthorizationCredentials
-from starlette.responses import RedirectResponse
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 
 from ... import __version__
 from ...errors import ChronicleError, Forbidden, Unauthorized
-from ..access.auth import Principal, Requester, authenticate, bearer
+from ..access.auth import Principal, identify
 from ..access.tokens import SCOPES
 from ..http.replies import Problem, reply
-from ..http.route import OpenRoute, api_router
 from ..service.metrics import EVERY_S, resident_bytes
 from ..service.state import Server, server_of
+from . import answers
+from .answers import Json
 from .pages import wants_page
+from .route import Call, Routes, Secret
 
 logger = logging.getLogger("chronicle.server")
-router = api_router(tags=["service"], route_class=OpenRoute)
+_open = Routes("service", refuses_unknown=False)
 
 
-@router.get("/", include_in_schema=False)
+@_open.get("/")
 async def root(request: Request) -> Response:
     """Sends browsers to the console, programs to the API."""
     shown = server_of(request).settings.console != "off"
@@ -47,19 +48,14 @@ async def root(request: Request) -> Response:
     )
 
 
-@router.head("/healthz", include_in_schema=False)
-@router.get("/healthz", summary="Is the process alive?")
-async def healthz() -> Response:
+@_open.get("/healthz", "Is the process alive?", answers.Health, head=True)
+async def healthz() -> Json:
     """200 as long as the process answers at all."""
-    return reply({"status": "ok", "version": __version__})
+    return {"status": "ok", "version": __version__}
 
 
-@router.head("/readyz", include_in_schema=False)
-@router.get("/readyz", summary="Can it serve?")
-async def readyz(
-    request: Request,
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
-) -> Response:
+@_open.get("/readyz", "Can it serve?", answers.Ready, head=True)
+async def readyz(request: Request, secret: Secret) -> Json:
     """200 when the store is open and SQL is answered at its usual speed; otherwise 503.
 
     With a token the answer also describes the store.
@@ -69,16 +65,16 @@ async def readyz(
     if state != "ready":
         raise _not_ready(f"the server is {state}", state)
     try:
-        principal = authenticate(request, credentials)
+        principal = identify(request, secret)
     except Unauthorized:
         principal = None
     trouble = await server.probe.trouble()
     if trouble is not None:
         raise _not_ready(trouble, "failed")
     if principal is None:
-        return reply({"status": "ready"})
+        return {"status": "ready"}
     try:
-        return reply(await server.call(_readiness, server, principal))
+        return await server.call(_readiness, server, principal)
     except (ChronicleError, OSError):
         logger.exception("not ready: the store cannot be read")
         raise _not_ready("the store cannot be read", "failed") from None
@@ -103,18 +99,15 @@ def _readiness(server: Server, principal: Principal) -> dict[str, Any]:
     return answer
 
 
-@router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
-async def metrics(
-    request: Request,
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
-) -> Response:
+@_open.get("/metrics", "Metrics for Prometheus", responses=answers.TEXT)
+async def metrics(request: Request, secret: Secret) -> Response:
     """Counters, gauges and histograms in the Prometheus text format; needs the scope `metrics`.
 
     Gauges of indexes and live queries cover the streams that the token reaches.
     """
     server = server_of(request)
     try:
-        principal = authenticate(request, credentials)
+        principal = identify(request, secret)
         principal.require("metrics")
     except (Forbidden, Unauthorized):
         if not server.settings.public_metrics:
@@ -131,31 +124,31 @@ async def metrics(
     return Response(text, media_type=server.metrics.content_type)
 
 
-about_router = api_router(prefix="/v1", tags=["service"])
+_about = Routes("service", "/v1")
 
 
-@about_router.get("/session", summary="What this token may do")
-async def session(request: Request, principal: Requester) -> Response:
+@_about.get("/session", "What this token may do", answers.Session)
+async def session(call: Call) -> Json:
     """Name, scopes and streams of the token; `open` where there are no tokens."""
-    token = principal.token
-    answer: dict[str, Any] = {
+    token = call.principal.token
+    return {
         "version": __version__,
-        "console": server_of(request).settings.console,
+        "console": call.server.settings.console,
         "open": token is None,
         "name": None if token is None else token.name,
         "scopes": list(SCOPES) if token is None else list(token.scopes),
-        "may": [scope for scope in SCOPES if principal.may(scope)],
+        "may": [scope for scope in SCOPES if call.principal.may(scope)],
         "streams": ["*"] if token is None else list(token.streams),
     }
-    return reply(answer)
 
 
-@about_router.get("/status", summary="How the server does")
-async def status(request: Request, principal: Requester) -> Response:
+@_about.get("/status", "How the server does", answers.Status)
+async def status(call: Call) -> Json:
     """Version, slots in use, memory, the last quarter of an hour; with every right, the store."""
-    server = server_of(request)
+    server = call.server
     trouble = await server.probe.trouble()
-    flight = request.app.state.flight
+    state = call.request.app.state
+    flight, postgres = state.flight, state.postgres
     gates = {
         "queries": server.queries,
         "reads": server.reads,
@@ -171,6 +164,7 @@ async def status(request: Request, principal: Requester) -> Response:
         "memory_bytes": resident_bytes(),
         "disk_free_bytes": None,
         "flight_port": None if flight is None else flight.port,
+        "postgres_port": None if postgres is None else postgres.port,
         "gates": {
             name: {"running": gate.running, "waiting": gate.waiting, "limit": gate.running_max}
             for name, gate in gates.items()
@@ -181,8 +175,11 @@ async def status(request: Request, principal: Requester) -> Response:
         "every_s": EVERY_S,
         "history": server.load.columns(),
     }
-    if principal.everywhere:
+    if call.principal.everywhere:
         answer["store"] = await server.call(server.store_gauges)
         answer["moving"] = server.catalog.store.moving()
         answer["disk_free_bytes"] = shutil.disk_usage(server.database.path).free
-    return reply(answer)
+    return answer
+
+
+routes = [*_open, *_about]

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from typing import Annotated, Any, ClassVar
 
 import pyarrow as pa
-from fastapi import Query, Request, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...catalog.streams import FUNCTIONS, Stream
@@ -26,21 +26,16 @@ from ...core.times import INT64_MAX, TICKS_PER_SECOND, time_text
 from ...errors import ChronicleError, InvalidArgument
 from ...formats.kinds import parse_type
 from ...schema import StreamSchema
-from ..access.auth import Principal, Requester, visible_to
+from ..access.auth import visible_to
 from ..http.replies import columns_of, jsonable, reply
-from ..http.requests import PathName, address
-from ..http.route import api_router
+from ..http.requests import address
 from ..service.query_log import RunningQuery
 from ..service.row_stream import open_statement
-from ..service.state import Server, server_of
-from .parameters import (
-    EventEncoding,
-    RangeSpec,
-    TimeRange,
-    column_names,
-    read_spec,
-    spec_body,
-)
+from ..service.state import Server
+from . import answers
+from .answers import EVENT_FILE, EXAMPLES, Json
+from .parameters import EventEncoding, RangeSpec, TimeRange, column_names
+from .route import Call, Called, Routes
 from .row_responses import RowSource, send_rows
 
 
@@ -103,7 +98,7 @@ class UpdateSpec(EventsSpec):
         return {"updated": stream.update(self.set, self.where, *bounds)}
 
 
-router = api_router(prefix="/v1", tags=["streams"])
+routes = Routes("streams", "/v1")
 
 
 class ColumnSpec(BaseModel):
@@ -232,123 +227,118 @@ def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
     return described
 
 
-@router.get("/streams", summary="List the streams")
-async def list_streams(request: Request, principal: Requester) -> Response:
+@routes.get("/streams", "List the streams", answers.Streams, runs="read")
+def list_streams(call: Call) -> Json:
     """The streams that the token reaches."""
-    server = server_of(request)
-
-    def listed() -> list[dict[str, Any]]:
-        described: list[dict[str, Any]] = []
-        damaged = server.database.damaged()
-        for name in server.database.streams():
-            if principal.token is not None and not principal.token.reaches(name):
-                continue
-            if name in damaged:
-                described.append({"name": name, "damage": damaged[name]})
-                continue
-            try:
-                described.append(describe(server, name, full=False))
-            except ChronicleError:
-                if name in server.database.streams():  # else it was dropped meanwhile
-                    raise
-        return described
-
-    return reply({"streams": await server.read(principal.client, listed)})
+    server, token = call.server, call.principal.token
+    described: list[Json] = []
+    damaged = server.database.damaged()
+    for name in server.database.streams():
+        if token is not None and not token.reaches(name):
+            continue
+        if name in damaged:
+            described.append({"name": name, "damage": damaged[name]})
+            continue
+        try:
+            described.append(describe(server, name, full=False))
+        except ChronicleError:
+            if name in server.database.streams():  # else it was dropped meanwhile
+                raise
+    return {"streams": described}
 
 
-@router.post(
-    "/streams", status_code=201, summary="Create a stream", openapi_extra=spec_body(StreamSpec)
+@routes.post(
+    "/streams",
+    "Create a stream",
+    answers.StreamDescription,
+    201,
+    responses={200: {"model": answers.StreamDescription}},
 )
-async def create_stream(request: Request, principal: Requester) -> Response:
+def create_stream(call: Call, spec: StreamSpec) -> Response:
     """Create a stream; with `if_not_exists` an equal existing one is answered with 200."""
-    spec = await read_spec(request, StreamSpec)
-    principal.require("write", spec.name)
-    server = server_of(request)
-
-    def create() -> tuple[bool, dict[str, Any]]:
-        existed = spec.name in server.database.streams()
-        server.database.create_stream(
-            spec.name,
-            spec.events(),
-            time=spec.time,
-            retention=spec.retention,
-            codec=spec.codec,
-            unique=spec.unique,
-            within=spec.within,
-            if_not_exists=spec.if_not_exists,
-            options=spec.options,
-        )
-        return existed, describe(server, spec.name, full=True)
-
-    existed, described = await server.call(create)
-    where = str(request.scope.get("root_path", "")) + address("v1", "streams", spec.name)
+    call.principal.require("write", spec.name)
+    database = call.server.database
+    existed = spec.name in database.streams()
+    database.create_stream(
+        spec.name,
+        spec.events(),
+        time=spec.time,
+        retention=spec.retention,
+        codec=spec.codec,
+        unique=spec.unique,
+        within=spec.within,
+        if_not_exists=spec.if_not_exists,
+        options=spec.options,
+    )
+    described = describe(call.server, spec.name, full=True)
+    where = str(call.request.scope.get("root_path", "")) + address("v1", "streams", spec.name)
     return reply(described, 200 if existed else 201, {"Location": where})
 
 
-@router.get("/streams/{stream}", summary="Describe a stream")
-async def get_stream(request: Request, principal: Requester, stream: PathName) -> Response:
+@routes.get("/streams/{stream}", "Describe a stream", answers.StreamDescription, runs="read")
+def get_stream(call: Call, stream: str) -> Json:
     """Schema, count, time range, version, settings, indexes and statistics."""
-    _require_any(principal, stream)
-    server = server_of(request)
-    described = await server.read(principal.client, lambda: describe(server, stream, full=True))
-    return reply(described)
+    _require_any(call, stream)
+    return describe(call.server, stream, full=True)
 
 
-@router.delete("/streams/{stream}", status_code=204, summary="Drop a stream")
-async def drop_stream(request: Request, principal: Requester, stream: PathName) -> Response:
+@routes.delete("/streams/{stream}", "Drop a stream", status=204, needs="admin")
+def drop_stream(call: Call, stream: str) -> None:
     """Remove a stream, its events and its indexes."""
-    principal.require("admin", stream)
-    server = server_of(request)
-
-    def drop() -> None:
-        with server.drops.dropping(stream):
-            server.database.drop_stream(stream)
-        server.forget_stream(stream)
-
-    await server.call(drop)
-    return Response(status_code=204)
+    with call.server.drops.dropping(stream):
+        call.server.database.drop_stream(stream)
+    call.server.forget_stream(stream)
 
 
-@router.post(
-    "/streams/{stream}/delete", summary="Delete events", openapi_extra=spec_body(DeleteSpec)
+_WRONG = {"where": "altitude > 100000", "end": EXAMPLES["start"]}
+_UNSET = {"set": {"altitude": "NULL"}, "where": "altitude < -1000"}
+
+
+@routes.post(
+    "/streams/{stream}/delete",
+    "Delete events",
+    answers.Deleted,
+    needs="admin",
+    runs="build",
+    example=_WRONG,
 )
-async def delete_events(request: Request, principal: Requester, stream: PathName) -> Response:
+def delete_events(call: Call, stream: str, spec: DeleteSpec) -> Json:
     """Delete the events of a range that satisfy a predicate, for good, in one commit."""
-    return await _changed(request, principal, stream, DeleteSpec)
-
-
-@router.post(
-    "/streams/{stream}/update", summary="Update events", openapi_extra=spec_body(UpdateSpec)
-)
-async def update_events(request: Request, principal: Requester, stream: PathName) -> Response:
-    """Give new values to the events of a range that satisfy a predicate, in one commit."""
-    return await _changed(request, principal, stream, UpdateSpec)
-
-
-async def _changed(
-    request: Request, principal: Principal, stream: str, kind: type[EventsSpec]
-) -> Response:
-    principal.require("admin", stream)
-    spec = await read_spec(request, kind)
-    server = server_of(request)
     spec.check()
-    return reply(await server.build(lambda: spec.apply(server.database.stream(stream))))
+    return spec.apply(call.server.database.stream(stream))
 
 
-@router.get("/streams/{stream}/aggregate", summary="Aggregate attributes over a time range")
-async def aggregate(
-    request: Request,
-    principal: Requester,
-    stream: PathName,
+@routes.post(
+    "/streams/{stream}/update",
+    "Update events",
+    answers.Updated,
+    needs="admin",
+    runs="build",
+    example=_UNSET,
+)
+def update_events(call: Call, stream: str, spec: UpdateSpec) -> Json:
+    """Give new values to the events of a range that satisfy a predicate, in one commit."""
+    spec.check()
+    return spec.apply(call.server.database.stream(stream))
+
+
+@routes.get(
+    "/streams/{stream}/aggregate",
+    "Aggregate attributes over a time range",
+    answers.Aggregates,
+    needs="read",
+    runs="read",
+)
+def aggregate(
+    call: Call,
+    stream: str,
     times: TimeRange,
     attribute: Annotated[list[str], Query(description="Attributes; commas, or repeated.")],
     functions: Annotated[
         list[str] | None, Query(description="count, sum, min, max, avg, first, last; default: all.")
     ] = None,
-) -> Response:
+) -> Json:
     """Answered from the aggregate tree: logarithmic in the stream's length, whatever the range."""
-    principal.require("read", stream)
-    server = server_of(request)
     names = column_names(attribute) or []
     chosen = [name.strip().lower() for part in functions or [] for name in part.split(",")]
     chosen = [name for name in chosen if name]
@@ -357,42 +347,43 @@ async def aggregate(
         raise InvalidArgument(
             f"functions are some of {', '.join(FUNCTIONS)}, found {', '.join(unknown)}"
         )
-
-    def compute() -> dict[str, Any]:
-        target = server.database.stream(stream)
-        schema: StreamSchema = target.event_schema
-        wanted = {}
-        for name in names:
-            attribute_ = schema.attribute(name)
-            default = [f for f in FUNCTIONS if attribute_.summable or f not in ("sum", "avg")]
-            wanted[attribute_.name] = chosen or default
-        first, last = times.bounds(schema)
-        values = target.aggregate(wanted, start=first, end=last)
-        return {
-            "stream": stream,
-            "start": times.start,
-            "end": times.end,
-            "aggregates": jsonable(values),
-        }
-
-    return reply(await server.read(principal.client, compute))
+    target = call.server.database.stream(stream)
+    schema: StreamSchema = target.event_schema
+    wanted = {}
+    for name in names:
+        attribute_ = schema.attribute(name)
+        default = [f for f in FUNCTIONS if attribute_.summable or f not in ("sum", "avg")]
+        wanted[attribute_.name] = chosen or default
+    first, last = times.bounds(schema)
+    values = target.aggregate(wanted, start=first, end=last)
+    return {
+        "stream": stream,
+        "start": times.start,
+        "end": times.end,
+        "aggregates": jsonable(values),
+    }
 
 
-@router.get("/streams/{stream}/indexes", summary="List a stream's indexes")
-async def list_indexes(request: Request, principal: Requester, stream: PathName) -> Response:
+@routes.get("/streams/{stream}/indexes", "List a stream's indexes", answers.Indexes)
+def list_indexes(call: Call, stream: str) -> Json:
     """Indexed attributes and how far their indexes reach."""
-    _require_any(principal, stream)
-    server = server_of(request)
-    indexes = await server.call(lambda: server.database.stream(stream).indexes())
-    return reply({"indexes": jsonable(indexes)})
+    _require_any(call, stream)
+    return {"indexes": jsonable(call.server.database.stream(stream).indexes())}
 
 
-@router.post("/streams/{stream}/indexes/{attribute}", status_code=201, summary="Create an index")
-async def create_index(
-    request: Request,
-    principal: Requester,
-    stream: PathName,
-    attribute: PathName,
+@routes.post(
+    "/streams/{stream}/indexes/{attribute}",
+    "Create an index",
+    answers.Indexes,
+    201,
+    responses={202: {"model": answers.Indexes}},
+    needs="admin",
+    runs="build",
+)
+def create_index(
+    call: Call,
+    stream: str,
+    attribute: str,
     wait: Annotated[bool, Query(description="Answer when it is built, else at once.")] = True,
     lag_events_max: Annotated[
         int | None,
@@ -404,66 +395,53 @@ async def create_index(
     ] = None,
 ) -> Response:
     """Index an attribute; with `wait=false` it is built in the background (202)."""
-    principal.require("admin", stream)
-    server = server_of(request)
-
-    def create() -> Any:
-        indexes = server.database.stream(stream)
-        indexes.create_index(attribute, wait=wait, lag_events_max=lag_events_max)
-        return indexes.indexes()
-
-    indexes = await server.build(create)
-    return reply({"indexes": jsonable(indexes)}, 201 if wait else 202)
+    indexes = call.server.database.stream(stream)
+    indexes.create_index(attribute, wait=wait, lag_events_max=lag_events_max)
+    return reply({"indexes": jsonable(indexes.indexes())}, 201 if wait else 202)
 
 
-@router.delete("/streams/{stream}/indexes/{attribute}", status_code=204, summary="Drop an index")
-async def drop_index(
-    request: Request, principal: Requester, stream: PathName, attribute: PathName
-) -> Response:
+@routes.delete("/streams/{stream}/indexes/{attribute}", "Drop an index", status=204, needs="admin")
+def drop_index(call: Call, stream: str, attribute: str) -> None:
     """Remove an attribute's index."""
-    principal.require("admin", stream)
-    server = server_of(request)
-    await server.call(lambda: server.database.stream(stream).drop_index(attribute))
-    return Response(status_code=204)
+    call.server.database.stream(stream).drop_index(attribute)
 
 
-def _require_any(principal: Principal, stream: str) -> None:
+def _require_any(call: Called, stream: str) -> None:
     """A right to read or to write a stream includes the right to see its schema."""
-    principal.require("read" if principal.may("read") else "ingest", stream)
+    call.principal.require("read" if call.principal.may("read") else "ingest", stream)
 
 
-@router.get("/views", summary="List the views")
-async def list_views(request: Request, principal: Requester) -> Response:
+@routes.get("/views", "List the views", answers.Views, needs="read", runs="read")
+def list_views(call: Call) -> Json:
     """The views within the token's reach: their queries and columns."""
-    principal.require("read")
-    server = server_of(request)
-    visible = visible_to(principal) or (lambda _: True)
-
-    def listed() -> list[dict[str, Any]]:
-        return [
-            {
-                "name": view.name,
-                "sql": view.sql,
-                "reads": [name for name in view.sources if visible(name)],
-                "schema": columns_of(view.columns),
-            }
-            for view in server.catalog.views().values()
-            if visible(view.name)
-        ]
-
-    return reply({"views": await server.read(principal.client, listed)})
+    visible = visible_to(call.principal) or (lambda _: True)
+    listed = [
+        {
+            "name": view.name,
+            "sql": view.sql,
+            "reads": [name for name in view.sources if visible(name)],
+            "schema": columns_of(view.columns),
+        }
+        for view in call.server.catalog.views().values()
+        if visible(view.name)
+    ]
+    return {"views": listed}
 
 
 BUCKETS_MAX = 4000
 COUNT_MAX = 1_000_000_000
 
 
-@router.get("/streams/{stream}/profile", summary="A stream's history in buckets")
+@routes.get(
+    "/streams/{stream}/profile",
+    "A stream's history in buckets",
+    responses=EVENT_FILE,
+    needs="read",
+)
 async def profile(
-    request: Request,
-    principal: Requester,
+    call: Call,
     encoding: EventEncoding,
-    stream: PathName,
+    stream: str,
     times: TimeRange,
     attributes: Annotated[
         list[str] | None, Query(description="Numeric attributes; commas, or repeated.")
@@ -471,8 +449,7 @@ async def profile(
     buckets: Annotated[int, Query(ge=1, le=BUCKETS_MAX, description="About so many.")] = 400,
 ) -> Response:
     """Per bucket `start` and `count`, and `min_a`, `max_a`, `avg_a` of each attribute `a`."""
-    principal.require("read", stream)
-    server = server_of(request)
+    server = call.server
 
     def open_rows(query: RunningQuery) -> RowSource:
         with server.catalog.snapshot(stream) as snapshot:
@@ -484,12 +461,11 @@ async def profile(
         text = _text(schema, stream, column_names(attributes) or [], low or 0, high or 1, buckets)
         timeout = server.settings.query_timeout
         return RowSource.of(
-            open_statement(server, principal, query, text, None, timeout, read_only=True)
+            open_statement(server, call.principal, query, text, None, timeout, read_only=True)
         )
 
-    return await send_rows(
-        request, principal, server.queries, "query", f"profile of {stream}", open_rows, encoding
-    )
+    text = f"profile of {stream}"
+    return await send_rows(call, server.queries, "query", text, open_rows, encoding)
 
 
 def _text(

@@ -6,13 +6,10 @@ of an identity provider are not listed.
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
-from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...errors import Forbidden, InvalidArgument
-from ..access.auth import Principal, Requester
+from ...errors import InvalidArgument
 from ..access.tokens import (
     OVERLAP,
     Token,
@@ -22,14 +19,15 @@ from ..access.tokens import (
     revoke_token,
     rotate_token,
 )
-from ..http.replies import Problem, reply
-from ..http.requests import PathName
-from ..http.route import api_router
-from ..service.state import Server, server_of
-from .parameters import read_spec, spec_body
+from ..http.replies import Problem
+from ..service.state import Server
+from . import answers
+from .answers import Json
+from .route import Call, Routes
 
-router = api_router(prefix="/v1/tokens", tags=["tokens"])
+routes = Routes("tokens", "/v1/tokens")
 
+_MANAGED = {"needs": "admin", "everywhere": "to manage tokens"}
 _EXPIRES = "A time (2027-01-01, UTC) or a span from now (90d)."
 
 
@@ -55,23 +53,22 @@ class RotateSpec(BaseModel):
     )
 
 
-@router.get("", summary="List tokens")
-async def tokens(request: Request, principal: Requester) -> Response:
+@routes.get("", "List tokens", answers.Tokens, **_MANAGED)
+def tokens(call: Call) -> Json:
     """All of the store's tokens, expired ones too, and their last use; no secrets."""
-    server = _managed(request, principal)
-
-    def listed() -> list[dict[str, Any]]:
-        uses = server.tokens.uses()
-        return [token.to_json(uses.get(token.id)) for token in list_tokens(server.database.path)]
-
-    return reply({"tokens": await server.call(listed)})
+    server = call.server
+    uses = server.tokens.uses()
+    listed = list_tokens(server.database.path)
+    return {"tokens": [token.to_json(uses.get(token.id)) for token in listed]}
 
 
-@router.post("", status_code=201, summary="Make a token", openapi_extra=spec_body(TokenSpec))
-async def make_token(request: Request, principal: Requester) -> Response:
+_DEPLOY = {"name": "deploy", "scopes": ["admin"], "expires": "90d"}
+
+
+@routes.post("", "Make a token", answers.TokenMade, 201, **_MANAGED, example=_DEPLOY)
+def make_token(call: Call, spec: TokenSpec) -> Json:
     """The answer has its `secret`, which is shown once."""
-    server = _managed(request, principal)
-    spec = await read_spec(request, TokenSpec)
+    server = call.server
     if not server.authenticator.needs_token and (
         "admin" not in spec.scopes or "*" not in spec.streams
     ):
@@ -79,68 +76,43 @@ async def make_token(request: Request, principal: Requester) -> Response:
             "the first token closes the server to all who have none: give it the scope admin on "
             "all streams, or nobody could make another one here"
         )
-    made = await server.call(
-        create_token,
-        server.database.path,
-        spec.name,
-        spec.scopes,
-        spec.streams,
-        spec.expires,
-        _at_most(server),
-    )
-    return _shown(*made)
+    store, at_most = server.database.path, _at_most(server)
+    return _shown(*create_token(store, spec.name, spec.scopes, spec.streams, spec.expires, at_most))
 
 
-@router.post(
+@routes.post(
     "/{token_id}/rotate",
-    status_code=201,
-    summary="Replace a token",
-    openapi_extra=spec_body(RotateSpec),
+    "Replace a token",
+    answers.TokenMade,
+    201,
+    **_MANAGED,
+    example={"overlap": "1h"},
 )
-async def rotate(request: Request, principal: Requester, token_id: PathName) -> Response:
+def rotate(call: Call, token_id: str, spec: RotateSpec) -> Json:
     """A new secret for the same name, scopes and streams; the old one is valid for `overlap`.
 
     A unique name may stand in place of the id.
     """
-    server = _managed(request, principal)
-    spec = await read_spec(request, RotateSpec)
-
-    def made() -> tuple[Token, str]:
-        _check_exists(server, token_id)
-        return rotate_token(
-            server.database.path, token_id, spec.overlap, spec.expires, _at_most(server)
-        )
-
-    return _shown(*await server.call(made))
+    server = call.server
+    _check_exists(server, token_id)
+    store, at_most = server.database.path, _at_most(server)
+    return _shown(*rotate_token(store, token_id, spec.overlap, spec.expires, at_most))
 
 
-@router.delete("", summary="Revoke all tokens")
-async def revoke_all(request: Request, principal: Requester) -> Response:
+@routes.delete("", "Revoke all tokens", answers.TokensRevoked, **_MANAGED)
+def revoke_all(call: Call) -> Json:
     """Every token of the store except the requester's is refused from the next request on."""
-    server = _managed(request, principal)
-    own = None if principal.token is None else principal.token.id
-    gone = await server.call(revoke_all_tokens, server.database.path, own)
-    return reply({"revoked": [token.id for token in gone]})
+    own = None if call.principal.token is None else call.principal.token.id
+    gone = revoke_all_tokens(call.server.database.path, own)
+    return {"revoked": [token.id for token in gone]}
 
 
-@router.delete("/{token_id}", status_code=204, summary="Revoke a token")
-async def revoke(request: Request, principal: Requester, token_id: PathName) -> Response:
+@routes.delete("/{token_id}", "Revoke a token", status=204, **_MANAGED)
+def revoke(call: Call, token_id: str) -> None:
     """It is refused from the next request on; named by its id or by a unique name."""
-    server = _managed(request, principal)
-
-    def gone() -> None:
-        _check_exists(server, token_id)
-        revoke_token(server.database.path, token_id)
-
-    await server.call(gone)
-    return Response(status_code=204)
-
-
-def _managed(request: Request, principal: Principal) -> Server:
-    principal.require("admin")
-    if not principal.everywhere:
-        raise Forbidden("to manage tokens takes the scope 'admin' on all streams")
-    return server_of(request)
+    server = call.server
+    _check_exists(server, token_id)
+    revoke_token(server.database.path, token_id)
 
 
 def _check_exists(server: Server, which: str) -> None:
@@ -155,5 +127,5 @@ def _at_most(server: Server) -> dt.timedelta | None:
     return dt.timedelta(days=days) if days else None
 
 
-def _shown(token: Token, secret: str) -> Response:
-    return reply({**token.to_json(), "secret": secret}, 201)
+def _shown(token: Token, secret: str) -> Json:
+    return {**token.to_json(), "secret": secret}

@@ -24,13 +24,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import StreamNotFound
 from ..access.auth import Authenticator
 from ..access.tokens import note
 from ..http.replies import as_problem, problem_response
-from ..http.requests import check_headers, raw_path, routed_path
+from ..http.requests import checked_headers, raw_path, routed_path
 from ..http.streamed import BrokenAnswer
 from .metrics import Metrics
 
@@ -153,7 +154,6 @@ class RequestMiddleware:
         scope[BEGUN] = time.monotonic()
         status = 0
         received = sent = 0
-        complete = False
 
         async def counted_receive() -> Message:
             nonlocal received
@@ -162,7 +162,7 @@ class RequestMiddleware:
             return message
 
         async def counted_send(message: Message) -> None:
-            nonlocal status, sent, complete
+            nonlocal status, sent
             if message["type"] == "http.response.start":
                 status = message["status"]
                 total = time.perf_counter() - started
@@ -170,14 +170,12 @@ class RequestMiddleware:
                 message["headers"] = [*headers, *_own(request_id, timings, total)]
             elif message["type"] == "http.response.body":
                 sent += len(message.get("body", b""))
-                complete = not message.get("more_body", False)
             await send(message)
 
         self.metrics.requests_running.inc()
         try:
             try:
-                check_headers(scope)
-                self.authenticator.check_origin(scope)
+                self.authenticator.check_origin(scope, checked_headers(scope))
                 scope["path"] = routed_path(raw_path(scope))
                 await self.app(scope, counted_receive, counted_send)
             except ClientDisconnect:
@@ -189,16 +187,26 @@ class RequestMiddleware:
                     logger.exception("request %s failed in the middle of its answer", request_id)
                     status = 500
                 else:
-                    cause = self.drops.explain(scope, error)
-                    response = problem_response(cause, request_id)
-                    if response.status_code == 500:
-                        logger.exception("request %s failed", request_id)
+                    response = self.answer_error(scope, error)
                     await response(scope, counted_receive, counted_send)
         finally:
             self.metrics.requests_running.dec()
             seconds = time.perf_counter() - started
             account(self.metrics, scope, status, received, sent, seconds)
             self.audit.look(scope, status)
+
+    def answer_error(self, scope: Scope, error: Exception) -> Response:
+        request_id, principal = scope["state"]["request_id"], scope["state"].get("principal")
+        name = scope.get("path_params", {}).get("stream")
+        seen = principal is None or principal.everywhere
+        if isinstance(error, StreamNotFound) and name is not None and not seen:
+            error = StreamNotFound(f"no stream {name!r} within the token's reach")
+        problem = as_problem(self.drops.explain(scope, error))
+        if problem.status in (413, 429, 503):
+            self.metrics.rejected.labels(problem.code).inc()
+        if problem.status == 500:
+            logger.error("request %s failed: %s", request_id, error, exc_info=error)
+        return problem_response(problem, request_id)
 
 
 def account(

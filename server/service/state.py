@@ -44,6 +44,7 @@ from .transactions import Transactions
 if TYPE_CHECKING:
     from ...api.database import Database
     from ...formats.isolated import IsolatedReader
+    from ...query.contract.access import Tell
     from ...query.engine import QueryEngine
     from .row_stream import BodyPipe
 
@@ -275,10 +276,12 @@ class Server:
         if reader is not None:
             reader.close()
 
+    def tell(self, principal: Principal) -> Tell:
+        return telling(self.running, self.query_log, self.settings, principal)
+
     def engine_for(self, principal: Principal) -> QueryEngine:
         """What runs SQL for a principal, who sees only some streams and rows of system tables."""
-        tell = telling(self.running, self.query_log, self.settings, principal)
-        return self.catalog.engine.seen_by(visible_to(principal), tell)
+        return self.catalog.engine.seen_by(visible_to(principal), self.tell(principal))
 
     def sound(self, stream: str) -> bool:
         try:

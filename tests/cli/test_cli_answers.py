@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from chronicle.commands.options import parameters
-from chronicle.commands.session import is_complete, split
+from chronicle.commands.session import is_complete
 from chronicle.errors import InvalidArgument
-from chronicle.query.sql.first_word import only_reads
+from chronicle.query.sql.first_word import only_reads, split
 
 Run = Callable[..., Any]
 

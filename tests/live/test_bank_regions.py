@@ -112,3 +112,20 @@ def test_late_events_change_what_they_change(length: int, partitioned: bool) -> 
         rest = between(table, watermark + 1, 10**6)
         assert said(bank.advance(rest, 10**6)) == said(anew.advance(rest, 10**6))
     assert changed > 20
+
+
+def test_one_late_event_changes_all_matches_behind_it_where_no_row_is_bare() -> None:
+    """Every event satisfies the condition, so only counting from the first one tells the cuts."""
+    shape = "ORDER BY t MEASURES FIRST(t) AS a PATTERN (A A A) WITHIN 10 DEFINE A AS y = 0"
+    patterns = {0: compiled_clause(shape)}
+    rows = [{"t": 2 * i, "k": "a", "y": 0, "id": i} for i in range(160)]
+    bank, holds = bank_over(patterns, pa.Table.from_pylist(rows, schema=SCHEMA), 318, False)
+    rows.insert(102, {**rows[101], "t": 203})
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    late = Late(np.array([203]), np.array([1]))
+    found = correct(bank, lambda low, high: between(table, low, high), late, 0, 318)
+    gone, there = said(found.gone), said(found.added)
+    assert gone <= holds
+    assert (holds - gone) | there == bank_over(patterns, table, 318, False)[1]
+    assert min(m[1] for m in there) > 190
+    assert len(there) == 19

@@ -100,7 +100,7 @@ def test_what_is_searched_together_says_what_each_says_alone(seed: int) -> None:
     for i in range(7):
         create(db, i)
     left = list(range(7, 10))
-    for _ in range(18):
+    for _ in range(rounds(10, 18)):
         stream.append(db, r.choice([1, 5, 30]), late=r.choice([0, 0.1, 0.5]))
         match r.randrange(9):
             case 0:
@@ -270,7 +270,7 @@ def test_a_crash_at_any_write_of_a_step_of_many(fault: Fault, mode: Any) -> None
         return db, again
 
     for number, memory, _, (db, again) in strikes(
-        fault, resumed, begun=start, step=1 if LONG else 8
+        fault, resumed, begun=start, step=1 if LONG else 15
     ):
         with contextlib.suppress(SimulatedCrash):
             db.run_live()
@@ -385,7 +385,7 @@ def test_retention_takes_nothing_back() -> None:
     stream = Stream(db, 6, retention="120")
     for i in range(6):
         create(db, i)
-    for at in range(12):
+    for at in range(rounds(8, 12)):
         stream.append(db, 60, late=0.1 if at % 2 else 0, reach=140)
         db.run_live()
         db.stream("s").seal()

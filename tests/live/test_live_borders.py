@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from chronicle.api.database import Database
-from chronicle.catalog.store_catalog import StoreCatalog
+from chronicle.core.native import FUNCTIONS
+from chronicle.live.join_form import at_most
 from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
@@ -21,7 +22,7 @@ from ..rounds import rounds
 
 SEEDS = rounds(2, 20, 400)
 STEPS_BETWEEN_LOOKS = rounds(4, 1)
-PATTERNS_A_SEED = 16
+PATTERNS_A_SEED = rounds(6, 16)
 IDLE_SEEDS = rounds(1, 10, 200)
 TIMES = {"t", "f", "l", "g", "u", "window_start", "window_end"}
 
@@ -82,7 +83,7 @@ def test_what_is_said_does_not_depend_on_when(seed: int) -> None:
     databases = []
     for _ in (BORDERS, PLAIN):
         rng.seed(seed)
-        db = Database(StoreCatalog(Store.open("mem", files=MemoryFiles())))
+        db = Database(Store.open("mem", files=MemoryFiles()))
         for stream in ("s", "r"):
             db.create_stream(stream, borders.SCHEMA, time="t", options={"late_events_max": 20})
         for name, query in queries.items():
@@ -108,6 +109,25 @@ def test_what_is_said_does_not_depend_on_when(seed: int) -> None:
         db.close()
 
 
+def test_ticks_are_compared_without_overflow() -> None:
+    at_least = FUNCTIONS["live.join_form.at_least"]
+    ends = (borders.LOW, borders.LOW + 1, -1, 0, 1, borders.HIGH - 1, borders.HIGH)
+    for tick, other, by in product(ends, repeat=3):
+        assert at_least(tick, other, by) == (tick >= other + by), (tick, other, by)
+        assert at_most(tick, other, by) == (tick <= other + by), (tick, other, by)
+
+
+def test_a_window_before_the_first_tick_closes_with_its_last_tick() -> None:
+    with Database(Store.open("mem", files=MemoryFiles())) as db:
+        stream = db.create_stream("s", borders.SCHEMA, time="t")
+        db.create_live("hop", oracles.QUERIES["hop"], idle="never")
+        for offset in (0, 12):
+            stream.append(borders.events_at(BORDERS, [(0, offset, "a", 5)]))
+            db.run_live()
+        found = db.sql("SELECT window_end - _time FROM NET(hop)").fetchall()
+        assert found == [(1,), (1,), (1,)]
+
+
 OVERFLOWING = ("pairs", "alone", "itself", "shifted")
 """Of which the executor cannot compute a bound ad hoc, of some events."""
 
@@ -122,7 +142,7 @@ def test_an_idle_source_closes_the_last_tick(seed: int) -> None:
         **RECENT,
         **{n: every[n] for n in rng.sample(sorted(every), PATTERNS_A_SEED)},
     }
-    db = Database(StoreCatalog(Store.open("mem", files=MemoryFiles())))
+    db = Database(Store.open("mem", files=MemoryFiles()))
     for stream in ("s", "r"):
         db.create_stream(stream, borders.SCHEMA, time="t", options={"late_events_max": 20})
     for name, query in queries.items():

@@ -16,6 +16,7 @@ from chronicle.tests.faulty_files import Fault, FaultPlan, SimulatedCrash, strik
 from chronicle.tests.memory_files import MemoryFiles
 
 from .. import oracles_live as oracles
+from ..rounds import rounds
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 WINDOWS = (
@@ -102,7 +103,7 @@ def check_both(db: Database) -> None:
 @pytest.mark.parametrize(("begun", "checked"), [(prepared, check), (of_two_sources, check_both)])
 def test_a_crash_in_a_step(fault: Fault, mode: Any, begun: Any, checked: Any) -> None:
     """Also with late events of both sources, and of commits that no tap has heard of."""
-    for number, memory, _, db in strikes(fault, opened, begun=begun()):
+    for number, memory, _, db in strikes(fault, opened, begun=begun(), step=rounds(3, 1)):
         with contextlib.suppress(SimulatedCrash):
             db.run_live()
         checked(opened(memory.crash(random.Random(number), mode)))

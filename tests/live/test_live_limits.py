@@ -12,8 +12,12 @@ import pytest
 
 import chronicle
 from chronicle.api.database import catalog_of
-from chronicle.errors import InvalidArgument, SqlError, StreamNotFound
+from chronicle.errors import InvalidArgument, ResourceLimit, SqlError, StreamNotFound
+from chronicle.live import forms
 from chronicle.live.query import LiveQuery
+from chronicle.query.contract.operator import MatchLimits
+from chronicle.query.pattern.advancing import AdvancingMatch
+from chronicle.query.sql.dialect import parse_statement
 from chronicle.store import staging
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
@@ -70,6 +74,46 @@ def test_refusals(db: Any, options: str, error: str) -> None:
 def test_what_results_that_pass_by_cannot_have(db: Any, clause: str, sql: str, error: str) -> None:
     with pytest.raises(SqlError, match=error):
         db.sql(f"CREATE LIVE QUERY q {clause} WITH (store = false) AS {sql}")
+
+
+def test_results_of_a_step_have_the_budget_of_a_query(
+    db: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forms, "RESULT_BYTES_MAX", 20_000)
+    many = (
+        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES LAST(t) AS l PATTERN (A B C) "
+        "WITHIN 60 EVENT SELECTION SKIP TILL ANY MATCH)"
+    )
+    db.sql(f"CREATE LIVE QUERY many IDLE NEVER AS {many}")
+    db.sql(f"CREATE LIVE QUERY few IDLE NEVER AS {ROWS}")
+    feed(db, *range(10))
+    db.run_live()
+    assert db.live("many").status()["state"] == "running"
+    feed(db, *range(10, 60))
+    db.run_live()
+    status = db.live("many").status()
+    assert status["state"] == "failed"
+    assert "step of a live query of 's' has more than 20000 bytes of results" in status["error"]
+    assert db.live("few").status()["state"] == "running"
+    assert db.live("few").verify() == 0
+
+
+def test_matches_that_explode_end_with_an_error(db: Any) -> None:
+    clause = (
+        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES MATCH_ID() AS l PATTERN (A B) "
+        "WITHIN 600 EVENT SELECTION SKIP TILL ANY MATCH)"
+    )
+    compiled = (
+        catalog_of(db)
+        .engine.prepared(parse_statement(clause), clause)
+        .bound.sites[0]
+        .operator.compiled
+    )
+    stream = AdvancingMatch(compiled)
+    stream.limits = MatchLimits(memory_bytes=200_000)
+    events = pa.table({"t": range(300), "k": ["a"] * 300, "x": [1] * 300}, schema=SCHEMA)
+    with pytest.raises(ResourceLimit, match="end in one step need more than 200000 bytes; narrow"):
+        stream.advance(events, 299)
 
 
 def test_too_much_state_stops_that_query_alone(db: Any) -> None:

@@ -92,7 +92,7 @@ class Twins(RuleBasedStateMachine):
     def part(self) -> None:
         """Have one of each pair keep nothing."""
         for name in QUERIES:
-            form_of(self.db, f"{name}_without")._state = None
+            form_of(self.db, f"{name}_without").keeps = False
 
     def append(self, events: list[tuple[int, str, int]]) -> None:
         ordered = sorted(events, key=lambda event: event[0])
@@ -203,7 +203,7 @@ def test_ignored_events_change_nothing_that_was_said(kept: bool) -> None:
     )
     db.create_live("q", sql, idle="never", late="ignore")
     if not kept:
-        form_of(db, "q")._state = None
+        form_of(db, "q").keeps = False
     for t, x in [(0, 0), (1, 1), (2, -1), (3, 9), (1, 5), (4, 0), (5, 1), (5, 1), (7, -1), (9, 9)]:
         db.stream("s").append([{"t": t, "k": "a", "x": x}])
         db.run_live()
@@ -295,13 +295,13 @@ def test_a_state_is_built_again_where_searches_are_known(
     db: Database, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     carried: list[int] = []
-    positions = pattern_form._positions
+    behind = pattern_form._carried
 
     def counted(compiled: Any, cut: Any, rows: Any) -> Any:
         carried.append(len(cut.carried))
-        return positions(compiled, cut, rows)
+        return behind(compiled, cut, rows)
 
-    monkeypatch.setattr(pattern_form, "_positions", counted)
+    monkeypatch.setattr(pattern_form, "_carried", counted)
     db.create_live("q", QUERIES[name], idle="never")
     r = random.Random(3)
     for t in range(0, 400, 8):
@@ -405,7 +405,7 @@ def test_what_retention_drops_and_what_the_select_leaves_out() -> None:
         sql = QUERIES["falling"].replace("SELECT *", "SELECT k, f * 2 AS f, l") + " WHERE z < 3"
         for name in ("q", "without"):
             db.create_live(name, sql, idle="never")
-        form_of(db, "without")._state = None
+        form_of(db, "without").keeps = False
         for at in range(0, 360, 4):
             fed(db, [(at + i, "ab"[(at + i) % 3 == 0], (at + i) * 7 % 10) for i in range(4)])
             if at % 40 == 0:

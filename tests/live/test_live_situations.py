@@ -92,7 +92,7 @@ class Run:
     def part(self) -> None:
         """Have one of each pair keep nothing."""
         for name in CLAUSES:
-            form_of(self.db, f"{name}_without")._state = None
+            form_of(self.db, f"{name}_without").keeps = False
 
     def event(self, t: int) -> dict[str, Any]:
         rng = self.rng
@@ -288,9 +288,9 @@ def test_a_late_event_is_known_between_events(db: Database) -> None:
 
 def test_a_step_reads_its_own_events(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    rebuilt = instant_form.InstantState.rebuild
+    rebuilt = instant_form.InstantForm._begun
     monkeypatch.setattr(
-        instant_form.InstantState, "rebuild",
+        instant_form.InstantForm, "_begun",
         lambda self, *given: made.append(1) or rebuilt(self, *given),
     )  # fmt: skip
     live = db.create_live("q", query("overlap"), idle="never")
@@ -347,10 +347,7 @@ def test_partitions_that_are_silent_are_forgotten(
     live = db.create_live("q", query("overlap"), idle="never")
     for t in range(0, 900, 3):
         put(db, (t, f"k{t // 12}", 9 * (t // 3 % 4 < 2), 9 * (0 < t // 3 % 4 < 3)))
-    state = form_of(db, "q")._state
-    assert isinstance(state, instant_form.InstantState)
-    assert state._search is not None
-    assert state._search.partitions <= 41
+    assert form_of(db, "q")._search.partitions <= 41
     assert live.verify() == 0
     assert live.net().num_rows > 5
 

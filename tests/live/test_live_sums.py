@@ -11,6 +11,8 @@ import pytest
 import chronicle
 from chronicle.api.database import Database
 
+from ..patience import wait_until
+
 HIGH = 2**63 - 1
 SMALL = [(t, "ab"[t % 2], 1) for t in range(8)]
 LARGE = [(t, "ab"[t % 2], HIGH) for t in range(10, 16)]
@@ -87,4 +89,21 @@ def test_sums_beyond_64_bits_are_those_of_the_select(
         )
         db.close()
         db = chronicle.open(tmp_path / "s", live=False)
+    db.close()
+
+
+def test_an_index_goes_when_its_sums_need_more_than_64_bits(tmp_path: Path) -> None:
+    """Numbers of that size have no index: it does not stay behind, forever being built."""
+    db = chronicle.open(tmp_path / "s", live=False)
+    db.create_stream("s", events(SMALL).schema, time="t")
+    db.create_live("v", QUERIES["keyed"])
+    db.stream("s").append(events(SMALL))
+    db.run_live()
+    for attribute in ("v", "k"):
+        db.stream("v").create_index(attribute)
+    db.stream("s").append(events(LARGE))
+    db.run_live()
+    wait_until(lambda: [each["attribute"] for each in db.stream("v").indexes()] == ["k"])
+    db.stream("v").seal()
+    wait_until(lambda: db.stream("v").indexes()[0]["state"] == "ready")
     db.close()

@@ -78,7 +78,7 @@ def test_every_route_below_v1_asks_for_the_token(fake: Any, serve_app: Callable[
     create_token(fake.path, "a", ["read"])
     client = serve_app(fake)
     asked = 0
-    for path, operations in client.app.openapi()["paths"].items():
+    for path, operations in client.get("/openapi.json").json()["paths"].items():
         for method in operations:
             if not path.startswith("/v1"):
                 continue

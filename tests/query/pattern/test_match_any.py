@@ -12,7 +12,6 @@ import math
 import os
 import random
 import threading
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +25,6 @@ from chronicle.errors import ResourceLimit, SqlError
 from chronicle.query.pattern import any_diagram, any_output, any_states
 from chronicle.query.pattern.matcher import MatchLimits
 
-from ...patience import wait_until
 from ...rounds import rounds
 from .any_cases import (
     SCHEMA,
@@ -42,10 +40,8 @@ CASES = rounds(16, 300, int(os.environ.get("CHRONICLE_PATTERNS", "20000")))
 
 
 def cut_small(r: random.Random, patch: pytest.MonkeyPatch) -> None:
-    """Threads for everything, pieces and arrays as small as they go."""
+    """Arrays as small as they go."""
     for module, name, values in (
-        (any_output, "ALONE_MATCHES", [-1, 2]),
-        (any_output, "PIECE_MATCHES", [1, 2]),
         (any_output, "MATCHES_MAX", [1, 3, 1 << 14]),
         (any_output, "MATCHES_FIRST", [1, 3]),
         (any_diagram, "ENTRIES_FIRST", [4, 64, 1 << 13]),
@@ -62,7 +58,6 @@ def test_diagrams_give_the_rows_of_the_search_in_its_order(
     part: int, clause_of: Callable[[random.Random, bool], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = {"diagram": 0, "search": 0}
-    threads = 0
     for seed in range(part * CASES // 2, (part + 1) * CASES // 2):
         r = random.Random(seed)
         clause = clause_of(r, r.random() < 0.3)
@@ -77,18 +72,16 @@ def test_diagrams_give_the_rows_of_the_search_in_its_order(
         matches = rows_of(compiled(numbered, search=True), table)
         for batch in (1, 3, 100):
             cut_small(r, monkeypatch)
-            match = compiled(clause, threads=r.choice([1, 3]))
+            match = compiled(clause)
             # NaN is no equal of itself
             assert repr(rows_of(match, table, batch)) == repr(expected), (batch, *shown)
-            threads += match.selecting.busy.threads > 1
             counted = rows_of(compiled(numbered, weighted=True), table, batch)
             assert sum(row["mn"] for row in counted) == len(matches), (batch, *shown)
             skipped = r.randint(0, len(matches) + 2)
-            rest = rows_of(compiled(numbered, skip=skipped, threads=2), table, batch)
+            rest = rows_of(compiled(numbered, skip=skipped), table, batch)
             assert repr(rest) == repr(matches[skipped:]), (skipped, batch, *shown)
         taken[dict(match.details())["selection"].split(":")[0]] += 1
     assert taken["diagram"] > sum(taken.values()) // 4
-    assert threads
 
 
 def self_join(
@@ -312,7 +305,7 @@ def test_many_labelings_of_one_set_give_the_preferred_one() -> None:
     assert expected
 
 
-# -- threads --------------------------------------------------------------------------------------
+# -- batches --------------------------------------------------------------------------------------
 
 CLAUSE = (
     "ORDER BY t MEASURES A.t AS a, B.t AS b, LAST(t) AS z, MATCH_NUMBER() AS n PATTERN ({}) {} "
@@ -320,61 +313,14 @@ CLAUSE = (
 )
 
 
-@pytest.mark.parametrize(
-    ("pattern", "window", "defined"),
-    [
-        ("A B C", "WITHIN 100", "DEFINE A AS t = 100"),
-        ("A B+ C", "WITHIN 14", "DEFINE A AS t = 100"),
-        ("A B C", "WITHIN 100", "DEFINE A AS t = 100, C AS y = A.y"),
-    ],
-)
-def test_the_matches_of_one_first_event_are_divided(
-    pattern: str, window: str, defined: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One window holds everything: threads take ranges of its matches."""
-    monkeypatch.setattr(any_output, "ALONE_MATCHES", 100)
-    monkeypatch.setattr(any_output, "PIECE_MATCHES", 500)
-    table = stream([1] * 300)
-    clause = CLAUSE.format(pattern, window, defined)
-    alone = rows_of(compiled(clause), table)
-    match = compiled(clause, threads=2)
-    assert rows_of(match, table) == alone
-    assert len(alone) in (math.comb(100, 2), 2**14 - 1 - 14)
-    figures = dict(match.selecting.figures())
-    assert figures["threads"] == 2
-    assert figures["busiest_over_mean"] >= 1
-
-
-def part_threads() -> list[str]:
-    """Threads of queries that run."""
-    return [one.name for one in threading.enumerate() if one.name.startswith("chronicle-part")]
-
-
-def test_few_matches_start_no_thread_and_a_consumer_that_stops_leaves_none() -> None:
-    wait_until(lambda: not part_threads(), "the end of threads of other tests")
-    few = compiled(CLAUSE.format("A B C", "WITHIN 9", ""), threads=8)
-    for _ in few.run(stream([1] * 300).to_batches()):
-        assert not part_threads()
-    assert few.selecting.busy.threads == 1
-    match = compiled(CLAUSE.format(" ".join("ABCDEFGH"), "", ""), threads=3)
-    running = match.run(stream([1] * 200).to_batches())
-    taken = 0
-    while taken < 200_000:
-        taken += next(running).num_rows
-    assert part_threads()
-    assert match.selecting.busy.threads == 3
-    running.close()  # type: ignore[attr-defined]
-    assert not part_threads()
-
-
-def test_a_query_that_is_to_end_ends_in_every_thread() -> None:
+def test_a_query_that_is_to_end_ends() -> None:
     asked = threading.Event()
 
     def check() -> None:
         if asked.is_set():
             raise ResourceLimit("stopped")
 
-    match = compiled(CLAUSE.format(" ".join("ABCDEFGH"), "", ""), threads=2)
+    match = compiled(CLAUSE.format(" ".join("ABCDEFGH"), "", ""))
     running = match.run(stream([1] * 200).to_batches(), check=check)
     taken = 0
     while taken < 300_000:
@@ -385,23 +331,21 @@ def test_a_query_that_is_to_end_ends_in_every_thread() -> None:
 
 
 def first_matches(names: str) -> Iterator[pa.RecordBatch]:
-    """Batches with the first 400,000 matches, taken slowly."""
-    match = compiled(CLAUSE.format(" ".join(names), "", ""), threads=2)
+    """Batches with the first 400,000 matches."""
+    match = compiled(CLAUSE.format(" ".join(names), "", ""))
     rows = 0
     for batch in match.run(stream([1] * 100).to_batches()):
-        time.sleep(0.01)
         yield batch
         rows += batch.num_rows
         if rows > 400_000:
             return
 
 
-def test_memory_does_not_grow_with_the_matches_in_threads() -> None:
-    """Of 4e6 and of 1e13 matches a few pieces are there at a time, however slow the taker."""
+def test_memory_does_not_grow_with_the_matches() -> None:
+    """Of 4e6 and of 1e13 matches two batches are there at a time: one made, one taken."""
     for _ in first_matches("ABCD"):  # compiled
         pass
-    # two pieces that threads work at, one that waits, one that is taken
-    matches_max = 4 * any_output.PIECE_MATCHES
+    matches_max = 4 * any_output.MATCHES_MAX
     for names in ("ABCD", "ABCDEFGHIJ"):
         before = pa.total_allocated_bytes()
         tracemalloc.start()
@@ -413,17 +357,18 @@ def test_memory_does_not_grow_with_the_matches_in_threads() -> None:
 
 
 def test_batches_are_put_into_the_arrays_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    rooms: list[any_output.MatchArrays] = []
-    made = any_output.MatchArrays.__init__
+    used: list[int] = []
+    search = any_output.walk
 
-    def noted(self: any_output.MatchArrays) -> None:
-        rooms.append(self)
-        made(self)
+    def noted(*arguments: Any) -> Any:
+        used.append(arguments[-1].row.ctypes.data)
+        return search(*arguments)
 
-    monkeypatch.setattr(any_output.MatchArrays, "__init__", noted)
+    monkeypatch.setattr(any_output, "walk", noted)
     match = compiled(CLAUSE.format("A B C", "WITHIN 40", ""))
     assert len(rows_of(match, stream([1] * 200))) > 3 * any_output.MATCHES_MAX
-    assert len(rooms) == 1
+    assert len(used) > 3
+    assert len(set(used[-3:])) == 1
 
 
 # -- statements -----------------------------------------------------------------------------------
@@ -431,7 +376,7 @@ def test_batches_are_put_into_the_arrays_of_the_last(monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Any]:
-    with chronicle.open(tmp_path / "db", query_threads=2) as database:
+    with chronicle.open(tmp_path / "db") as database:
         made = database.create_stream("s", SCHEMA, time="t")
         made.append(random_table(random.Random(3), 300))
         yield database
@@ -534,25 +479,3 @@ def test_a_value_that_cannot_be_computed_is_left_to_the_search(db: Any) -> None:
     text = ALONE.format("").replace("B AS y = 1", "B AS y // (y - 3) < 0")
     with pytest.raises(SqlError, match=r"cannot be computed|divides by zero"):
         db.sql(f"SELECT count(*) {text}").fetchall()
-
-
-def test_statements_use_the_threads_of_the_database(
-    db: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(any_output, "ALONE_MATCHES", 100)
-    monkeypatch.setattr(any_output, "PIECE_MATCHES", 300)
-    text = (
-        "SELECT {} a, b, z, n + 1 AS n FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a, B.y + "
-        "C.y AS b, LAST(x) AS z, MATCH_NUMBER() AS n PATTERN (A B C) WITHIN 20 EVENT SELECTION "
-        "SKIP TILL ANY MATCH) AS m"
-    )
-    alone = db.sql(text.format("/*+ threads(1) */")).arrow()
-    for hint in ("", "/*+ threads(3) */"):
-        found = db.sql(text.format(hint)).arrow()
-        assert repr(found.to_pylist()) == repr(alone.to_pylist())  # NaN is no equal of itself
-    assert alone.num_rows > 3000
-    shown = str(db.sql("EXPLAIN ANALYZE " + text.format("/*+ threads(3) */")).arrow().to_pylist())
-    assert "threads: 3" in shown or "threads 3" in shown
-    for wrong in ("threads(0)", "threads(many)", "threads(257)", "threads"):
-        with pytest.raises(SqlError, match=r"threads\(n\) with n from 1 to 256"):
-            db.sql(text.format(f"/*+ {wrong} */"))

@@ -44,6 +44,12 @@ def test_navigation_offsets_and_nesting(match: Any) -> None:
     ]
 
 
+def test_prev_reads_rows_of_earlier_steps(match: Any) -> None:
+    table = pa.table({"t": range(40)})
+    rows = match("ORDER BY t MEASURES PREV(FIRST(A.t), 2) AS n PATTERN (A B)", table)
+    assert column(rows, "n") == [None, *range(0, 38, 2)]
+
+
 def test_running_and_final_in_all_rows(match: Any) -> None:
     rows = match(
         """ORDER BY t MEASURES FINAL LAST(x) AS fl, RUNNING LAST(x) AS rl, LAST(x) AS l,

@@ -57,7 +57,7 @@ def watched(search: Any) -> Any:
 def small_buffers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Search after every batch, so that undecided matches cross buffers; count jumps."""
     monkeypatch.setattr(match_stream, "ROWS_FIRST", 1)
-    monkeypatch.setattr(matcher, "match_bits", watched(matcher.match_bits))
+    monkeypatch.setattr(matcher, "match_contiguous", watched(matcher.match_contiguous))
     JUMPED.clear()
     yield
     print(", ".join(f"{count:,} {what}" for what, count in JUMPED.items()))
@@ -388,7 +388,7 @@ def test_jumps_find_what_a_walk_finds(
 def steps_of(monkeypatch: pytest.MonkeyPatch, clause: str, table: pa.Table) -> int:
     """Work of the search: states tried and rows looked at."""
     counted: list[int] = []
-    search = matcher.match_bits
+    search = matcher.match_contiguous
 
     def call(*arguments: Any) -> int:
         *_, state, _output = arguments
@@ -398,7 +398,7 @@ def steps_of(monkeypatch: pytest.MonkeyPatch, clause: str, table: pa.Table) -> i
         return status
 
     with monkeypatch.context() as patch:
-        patch.setattr(matcher, "match_bits", call)
+        patch.setattr(matcher, "match_contiguous", call)
         patch.setattr(match_stream, "ROWS_FIRST", 1 << 16)
         text = f"SELECT * FROM s MATCH_RECOGNIZE ({clause})"
         compiled = compile_match(clause_of_text(text), InputColumns(table.schema, "t"))

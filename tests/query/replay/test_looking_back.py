@@ -253,6 +253,27 @@ def test_first_events_of_partitions_are_no_hits(
     store.close()
 
 
+def test_an_event_whose_previous_one_is_not_read_is_a_hit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last event has a step, and is the only one that is not indexed."""
+    monkeypatch.setattr(candidates, "LOOKED_BACK", 0)
+    store, stream, indexes = filled(tmp_path, 200, 3000)
+    stream.seal()
+    indexes.catch_up(stream.snapshot().state)
+    last = {"t": 3000, "k": "k5", "g": 0, "x": 200, "f": None}
+    stream.append(pa.Table.from_pylist([last], schema=SCHEMA.arrow))
+    snapshot = stream.snapshot()
+    asked = clause("PATTERN (A)", "A AS x - PREV(x) > 50", "PARTITION BY k", 5)
+    expected, _ = answers(snapshot, asked, indexes, "replay")
+    found, plan = answers(snapshot, asked, indexes, "all", gap=0)
+    assert found == expected
+    assert len(found) == 2
+    assert plan.metrics.events_evaluated == 2  # its own value and the one before it
+    indexes.close()
+    store.close()
+
+
 @pytest.mark.parametrize(("lookback", "most"), [(0, 5), (10_000, 1)])
 def test_behind_a_segment_only_what_its_window_reaches_counts(
     tmp_path: Path, lookback: int, most: int, monkeypatch: pytest.MonkeyPatch

@@ -24,9 +24,11 @@ from chronicle.query.replay import locating, planning
 from chronicle.query.replay.applicability import demands
 from chronicle.query.replay.candidates import KeptLookups, mark_shifted
 from chronicle.query.replay.context import PlanContext
+from chronicle.query.replay.partitions import PartitionKeys, PartitionSpans, united_partitions
 from chronicle.query.replay.planning import consider, located_plan, plan_match
 from chronicle.query.replay.run_plan import run_match
 from chronicle.query.replay.symbols import Outline, cached_outlines, outlines
+from chronicle.query.replay.timeline import Timeline
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store.options import StreamOptions
@@ -296,6 +298,27 @@ def test_ways_look_each_term_up_once(tmp_path: Path, between: str) -> None:
         full = rows(snapshot, compiled, plan_match(snapshot, compiled, indexes, "replay"))
         assert full.num_rows
         assert rows(snapshot, compiled, plan).equals(full)
+
+
+def test_partitions_that_two_ways_number_differently_are_numbered_anew(tmp_path: Path) -> None:
+    names, count = ["a", "b", "c"] * 100, 300
+    events = pa.table(
+        {"t": range(count), "k": names, "x": [0] * count, "y": [0] * count}, schema=SCHEMA.arrow
+    )
+    with stored(tmp_path, events, ()) as (snapshot, _):
+        timeline, every = Timeline(snapshot), np.arange(count)
+        found = []
+        for first in (2, 0):  # one way finds partition c, the other a
+            keys = PartitionKeys(timeline, ["k"], SCHEMA)
+            codes = keys.learn(np.array([first]))
+            keys.codes_at(every)  # ends with a cache of what it has read
+            found.append(PartitionSpans.of(keys, codes, codes * 0, codes * 0 + count, count + 1))
+        united = united_partitions(found)
+        said = [
+            united.keys.key(code) if code >= 0 else None for code in united.keys.codes_at(every)
+        ]
+        assert said == [None if name == "b" else (name,) for name in names]
+        assert united.partitions == 2
 
 
 @given(st.integers(0, 2**128 - 1), st.integers(-200, 200), st.integers(1, 6))

@@ -17,7 +17,7 @@ import chronicle
 from chronicle.errors import SqlError
 from chronicle.query.replay import situation_intervals
 
-from ...rounds import LONG
+from ...rounds import LONG, rounds
 from .test_situations_differential import random_case
 
 STRATEGIES = ("all", "auto")
@@ -69,7 +69,7 @@ def test_every_plan_gives_the_rows_of_a_full_replay(
         if seed >= 3:  # late
             for place in rng.sample(range(6_000, 6_300 if seed == 3 else 8_000), 3):
                 s.append(table.slice(place, rng.choice([1, 5])))
-        for number in range(1000 * seed, 1000 * seed + 25):
+        for number in range(1000 * seed, 1000 * seed + rounds(14, 25)):
             case = random_case(number)
             window = rng.choice((10, 60, 300))
             text = case.text.replace(f"WITHIN {case.pattern.within}", "")

@@ -219,12 +219,12 @@ def test_sessions_have_the_same_numbers_however_events_are_cut():
     ticks = np.cumsum(rng.integers(0, 4, 2_000))
     codes = rng.integers(0, 9, 2_000)
     events = pa.record_batch({"t": ticks, "k": codes})
-    want = Sessions(6, "t", ["k"]).take(events).session_of_row
+    want = Sessions(6, "t", ["k"]).take(events).of_row
     for size in (1, 7, 500):
         sessions = Sessions(6, "t", ["k"])
         got = []
         for at in range(0, 2_000, size):
-            got += sessions.take(events.slice(at, size)).session_of_row.tolist()
+            got += sessions.take(events.slice(at, size)).of_row.tolist()
         assert got == want.tolist()
     firsts = [want.tolist().index(number) for number in range(int(want.max()) + 1)]
     assert firsts == sorted(firsts)

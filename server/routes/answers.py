@@ -1,31 +1,24 @@
-"""The OpenAPI document: parameters, answers and errors of every route.
+"""What routes answer, for the document and generated clients: models of JSON answers, and other
+answers and bodies.
 
-Routes read bodies and write answers themselves, so ``ROUTES`` describes these by the route
-function's name (the ``operationId``).  Every parameter and body has an example, and a value for a
-later request (a position) has the same name in the earlier answer, so a program can drive all
-routes from ``/openapi.json`` alone.  Tests and schemathesis check that every route and every
-status of success is in it; an error is a problem document, whatever its status.
-
-The models of the JSON answers are for the document and generated clients.  They validate nothing at
-run time; ``tests/server/test_api_document.py`` compares real answers with them.
+Every parameter and body has an example, and a value for a later request (a position) has the same
+name in the earlier answer, so a program can drive all routes from ``/openapi.json`` alone.  Tests
+and schemathesis check that every status of success is in it; an error is a problem document,
+whatever its status.  The models validate nothing at run time; ``tests/server/test_api_document.py``
+compares real answers with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Any, Literal
 
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, Field
-from pydantic.json_schema import models_json_schema
 
-from ..formats.kinds import media_type_of
-from .http.replies import MEDIA_TYPE, TITLES
+from ...formats.kinds import media_type_of
+from ..http.replies import MEDIA_TYPE
 
 Json = dict[str, Any]
+JSON = "application/json"
 
 
 class Health(BaseModel):
@@ -358,6 +351,7 @@ class Status(BaseModel):
     memory_bytes: int | None
     disk_free_bytes: int | None
     flight_port: int | None = Field(description="Of Flight SQL, where it listens.")
+    postgres_port: int | None = Field(description="Of PostgreSQL's protocol, where it listens.")
     gates: dict[str, Places]
     store: dict[str, float]
     trouble: str | None
@@ -487,18 +481,6 @@ class ProblemDocument(BaseModel):
     errors: list[Json] | None = None
 
 
-JSON = "application/json"
-FORMATS = ("json", "ndjson", "csv", "arrow", "parquet")
-BINARY = {"type": "string", "format": "binary"}
-TEXT = {"type": "string"}
-SERVER_SENT_EVENT = {
-    "type": "object",
-    "description": "Of each event of the stream; `data` holds JSON.",
-    "properties": dict.fromkeys(("event", "id", "data"), TEXT),
-}
-EVENT = {"timestamp": "2018-08-01T05:00:00Z", "icao24": "4b1803", "altitude": 1024.5}
-REF = "#/components/schemas/{model}"
-
 EXAMPLES: dict[str, Any] = {
     "stream": "flights",
     "attribute": "altitude",
@@ -519,183 +501,73 @@ EXAMPLES: dict[str, Any] = {
     "follow": False,
     "limit": 100,
 }
+"""By the names of parameters."""
+SQL = {"sql": EXAMPLES["q"]}
 
-
-@dataclass(frozen=True)
-class Described:
-    """What a route answers: ``by_status`` has each success's model (None: no body), ``media``
-    further media types, ``rows`` says that rows are in an object ("rows") or an array ("events"),
-    ``takes`` is "events" or "lines" (line protocol).
-    """
-
-    by_status: Mapping[int, type[BaseModel] | None] = field(default_factory=dict)
-    media: tuple[str, ...] = ()
-    rows: str = ""
-    takes: str = ""
-    example: Any = None
-
-
-def _ok(model: type[BaseModel] | None, example: Any = None, **more: Any) -> Described:
-    return Described({200: model}, example=example, **more)
-
-
-_NOTHING = Described({204: None})
-_FEED = _ok(None, media=("text/event-stream", "application/x-ndjson", media_type_of("arrow")))
-_SQL = {"sql": EXAMPLES["q"]}
-_LINES = Described(
-    {204: None}, takes="lines",
-    example="flights,icao24=4b1803 altitude=1024.5 1533099600000000000",
-)  # fmt: skip
-_HIGH = {"name": "high", "sql": "SELECT timestamp, icao24, altitude FROM flights"}
-
-ROUTES: dict[str, Described] = {
-    "healthz": _ok(Health),
-    "readyz": _ok(Ready),
-    "metrics": _ok(None, media=("text/plain",)),
-    "list_streams": _ok(Streams),
-    "create_stream": Described({201: StreamDescription, 200: StreamDescription}),
-    "get_stream": _ok(StreamDescription),
-    "drop_stream": _NOTHING,
-    "delete_events": _ok(Deleted, {"where": "altitude > 100000", "end": EXAMPLES["start"]}),
-    "update_events": _ok(Updated, {"set": {"altitude": "NULL"}, "where": "altitude < -1000"}),
-    "aggregate": _ok(Aggregates),
-    "list_indexes": _ok(Indexes),
-    "create_index": Described({201: Indexes, 202: Indexes}),
-    "drop_index": _NOTHING,
-    "append_events": _ok(Appended, [EVENT], media=("application/x-ndjson",), takes="events"),
-    "read_stream": Described(rows="events"),
-    "partitions": _ok(Partitions),
-    "preview_file": _ok(LookedAt, [EVENT], takes="events"),
-    "ingest": _ok(Ingested, [EVENT], takes="events"),
-    "tail": _FEED,
-    "list_live": _ok(LiveList),
-    "create_live": Described(
-        {201: LiveStatus, 200: LiveStatus}, example={**_HIGH, "if_not_exists": True}
-    ),
-    "preview": Described(rows="rows", example=_SQL),
-    "catch_up": _ok(LiveList),
-    "describe_live": _ok(LiveStatus),
-    "drop_live": _NOTHING,
-    "pause_live": _ok(LiveStatus),
-    "resume_live": _ok(LiveStatus),
-    "refresh_live": _ok(LiveStatus),
-    "verify_live": _ok(Differences),
-    "live_rows": _FEED,
-    "keep_position": Described({201: Position, 200: Position}, example={}),
-    "drop_position": _NOTHING,
-    "changes": _ok(Changes),
-    "read_changes": Described(rows="events"),
-    "write": _LINES,
-    "write_v2": _LINES,
-    "write_v3": _LINES,
-    "put_part": _ok(Part, [EVENT], takes="events"),
-    "commit": _ok(Committed, {"parts": ["0"]}),
-    "abort": _NOTHING,
-    "post_query": Described(rows="rows", example=_SQL),
-    "get_query": Described(rows="rows"),
-    "explain": _ok(Explained, _SQL),
-    "check": _ok(Checked, _SQL),
-    "dialect": Described({200: Dialect, 304: None}),
-    "matches": _ok(Matches),
-    "list_views": _ok(Views),
-    "profile": Described(rows="events"),
-    "session": _ok(Session),
-    "status": _ok(Status),
-    "begin_job": Described({202: Job}, example={"kind": "check"}),
-    "list_jobs": _ok(Jobs),
-    "describe_job": _ok(Job),
-    "cancel_job": _NOTHING,
-    "backups": _ok(Backups),
-    "tokens": _ok(Tokens),
-    "make_token": Described(
-        {201: TokenMade}, example={"name": "deploy", "scopes": ["admin"], "expires": "90d"}
-    ),
-    "rotate": Described({201: TokenMade}, example={"overlap": "1h"}),
-    "revoke_all": _ok(TokensRevoked),
-    "revoke": _NOTHING,
-    "list_queries": _ok(Queries),
-    "cancel_query": _NOTHING,
+_EVENT = {"timestamp": "2018-08-01T05:00:00Z", "icao24": "4b1803", "altitude": 1024.5}
+_TEXT = {"schema": {"type": "string"}}
+_OBJECT = {"type": "object"}
+_ARRAY: Json = {"schema": {"type": "array", "items": _OBJECT}}
+_FORMATS = {
+    media_type_of(name).partition(";")[0]: {"schema": {"type": "string", "format": "binary"}}
+    for name in ("ndjson", "csv", "arrow", "parquet")
 }
+_NDJSON = {media_type_of("ndjson"): _TEXT}
 
 
-def describe(app: FastAPI) -> None:
-
-    def document() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = _document(app)
-        return app.openapi_schema
-
-    app.openapi = document  # type: ignore[method-assign]
+def model_of(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _document(app: FastAPI) -> dict[str, Any]:
-    document = get_openapi(
-        title=app.title, version=app.version, description=app.description, routes=app.routes
-    )
-    models = {m for route in ROUTES.values() for m in route.by_status.values() if m is not None}
-    models |= {ProblemDocument, Rows}
-    by_name = sorted(models, key=lambda model: model.__name__)
-    _, generated = models_json_schema([(m, "serialization") for m in by_name], ref_template=REF)
-    schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    schemas.update(generated["$defs"])
-    schemas["ProblemDocument"]["properties"]["code"]["enum"] = sorted(TITLES)
-    for unused in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(unused, None)
-    for operations in document["paths"].values():
-        for method, operation in operations.items():
-            _complete(operation, method)
-    return document
+def _rows(json: Json) -> Json:
+    return {200: {"description": "The rows.", "content": {**_FORMATS, **_NDJSON, JSON: json}}}
 
 
-def _complete(operation: dict[str, Any], method: str) -> None:
-    described = ROUTES.get(operation["operationId"], Described({200: None}))
-    operation["responses"] = _answers(described)
-    for parameter in operation.get("parameters", ()):
-        if parameter["name"] in EXAMPLES:
-            parameter["example"] = EXAMPLES[parameter["name"]]
-    if described.takes == "events":
-        content = _binary()
-        content[media_type_of("lineprotocol")] = {"schema": TEXT}
-        content[JSON] = {"schema": {"type": "array", "items": {"type": "object"}}}
-        content["application/cloudevents+json"] = {"schema": {"type": "object"}}
-        content["application/cloudevents-batch+json"] = dict(content[JSON])
-        operation["requestBody"] = {"required": True, "content": content}
-    if described.takes == "lines":
-        lines = {"schema": TEXT, "example": described.example}
-        operation["requestBody"] = {"required": True, "content": {"text/plain": lines}}
-    body = operation.get("requestBody")
-    if body is not None and described.example is not None and JSON in body["content"]:
-        body["content"][JSON]["example"] = described.example
-    if described.rows and method == "get":
-        whole = operation["responses"]["200"]
-        operation["responses"]["206"] = {**whole, "description": "A range of the answer's bytes."}
-        operation["responses"]["304"] = {"description": "The answer is the one of If-None-Match."}
-    operation["responses"]["default"] = {
-        "description": "An error; the status tells its kind.",
-        "content": {MEDIA_TYPE: {"schema": {"$ref": REF.format(model="ProblemDocument")}}},
+UNCHANGED: Json = {304: {"description": "The answer is the one of If-None-Match."}}
+
+
+def _file(rows: Json) -> Json:
+    """The answers of a route whose rows may be a file."""
+    part = {**rows[200], "description": "A range of the answer's bytes."}
+    return {**rows, 206: part, **UNCHANGED}
+
+
+def _body(content: Json) -> Json:
+    return {"requestBody": {"required": True, "content": content}}
+
+
+ROWS = _rows({"schema": model_of("Rows")})
+ROW_FILE, EVENT_FILE = _file(ROWS), _file(_rows(_ARRAY))
+EVENTS = _body(
+    {
+        **_FORMATS,
+        media_type_of("lineprotocol"): _TEXT,
+        JSON: {**_ARRAY, "example": [_EVENT]},
+        "application/cloudevents+json": {"schema": _OBJECT},
+        "application/cloudevents-batch+json": _ARRAY,
     }
-
-
-def _binary() -> dict[str, Any]:
-    return {media_type_of(name).partition(";")[0]: {"schema": BINARY} for name in FORMATS}
-
-
-def _answers(described: Described) -> dict[str, Any]:
-    if described.rows:
-        array = {"type": "array", "items": {"type": "object"}}
-        whole = {"$ref": REF.format(model="Rows")} if described.rows == "rows" else array
-        content = _binary() | {JSON: {"schema": whole}, "application/x-ndjson": {"schema": TEXT}}
-        return {"200": {"description": "The rows.", "content": content}}
-    answers = {}
-    for status, model in described.by_status.items():
-        content = {
-            kind: {"schema": SERVER_SENT_EVENT if kind == "text/event-stream" else TEXT}
-            for kind in described.media
+)
+LINE = "flights,icao24=4b1803 altitude=1024.5 1533099600000000000"
+LINES = _body({"text/plain": {**_TEXT, "example": LINE}})
+_SERVER_SENT_EVENT = {
+    **_OBJECT,
+    "description": "Of each event of the stream; `data` holds JSON.",
+    "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
+}
+FEED: Json = {
+    200: {
+        "content": {
+            "text/event-stream": {"schema": _SERVER_SENT_EVENT},
+            **_NDJSON,
+            media_type_of("arrow"): _TEXT,
         }
-        if model is not None:
-            content[JSON] = {"schema": {"$ref": REF.format(model=model.__name__)}}
-        answer: dict[str, Any] = {"description": HTTPStatus(status).phrase}
-        if content:
-            answer["content"] = content
-        answers[str(status)] = answer
-    return answers
+    }
+}
+TEXT: Json = {200: {"content": {"text/plain": _TEXT}}}
+NDJSON: Json = {200: {"content": _NDJSON}}
+PROBLEM: Json = {
+    "default": {
+        "description": "An error; the status tells its kind.",
+        "content": {MEDIA_TYPE: {"schema": model_of("ProblemDocument")}},
+    }
+}
