@@ -485,7 +485,7 @@ def _text(
         width, bounds = str(ticks), [str(low), str(high)]
     else:
         width = _interval(-(-ticks * 1_000_000 // TICKS_PER_SECOND[schema.time_unit]))
-        name = "TIMESTAMPTZ" if type_.tz else "TIMESTAMP"
+        name = "TIMESTAMPTZ" if type_.tz else "TIMESTAMP_NS" if type_.unit == "ns" else "TIMESTAMP"
         bounds = [f"{name} '{time_text(tick, type_)}'" for tick in (low, high)]
     return (
         f"SELECT {', '.join(columns)} FROM TUMBLE({quoted_name(stream)}, {time}, {width}) "
