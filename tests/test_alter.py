@@ -260,9 +260,8 @@ def test_power_cut_at_every_operation_of_an_alteration(text: str, fault: Fault) 
         with suppress(SimulatedCrash):
             db.sql(f"ALTER STREAM s {text}")
             done = True
-        with Database(
-            Store.open("memory", files=memory.crash(random.Random(number), "tear"))
-        ) as left:
+        files = memory.crash(random.Random(number), "tear")
+        with Database(StoreCatalog(Store.open("memory", files=files))) as left:
             assert left.check().ok
             (stream,) = map(left.stream, left.streams())
             assert stream.count == 161

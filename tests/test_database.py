@@ -137,7 +137,7 @@ def test_a_program_that_closes_nothing_ends_quietly(tmp_path):
 
 
 def test_a_schema_is_one_of_arrow(tmp_path):
-    with chronicle.open(tmp_path) as db, pytest.raises(InvalidArgument, match="found a dict"):
+    with chronicle.open(tmp_path) as db, pytest.raises(InvalidArgument, match="found dict"):
         db.create_stream("s", {"t": "timestamp"}, time="t")
 
 
@@ -370,7 +370,7 @@ FILTERS = [
 @pytest.mark.parametrize(("predicate", "expression"), FILTERS)
 def test_scan_filters_by_sql_and_by_expression(stream, predicate, expression):
     got = stream.scan(filter=predicate, columns=["at", "n", "k"]).read_all()
-    wanted = stream._database.sql(f"SELECT at, n, k FROM s WHERE {predicate}").arrow()
+    wanted = stream._catalog.engine.run(f"SELECT at, n, k FROM s WHERE {predicate}").arrow()
     assert got.num_rows == wanted.num_rows > 0
     assert got.to_pylist() == wanted.to_pylist()
     assert got.schema == pa.schema([stream.schema.field(name) for name in ("at", "n", "k")])

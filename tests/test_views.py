@@ -39,7 +39,7 @@ PATTERN = (
 
 
 def filled(store: Store | None, path: Path | None = None) -> Database:
-    db = Database(store) if store is not None else chronicle.open(path)  # type: ignore[arg-type]
+    db = Database(StoreCatalog(store)) if store is not None else chronicle.open(path)  # type: ignore[arg-type]
     stream = db.create_stream("s", SCHEMA, time="t")
     stream.append([{"t": t, "a": t % 7, "k": "xyz"[t % 3]} for t in range(3000)])
     return db

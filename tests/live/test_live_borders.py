@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chronicle.api.database import Database
+from chronicle.catalog.store_catalog import StoreCatalog
 from chronicle.core.native import FUNCTIONS
 from chronicle.live.join_form import at_most
 from chronicle.store.store import Store
@@ -83,7 +84,7 @@ def test_what_is_said_does_not_depend_on_when(seed: int) -> None:
     databases = []
     for _ in (BORDERS, PLAIN):
         rng.seed(seed)
-        db = Database(Store.open("mem", files=MemoryFiles()))
+        db = Database(StoreCatalog(Store.open("mem", files=MemoryFiles())))
         for stream in ("s", "r"):
             db.create_stream(stream, borders.SCHEMA, time="t", options={"late_events_max": 20})
         for name, query in queries.items():
@@ -118,7 +119,7 @@ def test_ticks_are_compared_without_overflow() -> None:
 
 
 def test_a_window_before_the_first_tick_closes_with_its_last_tick() -> None:
-    with Database(Store.open("mem", files=MemoryFiles())) as db:
+    with Database(StoreCatalog(Store.open("mem", files=MemoryFiles()))) as db:
         stream = db.create_stream("s", borders.SCHEMA, time="t")
         db.create_live("hop", oracles.QUERIES["hop"], idle="never")
         for offset in (0, 12):
@@ -142,7 +143,7 @@ def test_an_idle_source_closes_the_last_tick(seed: int) -> None:
         **RECENT,
         **{n: every[n] for n in rng.sample(sorted(every), PATTERNS_A_SEED)},
     }
-    db = Database(Store.open("mem", files=MemoryFiles()))
+    db = Database(StoreCatalog(Store.open("mem", files=MemoryFiles())))
     for stream in ("s", "r"):
         db.create_stream(stream, borders.SCHEMA, time="t", options={"late_events_max": 20})
     for name, query in queries.items():
