@@ -22,7 +22,8 @@ from .timeline import Timeline
 
 REPLAY_GAP = 64
 """Events between two intervals that are replayed: another interval costs about as much."""
-LOOKED_UP_BYTES = 64 << 20
+LOOKED_UP_BYTES, SHARED_BYTES = 1 << 20, 64 << 20
+"""What is kept of lookups for one outline, and for those of several alternatives."""
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,9 @@ from ..conditions.constants import Folder
 from ..conditions.predicates import describe
 from ..pattern.compiled import CompiledMatch
 from .applicability import Demands, demands, not_applicable
+from .buckets import PlanMemo
 from .coarse import CoarseMap, coarse_map
-from .context import REPLAY_GAP, Costs, PlanContext
+from .context import REPLAY_GAP, SHARED_BYTES, Costs, PlanContext
 from .cost import CostModel, choose_terms
 from .intervals import intervals_of_partitions, intervals_of_stream
 from .locating import located
@@ -391,7 +392,9 @@ def plan_match(
         context = PlanContext.of(snapshot, pattern, wants, indexes, costs, check, gap)
 
         def considered_of(option: Sequence[Outline]) -> list[Considered]:
-            return [consider(replace(context, pattern=one), strategy, near=near) for one in option]
+            shared = PlanMemo(SHARED_BYTES) if len(option) > 1 else context.looked_up
+            each = [replace(context, pattern=one, looked_up=shared) for one in option]
+            return [consider(one, strategy, near=near) for one in each]
 
         choices = considered_of(options[0])
         best = math.inf if strategy == "all" else sum(way.expected_ns for way in choices)
