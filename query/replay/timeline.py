@@ -386,7 +386,7 @@ def rows_at(
         coming = leaves.ahead(hulls(groups), output.names)
         wanted = [(leaf, rows) for (leaf, _), (_, rows) in zip(coming, groups, strict=True)]
         if metrics is not None:
-            metrics.blocks_read += len(wanted)
+            metrics.blocks_read += len(dict(groups))
             metrics.events_read += high - low
         view = leaves.view
         yield low, high, [view.column_at(wanted, field.name, field.type) for field in output]
