@@ -95,15 +95,9 @@ class Views(BaseModel):
     views: list[View]
 
 
-class StreamDescription(BaseModel):
+class StreamDescription(StreamSummary):
     """All about a stream."""
 
-    name: str
-    time: str
-    columns: list[Column] = Field(alias="schema")
-    count: int
-    version: int
-    time_range: TimeRange | None
     arrow_schema: str = Field(description="An Arrow IPC schema message in base64.")
     defaults: str | None = Field(
         None, description="Defaults of columns: an Arrow IPC stream of one row in base64."
@@ -149,20 +143,30 @@ class BadRow(BaseModel):
     value: Any = None
 
 
-class Appended(BaseModel):
-    """Result of an append."""
+class Stored(BaseModel):
+    """Events that were stored in one commit."""
 
     appended: int
     late: int = Field(description="Of these, older than what was stored.")
-    count: int = Field(description="Events in the stream afterwards.")
-    version: int = Field(description="The commit that this was.")
-    position: str = Field(description="The place behind it, from which `tail` goes on.")
-    durable: bool = Field(description="Whether it survives a power cut.")
-    rejected: int | None = Field(None, description="Rows left out, with on_error=skip.")
+    count: int | None = Field(description="Events in the stream afterwards.")
+    version: int | None = Field(description="The commit that this was.")
+
+
+class Refused(BaseModel):
+    """Rows left out, with on_error=skip."""
+
+    rejected: int | None = None
     errors: list[BadRow] | None = None
 
 
-class LookedAt(BaseModel):
+class Appended(Stored, Refused):
+    """Result of an append."""
+
+    position: str = Field(description="The place behind it, from which `tail` goes on.")
+    durable: bool = Field(description="Whether it survives a power cut.")
+
+
+class LookedAt(Refused):
     """What an ingest would make of a file."""
 
     format: str
@@ -174,24 +178,16 @@ class LookedAt(BaseModel):
     columns: list[Column]
     rows: list[Json] = Field(description="The first ones.")
     looked_at: int = Field(description="Rows that were read for this.")
-    rejected: int = Field(description="Of these, such as are no events.")
-    errors: list[BadRow]
     notes: list[str] = Field(description="What was assumed.")
 
 
-class Ingested(BaseModel):
+class Ingested(Stored, Refused):
     """Result of an ingest."""
 
     stream: str
     created: bool
     dry_run: bool
     rows: int = Field(description="Rows of the file that are events.")
-    appended: int
-    late: int = Field(description="Of these, older than what was stored.")
-    count: int | None = Field(description="Events in the stream afterwards.")
-    version: int | None = Field(description="The commit that this was.")
-    rejected: int = Field(description="Rows left out, with on_error=skip.")
-    errors: list[BadRow]
     columns: list[Column]
     notes: list[str] = Field(description="What was assumed.")
 
@@ -246,13 +242,9 @@ class Part(BaseModel):
     bytes: int
 
 
-class Committed(BaseModel):
+class Committed(Stored):
     """Result of a transaction's commit."""
 
-    appended: int
-    late: int
-    count: int
-    version: int
     replayed: bool = Field(description="It had been done before.")
 
 
