@@ -165,7 +165,7 @@ def document_of(app: Starlette) -> Json:
     return document
 
 
-@routes.get("/openapi.json")
+@routes.get("/openapi.json", head=True)
 async def openapi(request: Request) -> Json:
     return _described(request.app)[0]
 

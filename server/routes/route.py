@@ -107,8 +107,9 @@ class Route(APIRoute):
         self._query = _Query(self.name, self.dependant, refuses_unknown)
         self._body: tuple[str, type[BaseModel]] | None = None
         for parameter in self.dependant.body_params:
-            self._body = parameter.name, parameter.field_info.annotation
-            self.openapi_extra = _body_described(parameter.field_info.annotation, example)
+            model: Any = parameter.field_info.annotation
+            self._body = parameter.name, model
+            self.openapi_extra = _body_described(model, example)
         self._begins = path.partition("{")[0]
         self.app = self._answer
 
@@ -148,9 +149,8 @@ class Route(APIRoute):
     def _sent(self, answer: Any) -> Response:
         if isinstance(answer, Response):
             return answer
-        return (
-            Response(status_code=204) if answer is None else reply(answer, self.status_code or 200)
-        )
+        status = self.status_code or 200
+        return Response(status_code=204) if answer is None else reply(answer, status)
 
 
 def _body_described(model: type[BaseModel], example: Any) -> dict[str, Any]:
