@@ -18,6 +18,8 @@ from ...formats.kinds import media_type_of
 from ..http.replies import MEDIA_TYPE
 
 Json = dict[str, Any]
+Responses = dict[int | str, Any]
+"""By status, as FastAPI takes them."""
 JSON = "application/json"
 
 
@@ -510,14 +512,14 @@ def model_of(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _rows(json: Json) -> Json:
+def _rows(json: Json) -> Responses:
     return {200: {"description": "The rows.", "content": {**_FORMATS, **_NDJSON, JSON: json}}}
 
 
-UNCHANGED: Json = {304: {"description": "The answer is the one of If-None-Match."}}
+UNCHANGED: Responses = {304: {"description": "The answer is the one of If-None-Match."}}
 
 
-def _file(rows: Json) -> Json:
+def _file(rows: Responses) -> Responses:
     """The answers of a route whose rows may be a file."""
     part = {**rows[200], "description": "A range of the answer's bytes."}
     return {**rows, 206: part, **UNCHANGED}
@@ -545,7 +547,7 @@ _SERVER_SENT_EVENT = {
     "description": "Of each event of the stream; `data` holds JSON.",
     "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
 }
-FEED: Json = {
+FEED: Responses = {
     200: {
         "content": {
             "text/event-stream": {"schema": _SERVER_SENT_EVENT},
@@ -554,9 +556,9 @@ FEED: Json = {
         }
     }
 }
-TEXT: Json = {200: {"content": {"text/plain": _TEXT}}}
-NDJSON: Json = {200: {"content": _NDJSON}}
-PROBLEM: Json = {
+TEXT: Responses = {200: {"content": {"text/plain": _TEXT}}}
+NDJSON: Responses = {200: {"content": _NDJSON}}
+PROBLEM: Responses = {
     "default": {
         "description": "An error; the status tells its kind.",
         "content": {MEDIA_TYPE: {"schema": model_of("ProblemDocument")}},

@@ -20,7 +20,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
-from functools import cache, partial, partialmethod
+from functools import cache, partial
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 from urllib.parse import parse_qsl
 
@@ -290,7 +290,14 @@ class Routes(list[Route]):
 
         return add
 
-    get = partialmethod(_add, "GET")
-    post = partialmethod(_add, "POST")
-    put = partialmethod(_add, "PUT")
-    delete = partialmethod(_add, "DELETE")
+    def get(self, path: str, *described: Any, **more: Any) -> Callable[[F], F]:
+        return self._add("GET", path, *described, **more)
+
+    def post(self, path: str, *described: Any, **more: Any) -> Callable[[F], F]:
+        return self._add("POST", path, *described, **more)
+
+    def put(self, path: str, *described: Any, **more: Any) -> Callable[[F], F]:
+        return self._add("PUT", path, *described, **more)
+
+    def delete(self, path: str, *described: Any, **more: Any) -> Callable[[F], F]:
+        return self._add("DELETE", path, *described, **more)
