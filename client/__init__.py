@@ -16,11 +16,4 @@ from .live import RemoteFeed, RemoteJob, RemoteLive
 from .stream import RemoteStream
 from .transport import Transport
 
-__all__ = [
-    "RemoteDatabase",
-    "RemoteFeed",
-    "RemoteJob",
-    "RemoteLive",
-    "RemoteStream",
-    "Transport",
-]
+__all__ = ["RemoteDatabase", "RemoteFeed", "RemoteJob", "RemoteLive", "RemoteStream", "Transport"]

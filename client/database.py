@@ -182,11 +182,7 @@ class RemoteDatabase:
         return self._live_query(name, sql, options, settings)
 
     def _live_query(
-        self,
-        name: str,
-        sql: str,
-        options: Mapping[str, Any] | None,
-        settings: Mapping[str, object],
+        self, name: str, sql: str, options: Mapping[str, Any] | None, settings: Mapping[str, object]
     ) -> RemoteLive:
         body: dict[str, Any] = {key: calls.length(value) for key, value in settings.items()}
         body["options"] = {key: calls.in_json(value) for key, value in (options or {}).items()}

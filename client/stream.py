@@ -147,11 +147,7 @@ class RemoteStream:
         return int(self._change("delete", where, start, end)["deleted"])
 
     def update(
-        self,
-        values: Mapping[str, str],
-        where: str | None,
-        start: object = None,
-        end: object = None,
+        self, values: Mapping[str, str], where: str | None, start: object = None, end: object = None
     ) -> int:
         """As ``Stream.update``; ``ConnectionFailed`` if the outcome is unknown."""
         return int(self._change("update", where, start, end, set=dict(values))["updated"])
@@ -234,10 +230,7 @@ class RemoteStream:
         return RemoteFeed(self._transport, Call("GET", path, query))
 
     def aggregate(
-        self,
-        functions: Mapping[str, str | Iterable[str]],
-        start: object = None,
-        end: object = None,
+        self, functions: Mapping[str, str | Iterable[str]], start: object = None, end: object = None
     ) -> dict[str, dict[str, Any]]:
         """As ``Stream.aggregate``; attributes with equal functions share one snapshot."""
         bounds = calls.bounds(self._schema, start, end)

@@ -266,11 +266,7 @@ class Transport:
     """
 
     def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        timeout: float = TIMEOUT_S,
-        retries: int = RETRIES,
+        self, url: str, token: str | None = None, timeout: float = TIMEOUT_S, retries: int = RETRIES
     ) -> None:
         self.address = address_of(url)
         self.where = self.address.where

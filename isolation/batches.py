@@ -240,8 +240,7 @@ def _with_offsets(
     if nested:
         if pa.types.is_map(array.type):
             entries = pa.StructArray.from_arrays(
-                [array.keys, array.items],
-                fields=[array.type.key_field, array.type.item_field],
+                [array.keys, array.items], fields=[array.type.key_field, array.type.item_field]
             )
             return [length, places, [_packed(entries.slice(0, last), pieces, end)]]
         return [length, places, [_packed(array.values.slice(0, last), pieces, end)]]

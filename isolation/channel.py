@@ -58,10 +58,7 @@ class Channel:
         self._trusted = trusted
         self._data_max = data_max
         self._sending = threading.Lock()
-        for option in (
-            socket.SO_SNDBUF,
-            _SO_SNDBUFFORCE,
-        ):  # above the system's limit only as root
+        for option in (socket.SO_SNDBUF, _SO_SNDBUFFORCE):  # above the system's limit only as root
             with contextlib.suppress(OSError):
                 end.setsockopt(socket.SOL_SOCKET, option, SOCKET_BYTES)
         self.file: int | None = None

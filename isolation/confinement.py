@@ -117,11 +117,7 @@ def without_network() -> bool:
 
 
 def confine(
-    memory_bytes: int,
-    directory: str | None,
-    file_bytes: int,
-    *,
-    offline: bool = False,
+    memory_bytes: int, directory: str | None, file_bytes: int, *, offline: bool = False
 ) -> Confinement:
     """Give up everything but ``memory_bytes`` more memory and one writable directory, irrevocably.
     ``offline`` says that ``without_network`` has succeeded.

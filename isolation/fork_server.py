@@ -226,10 +226,7 @@ def _live(end: socket.socket, module: Any, spec: dict[str, Any], fork_server: in
     threading.stack_size(1 << 20)
     channel = Channel(end, trusted=True)
     confined = confine(
-        spec["memory_bytes"],
-        spec["directory"],
-        spec["file_bytes"],
-        offline=spec["offline"],
+        spec["memory_bytes"], spec["directory"], spec["file_bytes"], offline=spec["offline"]
     )
     with contextlib.suppress(ChannelClosed):
         module.serve(channel, spec, confined)

@@ -423,8 +423,8 @@ class _Parts:
             holder.set("this", table)
         check_live(tree, text, join=True)
         refuse_aggregates(tree, text, "a live join")
-        names = [{side.alias, side.alias.upper()} for side in sides]
-        for side, own, others in zip(sides, names, reversed(names), strict=True):
+        aliases = [{side.alias, side.alias.upper()} for side in sides]
+        for side, own, others in zip(sides, aliases, reversed(aliases), strict=True):
             tree = with_members(tree, side.schema, own, self._refuse, others)
         bound = bind_join(tree, text, sides, folder_of(self._engine(), text))
         if not is_plain(tree):

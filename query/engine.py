@@ -37,7 +37,8 @@ from .plan.nodes import QueryPlan
 from .plan.planner import Planning, Region, plan_query
 from .plan.prepared import PreparedQuery, prepare
 from .relational.interface import RelationalExecutor, evaluated_by
-from .run.execution import Execution, Surroundings
+from .run.context import RunContext
+from .run.execution import Execution, answer
 from .sql.dialect import error_at, parse_predicate, parse_statement
 from .sql.nesting import headroom, turn
 from .sql.sql_types import conform
@@ -266,8 +267,10 @@ class QueryEngine:
         control: QueryControl,
         analyze: bool = False,
     ) -> Execution:
-        around = Surroundings(self.executor, OPENERS, snapshot, self.catalog.indexes_of, control)
-        return Execution(plan, around, analyze)
+        run = RunContext(
+            self.executor, OPENERS, snapshot, self.catalog.indexes_of, control, answer, analyze
+        )
+        return Execution(plan, run)
 
     def _run(
         self,

@@ -23,7 +23,7 @@ from ..errors import SqlError
 from .binding.binder import conjuncts
 from .binding.scope import leaves_of
 from .contract.result import Result, tuples
-from .sql.dialect import Chronicle, error_at, parse_statement
+from .sql.dialect import Chronicle, error_at, parse_statement, to_text
 from .sql.match_clause import MatchClause, MatchRecognize, clause_order, match_clause
 from .sql.parameters import names_in
 from .sql.pattern_tree import Exclusion, variables, walk
@@ -44,7 +44,7 @@ class MatchOutline:
     time: str | None
     source: str
     stream: str | None
-    definitions: tuple[tuple[str, str], ...]
+    definitions: tuple[tuple[str, Any], ...]
     _prefix: str
     _order: str
     _rest: str
@@ -74,9 +74,10 @@ class MatchOutline:
         measures = ["MATCH_NUMBER() AS _match", "CLASSIFIER() AS _variable"]
         return self._asked(measures, "ALL ROWS PER MATCH")
 
-    def hits(self, condition: str) -> str:
-        """SQL that counts the input rows that satisfy a condition."""
-        return f"{self._prefix}SELECT count(*) FROM {self.source} AS _input WHERE {condition}"
+    def hits(self, condition: Any) -> str:
+        """SQL that counts the input rows that satisfy a condition; SqlError if it is of several."""
+        where = to_text(condition)
+        return f"{self._prefix}SELECT count(*) FROM {self.source} AS _input WHERE {where}"
 
     def _asked(self, measures: list[str], rows: str) -> str:
         by = ", ".join(map(quoted_name, self.partition))
@@ -117,7 +118,7 @@ def match_outline(text: str) -> MatchOutline:
         time=_time(node, clause),
         source=source,
         stream=str(relation.this.name) if single else None,
-        definitions=_definitions(text, tokens, word, close, clause),
+        definitions=tuple((each.variable, each.condition) for each in clause.definitions),
         _prefix=with_of(text),
         _order=_order(clause),
         _rest=_shown(text, tokens[tail].start, tokens[close].start, clause),
@@ -180,28 +181,6 @@ def _shown(text: str, start: int, end: int, clause: MatchClause) -> str:
     if any(isinstance(part, Exclusion) for part in walk(clause.pattern)):
         rest = rest.replace("{-", "(").replace("-}", ")")
     return rest
-
-
-def _definitions(
-    text: str, tokens: list[Any], word: int, close: int, clause: MatchClause
-) -> tuple[tuple[str, str], ...]:
-    definitions = []
-    places = {token.start: place for place, token in enumerate(tokens)}
-    for definition in clause.definitions:
-        name = places.get(definition.at)
-        if name is None:
-            raise error_at(text, clause.at, "this clause cannot be read for drawing")
-        depth, end = 0, close
-        for place in range(name, close):
-            kind = tokens[place].token_type
-            depth += (kind is _OPEN) - (kind is _CLOSE)
-            if depth == 0 and kind is TokenType.COMMA:
-                end = place
-                break
-        definitions.append(
-            (definition.variable, text[tokens[name + 2].start : tokens[end].start].strip())
-        )
-    return tuple(definitions)
 
 
 EVENTS_MAX = 50_000
@@ -287,7 +266,7 @@ def _hits(
     outline: MatchOutline,
     params: Mapping[str, Any] | None,
     variable: str,
-    condition: str,
+    condition: Any,
 ) -> dict[str, Any]:
     """How many events satisfy a condition alone; None if it concerns several."""
     try:

@@ -39,7 +39,7 @@ from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of
 from .conditions.row_filters import columns_of, has_row_truths, row_truths
 from .contract.cancellation import QueryControl
-from .plan.nodes import PassThrough, Relational, Scan
+from .plan.nodes import Scan
 from .plan.planner import Region
 from .sql.dialect import error_at, error_on, parse_predicate, position_of
 from .sql.gate import is_text, lost_by_cast
@@ -324,10 +324,7 @@ class Deletion(Modification):
     def _scan(self) -> Scan:
         query = self.from_stream()
         query.set("where", exp.Where(this=self.condition.copy()))
-        root = self.engine.plan(query, self.text, self.params, self.control).root
-        leaf = root.input if isinstance(root, PassThrough) else None
-        if isinstance(root, Relational) and len(root.inputs) == 1:
-            leaf = root.inputs[0][1]
+        leaf = self.engine.plan(query, self.text, self.params, self.control).leaf
         if isinstance(leaf, Scan):
             return leaf
         return Scan(self.stream, self.schema, INT64_MIN, INT64_MAX, decided=False)

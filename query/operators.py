@@ -10,7 +10,7 @@ written: the table function works ad hoc, in parts (Spark) and live, with late e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ from .plan.nodes import (
     WindowedEvents,
 )
 from .plan.planner import Planners, Planning
-from .run.context import Openers, Relation, RunContext
+from .run.context import LeafOperator, Openers, Relation, RunContext
 from .run.scan_relations import figures_of
 from .sql.statement_clauses import MatchRelation, RecentRelation, SituationRelation
 
@@ -79,25 +79,17 @@ def plan_events(bound: BoundEvents, planning: Planning) -> EventRows:
     return EventRows(bound.operator, bound.stream, part)
 
 
-class EventsOperator:
+class EventsOperator(LeafOperator[EventRows]):
     def __init__(self, node: EventRows, run: RunContext) -> None:
-        self._node = node
-        self._run = run
+        super().__init__(node, run)
         self._metrics = ScanMetrics()
-        self._rows = 0
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._node.schema
-
-    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    def _results(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         node, control = self._node, self._run.control
         snapshot = self._run.snapshot(node.stream)
         whole = InstantRange.of(snapshot, node.compiled, INT64_MIN, INT64_MAX)
         run = PartRun(snapshot, node.compiled, self._metrics, control.check, MatchLimits())
-        for batch in (node.part or whole).run(run):
-            self._rows += batch.num_rows
-            yield batch if columns is None else batch.select(list(columns))
+        return (node.part or whole).run(run)
 
     def explain(self) -> Operator:
         node, analyze = self._node, self._run.analyze
@@ -224,12 +216,6 @@ def _net() -> Parts:
     return Parts(bind_net, BoundNet, plan_net, {NetRows: NetOperator})
 
 
-def _system_table() -> Parts:
-    from .relations import BoundSystemTable, bind_system_table, plan_system_table
-
-    return Parts(bind_system_table, BoundSystemTable, plan_system_table, {})
-
-
 def _frame() -> Parts:
     from .relations import BoundFrame, FrameOperator, bind_frame, plan_frame
 
@@ -246,8 +232,7 @@ OPERATORS = (
     FromOperator((SituationRelation,), (SituationMatch,), _situations),
     FromOperator((RecentRelation,), (RecentJoin,), _recent),
     FromOperator(("net",), (NetRows,), _net),
-    FromOperator((exp.Table,), (), _system_table),  # a name with two parts
-    FromOperator((Frame,), (FrameRows,), _frame),
+    FromOperator((Frame, exp.Table), (FrameRows,), _frame),  # exp.Table: a name with two parts
 )
 
 BINDERS: Binders = {written: one.bind for one in OPERATORS for written in one.written}

@@ -25,14 +25,14 @@ from ..errors import SqlError
 from ..schema import StreamSchema, key_text
 from ..store.tail import ticks_of_column
 from .binding.binder import conjuncts
-from .binding.scope import BoundOperator, OperatorSite
+from .binding.scope import OperatorSite
 from .conditions.predicates import PredicateCompiler, all_of, range_text, time_bounds
 from .contract.catalog import SYSTEM_TABLES, TOLD, Catalog
 from .contract.explanation import Operator
 from .contract.frames import Frame
 from .plan.nodes import FrameRows, NetRows, Scan
 from .plan.planner import Planning, bounded
-from .run.context import RunContext
+from .run.context import LeafOperator
 from .sql.dialect import error_on
 from .sql.sql_types import literal_text, sql_type
 
@@ -96,29 +96,24 @@ def _on_time(site: OperatorSite) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True)
-class BoundFrame(BoundOperator):
-    frame: Frame
+class BoundFrame:
+    """A frame, or a system table, which is ``made`` as of planning."""
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self.frame.schema
+    schema: pa.Schema
+    made: Callable[[Planning], Frame]
+    streams: Sequence[str] = ()
+    ordered_by: Sequence[str] = ()
 
 
 def bind_frame(site: OperatorSite) -> BoundFrame:
-    return BoundFrame(site.frames[site.item.name.lower()])
+    """Bind a frame or, by a name with two parts, a system table."""
+    if site.item.args.get("db") is not None:
+        return _bind_system_table(site)
+    frame = site.frames[site.item.name.lower()]
+    return BoundFrame(frame.schema, lambda _: frame)
 
 
-@dataclass(frozen=True)
-class BoundSystemTable(BoundOperator):
-    space: str
-    name: str
-
-    @property
-    def schema(self) -> pa.Schema:
-        return SYSTEM_TABLES[self.space][self.name]
-
-
-def bind_system_table(site: OperatorSite) -> BoundSystemTable:
+def _bind_system_table(site: OperatorSite) -> BoundFrame:
     item = site.item
     space, name = str(item.args["db"].name).lower(), str(item.name).lower()
     tables = SYSTEM_TABLES.get(space)
@@ -132,7 +127,7 @@ def bind_system_table(site: OperatorSite) -> BoundSystemTable:
         message = f"no system table {space}.{item.name}{hint}{listed}"
         raise error_on(site.text, item, message)
     item.set("db", None)
-    return BoundSystemTable(space, name)
+    return BoundFrame(tables[name], lambda planning: _system_table(space, name, planning.catalog))
 
 
 CATALOG, SCHEMA = "chronicle", "main"
@@ -141,14 +136,10 @@ CATALOG, SCHEMA = "chronicle", "main"
 Rows = Iterator[Mapping[str, Any]]
 
 
-def plan_system_table(bound: BoundSystemTable, planning: Planning) -> FrameRows:
-    catalog = planning.catalog
-    if bound.space == "chronicle" and bound.name in TOLD:
-        rows = catalog.told(bound.name)
-    else:
-        rows = list(_ROWS[bound.space, bound.name](catalog))
-    table = pa.Table.from_pylist(list(rows), schema=bound.schema)
-    return FrameRows(Frame(f"{bound.space}.{bound.name}", table))
+def _system_table(space: str, name: str, catalog: Catalog) -> Frame:
+    told = space == "chronicle" and name in TOLD
+    rows = catalog.told(name) if told else _ROWS[space, name](catalog)
+    return Frame(f"{space}.{name}", pa.Table.from_pylist(list(rows), SYSTEM_TABLES[space][name]))
 
 
 def stream_rows(catalog: Catalog) -> Rows:
@@ -301,7 +292,7 @@ _ROWS: Mapping[tuple[str, str], Callable[[Catalog], Rows]] = {
 
 
 def plan_frame(bound: BoundFrame, planning: Planning) -> FrameRows:
-    return FrameRows(bound.frame)
+    return FrameRows(bound.made(planning))
 
 
 def plan_net(bound: BoundNet, planning: Planning) -> NetRows:
@@ -315,19 +306,11 @@ def plan_net(bound: BoundNet, planning: Planning) -> NetRows:
     return NetRows(scan, bound.schema, DIFFERENCE in schema)
 
 
-class NetOperator:
-    def __init__(self, node: NetRows, run: RunContext) -> None:
-        self._node = node
-        self._run = run
-        self._changes = self._rows = 0
+class NetOperator(LeafOperator[NetRows]):
+    _changes = 0
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._node.schema
-
-    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    def _results(self, wanted: list[str]) -> Iterator[pa.RecordBatch]:
         node = self._node
-        wanted = list(self.schema.names if columns is None else columns)
         if node.scan.low > node.scan.high:
             return
         needed = wanted
@@ -339,9 +322,8 @@ class NetOperator:
         for batch in _whole_ticks(scan) if node.revoked else scan:
             self._changes += batch.num_rows
             rows = settled(batch) if node.revoked else batch
-            self._rows += rows.num_rows
             if rows.num_rows:
-                yield rows.select(wanted)
+                yield rows
 
     def explain(self) -> Operator:
         scan = self._node.scan
@@ -397,20 +379,10 @@ def settled(changes: pa.RecordBatch) -> pa.RecordBatch:
     return changes.take(pa.array(np.sort(last[(sums > 0) & (last >= 0)])))
 
 
-class FrameOperator:
-    def __init__(self, node: FrameRows, run: RunContext) -> None:
-        self._frame = node.frame
-        self._rows = 0
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._frame.schema
-
-    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        for batch in self._frame.batches(self.schema.names if columns is None else columns):
-            self._rows += batch.num_rows
-            yield batch
+class FrameOperator(LeafOperator[FrameRows]):
+    def _results(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        return self._node.frame.batches(columns)
 
     def explain(self) -> Operator:
-        details = (("name", self._frame.name), ("columns", tuple(self.schema.names)))
+        details = (("name", self._node.frame.name), ("columns", tuple(self.schema.names)))
         return Operator("Frame", details, (("rows", self._rows),) if self._rows else ())

@@ -16,18 +16,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = [
-    "Settings",
-    "create_app",
-    "create_token",
-    "list_tokens",
-    "load_settings",
-    "revoke_all_tokens",
-    "revoke_token",
-    "rotate_token",
-    "serve",
-]
-
 _HOMES = {
     "Settings": "access.settings",
     "create_app": "app",
@@ -39,6 +27,9 @@ _HOMES = {
     "rotate_token": "access.tokens",
     "serve": "run",
 }
+
+
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:

@@ -51,7 +51,8 @@ from .http.streamed import ABORT
 
 if TYPE_CHECKING:
     import uvicorn
-    from fastapi import FastAPI
+
+    from .app import Application
 
 _EXTRAS = (
     *("client", "method", "path", "status", "ms", "received_bytes", "sent_bytes"),
@@ -173,9 +174,7 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
             server.run(sockets=[listener])
 
 
-def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
-    import uvicorn
-
+def uvicorn_config(app: Application, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=bounded(

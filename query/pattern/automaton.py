@@ -1,27 +1,19 @@
-"""Compiles a program to an automaton: positions and ordered edges (Glushkov's construction).
+"""Compiles a pattern to an automaton: positions and ordered edges (Glushkov's construction).
 
-Position 0 is the entry, 1..P are the MATCH instructions.  The edges of position ``p`` are
-``first[p] .. first[p + 1]`` in order of preference; ``target`` is a position or ``ACCEPT``;
-``anchor`` has bit 1 for ``^`` and bit 2 for ``$``; ``absent`` has one bit per name in ``absences``.
-The first edge, in order, that leads to a match leads to the match that the standard prefers.  Two
-edges of a position have the same target only if the later one requires less.
+Position 0 is the entry, 1..P are the variables as they stand in the unrolled pattern.  The edges of
+position ``p`` are ``first[p] .. first[p + 1]`` in order of preference; ``target`` is a position or
+``ACCEPT``; ``anchor`` has bit 1 for ``^`` and bit 2 for ``$``; ``absent`` has one bit per name in
+``absences``.  The first edge, in order, that leads to a match leads to the match that the standard
+prefers.  Two edges of a position have the same target only if the later one requires less.
 
-A pattern tree is compiled to a program for a backtracking machine, which EXPLAIN prints.
+A pattern tree first becomes a graph, built from its end: a node consumes an event, or leads on to
+others, preferred first, and may bear an anchor or an absence::
 
-==========  ==============================================================================
-MATCH v     consume one event as variable ``v``; the n-th MATCH is *position* n
-SPLIT a b   continue at ``a``; if that fails, at ``b``
-JUMP a      continue at ``a``
-ENTER k     begin an iteration of loop ``k``, whose body may match nothing
-AGAIN k a   end an iteration: continue at ``a``, or leave the loop if it consumed nothing
-START, END  the anchors ``^`` and ``$``
-ABSENT ns   no event that satisfies one of ``ns`` before the next consumed one
-ACCEPT      a match
-==========  ==============================================================================
+    A (B | C)* D      A -> loop -> B -> loop        the order of a node's ways is the standard's:
+                           |    -> C -> loop        earlier alternatives first, greedy quantifiers
+                           D -> accept              more before fewer, reluctant ones the reverse
 
-The order of choices is the standard's preference order: earlier alternatives first, greedy
-quantifiers more before fewer, reluctant ones fewer before more.  A loop whose iteration consumed
-nothing is left, as in Perl, so every program terminates.  ``excluded`` marks MATCH in ``{- -}``.
+A loop whose iteration consumed nothing is left, as in Perl, so every search ends.
 """
 
 from __future__ import annotations
@@ -29,6 +21,7 @@ from __future__ import annotations
 import itertools
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -49,164 +42,11 @@ from ..sql.pattern_tree import (
     Variable,
     describe,
     matches_nothing,
+    walk,
 )
 
-INSTRUCTIONS_MAX = 60_000
+NODES_MAX = 60_000
 PERMUTE_MAX = 8
-
-
-@dataclass(frozen=True)
-class Instruction:
-    op: str
-    name: str = ""
-    target: int = -1
-    other: int = -1
-    loop: int = -1
-    names: tuple[str, ...] = ()
-    excluded: bool = False
-
-    def __str__(self) -> str:
-        if self.op == "MATCH":
-            return f"MATCH {self.name}" + ("  (excluded)" if self.excluded else "")
-        if self.op == "SPLIT":
-            return f"SPLIT {self.target}, {self.other}"
-        if self.op == "JUMP":
-            return f"JUMP {self.target}"
-        if self.op == "ENTER":
-            return f"ENTER loop {self.loop}"
-        if self.op == "AGAIN":
-            return f"AGAIN loop {self.loop}, {self.target}"
-        if self.op == "ABSENT":
-            return "ABSENT " + " ".join(self.names)
-        return self.op
-
-
-@dataclass(frozen=True)
-class Program:
-    instructions: tuple[Instruction, ...]
-
-    def __str__(self) -> str:
-        width = len(str(len(self.instructions) - 1))
-        return "\n".join(f"{i:>{width}}  {step}" for i, step in enumerate(self.instructions))
-
-
-class _Compiler:
-    def __init__(self, root: Pattern) -> None:
-        self.root = root
-        self.steps: list[Instruction] = []
-        self.loops = 0
-        self.excluded = 0
-
-    def emit(self, step: Instruction) -> int:
-        if len(self.steps) >= INSTRUCTIONS_MAX:
-            text = describe(self.root)
-            shown = text if len(text) <= 120 else text[:117] + "..."
-            raise ResourceLimit(
-                f"the pattern {shown} unrolls to more than {INSTRUCTIONS_MAX} instructions; "
-                "use smaller quantifier bounds"
-            )
-        self.steps.append(step)
-        return len(self.steps) - 1
-
-    def split(self, at: int, body: int, leave: int, greedy: bool) -> None:
-        first, second = (body, leave) if greedy else (leave, body)
-        self.steps[at] = Instruction("SPLIT", target=first, other=second)
-
-    def compile(self, node: Pattern) -> None:
-        if isinstance(node, Variable):
-            self.emit(Instruction("MATCH", name=node.name, excluded=self.excluded > 0))
-        elif isinstance(node, Concatenation):
-            for part in node.parts:
-                self.compile(part)
-        elif isinstance(node, Alternation):
-            self.alternation(node.choices)
-        elif isinstance(node, Permutation):
-            if len(node.parts) > PERMUTE_MAX:
-                raise ResourceLimit(
-                    f"PERMUTE takes up to {PERMUTE_MAX} parts (it stands for all their orders), "
-                    f"found {len(node.parts)}"
-                )
-            orders = itertools.permutations(node.parts)
-            self.alternation(tuple(Concatenation(order) for order in orders))
-        elif isinstance(node, Quantified):
-            self.quantified(node)
-        elif isinstance(node, Exclusion):
-            self.excluded += 1
-            self.compile(node.body)
-            self.excluded -= 1
-        elif isinstance(node, Anchor):
-            self.emit(Instruction("END" if node.end else "START"))
-        elif isinstance(node, Absence):
-            self.emit(Instruction("ABSENT", names=node.names))
-        elif not isinstance(node, Empty):
-            raise TypeError(f"not a pattern: {node!r}")
-
-    def alternation(self, choices: tuple[Pattern, ...]) -> None:
-        leaves = []
-        for choice in choices[:-1]:
-            fork = self.emit(Instruction("SPLIT"))
-            self.compile(choice)
-            leaves.append(self.emit(Instruction("JUMP")))
-            self.split(fork, fork + 1, len(self.steps), greedy=True)
-        self.compile(choices[-1])
-        for leave in leaves:
-            self.steps[leave] = Instruction("JUMP", target=len(self.steps))
-
-    def quantified(self, node: Quantified) -> None:
-        node = _counted(node)
-        needs_event = not matches_nothing(node.body)
-        repeated = node.high is None and node.low > 0 and needs_event
-        for _ in range(node.low - 1 if repeated else node.low):
-            self.compile(node.body)
-        if repeated:  # the last required iteration is the body of the loop
-            body = len(self.steps)
-            self.compile(node.body)
-            fork = self.emit(Instruction("SPLIT"))
-            self.split(fork, body, fork + 1, node.greedy)
-            return
-        if node.high is None and needs_event:
-            fork = self.emit(Instruction("SPLIT"))
-            self.compile(node.body)
-            self.emit(Instruction("JUMP", target=fork))
-            self.split(fork, fork + 1, len(self.steps), node.greedy)
-            return
-        if node.high is None:
-            loop = self.loops
-            self.loops += 1
-            fork = self.emit(Instruction("SPLIT"))
-            self.emit(Instruction("ENTER", loop=loop))
-            self.compile(node.body)
-            self.emit(Instruction("AGAIN", loop=loop, target=fork))
-            self.split(fork, fork + 1, len(self.steps), node.greedy)
-            return
-        forks = []
-        for _ in range(node.high - node.low):
-            forks.append(self.emit(Instruction("SPLIT")))
-            self.compile(node.body)
-        for fork in forks:
-            self.split(fork, fork + 1, len(self.steps), node.greedy)
-
-
-def _counted(node: Quantified) -> Quantified:
-    """``(A?){2,5}`` as ``A{0,5}``, which finds the same matches in the same order without a way
-    from each copy to all later ones.
-    """
-    body = node.body
-    if not isinstance(body, Quantified) or node.high is None or matches_nothing(body.body):
-        return node
-    optional = (body.low, body.high) == (0, 1)
-    if optional and (body.greedy == node.greedy or node.low == node.high):
-        return replace(node, body=body.body, low=0, greedy=body.greedy)
-    return node
-
-
-def compile_program(tree: Pattern) -> Program:
-    """Unroll a pattern; raises ResourceLimit when the program gets too large."""
-    compiler = _Compiler(tree)
-    compiler.compile(tree)
-    compiler.emit(Instruction("ACCEPT"))
-    return Program(tuple(compiler.steps))
-
 
 ACCEPT = -1
 ANCHOR_START = 1
@@ -217,8 +57,6 @@ STEPS_MAX = 2_000_000
 LARGE = 500
 
 ABSENCES_MAX = 32
-
-_PLAIN = frozenset({"SPLIT", "JUMP", "MATCH", "ACCEPT"})
 
 
 @dataclass(frozen=True)
@@ -292,17 +130,134 @@ class Automaton:
         return longest[0]
 
 
+class _Node(NamedTuple):
+    """``name``: the variable that it consumes.  ``loop``: it begins an iteration of a loop whose
+    body may match nothing; with ``again`` it ends one: the second way leaves the loop.
+    """
+
+    ways: tuple[int, ...]
+    name: str = ""
+    excluded: bool = False
+    anchor: int = 0
+    absent: int = 0
+    loop: int = -1
+    again: bool = False
+
+
+_END = 0
+
+
+class _Graph:
+    """``nodes[_END]`` is a match."""
+
+    def __init__(self, root: Pattern) -> None:
+        self.root = root
+        self.nodes = [_Node(())]
+        self.loops = self.excluded = 0
+        names = [n for part in walk(root) if isinstance(part, Absence) for n in part.names]
+        self.absences = tuple(dict.fromkeys(names))
+        if len(self.absences) > ABSENCES_MAX:
+            raise ResourceLimit(
+                f"a pattern may name {ABSENCES_MAX} absent variables, found {len(self.absences)}"
+            )
+        self.begin = self.build(root, _END)
+
+    def add(self, node: _Node) -> int:
+        if len(self.nodes) >= NODES_MAX:
+            text = describe(self.root)
+            shown = text if len(text) <= 120 else text[:117] + "..."
+            raise ResourceLimit(
+                f"the pattern {shown} unrolls to more than {NODES_MAX} instructions; "
+                "use smaller quantifier bounds"
+            )
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def build(self, node: Pattern, after: int) -> int:
+        """The node at which a part begins that leads to ``after``; later variables come first."""
+        if isinstance(node, Variable):
+            return self.add(_Node((after,), node.name, self.excluded > 0))
+        if isinstance(node, Concatenation):
+            for part in reversed(node.parts):
+                after = self.build(part, after)
+            return after
+        if isinstance(node, Alternation):
+            return self.alternation(node.choices, after)
+        if isinstance(node, Permutation):
+            if len(node.parts) > PERMUTE_MAX:
+                raise ResourceLimit(
+                    f"PERMUTE takes up to {PERMUTE_MAX} parts (it stands for all their orders), "
+                    f"found {len(node.parts)}"
+                )
+            orders = itertools.permutations(node.parts)
+            return self.alternation(tuple(Concatenation(order) for order in orders), after)
+        if isinstance(node, Quantified):
+            return self.quantified(_counted(node), after)
+        if isinstance(node, Exclusion):
+            self.excluded += 1
+            begin = self.build(node.body, after)
+            self.excluded -= 1
+            return begin
+        if isinstance(node, Anchor):
+            return self.add(_Node((after,), anchor=ANCHOR_END if node.end else ANCHOR_START))
+        if isinstance(node, Absence):
+            bits = sum(1 << self.absences.index(name) for name in set(node.names))
+            return self.add(_Node((after,), absent=bits))
+        if not isinstance(node, Empty):
+            raise TypeError(f"not a pattern: {node!r}")
+        return after
+
+    def alternation(self, choices: tuple[Pattern, ...], after: int) -> int:
+        ways = [self.build(choice, after) for choice in reversed(choices)]
+        return self.add(_Node(tuple(reversed(ways))))
+
+    def quantified(self, node: Quantified, after: int) -> int:
+        body, low = node.body, node.low
+        if node.high is not None:
+            begin = after
+            for _ in range(node.high - low):
+                begin = self.fork(node, self.build(body, begin), after)
+        else:
+            begin = self.add(_Node(()))
+            if not matches_nothing(body):
+                way = self.build(body, begin)
+            else:
+                loop, self.loops = self.loops, self.loops + 1
+                end = self.add(_Node((begin, after), loop=loop, again=True))
+                way = self.add(_Node((self.build(body, end),), loop=loop))
+            self.nodes[begin] = self.nodes[self.fork(node, way, after)]
+            if low and not matches_nothing(body):  # the last required iteration is the loop's body
+                begin, low = way, low - 1
+        for _ in range(low):
+            begin = self.build(body, begin)
+        return begin
+
+    def fork(self, node: Quantified, way: int, after: int) -> int:
+        return self.add(_Node((way, after) if node.greedy else (after, way)))
+
+
+def _counted(node: Quantified) -> Quantified:
+    """``(A?){2,5}`` as ``A{0,5}``, which finds the same matches in the same order without a way
+    from each copy to all later ones.
+    """
+    body = node.body
+    if not isinstance(body, Quantified) or node.high is None or matches_nothing(body.body):
+        return node
+    optional = (body.low, body.high) == (0, 1)
+    if optional and (body.greedy == node.greedy or node.low == node.high):
+        return replace(node, body=body.body, low=0, greedy=body.greedy)
+    return node
+
+
 def _closure(
-    program: Program,
-    start: int,
-    position_of: dict[int, int],
-    absence_bit: dict[str, int],
+    nodes: list[_Node], start: tuple[int, ...], position_of: dict[int, int]
 ) -> tuple[Edge, ...]:
     edges: list[Edge] = []
     by_target: dict[int, list[Edge]] = {}
     seen: set[tuple[int, frozenset[int], int, int]] = set()
-    stack: list[tuple[int, frozenset[int], int, int]] = [(start, frozenset(), 0, 0)]
-    push, instructions = stack.append, program.instructions
+    none: frozenset[int] = frozenset()
+    stack = [(at, none, 0, 0) for at in start]
+    push = stack.append
     while stack:
         state = stack.pop()
         if state in seen:
@@ -313,13 +268,9 @@ def _closure(
         if len(edges) > EDGES_MAX or len(seen) > STEPS_MAX:
             raise _too_many()
         at, fresh, anchor, absent = state
-        step = instructions[at]
-        op = step.op
-        if op == "SPLIT":  # most frequent first: large patterns have a million
-            push((step.other, fresh, anchor, absent))
-            push((step.target, fresh, anchor, absent))
-        elif op in ("MATCH", "ACCEPT"):
-            target = position_of[at] if op == "MATCH" else ACCEPT
+        node = nodes[at]
+        if node.name or at == _END:
+            target = position_of[at]
             before = by_target.setdefault(target, [])
             if not before or not any(
                 e.anchor & anchor == e.anchor and e.absent & absent == e.absent for e in before
@@ -327,51 +278,19 @@ def _closure(
                 edge = Edge(target, anchor, absent)
                 before.append(edge)
                 edges.append(edge)
-        elif op == "JUMP":
-            push((step.target, fresh, anchor, absent))
-        elif op == "ENTER":
-            push((at + 1, fresh | {step.loop}, anchor, absent))
-        elif op == "AGAIN":
-            if step.loop in fresh:  # empty iteration: leave the loop
-                push((at + 1, fresh - {step.loop}, anchor, absent))
+        elif node.again:
+            repeats, leaves = node.ways
+            if node.loop in fresh:  # empty iteration: leave the loop
+                push((leaves, fresh - {node.loop}, anchor, absent))
             else:
-                push((step.target, fresh, anchor, absent))
-        elif op == "START":
-            push((at + 1, fresh, anchor | ANCHOR_START, absent))
-        elif op == "END":
-            push((at + 1, fresh, anchor | ANCHOR_END, absent))
-        else:  # ABSENT
-            bits = 0
-            for name in step.names:
-                bits |= 1 << absence_bit[name]
-            push((at + 1, fresh, anchor, absent | bits))
-    return tuple(edges)
-
-
-def _plain_closure(program: Program, start: int, position_of: dict[int, int]) -> tuple[Edge, ...]:
-    """The same when only splits and jumps lie between events, so an address is the whole state."""
-    edges: list[Edge] = []
-    instructions, steps, accepts = program.instructions, 0, False
-    seen = bytearray(len(instructions))
-    stack = [start]
-    while stack:
-        at = stack.pop()
-        if seen[at]:
-            continue
-        seen[at] = 1
-        steps += 1
-        if steps % 256 == 0:
-            checkpoint()
-        step = instructions[at]
-        if step.op == "SPLIT":
-            stack += (step.other, step.target)
-        elif step.op == "JUMP":
-            stack.append(step.target)
-        elif step.op == "MATCH":
-            edges.append(Edge(position_of[at], 0, 0))
-        elif not accepts:
-            accepts = True
-            edges.append(Edge(ACCEPT, 0, 0))
+                push((repeats, fresh, anchor, absent))
+        else:
+            if node.loop >= 0:
+                fresh |= {node.loop}
+            anchor |= node.anchor
+            absent |= node.absent
+            for way in reversed(node.ways):
+                push((way, fresh, anchor, absent))
     return tuple(edges)
 
 
@@ -381,37 +300,20 @@ def _too_many() -> ResourceLimit:
     )
 
 
-def build_automaton(program: Program) -> Automaton:
-    with alone() if len(program.instructions) > LARGE else nullcontext():
-        return _built(program)
-
-
-def _built(program: Program) -> Automaton:
-    position_of: dict[int, int] = {}
-    names = [""]
-    excluded = [False]
-    absence_bit: dict[str, int] = {}
-    for at, step in enumerate(program.instructions):
-        if step.op == "MATCH":
-            position_of[at] = len(names)
-            names.append(step.name)
-            excluded.append(step.excluded)
-        for name in step.names:
-            absence_bit.setdefault(name, len(absence_bit))
-    if len(absence_bit) > ABSENCES_MAX:
-        raise ResourceLimit(
-            f"a pattern may name {ABSENCES_MAX} absent variables, found {len(absence_bit)}"
-        )
-    starts = [0] + [at + 1 for at in position_of]
-    edges = []
+def build_automaton(pattern: Pattern) -> Automaton:
+    """Raises ResourceLimit when the automaton gets too large."""
+    graph = _Graph(pattern)
+    nodes = graph.nodes
+    consuming = [at for at, node in enumerate(nodes) if node.name][::-1]
+    position_of = {at: p for p, at in enumerate(consuming, 1)} | {_END: ACCEPT}
+    edges: list[tuple[Edge, ...]] = []
     total = 0
-    plain = all(step.op in _PLAIN for step in program.instructions)
-    for start in starts:
-        if plain:
-            edges.append(_plain_closure(program, start, position_of))
-        else:
-            edges.append(_closure(program, start, position_of, absence_bit))
-        total += len(edges[-1])
-        if total > EDGES_MAX:
-            raise _too_many()
-    return Automaton(tuple(names), tuple(excluded), tuple(edges), tuple(absence_bit))
+    with alone() if len(nodes) > LARGE else nullcontext():
+        for start in ((graph.begin,), *(nodes[at].ways for at in consuming)):
+            edges.append(_closure(nodes, start, position_of))
+            total += len(edges[-1])
+            if total > EDGES_MAX:
+                raise _too_many()
+    names = ("", *(nodes[at].name for at in consuming))
+    excluded = (False, *(nodes[at].excluded for at in consuming))
+    return Automaton(names, excluded, tuple(edges), graph.absences)

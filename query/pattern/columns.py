@@ -285,32 +285,6 @@ def live_rows(
     return None if count < 0 else rows[:count]
 
 
-@kernel
-def _arrange(codes, rows, words, offsets, order, arranged):  # type: ignore[no-untyped-def]
-    for i in range(order.shape[0]):
-        offsets[codes[rows[i] if rows.shape[0] else i] + 1] += 1
-    for g in range(1, offsets.shape[0]):
-        offsets[g] += offsets[g - 1]
-    cursor = offsets.copy()
-    for i in range(order.shape[0]):
-        row = rows[i] if rows.shape[0] else np.int64(i)
-        place = cursor[codes[row]]
-        cursor[codes[row]] = place + 1
-        order[place] = row
-        arranged[place] = words[row]
-
-
-def arranged(
-    codes: IntArray, count: int, words: npt.NDArray[np.uint64], rows: IntArray | None
-) -> tuple[IntArray, IntArray, npt.NDArray[np.uint64]]:
-    """Some rows (None: all) by code, as ``counted_order``; the offsets, and the words in order."""
-    size = len(codes) if rows is None else len(rows)
-    offsets, order = np.zeros(count + 1, np.int64), np.empty(size, np.int64)
-    out = np.empty(size, np.uint64)
-    _arrange(codes, np.empty(0, np.int64) if rows is None else rows, words, offsets, order, out)
-    return order, offsets, out
-
-
 def present_groups(codes: IntArray, count: int) -> tuple[IntArray, IntArray, IntArray]:
     """Rows by code (stable), the codes that occur in ascending order, and their offsets."""
     if count == 1:

@@ -35,7 +35,7 @@ from ..sql.match_clause import MatchClause, MatchRecognize, match_clause
 from ..sql.pattern_tree import Absence, Exclusion, describe, position_error, variables, walk
 from ..sql.sql_types import sql_type
 from .any_choice import Selecting, choose
-from .automaton import ACCEPT, Automaton, Program, build_automaton, compile_program
+from .automaton import ACCEPT, Automaton, build_automaton
 from .binding import (
     CLASSIFIER,
     NUMBER,
@@ -356,7 +356,6 @@ class CompiledMatch(Clause):
 
     clause: MatchClause
     columns: InputColumns
-    program: Program
     automaton: Automaton
     conditions: ConditionPlan
     measures: tuple[Bound, ...]
@@ -461,10 +460,6 @@ class CompiledMatch(Clause):
         details.append(("vectorised_conditions", tuple(vectorised)))
         if matched:
             details.append(("conditions_in_the_matcher", tuple(matched)))
-        steps = [f"{i} {step}" for i, step in enumerate(self.program.instructions)]
-        if len(steps) > 60:
-            steps = [*steps[:50], f"... {len(steps) - 50} more"]
-        details.append(("program", tuple(steps)))
         return tuple(details)
 
     def describe(self) -> str:
@@ -610,7 +605,7 @@ def compile_match(
     schema: StreamSchema | InputColumns | pa.Schema,
 ) -> CompiledMatch:
     """Bind a clause to its input; a plain Arrow schema has no time attribute.  Raises SqlError with
-    line and column, and ResourceLimit when the pattern unrolls to too large a program.
+    line and column, and ResourceLimit when the pattern unrolls to too many nodes.
     """
     if isinstance(clause, MatchRecognize):
         clause = match_clause(clause)
@@ -646,8 +641,7 @@ def compile_match(
                 definitions[name].at,
             )
     checked_types(types, measures, clause.sql)
-    program = compile_program(clause.pattern)
-    automaton = build_automaton(program)
+    automaton = build_automaton(clause.pattern)
     _check_absences(automaton, clause)
     plan = plan_conditions(
         automaton, definitions, types, _time_unit(definitions.values(), plain),
@@ -684,7 +678,7 @@ def compile_match(
     ]
     plan.lookahead = max([0, *shifts])
     return CompiledMatch(
-        clause, columns, program, automaton, plan, tuple(measures), variables, definitions, within,
+        clause, columns, automaton, plan, tuple(measures), variables, definitions, within,
         partition, order, in_time_order, types,
         history=max([0, *(-s for s in shifts)]), lookahead=plan.lookahead,
     )  # fmt: skip

@@ -129,6 +129,52 @@ def stars_of(automaton: Automaton, plan: ConditionPlan) -> Stars:
 
 
 @kernel
+def _asked(
+    which, image, floats, depth, steps, place, start, row, begin, end, number, task, state
+):  # fmt: skip
+    """Whether a condition on the path holds for a row: 1, 0, or a negative error."""
+    if which < 0:
+        return np.int64(1)
+    if steps > task.steps_max:
+        state[ERROR_ROW] = start
+        state[ERROR_DEPTH] = depth
+        return -np.int64(BUDGET)
+    truth = holds(
+        image, floats, which, depth, depth, place, row, begin, end, number, np.bool_(False)
+    )
+    if truth < 0:
+        state[ERROR_ROW] = row
+        state[ERROR_DEPTH] = truth
+        return -np.int64(OVERFLOW)
+    return np.int64(truth)
+
+
+@kernel
+def _put_out(frame, top, group, start, number, task, state, output):
+    """Output the match of the frames up to ``top``; as ``following_row``."""
+    chosen = np.int64(-1)
+    wanted = task.skip == TO_FIRST or task.skip == TO_LAST
+    r = state[RUNS]
+    before = np.int64(0)
+    for at in range(4, top + 4, 4):
+        p = frame[at]
+        if p != before:
+            output.row[r] = frame[at - 2]
+            output.begin[r] = frame[at - 2] - start
+            output.place[r] = p
+            before = p
+            r += 1
+        if wanted and task.skip_member[p]:
+            wanted = task.skip == TO_LAST
+            chosen = frame[at + 2] - 1 if wanted else frame[at - 2]
+    output.runs[state[MATCHES]] = r - state[RUNS]
+    state[RUNS] = r
+    length = frame[top + 2] - start
+    begin_match(state, output, group, start, length, number, length)
+    return following_row(start, length, chosen, task.skip)
+
+
+@kernel
 def match_contiguous(
     edges, stars, condition, image, floats, frame, visited, visited_words, known, rows, task,
     attempts, state, output,
@@ -313,22 +359,14 @@ def match_contiguous(
                         k = known[2 * q + 1]
                 if conditional:
                     depth = top >> 2
-                    which = condition[q]
-                    if which >= 0:
-                        if steps > task.steps_max:
-                            state[ERROR_ROW] = s
-                            state[ERROR_DEPTH] = depth
-                            return BUDGET
-                        truth = holds(
-                            image, floats, which, depth, depth, q, row, begin, end, number[g] + 1,
-                            np.bool_(False),
-                        )  # fmt: skip
-                        if truth < 0:
-                            state[ERROR_ROW] = row
-                            state[ERROR_DEPTH] = truth
-                            return OVERFLOW
-                        if truth == 0:
-                            continue
+                    truth = _asked(
+                        condition[q], image, floats, depth, steps, q, s, row, begin, end,
+                        number[g] + 1, task, state,
+                    )  # fmt: skip
+                    if truth < 0:
+                        return -truth
+                    if truth == 0:
+                        continue
                 top += 4
                 if top >= 4 * capacity:
                     position[g] = s
@@ -375,25 +413,7 @@ def match_contiguous(
                     position[g] = s
                     return OUTPUT_FULL
                 number[g] += 1
-                chosen = np.int64(-1)
-                wanted = task.skip == TO_FIRST or task.skip == TO_LAST
-                r = state[RUNS]
-                before = np.int64(0)
-                for at in range(4, top + 4, 4):
-                    p = frame[at]
-                    if p != before:
-                        output.row[r] = frame[at - 2]
-                        output.begin[r] = frame[at - 2] - s
-                        output.place[r] = p
-                        before = p
-                        r += 1
-                    if wanted and task.skip_member[p]:
-                        wanted = task.skip == TO_LAST
-                        chosen = frame[at + 2] - 1 if wanted else frame[at - 2]
-                output.runs[state[MATCHES]] = r - state[RUNS]
-                state[RUNS] = r
-                begin_match(state, output, g, s, length, number[g], length)
-                following = following_row(s, length, chosen, task.skip)
+                following = _put_out(frame, top, g, s, number[g], task, state, output)
                 if following < 0:
                     state[ERROR_ROW] = s
                     return -following

@@ -29,7 +29,7 @@ from ...core.times import INT64_MAX, python_values, value_text
 from ...errors import ResourceLimit
 from ..contract.operator import MatchLimits, Search
 from .buffers import PreparedRows, Words
-from .columns import KeyCodes, arranged, decoded, flat, live_rows, numbers, take_ranges, whole
+from .columns import KeyCodes, decoded, flat, live_rows, numbers, take_ranges, whole
 from .matcher import NOT_TAKEN, Groups, Matcher
 from .matches import Matches
 from .results import NOTHING_WANTED, RANK, EventRanks, Results
@@ -270,8 +270,10 @@ class MatchStream(Search):
             prepared = self._tested(np.array([0, size], np.int64))
             if not prepared.careful:  # else conditions read rows, to raise errors
                 rows = self._live_rows(prepared.words)
-                self.order, offsets, words = arranged(self.codes, self.groups, prepared.words, rows)
-                absent = prepared.absent[: len(self.order)]
+                codes = self.codes if rows is None else self.codes[rows]
+                order, offsets = counted_order(codes, self.groups)
+                self.order = order if rows is None else rows[order]
+                words, absent = prepared.words[self.order], prepared.absent[: len(order)]
                 if plan.absences.initial:
                     absent = prepared.absent[self.order]
                 return replace(prepared, words=words, absent=absent), self._grouped(offsets, final)

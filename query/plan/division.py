@@ -20,14 +20,11 @@ from .nodes import (
     EventRows,
     Leaf,
     Match,
-    PassThrough,
     QueryPlan,
     RecentJoin,
     RecentSide,
-    Relational,
     Scan,
     SituationMatch,
-    TreeAggregate,
     WindowAggregate,
     WindowedEvents,
 )
@@ -90,13 +87,7 @@ def _whole(plan: QueryPlan, reason: str) -> Division:
 
 def _portable(plan: QueryPlan) -> QueryPlan:
     """A plan without references to snapshots: row patterns have intervals instead."""
-    root = plan.root
-    if isinstance(root, PassThrough):
-        return replace(plan, root=replace(root, input=_portable_leaf(root.input)))
-    if isinstance(root, Relational):
-        inputs = tuple((name, _portable_leaf(leaf)) for name, leaf in root.inputs)
-        return replace(plan, root=replace(root, inputs=inputs))
-    return plan
+    return plan.over(*map(_portable_leaf, plan.leaves))
 
 
 def _portable_leaf(leaf: Leaf) -> Leaf:
@@ -133,10 +124,7 @@ _Divided = Scan | WindowAggregate | WindowedEvents | Match | SituationMatch | Ev
 def _only_leaf(plan: QueryPlan) -> _Divided | None:
     if plan.cut == "whole":
         return None
-    root = plan.root
-    leaf = root.input if isinstance(root, PassThrough) else None
-    if isinstance(root, Relational) and len(root.inputs) == 1:
-        leaf = root.inputs[0][1]
+    leaf = plan.leaf
     if isinstance(leaf, RecentJoin) and not _cut_by_ends(leaf):
         return None
     return leaf if isinstance(leaf, _Divided) else None
@@ -158,14 +146,6 @@ def _stream(leaf: _Divided) -> str:
     return leaf.stream
 
 
-def _with_leaf(plan: QueryPlan, leaf: Leaf) -> QueryPlan:
-    root = plan.root
-    if isinstance(root, PassThrough):
-        return replace(plan, root=replace(root, input=leaf))
-    assert isinstance(root, Relational)
-    return replace(plan, root=replace(root, inputs=((root.inputs[0][0], leaf),)))
-
-
 def _range(
     plan: QueryPlan,
     leaf: Scan | WindowAggregate | WindowedEvents,
@@ -181,20 +161,14 @@ def _range(
         # bound on the events of windows that start in the range
         until = None if high is None else high + leaf.windows.size - 1
         events = leaf.events
-        scan = _narrowed(events if isinstance(events, Scan) else _only_scan(events), low, until)
-        narrowed = scan if isinstance(events, Scan) else _with_leaf(events, scan)
+        read = events if isinstance(events, Scan) else events.leaf
+        assert isinstance(read, Scan)
+        scan = _narrowed(read, low, until)
+        narrowed = scan if isinstance(events, Scan) else events.over(scan)
         part = replace(leaf, events=narrowed, starts=(low, high))
     if scan.low > scan.high:
         return None
-    return Part(_with_leaf(plan, part), half_open(scan.low, scan.high), label)
-
-
-def _only_scan(plan: QueryPlan) -> Scan:
-    root = plan.root
-    assert not isinstance(root, TreeAggregate)
-    scan = root.input if isinstance(root, PassThrough) else root.inputs[0][1]
-    assert isinstance(scan, Scan)
-    return scan
+    return Part(plan.over(part), half_open(scan.low, scan.high), label)
 
 
 def _narrowed(scan: Scan, low: int | None, high: int | None) -> Scan:
@@ -225,7 +199,7 @@ def _clause(
     if split.parts == (None,):
         return _whole(plan, reason)
     parts = tuple(
-        Part(_with_leaf(plan, replace(leaf, part=part)), part.ticks, part.describe())
+        Part(plan.over(replace(leaf, part=part)), part.ticks, part.describe())
         for part in split.parts
         if part is not None
     )
@@ -247,5 +221,5 @@ def _recent(plan: QueryPlan, leaf: RecentJoin, snapshot: Snapshot, count: int) -
     for low, high in ranges:
         label = f"live rows that end in [{'' if low is None else low}, "
         label += f"{'' if high is None else high})"
-        parts.append(Part(_with_leaf(plan, replace(bare, ends=(low, high))), (None, None), label))
+        parts.append(Part(plan.over(replace(bare, ends=(low, high))), (None, None), label))
     return Division("recent", tuple(parts), "ranges of time in which live rows end")

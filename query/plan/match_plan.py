@@ -84,9 +84,7 @@ def _bounds(
     folder: Folder,
 ) -> tuple[int, int]:
     type_ = compiled.columns.arrow.field(compiled.time).type
-    # unknown ends are null, so the column is not a stream's time
-    fields = [pa.field("@time", type_, False), pa.field(column, type_)]
-    schema = StreamSchema(pa.schema(fields), "@time")
+    schema = StreamSchema(pa.schema([pa.field(column, type_, False)]), column)
     compiler = PredicateCompiler(schema, folder, lambda _: column)
     return time_bounds(all_of([compiler.compile(part) for part in conditions]).prune, column)
 

@@ -24,7 +24,7 @@ which ``division`` replaces.  Importing this module imports no operator.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -320,17 +320,33 @@ class QueryPlan:
     reason: str = ""
     notes: tuple[str, ...] = ()
 
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        if isinstance(self.root, Relational):
+            return tuple(leaf for _, leaf in self.root.inputs)
+        return (self.root.input,) if isinstance(self.root, PassThrough) else ()
+
+    @property
+    def leaf(self) -> Leaf | None:
+        """The only leaf; None of a plan with more, or of a tree aggregate."""
+        leaves = self.leaves
+        return leaves[0] if len(leaves) == 1 else None
+
+    def over(self, *leaves: Leaf) -> QueryPlan:
+        """The same plan over other leaves."""
+        root = self.root
+        if isinstance(root, PassThrough):
+            return replace(self, root=replace(root, input=leaves[0]))
+        if isinstance(root, Relational):
+            named = zip((name for name, _ in root.inputs), leaves, strict=True)
+            return replace(self, root=replace(root, inputs=tuple(named)))
+        return self
+
 
 def notes_of(plan: QueryPlan) -> tuple[str, ...]:
     """Notes of a plan's operators for the user."""
-    root = plan.root
-    listed: list[Leaf] = []
-    if isinstance(root, Relational):
-        listed = [leaf for _, leaf in root.inputs]
-    elif isinstance(root, PassThrough):
-        listed = [root.input]
     notes = list(plan.notes)
-    for leaf in listed:
+    for leaf in plan.leaves:
         notes += _notes_of(leaf)
     return tuple(dict.fromkeys(notes))
 

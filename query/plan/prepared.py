@@ -48,7 +48,7 @@ from ..contract.cancellation import checkpoint
 from ..contract.catalog import Catalog
 from ..sql.dialect import to_text
 from ..sql.forms import DISTANCES
-from ..sql.gate import TIMES_OF_SIDES, check_literals, check_query
+from ..sql.gate import TIMES_OF_SIDES, check_query
 from ..sql.parameters import NOW, number_placeholders
 from ..sql.sql_types import TimeUse, settle_times
 from ..sql.statement_clauses import MatchRelation, RecentRelation, SituationRelation
@@ -304,15 +304,12 @@ def _prepared(
     inner: bool = False,
 ) -> PreparedQuery:
     check_query(root, text, functions)
-    check_literals(root, text)
     checkpoint()
     parameters = {} if inner else number_placeholders(root, text)
     cut, reason = cut_of(root)
     uses_now = _fix_now(root)
     if uses_now and cut != "whole":
         cut, reason = "whole", "it asks for the time, which is one for all rows"
-    _name_distances(root)
-    checkpoint()
     bound = bind(root, text, catalog, operators)
     times = bound.times + settle_times(bound.root, bound.names.declared_type, text)
     rows: dict[int, RowLimit] = {}
@@ -339,10 +336,14 @@ def _prepared(
 
 
 def _fix_now(root: Any) -> bool:
-    """Replace time functions by one parameter; whether there were any."""
+    """Replace time functions by one parameter; whether there were any.  Distances keep their name
+    from before they are guarded.
+    """
     changed = False
     for node in list(root.walk()):
         name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
+        if name in DISTANCES:
+            _keep_name(node)
         if isinstance(node, exp.Anonymous) and (node.expressions or not name):
             continue
         made: Any = None
@@ -358,12 +359,6 @@ def _fix_now(root: Any) -> bool:
         _keep_name(node)
         node.replace(made)
     return changed
-
-
-def _name_distances(root: Any) -> None:
-    for node in list(root.find_all(exp.Anonymous)):
-        if node.name.lower() in DISTANCES:
-            _keep_name(node)
 
 
 def _keep_name(node: Any) -> None:

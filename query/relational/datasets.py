@@ -10,7 +10,7 @@ version that calls it otherwise.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 from ...store.prune import RowFilter
 from ..conditions.row_filters import ExpressionFilter, read_filter
 from ..contract.cancellation import QueryControl
-from .scans import FailureBox, Scannable, ScanRequest
+from .scans import FailureBox, Scannable, Scanner, ScanRequest
 
 
 class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]
@@ -38,7 +38,7 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]
         columns: list[str] | None = None,
         filter: pc.Expression | None = None,
         **_: Any,
-    ) -> _Scanner:
+    ) -> Scanner:
         """Start a scan; DuckDB calls it each time the query reads the relation."""
         schema = self._relation.schema
         passing = None if filter is None else ExpressionFilter.of(filter, schema.names)
@@ -46,7 +46,7 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]
         self.requests.append(request)
         if columns is not None:
             schema = pa.schema([schema.field(name) for name in columns])
-        return _Scanner(schema, lambda: self._batches(request))
+        return Scanner(schema, lambda: self._batches(request))
 
     def narrowed(
         self, columns: list[str], needed: list[str], text: str | None
@@ -75,17 +75,6 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]
         except BaseException as error:
             self._failures.keep(error)
             raise
-
-
-class _Scanner:
-    """The one method of a dataset scanner that DuckDB calls."""
-
-    def __init__(self, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]]) -> None:
-        self.projected_schema = schema
-        self._batches = batches
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches())
 
 
 class _NoRows:

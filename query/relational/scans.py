@@ -5,7 +5,7 @@ Apart from ``datasets``, which imports Arrow's dataset library: many queries nev
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -47,6 +47,17 @@ class ScanRequest:
         self.filter = filter
         self.rows = 0
         self.seconds = 0.0
+
+
+class Scanner:
+    """The one method of a dataset scanner that DuckDB calls."""
+
+    def __init__(self, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+        self.projected_schema = schema
+        self._batches = batches
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches())
 
 
 class Scannable(Protocol):

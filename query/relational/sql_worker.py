@@ -35,7 +35,7 @@ import pyarrow.dataset as ds
 from ...isolation.batches import describe, pack, unpack
 from ...isolation.channel import Channel, ChannelClosed, Inbox
 from .admission import admit, check_hugeints, failure_of, hugeints_of, jsons_of, lock, open_unlocked
-from .scans import BATCH_ROWS
+from .scans import BATCH_ROWS, Scanner
 
 if TYPE_CHECKING:
     from ...isolation.confinement import Confinement
@@ -226,16 +226,7 @@ class _Input(ds.InMemoryDataset):  # type: ignore[misc]
 
     def scanner(
         self, columns: list[str] | None = None, filter: pc.Expression | None = None, **_: Any
-    ) -> _Scanner:
+    ) -> Scanner:
         names = list(self.schema.names if columns is None else columns)
         schema = pa.schema([self.schema.field(name) for name in names])
-        return _Scanner(schema, lambda: self._rows(names, filter))
-
-
-class _Scanner:
-    def __init__(self, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]]) -> None:
-        self.projected_schema = schema
-        self._batches = batches
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches())
+        return Scanner(schema, lambda: self._rows(names, filter))

@@ -5,7 +5,6 @@ Reading order: ``spans`` (sets of positions), ``timeline`` (positions and times)
 ``coarse`` (pruning by leaves), ``context`` (snapshot and indexes), ``candidates`` (Algorithm 3.1),
 ``offers`` (terms to look up), ``partitions`` (PARTITION BY), ``replay_plan`` (values), ``regions``
 (for drawing), ``cost`` (which terms), ``lookups``, ``coded_spans``, ``locating``, ``intervals`` and
-``planning`` (all stages); ``reading`` and ``run_plan`` (execution); ``situation_ticks``,
-``situation_intervals`` and ``tree_runs`` (situations); ``filtering`` (WHERE and subqueries through
-indexes).
+``planning`` (all stages); ``reading`` and ``run_plan`` (execution); ``situation_intervals`` and
+``tree_runs`` (situations); ``filtering`` (WHERE and subqueries through indexes).
 """

@@ -53,6 +53,9 @@ class PlanMemo:
             self._known.put(key, value)
         return cast(Value, value)
 
+    def knows(self, key: Hashable) -> bool:
+        return self._known.get(key) is not None
+
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

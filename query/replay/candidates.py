@@ -16,17 +16,12 @@ every match without a late event among or between its own events has a candidate
 
 Where there is no index, the bits that it would set are set by evaluating conditions on events.
 Reads no zone whose minimum and maximum exclude the condition.
-
-Lookups are cached for the alternatives of a pattern, which have the same events in other orders.
-Each term is looked up once per chunk, as a bitmap that ``mark_shifted`` moves to the block's start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,10 +33,8 @@ from ...core.times import moved
 from ...indexes.derived_values import ColumnReader
 from ...indexes.index_key import DerivedKey, index_key
 from ...indexes.keys import positions_of_bits
-from ...indexes.lookup import IndexMetrics, KeyRanges, excluded, mark_run
 from ...indexes.opened import Catalogue
 from ...indexes.runs import Run
-from ...indexes.stream_indexes import StreamIndexes
 from ...schema import Attribute, StreamSchema
 from ...store.layout import ZONE_EVENTS
 from ...store.leaf_map import LeafMap
@@ -49,9 +42,7 @@ from ...store.prune import AnyOf, IsNull, NotNull, Pruner, Range
 from ...store.tail import MemoryLeaf
 from ..conditions.row_filters import possible_values
 from ..pattern.search import horizon
-from .coarse import CoarseMap
 from .spans import Spans
-from .terms import Term
 from .timeline import Timeline, read_arrays
 
 Mask = npt.NDArray[np.bool_]
@@ -198,37 +189,13 @@ def _mark_leaves(
     return read
 
 
-KEPT_BYTES = 64 << 20
-
-Value = TypeVar("Value", bound=tuple[Any, ...])
 Bits = npt.NDArray[np.uint64]
-
-
-class KeptLookups:
-    """A cache of at most ``most`` bytes; larger results are looked up again."""
-
-    def __init__(self, most: int = KEPT_BYTES) -> None:
-        self._most = most
-        self._known: dict[Hashable, tuple[Any, ...]] = {}
-
-    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        if key in self._known:
-            return cast(Value, self._known[key])
-        values = make()
-        size = sum(getattr(part, "nbytes", 0) for part in values)
-        if size <= self._most:
-            self._known[key] = values
-            self._most -= size
-        return values
-
-    def knows(self, key: Hashable) -> bool:
-        return key in self._known
 
 
 def mark_shifted(words: Bits, distance: int, bits: Bits) -> None:
     """Set the bits of ``words`` in ``bits``, ``distance`` bits later, clipped to ``bits``."""
     first, moved = divmod(distance, 64)
-    _mark(words << np.uint64(moved), first, bits)
+    _mark(words << np.uint64(moved) if moved else words, first, bits)
     if moved:
         _mark(words >> np.uint64(64 - moved), first + 1, bits)
 
@@ -239,32 +206,7 @@ def _mark(words: Bits, first: int, bits: Bits) -> None:
         bits[first + low : first + high] |= words[low:high]
 
 
-EVALUATED_EVENTS = 1 << 17
-"""Positions without an index that are evaluated per batch."""
-
-
 Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class ChosenTerm:
-    """A term to look up; its symbol's place among all symbols, and in its block (``offset``)."""
-
-    term: Term
-    symbol: int
-    offset: int
-
-
-@dataclass(frozen=True)
-class ChosenBlock:
-    """A basic block with the terms to look up, rarest first.  ``length`` counts all symbols of the
-    block; ``between`` is the minimum number of events between the end of the previous chosen block
-    and the start of this one.
-    """
-
-    terms: tuple[ChosenTerm, ...]
-    length: int
-    between: int
 
 
 @dataclass(frozen=True)
@@ -337,153 +279,6 @@ def chunks_of(
     return chunks
 
 
-def unindexed(chunks: Sequence[LookupRange], total: int) -> list[LookupRange]:
-    """The base events outside of some chunks, in pieces of ``EVALUATED_EVENTS``."""
-    rest = Spans.of([c.start for c in chunks], [c.end for c in chunks]).complement(total)
-    return [
-        LookupRange(at, min(end, at + EVALUATED_EVENTS), {})
-        for start, end in zip(rest.starts.tolist(), rest.ends.tolist(), strict=True)
-        for at in range(start, end, EVALUATED_EVENTS)
-    ]
-
-
-def occurrences(
-    block: ChosenBlock,
-    chunks: Sequence[LookupRange],
-    wanted: npt.NDArray[np.bool_],
-    timeline: Timeline,
-    indexes: StreamIndexes | None,
-    schema: StreamSchema,
-    coarse: CoarseMap | None,
-    metrics: IndexMetrics,
-    inside: Spans | None = None,
-    kept: KeptLookups | None = None,
-) -> Ints:
-    """Ascending positions at which a block begins, in the ``wanted[chunks]`` and ``inside``.
-    ``coarse`` skips chunks that cannot hold a term's symbol; ``kept`` caches bits for blocks with
-    the same terms.
-    """
-    taken = [chunk for chunk, needed in zip(chunks, wanted.tolist(), strict=True) if needed]
-    if not taken:
-        return np.zeros(0, np.int64)
-    # the bitmap goes from the first to the last position at which the block can begin
-    reach = max(chosen.offset for chosen in block.terms)
-    origin = max(0, taken[0].start - reach) // 64 * 64
-    size = min(timeline.total, taken[-1].end) - origin
-    words = (size + 63) // 64
-    bits = np.zeros(words, np.uint64)
-    other: Bits | None = None
-    for number, chosen in enumerate(block.terms):
-        keys = _keys_of(chosen.term, indexes, schema)
-        target = bits
-        if number:
-            other = np.zeros(words, np.uint64) if other is None else other
-            target = other
-        for chunk in taken:
-            if number:
-                low = max(0, chunk.start - chosen.offset - origin)
-                if not bits[low >> 6 : ((chunk.end - 1 - origin) >> 6) + 1].any():
-                    metrics.runs_skipped += 1
-                    continue
-            elif coarse is not None and not coarse.may_hold(chosen.symbol, chunk.start, chunk.end):
-                metrics.runs_skipped += 1
-                continue
-            source = (chosen.term, chunk, keys, timeline, schema, metrics)
-            if kept is None:
-                _mark_term(*source, chosen.offset + origin, size, target)
-                continue
-            base = chunk.start // 64 * 64
-            (held,) = kept.once(term_key(chosen.term, chunk), partial(_bits_of, *source, base))
-            mark_shifted(held, base - chosen.offset - origin, target)
-        if number:
-            assert other is not None
-            bits &= other
-            if number + 1 < len(block.terms):
-                other[:] = 0
-    if inside is not None:
-        here = inside.clip(origin, origin + size)
-        _keep_inside(bits, here.starts - origin, here.ends - origin)
-    out = np.empty(int(np.bitwise_count(bits).sum()), np.int64)
-    positions_of_bits(bits, origin, out)
-    return out
-
-
-def _keys_of(
-    term: Term, indexes: StreamIndexes | None, schema: StreamSchema
-) -> dict[str, KeyRanges]:
-    if indexes is None:
-        return {}
-    return {
-        name: KeyRanges(
-            indexes,
-            [atom for atom in term.atoms if atom.column == name],
-            index_key(name, schema).attribute,
-        )
-        for name in term.attributes
-    }
-
-
-def term_key(term: Term, chunk: LookupRange) -> Hashable:
-    return "term", term, chunk.start, chunk.end
-
-
-def _bits_of(
-    term: Term,
-    chunk: LookupRange,
-    keys: dict[str, KeyRanges],
-    timeline: Timeline,
-    schema: StreamSchema,
-    metrics: IndexMetrics,
-    base: int,
-) -> tuple[Bits]:
-    size = chunk.end - base
-    words = np.zeros((size + 63) // 64, np.uint64)
-    _mark_term(term, chunk, keys, timeline, schema, metrics, base, size, words)
-    return (words,)
-
-
-def _mark_term(
-    term: Term,
-    chunk: LookupRange,
-    keys: dict[str, KeyRanges],
-    timeline: Timeline,
-    schema: StreamSchema,
-    metrics: IndexMetrics,
-    place: int,
-    size: int,
-    target: Bits,
-) -> None:
-    for name in term.attributes:
-        run = chunk.runs.get(name)
-        if run is None:
-            atoms = [atom for atom in term.atoms if atom.column == name]
-            metrics.events_evaluated += mark_events(
-                timeline, schema, atoms, chunk.start, chunk.end, place, target, size,
-                term.inside,
-            )  # fmt: skip
-            continue
-        absent = _absent_until(run, chunk, term.inside, timeline)
-        if excluded(run, keys[name], absent):
-            metrics.runs_skipped += 1
-            continue
-        # a run may hold positions that are newer than this snapshot, beyond the chunk
-        last = min(size, chunk.end - place)
-        mark_run(run, keys[name], chunk.origin - place, target, last, metrics, absent)
-
-
-def _absent_until(
-    run: Run, chunk: LookupRange, inside: int | None, timeline: Timeline
-) -> int | None:
-    """Run position from which on all that events can look back at (``inside`` ticks) is indexed."""
-    seen = chunk.origin - run.first + run.seen
-    if not run.absent or not seen:
-        return 0
-    if inside is None:
-        return None
-    until = timeline.upper(moved(timeline.ticks_at(np.array([seen], np.int64)), inside))
-    return max(0, int(until[0]) - chunk.origin)
-
-
 @kernel
 def _keep_inside(bits, starts, ends):  # type: ignore[no-untyped-def]
     """Clear the bits outside of sorted, disjoint spans."""
@@ -508,6 +303,16 @@ def _keep_inside(bits, starts, ends):  # type: ignore[no-untyped-def]
         for word in range(first + 1, last):
             bits[word] = np.uint64(0)
         bits[last] &= tail
+
+
+def positions_inside(bits: Bits, origin: int, size: int, inside: Spans | None) -> Ints:
+    """The positions of a bitmap from ``origin`` on that lie in spans (None: all); changes it."""
+    if inside is not None:
+        here = inside.clip(origin, origin + size)
+        _keep_inside(bits, here.starts - origin, here.ends - origin)
+    out = np.empty(int(np.bitwise_count(bits).sum()), np.int64)
+    positions_of_bits(bits, origin, out)
+    return out
 
 
 @kernel
@@ -577,11 +382,24 @@ def _merge(  # type: ignore[no-untyped-def]
     return count
 
 
+@dataclass(frozen=True)
+class Arrangement:
+    """Looked-up blocks at their places in the pattern.  ``lengths``: symbols of each; ``between``:
+    fewest events between the one before and it; ``before`` and ``after``: symbols before the first
+    and after the last; ``leading`` and ``trailing``: whether any number of events may come there.
+    """
+
+    lengths: list[int]
+    between: list[int]
+    before: int
+    after: int
+    leading: bool
+    trailing: bool
+
+
 def find_candidates(
     found: Sequence[Ints],
-    blocks: Sequence[ChosenBlock],
-    before: int,
-    after: int,
+    at: Arrangement,
     timeline: Timeline,
     within: int | None,
     longest: int | None,
@@ -590,23 +408,21 @@ def find_candidates(
     partitions: int = 1,
     ties: bool = False,
 ) -> Candidates:
-    """Merge the occurrences of blocks (ascending in each partition) to candidates.  ``before`` and
-    ``after``: symbols outside of the chosen blocks; ``within``: inclusive ticks, ``longest``:
-    events.  With ``ties`` the matcher may reorder events of one time: only times count, blocks are
-    one symbol.
+    """Merge the occurrences of blocks (ascending in each partition) to candidates.  ``within``:
+    inclusive ticks, ``longest``: events.  With ``ties`` the matcher may reorder events of one time:
+    only times count, blocks are one symbol.
     """
-    lengths = np.array([block.length for block in blocks], np.int64)
-    between = np.array([block.between for block in blocks], np.int64)
+    lengths, between = np.array(at.lengths, np.int64), np.array(at.between, np.int64)
     if codes is None:
         rows = np.concatenate(([0], np.cumsum([len(f) for f in found]))).astype(np.int64)
         bounds = np.stack([rows[:-1], rows[1:]], axis=1)
     else:
         edges = np.arange(partitions + 1)
-        at = np.concatenate(([0], np.cumsum([len(f) for f in found])))[:-1]
+        first_of = np.concatenate(([0], np.cumsum([len(f) for f in found])))[:-1].tolist()
         bounds = np.stack(
             [
                 base + np.searchsorted(some, edges)
-                for base, some in zip(at.tolist(), codes, strict=True)
+                for base, some in zip(first_of, codes, strict=True)
             ]
         ).astype(np.int64)
     if ties:
@@ -614,8 +430,8 @@ def find_candidates(
         lengths[:], between[:] = 0, 0
         first, ends_at = found[0].copy(), found[-1].copy()
     else:
-        first = found[0] - before
-        ends_at = found[-1] + (blocks[-1].length + after - 1)
+        first = found[0] - at.before
+        ends_at = found[-1] + (at.lengths[-1] + at.after - 1)
         ends_at[ends_at >= timeline.total] = -1
     ticks, end_ticks = np.zeros(len(first), np.int64), np.zeros(len(ends_at), np.int64)
     if within is not None:

@@ -122,7 +122,7 @@ def _of_chunk(
         run = chunk.runs[key.name]
         read = partial(_entries, lookups, run, ranges, count, chunk.skipped)
         which = ("pairs", key.name, chunk.start, chunk.end, *ranges)
-        some, begin, at = read() if lookups.kept is None else lookups.kept.once(which, read)
+        some, begin, at = context.looked_up.once(which, read)
         if not len(at):
             return Spans.empty()
         words.append(some)

@@ -22,6 +22,8 @@ from .timeline import Timeline
 
 REPLAY_GAP = 64
 """Events between two intervals that are replayed: another interval costs about as much."""
+LOOKED_UP_BYTES, SHARED_BYTES = 1 << 20, 64 << 20
+"""What is kept of lookups for one outline, and for those of several alternatives."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,9 @@ class Costs:
 
 @dataclass(frozen=True)
 class PlanContext:
-    """The inputs of one plan, immutable but for ``metrics``, which outlines share, and ``memo``.
-    Plans over the same state of the stream share ``memo`` and ``timeline``.  Spans nearer than
+    """The inputs of one plan, immutable but for ``metrics`` and ``looked_up`` (what lookups found),
+    which outlines share, and ``memo``.  Plans over the same state of the stream share ``memo`` and
+    ``timeline``.  Spans nearer than
     ``gap`` are merged; ``near``: events whose keys are read to find the row before one; ``check``
     may raise.
     """
@@ -65,6 +68,7 @@ class PlanContext:
     near: float = 0.0
     metrics: IndexMetrics = field(default_factory=IndexMetrics)
     memo: PlanMemo = field(default_factory=PlanMemo)
+    looked_up: PlanMemo = field(default_factory=lambda: PlanMemo(LOOKED_UP_BYTES))
 
     @classmethod
     def of(

@@ -39,13 +39,11 @@ CLEARLY = 0.75
 STILL = 0.6
 """The same for intervals that were found, when lookups are paid for."""
 PROBE = 0.1
-"""Cost of lookups that are made in any case, as a fraction of a full replay: a term often holds for
-fewer events than estimated, or for many near one another."""
+"""Cost of lookups that are made in any case, as a fraction of reading what the coarse map leaves: a
+term often holds for fewer events than estimated, or for many near one another."""
 TERM_NS = 200_000.0
 """What such a lookup costs besides, whatever it reads: the tail is evaluated."""
 SAMPLE_EVENTS = 4096
-MORE_TERMS = 3
-"""Further terms that are tried after one that lowered the estimate."""
 KEYED_SEEKS = 10
 """Seeks at an interval under PARTITION BY: keys and other columns are read one after the other."""
 PLAIN = 0.2
@@ -117,8 +115,13 @@ class CostModel:
         return Estimate(max(1.0, intervals), events, replay, lookups)
 
     def pays(self, intervals: ReplayIntervals) -> bool:
-        """Whether intervals that were found are cheaper than a full replay."""
-        return self.found_ns(intervals) < STILL * self.full_ns
+        """Whether intervals that were found are cheaper than a full replay and the coarse map."""
+        most = min(STILL * self.full_ns, self._read_ns(self.coarse.allowed))
+        return self.found_ns(intervals) < most
+
+    @property
+    def coarse_pays(self) -> bool:
+        return self._read_ns(self.coarse.allowed) <= CLEARLY * self.full_ns
 
     def found_ns(self, intervals: ReplayIntervals) -> float:
         spans, partitions = intervals.spans, intervals.partitions
@@ -216,25 +219,24 @@ def choose_terms(model: CostModel, strategy: str) -> TermChoice:
     if not items and model.coarse.allowed.total > LITTLE * model.context.total:
         reason = "no index can be used and the coarse pattern map excludes too little"
         return TermChoice(items, None, reason)
-    best = nothing = TermChoice(items, (), estimate=model.estimate(()))
-    if nothing.expected_ns < model.costs.plan:
-        return nothing
-    rarest_first = sorted(items, key=lambda offer: offer.share)
-    tried = 0
-    for count in range(1, len(rarest_first) + 1):
-        picked = tuple(rarest_first[:count])
-        if sum(map(model.lookup_ns, picked)) > best.expected_ns or tried == MORE_TERMS:
+    choices = [TermChoice(items, (), estimate=model.estimate(()))]
+    if choices[0].expected_ns < model.costs.plan:
+        return choices[0]
+    rarest_first, full = sorted(items, key=lambda offer: offer.share), model.full_ns
+    lookups, best = 0.0, choices[0]
+    for count, offer in enumerate(rarest_first, 1):
+        lookups += model.lookup_ns(offer)
+        if lookups > best.expected_ns:
             break
-        more = TermChoice(items, picked, estimate=model.estimate(picked))
-        tried += 1
-        if more.expected_ns < best.expected_ns:
-            best, tried = more, 0
-    full = model.full_ns
+        picked = tuple(rarest_first[:count])
+        choices.append(TermChoice(items, picked, estimate=model.estimate(picked)))
+        best = min(best, choices[-1], key=lambda choice: choice.expected_ns)
+    least = PROBE * min(best.expected_ns, full)
+    for count in range(len(choices) - 1, 0, -1):
+        estimate = choices[count].estimate
+        if estimate is not None and estimate.lookup_ns + count * TERM_NS <= least:
+            return max(best, choices[count], key=lambda choice: len(choice.picked or ()))
     if best.expected_ns <= CLEARLY * full:
         return best
-    for count in range(len(rarest_first), 0, -1):
-        estimate = model.estimate(rarest_first[:count])
-        if estimate.lookup_ns + count * TERM_NS <= PROBE * full:
-            return TermChoice(items, tuple(rarest_first[:count]), estimate=estimate)
     costs = f"{best.expected_ns / 1e6:.1f} ms, a full replay {full / 1e6:.1f} ms"
     return TermChoice(items, None, f"intervals would cost {costs}")

@@ -85,8 +85,8 @@ def stretches(
     used = sorted(found)
     at = lookups.arranged(used)
     one = find_candidates(
-        [found[number] for number in used], at.blocks, at.before, at.after, timeline, within,
-        longest, codes=None if codes is None else [codes[number] for number in used],
+        [found[number] for number in used], at, timeline, within, longest,
+        codes=None if codes is None else [codes[number] for number in used],
         partitions=partitions, ties=wants.ties,
     )  # fmt: skip
     partition, low, high = one.partition, one.first, one.farthest + 1

@@ -12,7 +12,7 @@ Each stage is a function from values to an immutable value::
 
 ``consider`` makes the choice for one outline without reading an index block.  A pattern with
 alternatives, one of which every match follows, has an outline for each; leaf masks (``memo``) and
-lookups (``candidates.KeptLookups``) are shared, and the spans are united.  If a run disappears
+lookups (``looked_up``) are shared, and the spans are united.  If a run disappears
 while it is read, planning restarts.  A pattern may be restricted to tick ranges, wide enough to
 hold every relevant match.
 """
@@ -39,9 +39,9 @@ from ..conditions.constants import Folder
 from ..conditions.predicates import describe
 from ..pattern.compiled import CompiledMatch
 from .applicability import Demands, demands, not_applicable
-from .candidates import KeptLookups
+from .buckets import PlanMemo
 from .coarse import CoarseMap, coarse_map
-from .context import REPLAY_GAP, Costs, PlanContext
+from .context import REPLAY_GAP, SHARED_BYTES, Costs, PlanContext
 from .cost import CostModel, choose_terms
 from .intervals import intervals_of_partitions, intervals_of_stream
 from .locating import located
@@ -114,37 +114,32 @@ class Considered:
             return 0.0
         return min(self.plan.choice.expected_ns, self.model.full_ns)
 
-    def spans(self, kept: KeptLookups | None = None) -> _Spans:
-        """Spans of the picked terms, or the reason for none."""
+    def without_lookups(self) -> Considered:
+        choice = replace(self.plan.choice, picked=())
+        return replace(self, plan=replace(self.plan, choice=choice))
+
+    def located(self) -> tuple[ReplayPlan, Spans | PartitionSpans | None]:
+        """The plan with the terms that were looked up, and spans that contain its matches; without
+        spans, the whole stream.
+        """
         context, plan, model = self.context, self.plan, self.model
         if self.nothing:
-            return _Spans(plan, Spans.empty())
+            return plan, Spans.empty()
         picked = plan.choice.picked
         if model is None or picked is None:
-            return _Spans(replace(plan, reason=plan.choice.reason or plan.reason))
+            return replace(plan, reason=plan.choice.reason or plan.reason), None
         allowed = model.coarse.allowed
         if not picked:
             if context.partitioned and context.wants.neighbours and len(allowed):
                 why = "no index can be used, and neighbours in the partition are looked at"
-                return _Spans(replace(plan, reason=why))
-            return _Spans(plan, allowed)
-        lookups = Lookups.of(context, model.coarse, picked, kept)
+                return replace(plan, reason=why), None
+            return plan, allowed
+        lookups = Lookups.of(context, model.coarse, picked)
         plan = replace(plan, covered=lookups.indexed / context.total)
-        result = located(lookups, model if plan.strategy == "auto" else None)
-        if result.spans is None:
-            return _Spans(replace(plan, reason=result.reason))
-        return _Spans(
-            replace(plan, picked=result.used, shared=result.shared),
-            result.spans,
-        )
-
-
-@dataclass(frozen=True)
-class _Spans:
-    """A plan and the spans that contain its matches; without spans, the whole stream."""
-
-    plan: ReplayPlan
-    spans: Spans | PartitionSpans | None = None
+        found = located(lookups, model if plan.strategy == "auto" else None)
+        if found.spans is None:
+            return replace(plan, reason=found.reason), None
+        return replace(plan, picked=found.used, shared=found.shared), found.spans
 
 
 def consider(
@@ -203,29 +198,30 @@ def located_plan(ways: Sequence[Considered], near: Near | None = None) -> Replay
     """One plan for all alternatives, with its intervals, or with the reason to replay the whole
     stream.  With ``near``, there are always intervals.
     """
-    cache = KeptLookups() if len(ways) > 1 else None
-    spans: list[_Spans] = []
+    plans: list[ReplayPlan] = []
+    found: list[Spans | PartitionSpans] = []
     for way in ways:
-        one = way.spans(cache)
-        spans.append(one)
-        if one.spans is None:
+        plan, spans = way.located()
+        plans.append(plan)
+        if spans is None:
             break
-    first = spans[-1]
-    intervals = None
-    if first.spans is not None:
-        first = _united(ways, spans)
-        assert first.spans is not None
-        intervals, needed = _intervals(ways, first.spans)
-        plan = replace(first.plan, intervals=intervals, needed=needed)
+        found.append(spans)
+    else:
+        plan, united = _united_plan(plans), _united_spans(found)
+        intervals, needed = _intervals(ways, united)
+        plan = replace(plan, intervals=intervals, needed=needed)
         model = ways[0].model
         if plan.strategy != "auto" or not plan.picked or model is None or model.pays(intervals):
-            return plan if near is None else _near_keys(ways, plan, first.spans, near)
-        first = _Spans(replace(first.plan, reason=_dear(model, intervals)))
+            return plan if near is None else _near_keys(ways, plan, united, near)
+        if near is None and len(ways) == 1 and model.coarse_pays:
+            return located_plan([ways[0].without_lookups()])
+        plan = replace(plan, intervals=None, needed=0, reason=_dear(model, intervals))
+    plan = replace(plan, picked=())
     if near is None or ways[0].model is None:
-        return replace(first.plan, picked=())
+        return plan
     allowed = ways[0].model.coarse.allowed
     intervals, needed = _intervals(ways, allowed)
-    plan = replace(first.plan, picked=(), reason="", intervals=intervals, needed=needed)
+    plan = replace(plan, reason="", intervals=intervals, needed=needed)
     return _near_keys(ways, plan, allowed, near)
 
 
@@ -255,10 +251,9 @@ def _near_keys(
     return replace(plan, intervals=intervals, needed=needed)
 
 
-def _united(ways: Sequence[Considered], found: Sequence[_Spans]) -> _Spans:
-    if len(found) == 1:
-        return found[0]
-    plans = [one.plan for one in found]
+def _united_plan(plans: Sequence[ReplayPlan]) -> ReplayPlan:
+    if len(plans) == 1:
+        return plans[0]
     choices = [plan.choice for plan in plans]
     estimates = [choice.estimate for choice in choices if choice.estimate is not None]
     together = Estimate(
@@ -266,7 +261,7 @@ def _united(ways: Sequence[Considered], found: Sequence[_Spans]) -> _Spans:
         sum(one.replay_ns for one in estimates), sum(one.lookup_ns for one in estimates),
     )  # fmt: skip
     shared = {plan.shared for plan in plans}
-    plan = replace(
+    return replace(
         plans[0],
         choice=TermChoice(
             tuple(offer for choice in choices for offer in choice.offers),
@@ -279,14 +274,17 @@ def _united(ways: Sequence[Considered], found: Sequence[_Spans]) -> _Spans:
         allowed=max(plan.allowed for plan in plans),
         covered=max(plan.covered for plan in plans),
     )
-    keyed = [one.spans for one in found if isinstance(one.spans, PartitionSpans)]
-    whole = [one.spans for one in found if isinstance(one.spans, Spans) and len(one.spans)]
+
+
+def _united_spans(found: Sequence[Spans | PartitionSpans]) -> Spans | PartitionSpans:
+    keyed = [spans for spans in found if isinstance(spans, PartitionSpans)]
+    whole = [spans for spans in found if isinstance(spans, Spans) and len(spans)]
     if keyed and not whole:
-        return _Spans(plan, united_partitions(keyed))
-    spans = Spans.empty()
+        return united_partitions(keyed)
+    united = Spans.empty()
     for one in [*whole, *(some.hull() for some in keyed)]:
-        spans = spans.union(one)
-    return _Spans(plan, spans)
+        united = united.union(one)
+    return united
 
 
 def _since(begun: float) -> float:
@@ -394,7 +392,9 @@ def plan_match(
         context = PlanContext.of(snapshot, pattern, wants, indexes, costs, check, gap)
 
         def considered_of(option: Sequence[Outline]) -> list[Considered]:
-            return [consider(replace(context, pattern=one), strategy, near=near) for one in option]
+            shared = PlanMemo(SHARED_BYTES) if len(option) > 1 else context.looked_up
+            each = [replace(context, pattern=one, looked_up=shared) for one in option]
+            return [consider(one, strategy, near=near) for one in each]
 
         choices = considered_of(options[0])
         best = math.inf if strategy == "all" else sum(way.expected_ns for way in choices)

@@ -1,10 +1,4 @@
-"""Read many short ranges of positions together: one decoded stretch per column, not one per range::
-
-    ranges      |--|   |-----|        |---|  ||                  |--|
-    leaf        |---------------- stretch ---------------|      |- stretch -|
-    batch       |--|-----|---|||--|      copied together, with the flag of each range
-
-A plain column without a codec is mapped whole; only what is copied is read.  Rows, order and flags
+"""Read many short ranges of positions together, with the flag of each range.  Rows, order and flags
 are those of reading the ranges one after the other.
 
 Intervals in object storage are read ahead.  Each request has a latency, and batches begin small for
@@ -19,29 +13,24 @@ read by time.  Rows next to intervals are neighbours in the stream.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...core.native import kernel
 from ...core.ownership import OwnThreads
 from ...core.times import INT64_MAX
 from ...errors import ChronicleError
 from ...store.columns import Ranges
-from ...store.layout import SECTION_BYTES, Codec, Encoding
-from ...store.leaf import LeafReader
+from ...store.layout import SECTION_BYTES
 from ...store.leaf_map import LeafMap
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from .replay_plan import ReplayIntervals
-from .timeline import Timeline, TimelinePart, near, read_positions, rows_at
+from .timeline import Timeline, hulls, leaf_rows, read_positions, rows_at
 
 FIRST_BYTES = 8 << 20
 GROUP_BYTES = 32 << 20
@@ -52,27 +41,31 @@ _asking = OwnThreads(SEGMENTS_AT_ONCE, "chronicle-ahead")
 
 Ints = npt.NDArray[np.int64]
 Cuts = Sequence[tuple[int, int]]
-Wanted = Callable[[Ints], Iterable[tuple[LeafMap, Sequence[tuple[int, Ranges]]]]]
-"""Maps ranges of positions to the rows of leaves in object storage."""
 
 
-def ahead(ranges: Ints, cuts: Cuts, names: Sequence[str], wanted: Wanted) -> Iterator[Ints]:
-    """Batches of ranges (int64[n, 2] positions, grouped by ``cuts``), each when its data is in."""
+def _ahead(timeline: Timeline, ranges: Ints, cuts: Cuts, names: Sequence[str]) -> Iterator[Ints]:
+    """Positions of ranges (int64[n, 2], grouped by ``cuts``), each when its data is in."""
     groups = _groups(ranges, cuts, len(names))
     coming: list[Future[None]] = []
     try:
         for number, group in enumerate(groups):
             if not number:
-                coming = _ask(ranges, group, names, wanted)
+                coming = _ask(timeline, ranges, group, names)
             for answer in coming:
                 answer.result()
             if number + 1 < len(groups):
-                coming = _ask(ranges, groups[number + 1], names, wanted)
+                coming = _ask(timeline, ranges, groups[number + 1], names)
             for low, high in group:
-                yield ranges[low:high]
+                yield _positions(ranges[low:high])
     finally:
         for answer in coming:
             answer.cancel()
+
+
+def _positions(ranges: Ints) -> Ints:
+    lengths = ranges[:, 1] - ranges[:, 0]
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(ranges[:, 0] - before, lengths) + np.arange(lengths.sum())
 
 
 def _groups(ranges: Ints, cuts: Cuts, columns: int) -> list[Cuts]:
@@ -90,10 +83,15 @@ def _groups(ranges: Ints, cuts: Cuts, columns: int) -> list[Cuts]:
     return list(groups)
 
 
-def _ask(ranges: Ints, group: Cuts, names: Sequence[str], wanted: Wanted) -> list[Future[None]]:
+def _ask(timeline: Timeline, ranges: Ints, group: Cuts, names: Sequence[str]) -> list[Future[None]]:
+    """Request the rows that lie in objects."""
+    if not timeline.moved:
+        return []
+    positions = _positions(ranges[group[0][0] : group[-1][1]])
     return [
-        _asking.pool().submit(_fetch, leaves, rows, names)
-        for leaves, rows in wanted(ranges[group[0][0] : group[-1][1]])
+        _asking.pool().submit(_fetch, part.leaves, hulls(groups), names)
+        for part, _, _, groups in leaf_rows(timeline, positions)
+        if part.leaves is not None and part.leaves.view.file.moved
     ]
 
 
@@ -106,14 +104,8 @@ def _fetch(leaves: LeafMap, rows: Sequence[tuple[int, Ranges]], names: Sequence[
 Piece = tuple[pa.RecordBatch, "bool | npt.NDArray[np.bool_]"]
 """A batch, and whether its rows, or which of them, belong to an interval."""
 
-DECODED_GAP = 4096
-"""Events between two ranges that are decoded and discarded: about the cost of another call."""
 GATHERED_FIRST, GATHERED_MAX = 1 << 12, 1 << 16
 """Events in the first and in the largest batch: a small LIMIT should not wait for a large one."""
-
-SLICED_EVENTS = 192
-"""Average events per range from which on text ranges are sliced rather than taken row by row."""
-_WORDS: dict[int, type] = {32: np.int32, 64: np.int64}
 
 
 def read_stretches(
@@ -129,13 +121,11 @@ def read_stretches(
     """
     stretches = stretches[stretches[:, 3] > stretches[:, 0]]
     cuts = list(_cuts(np.cumsum(stretches[:, 3] - stretches[:, 0])))
-    coming = ahead(
-        stretches[:, ::3], cuts, columns.names, lambda ranges: _in_objects(timeline, ranges)
-    )
-    for (at, stop), ranges in zip(cuts, coming, strict=True):
+    coming = _ahead(timeline, stretches[:, ::3], cuts, columns.names)
+    for (at, stop), positions in zip(cuts, coming, strict=True):
         if check is not None:
             check()
-        batch = read_ranges(timeline, columns, ranges, metrics)
+        batch = read_rows(timeline, columns, positions, metrics)
         inside = np.zeros(3 * (stop - at), np.bool_)
         inside[1::3] = True
         yield batch, np.repeat(inside, np.diff(stretches[at:stop], axis=1).ravel())
@@ -149,30 +139,11 @@ def _cuts(upto: Ints) -> Iterator[tuple[int, int]]:
         at, done, full = stop, int(upto[stop - 1]), min(GATHERED_MAX, 4 * full)
 
 
-def _in_objects(
-    timeline: Timeline, ranges: Ints
-) -> Iterator[tuple[LeafMap, list[tuple[int, Ranges]]]]:
-    for part, here in _by_part(timeline.parts, ranges):
-        if part.leaves is not None and part.leaves.view.file.moved:
-            leaves = _by_leaf(part.leaves.starts, here)
-            yield part.leaves, [(number, _hulls(rows)) for number, rows in leaves]
-
-
 def read_ranges(
-    timeline: Timeline,
-    columns: pa.Schema,
-    ranges: Ints,
-    metrics: ScanMetrics | None = None,
+    timeline: Timeline, columns: pa.Schema, ranges: Ints, metrics: ScanMetrics | None = None
 ) -> pa.RecordBatch:
-    """Base events of ascending, disjoint, non-empty ranges int64[n, 2] as one batch."""
-    gathered: list[list[pa.Array]] = [[] for _ in columns]
-    for part, here in _by_part(timeline.parts, ranges):
-        _read_part(part, columns, here, gathered, metrics)
-    arrays = [
-        some[0] if len(some) == 1 else pa.concat_arrays(some or [pa.array([], field.type)])
-        for some, field in zip(gathered, columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+    """Base events of ascending, disjoint ranges int64[n, 2] as one batch."""
+    return read_rows(timeline, columns, _positions(ranges), metrics)
 
 
 def read_rows(
@@ -184,138 +155,11 @@ def read_rows(
         for some, array in zip(gathered, arrays, strict=True):
             coded = pa.types.is_dictionary(array.type)
             some.append(array.dictionary_decode() if coded else array)
-    return pa.RecordBatch.from_arrays(list(map(pa.concat_arrays, gathered)), schema=columns)
-
-
-@kernel
-def _copy(values, ranges, start, out, at):  # type: ignore[no-untyped-def]
-    """Copy the values of ranges; returns the filled length of the output."""
-    for r in range(ranges.shape[0]):
-        for i in range(ranges[r, 0] - start, ranges[r, 1] - start):
-            out[at] = values[i]
-            at += 1
-    return at
-
-
-def _by_part(parts: Sequence[TimelinePart], ranges: Ints) -> Iterator[tuple[TimelinePart, Ints]]:
-    at, first = 0, -1
-    while at < len(ranges):
-        first = max(first, int(ranges[at, 0]))
-        part = parts[bisect_right(parts, first, key=_end_of)]
-        stop = max(at + 1, int(np.searchsorted(ranges[:, 0], part.end)))
-        here = np.clip(ranges[at:stop], part.start, part.end) - part.start
-        yield part, here
-        first = part.end
-        at = stop - (int(ranges[stop - 1, 1]) > part.end)  # a range may continue in the next part
-
-
-def _end_of(part: TimelinePart) -> int:
-    return part.end
-
-
-def _read_part(
-    part: TimelinePart,
-    columns: pa.Schema,
-    ranges: Ints,
-    gathered: list[list[pa.Array]],
-    metrics: ScanMetrics | None,
-) -> None:
-    if part.tail is not None:
-        for some, field in zip(gathered, columns, strict=True):
-            some.extend(_rows_of(part.tail.batch.column(field.name), ranges))
-        return
-    leaves = part.leaves
-    assert leaves is not None
-    wanted = list(_by_leaf(leaves.starts, ranges))
-    near_rows = [(number, _hulls(here)) for number, here in wanted]
-    coming = leaves.ahead(near_rows, columns.names)
-    for (_, here), (leaf, rows) in zip(wanted, coming, strict=True):
-        assert rows is not None
-        for some, field in zip(gathered, columns, strict=True):
-            some.extend(_slices(leaves, leaf, field, here, rows))
-        if metrics is not None:
-            metrics.blocks_read += 1
-            metrics.events_read += int((here[:, 1] - here[:, 0]).sum())
-
-
-def _hulls(ranges: Ints) -> Ranges:
-    """Few ranges around all: many short ones would cost more to check than to read."""
-    breaks = np.flatnonzero(ranges[1:, 0] - ranges[:-1, 1] > DECODED_GAP)
-    first = ranges[np.append(0, breaks + 1), 0].tolist()
-    return list(zip(first, ranges[np.append(breaks, -1), 1].tolist(), strict=True))
-
-
-def _by_leaf(starts: Ints, ranges: Ints) -> Iterator[tuple[int, Ints]]:
-    first = np.searchsorted(starts, ranges[:, 0], side="right") - 1
-    count = np.searchsorted(starts, ranges[:, 1], side="left") - first
-    mine = np.repeat(np.arange(len(ranges)), count)
-    numbers = first[mine] + np.arange(len(mine)) - np.repeat(np.cumsum(count) - count, count)
-    within = ranges[mine]
-    within[:, 0] = np.maximum(within[:, 0], starts[numbers])
-    within[:, 1] = np.minimum(within[:, 1], starts[numbers + 1])
-    within -= starts[numbers, None]
-    for low, high in near(numbers, 0):
-        yield int(numbers[low]), within[low:high]
-
-
-def _slices(
-    leaves: LeafMap, leaf: LeafReader, field: pa.Field, ranges: Ints, rows: Ranges
-) -> Iterator[pa.Array]:
-    view, name = leaves.view, field.name
-    if name not in view.file.schema:  # the file is older than the attribute
-        yield pa.nulls(int((ranges[:, 1] - ranges[:, 0]).sum()), field.type)
-        return
-    entry = leaf.chunk_entry(name)
-    as_it_is = entry.codec is Codec.NONE and entry.encoding in (Encoding.PLAIN, Encoding.VARIABLE)
-    apart = np.zeros(0, np.int64)
-    if not as_it_is:
-        apart = np.flatnonzero(ranges[1:, 0] - ranges[:-1, 1] > DECODED_GAP) + 1
-    for begin, end in pairwise([0, *apart.tolist(), len(ranges)]):
-        low, high = int(ranges[begin, 0]), int(ranges[end - 1, 1])
-        array = view.column(leaf, name, low, high, encoded=True, ranges=rows if as_it_is else None)
-        for some in _rows_of(array, ranges[begin:end] - low):
-            yield some.dictionary_decode() if pa.types.is_dictionary(some.type) else some
-
-
-def _rows_of(array: pa.Array, ranges: Ints) -> Iterator[pa.Array]:
-    lengths = ranges[:, 1] - ranges[:, 0]
-    rows = int(lengths.sum())
-    if rows == len(array):
-        yield array
-        return
-    copied = _copied(array, ranges, rows)
-    if copied is not None:
-        yield copied
-    elif rows >= SLICED_EVENTS * len(ranges):
-        for first, end in ranges.tolist():
-            yield array.slice(first, end - first)
-    else:
-        before = np.cumsum(lengths) - lengths
-        yield array.take(pa.array(np.repeat(ranges[:, 0] - before, lengths) + np.arange(rows)))
-
-
-def _copied(array: pa.Array, ranges: Ints, rows: int) -> pa.Array | None:
-    """Ranges of numbers or dictionary codes as one array; None for other types and nulls."""
-    if pa.types.is_dictionary(array.type):
-        codes = _copied(array.indices, ranges, rows)
-        if codes is None:
-            return None
-        return pa.DictionaryArray.from_arrays(codes, array.dictionary, safe=False)
-    word = _word_of(array.type)
-    if word is None or array.null_count:
-        return None
-    begin = array.offset * np.dtype(word).itemsize
-    values: npt.NDArray[Any] = np.frombuffer(array.buffers()[1], word, len(array), begin)
-    values.flags.writeable = False
-    out: npt.NDArray[Any] = np.empty(rows, word)
-    _copy(values, ranges, 0, out, 0)
-    return pa.Array.from_buffers(array.type, rows, [None, pa.py_buffer(out)])
-
-
-def _word_of(type_: pa.DataType) -> type | None:
-    if not pa.types.is_primitive(type_) or pa.types.is_boolean(type_):
-        return None
-    return _WORDS.get(type_.bit_width)
+    arrays = [
+        pa.concat_arrays(some or [pa.array([], field.type)])
+        for some, field in zip(gathered, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
 BATCH_EVENTS = 1 << 17

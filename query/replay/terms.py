@@ -49,15 +49,6 @@ VALUES_MAX = 64
 """Most values of IN that are looked up one by one."""
 
 
-@dataclass(frozen=True)
-class PairTerm:
-    """A condition as ranges of index words; it replaces the conjuncts ``instead_of``."""
-
-    atoms: tuple[Range | IsNull, ...]
-    text: str
-    instead_of: tuple[Prune, ...]
-
-
 def pair_keys(names: frozenset[str], schema: StreamSchema) -> tuple[PairKey, ...]:
     keys = []
     for name in sorted(names):
@@ -69,9 +60,9 @@ def pair_keys(names: frozenset[str], schema: StreamSchema) -> tuple[PairKey, ...
 
 def pair_terms(
     items: Sequence[Prune], indexed: frozenset[str], schema: StreamSchema
-) -> list[PairTerm]:
-    """The terms of conjuncts whose ranges over one attribute are merged."""
-    terms_of_pairs = []
+) -> list[tuple[Term, tuple[Prune, ...]]]:
+    """Terms of conjuncts whose ranges over one attribute are merged, and what each replaces."""
+    terms_of_pairs: list[tuple[Term, tuple[Prune, ...]]] = []
     for key in pair_keys(indexed, schema):
         first, second = key.pair[0].name, key.pair[1].name
         equal = next((item for item in items if _values(item, first)), None)
@@ -88,7 +79,7 @@ def pair_terms(
         text = " and ".join(_described(item, schema) for item in (equal, then) if item)
         if atoms:
             replaced = (equal,) if then is None else (equal, then)
-            terms_of_pairs.append(PairTerm(tuple(dict.fromkeys(atoms)), text, replaced))
+            terms_of_pairs.append((Term(tuple(dict.fromkeys(atoms)), text=text), replaced))
     return terms_of_pairs
 
 
@@ -164,9 +155,9 @@ def index_terms(
     """Conjuncts that indexes could look up; pair terms replace their conjuncts."""
     items = merged(prune)
     terms = []
-    for pair in pair_terms(items, indexed, schema):
-        terms.append(Term(pair.atoms, text=pair.text))
-        items = [item for item in items if item not in pair.instead_of]
+    for term, replaced in pair_terms(items, indexed, schema):
+        terms.append(term)
+        items = [item for item in items if item not in replaced]
     for item in items:
         if isinstance(item, AnyOf):
             atoms = [_atom(choice, schema) for choice in item.items]

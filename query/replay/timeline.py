@@ -33,6 +33,7 @@ from ...core.sorting import distinct, places_in
 from ...indexes.keys import first_not_below, ticks_at
 from ...indexes.opened import Catalogue, RunsChanged, TimeRange
 from ...indexes.stream_indexes import StreamIndexes
+from ...store.columns import Ranges
 from ...store.layout import PAGE_EVENTS, ROW_FIRST, ZONE_EVENTS, Encoding
 from ...store.leaf_map import LeafMap, leaf_map
 from ...store.packing import unpack
@@ -88,6 +89,7 @@ class Timeline:
         self._indexes = indexes
         self.schema = snapshot.schema
         self.parts: list[TimelinePart] = []
+        self.moved = False  # whether a segment lies in objects
         pieces: list[_Piece] = []
         at = 0
         state = snapshot.state
@@ -95,6 +97,7 @@ class Timeline:
             if not view.events:
                 continue
             leaves, skipped = leaf_map(view), view.skipped
+            self.moved |= view.file.moved
             base, total = at - skipped, skipped + view.events
             part = TimelinePart(base, base + total, view, leaves, None)
             self.parts.append(part)
@@ -120,7 +123,7 @@ class Timeline:
         self.total = at
         self._pieces = [piece for piece in pieces if piece.end > piece.start]
         self._starts = np.array([piece.start for piece in self._pieces], np.int64)
-        self._part_starts = np.array([part.start for part in self.parts], np.int64)
+        self.part_starts = np.array([part.start for part in self.parts], np.int64)
         self._bounds = self._bounded()
 
     def _bounded(self) -> _Bounds:
@@ -342,39 +345,51 @@ def read_arrays(
             at += b - a
 
 
+def leaf_rows(
+    timeline: Timeline, positions: Ints
+) -> Iterator[tuple[TimelinePart, int, int, list[tuple[int, Ints]]]]:
+    """The ascending positions [low, high) by part, as rows of leaves (by number), in groups of near
+    ones.
+    """
+    ends = np.append(np.searchsorted(positions, timeline.part_starts[1:]), len(positions))
+    held = np.flatnonzero(np.diff(ends, prepend=0)).tolist()
+    for number, (low, high) in zip(held, pairwise([0, *ends[held].tolist()]), strict=True):
+        part = timeline.parts[number]
+        rows = positions[low:high] - part.start
+        if part.leaves is None:
+            yield part, low, high, [(0, rows)]
+            continue
+        starts = part.leaves.starts
+        gaps = np.flatnonzero(np.diff(rows) > PAGE_EVENTS) + 1
+        bounds = distinct(np.concatenate([np.searchsorted(rows, starts), gaps, [0, len(rows)]]))
+        leaves = np.searchsorted(starts, rows[bounds[:-1]], side="right") - 1
+        pairs = zip(leaves.tolist(), pairwise(bounds.tolist()), strict=True)
+        yield part, low, high, [(leaf, rows[a:b] - starts[leaf]) for leaf, (a, b) in pairs]
+
+
+def hulls(groups: Sequence[tuple[int, Ints]]) -> list[tuple[int, Ranges]]:
+    return [(number, ((int(rows[0]), int(rows[-1]) + 1),)) for number, rows in groups]
+
+
 def rows_at(
     timeline: Timeline, output: pa.Schema, positions: Ints, metrics: ScanMetrics | None = None
 ) -> Iterator[tuple[int, int, list[pa.Array]]]:
     """Columns of the ascending positions [low, high) by part; strings may be dictionary arrays."""
-    cuts = np.searchsorted(positions, [part.end for part in timeline.parts]).tolist()
-    for part, (first, end) in zip(timeline.parts, pairwise([0, *cuts]), strict=True):
-        rows = positions[first:end] - part.start
-        if not len(rows):
-            continue
-        if part.tail is not None:
-            batch, taken = part.tail.batch, pa.array(rows)
-            yield first, end, [batch.column(name).take(taken) for name in output.names]
-            continue
+    for part, low, high, groups in leaf_rows(timeline, positions):
         leaves = part.leaves
-        assert leaves is not None
-        borders = np.searchsorted(rows, leaves.starts)
-        gaps = np.flatnonzero(np.diff(rows) > PAGE_EVENTS) + 1
-        bounds = distinct(np.concatenate([borders, gaps, [0, len(rows)]])).tolist()
-        numbers = np.searchsorted(leaves.starts, rows[bounds[:-1]], side="right") - 1
-        groups = [
-            (number, rows[low:high] - leaves.starts[number])
-            for number, (low, high) in zip(numbers.tolist(), pairwise(bounds), strict=True)
-        ]
-        coming = leaves.ahead(
-            [(number, ((int(some[0]), int(some[-1]) + 1),)) for number, some in groups],
-            output.names,
-        )
-        wanted = [(leaf, some) for (leaf, _), (_, some) in zip(coming, groups, strict=True)]
-        view = leaves.view
+        if leaves is None:
+            assert part.tail is not None
+            taken = pa.array(groups[0][1])
+            batch = part.tail.batch
+            yield low, high, [batch.column(name).take(taken) for name in output.names]
+            continue
+        coming = leaves.ahead(hulls(groups), output.names)
+        wanted = [(leaf, rows) for (leaf, _), (_, rows) in zip(coming, groups, strict=True)]
         if metrics is not None:
-            metrics.blocks_read += len(wanted)
-            metrics.events_read += len(rows)
-        yield first, end, [view.column_at(wanted, field.name, field.type) for field in output]
+            metrics.blocks_read += len(dict(groups))
+            metrics.events_read += high - low
+        view = leaves.view
+        yield low, high, [view.column_at(wanted, field.name, field.type) for field in output]
 
 
 def read_positions(

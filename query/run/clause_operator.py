@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
@@ -17,26 +15,19 @@ from ..plan.nodes import Match, SituationMatch
 from ..replay.regions import regions_of
 from ..replay.replay_plan import ReplayPlan
 from ..replay.run_plan import ReplayRun
-from .context import RunContext
+from .context import LeafOperator, RunContext
 from .scan_relations import figures_of
 
 LIMITS = MatchLimits()
 
-Node = TypeVar("Node", Match, SituationMatch)
+Node = TypeVar("Node", bound=Match | SituationMatch)
 Done = TypeVar("Done", bound=ReplayRun)
 
 
-class ClauseOperator(ABC, Generic[Node, Done]):
+class ClauseOperator(LeafOperator[Node], Generic[Node, Done]):
     def __init__(self, node: Node, run: RunContext, done: Done) -> None:
-        self._node: Node = node
-        self._run = run
+        super().__init__(node, run)
         self._done = done
-        self._rows = 0
-        self._seconds = 0.0
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._node.schema
 
     def _input(self) -> Iterator[pa.RecordBatch]:
         assert self._node.input is not None
@@ -53,24 +44,6 @@ class ClauseOperator(ABC, Generic[Node, Done]):
         """Announce how many events a run will read."""
         most = snapshot.count if plan.spans is None else plan.spans.total
         self._run.control.progress.expect(counters, most)
-
-    @abstractmethod
-    def _results(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Results with at least these columns."""
-
-    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        wanted = list(self.schema.names if columns is None else columns)
-        begun = time.perf_counter()
-        for batch in self._results(wanted):
-            self._rows += batch.num_rows
-            self._seconds += time.perf_counter() - begun
-            yield batch.select(wanted)
-            begun = time.perf_counter()
-        self._seconds += time.perf_counter() - begun
-
-    @abstractmethod
-    def explain(self) -> Operator:
-        """Pattern, and how it is searched; with figures after a run."""
 
     def _figures(self) -> tuple[tuple[str, int | float], ...]:
         if not self._run.analyze:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -13,23 +15,35 @@ if TYPE_CHECKING:
     from ...store.snapshot import Snapshot
     from ..contract.cancellation import QueryControl
     from ..contract.explanation import Operator
+    from ..contract.result import Result
     from ..plan.nodes import Leaf, QueryPlan
+    from ..relational.interface import RelationalExecutor
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True)
 class RunContext:
-    """What one execution provides to operators.  ``control.check()`` must be called between blocks
-    and kernels; ``snapshot`` returns the same one per stream throughout; ``indexes``: None for a
-    stream without any; ``rows`` runs a plan that feeds an operator; ``open`` opens a node that
-    another operator reads; ``analyze``: collect figures.
+    """What executions of plans run with.  ``control.check()`` must be called between blocks and
+    kernels; ``snapshot`` returns the same one per stream throughout; ``indexes``: None for a stream
+    without any; ``analyze``: collect figures; ``answer`` runs another plan.
     """
 
-    control: QueryControl
+    executor: RelationalExecutor
+    openers: Openers
     snapshot: Callable[[str], Snapshot]
     indexes: Callable[[str], StreamIndexes | None]
-    rows: Callable[[QueryPlan], tuple[pa.Schema, Iterator[pa.RecordBatch]]]
-    open: Callable[[Leaf], Relation]
-    analyze: bool
+    control: QueryControl
+    answer: Callable[[QueryPlan, RunContext], Result]
+    analyze: bool = False
+
+    def open(self, leaf: Leaf) -> Relation:
+        """A node that another operator reads."""
+        relation: Relation = self.openers[type(leaf)](leaf, self)
+        return relation
+
+    def rows(self, plan: QueryPlan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The rows of a plan that feeds an operator."""
+        result = self.answer(plan, replace(self, analyze=False))
+        return result.schema, result.batches()
 
 
 class Relation(Protocol):
@@ -44,6 +58,41 @@ class Relation(Protocol):
 
     def explain(self) -> Operator:
         """The node as EXPLAIN shows it, with figures when analyzed."""
+
+
+Node = TypeVar("Node")
+
+
+class LeafOperator(ABC, Generic[Node]):
+    """A ``Relation`` of a node, which counts its ``_rows`` and the ``_seconds`` that they took."""
+
+    def __init__(self, node: Node, run: RunContext) -> None:
+        self._node = node
+        self._run = run
+        self._rows = 0
+        self._seconds = 0.0
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._node.schema  # type: ignore[attr-defined]
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        wanted = list(self.schema.names if columns is None else columns)
+        begun = time.perf_counter()
+        for batch in self._results(wanted):
+            self._rows += batch.num_rows
+            self._seconds += time.perf_counter() - begun
+            yield batch if batch.schema.names == wanted else batch.select(wanted)
+            begun = time.perf_counter()
+        self._seconds += time.perf_counter() - begun
+
+    @abstractmethod
+    def _results(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Results with at least these columns."""
+
+    @abstractmethod
+    def explain(self) -> Operator:
+        """The node as EXPLAIN shows it, with figures after a run."""
 
 
 Openers = Mapping[type, Callable[[Any, RunContext], Relation]]

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from ...core.json_text import JSON
 from ...core.ownership import LOADING
-from ...store.snapshot import Snapshot
 from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator, Plan
 from ..contract.result import Result, result_of
@@ -28,14 +27,11 @@ from ..plan.nodes import (
     TreeAggregate,
     notes_of,
 )
-from ..relational.interface import RelationalExecutor, RelationalQuery
+from ..relational.interface import RelationalQuery
 from ..relational.scans import BATCH_ROWS, FailureBox, Scanned
 from ..sql.sql_types import as_bigint, conform, declared_types, settle_types
-from .context import Openers, RunContext
+from .context import RunContext
 from .scan_relations import AggregateRelation, OperatorRelation, StreamRelation
-
-if TYPE_CHECKING:
-    from ...indexes.stream_indexes import StreamIndexes
 
 
 class OpenLeaf(NamedTuple):
@@ -109,26 +105,10 @@ def _title(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_")) or "Step"
 
 
-@dataclass(slots=True)
-class Surroundings:
-    """What plans are run with; ``snapshot`` and ``indexes`` by stream name, as when planned."""
-
-    executor: RelationalExecutor
-    openers: Openers
-    snapshot: Callable[[str], Snapshot]
-    indexes: Callable[[str], StreamIndexes | None]
-    control: QueryControl
-
-
 class Execution:
-    def __init__(self, plan: QueryPlan, around: Surroundings, analyze: bool = False) -> None:
+    def __init__(self, plan: QueryPlan, run: RunContext) -> None:
         self._plan = plan
-        self._around = around
-        self._analyze = analyze
-        self._context = RunContext(
-            around.control, around.snapshot, around.indexes, self._rows,
-            lambda leaf: around.openers[type(leaf)](leaf, self._context), analyze,
-        )  # fmt: skip
+        self._run = run
         self._failures = FailureBox()
         root = plan.root
         self._opened: list[OpenLeaf] = []
@@ -139,24 +119,17 @@ class Execution:
 
             for name, leaf in root.inputs:
                 relation = self._open(leaf)
-                dataset = ScanDataset(relation, around.control, self._failures)
+                dataset = ScanDataset(relation, self._run.control, self._failures)
                 self._opened.append(OpenLeaf(name, relation, dataset))
         else:
             self._leaf = self._open(root.input if isinstance(root, PassThrough) else root)
 
     def _open(self, leaf: Leaf) -> StreamRelation | AggregateRelation | OperatorRelation:
         if isinstance(leaf, Scan):
-            return StreamRelation(leaf, self._context)
+            return StreamRelation(leaf, self._run)
         if isinstance(leaf, TreeAggregate):
-            return AggregateRelation(leaf, self._context)
-        opener = self._around.openers[type(leaf)]
-        return OperatorRelation(
-            lambda: opener(leaf, self._context), self._around.executor, self._around.control
-        )
-
-    def _rows(self, plan: QueryPlan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        result = Execution(plan, self._around).result()
-        return result.schema, result.batches()
+            return AggregateRelation(leaf, self._run)
+        return OperatorRelation(leaf, self._run)
 
     # ------------------------------------------------------------------------ answers
 
@@ -175,7 +148,7 @@ class Execution:
         return result_of(self._leaf.table(), self._explained_later)
 
     def _picked(self, root: PassThrough) -> Result:
-        leaf, control = self._leaf, self._around.control
+        leaf, control = self._leaf, self._run.control
         columns = list(dict.fromkeys(picked.column for picked in root.columns))
         place_of = {column: place for place, column in enumerate(columns)}
         places = [place_of[picked.column] for picked in root.columns]
@@ -205,7 +178,7 @@ class Execution:
         return Result(settled, rows, self._explained_later)
 
     def _relational(self, root: Relational) -> Result:
-        answer = self._around.executor.run(self._asked(root, self._around.control, self._failures))
+        answer = self._run.executor.run(self._asked(root, self._run.control, self._failures))
         schema, batches = settle_types(answer.batches, answer.schema, answer.hugeints)
         for place in answer.jsons:
             schema = schema.set(place, schema.field(place).with_type(JSON))
@@ -225,11 +198,11 @@ class Execution:
     def explained(self, begun: float) -> Plan:
         """The plan, after a run if analyzed; ``begun``: start of planning."""
         planned = time.perf_counter()
-        root = self._operator(self._around.control, self._failures, self._analyze)
+        root = self._operator(self._run.control, self._failures, self._run.analyze)
         figures = [("planning_ms", round((planned - begun) * 1000, 3))]
-        if self._analyze:
+        if self._run.analyze:
             figures.append(("total_ms", round((time.perf_counter() - begun) * 1000, 3)))
-        return Plan(self._plan.text, root, self._analyze, tuple(figures))
+        return Plan(self._plan.text, root, self._run.analyze, tuple(figures))
 
     def _explained_later(self) -> Plan:
         """The plan of a query that ran, without running it again."""
@@ -238,7 +211,7 @@ class Execution:
     def _operator(self, control: QueryControl, failures: FailureBox, run: bool) -> Operator:
         root = self._plan.root
         if isinstance(root, Relational):
-            document = self._around.executor.explain(self._asked(root, control, failures), run)
+            document = self._run.executor.explain(self._asked(root, control, failures), run)
             return self._noted(plan_of(document, self._opened, run))
         begun, rows = time.perf_counter(), 0
         for batch in self.result().batches() if run else ():
@@ -254,3 +227,7 @@ class Execution:
         if not notes:
             return operator
         return replace(operator, details=(*operator.details, ("notes", notes)))
+
+
+def answer(plan: QueryPlan, run: RunContext) -> Result:
+    return Execution(plan, run).result()

@@ -8,7 +8,6 @@ A side is read whole or near regions, with times as ticks and key codes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -39,7 +38,7 @@ from ..replay.planning import plan_match
 from ..replay.spans import READ_GAP, Spans
 from ..replay.timeline import Timeline
 from .clause_operator import LIMITS
-from .context import Relation, RunContext
+from .context import LeafOperator, Relation, RunContext
 from .scan_relations import figures_of
 
 Ints = npt.NDArray[np.int64]
@@ -338,28 +337,12 @@ Mask = npt.NDArray[np.bool_]
 BATCH_ROWS = 1 << 17
 
 
-class RecentOperator:
+class RecentOperator(LeafOperator[RecentJoin]):
     def __init__(self, node: RecentJoin, run: RunContext) -> None:
-        self._node = node
-        self._run = run
+        super().__init__(node, run)
         self._live = SideRun(node.live, run)
         self._archive = SideRun(node.archive, run)
-        self._figures = {"rows": 0, "live_rows": 0, "archive_rows": 0, "pairs": 0}
-        self._seconds = 0.0
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._node.schema
-
-    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        wanted = list(self.schema.names if columns is None else columns)
-        begun = time.perf_counter()
-        for batch in self._results(wanted):
-            self._figures["rows"] += batch.num_rows
-            self._seconds += time.perf_counter() - begun
-            yield batch
-            begun = time.perf_counter()
-        self._seconds += time.perf_counter() - begun
+        self._figures = {"live_rows": 0, "archive_rows": 0, "pairs": 0}
 
     def _results(self, wanted: list[str]) -> Iterator[pa.RecordBatch]:
         node = self._node
@@ -466,7 +449,8 @@ class RecentOperator:
             details.append(("condition", node.condition.replace('"rows".', "")))
         figures: tuple[tuple[str, int | float], ...] = ()
         if self._run.analyze:
-            figures = (*self._figures.items(), ("time_ms", self._seconds * 1000))
+            rows, spent = ("rows", self._rows), ("time_ms", self._seconds * 1000)
+            figures = (rows, *self._figures.items(), spent)
         below = (self._live.explain(), self._archive.explain())
         return Operator("RecentJoin", tuple(details), figures, below)
 

@@ -5,7 +5,7 @@ All scans see one snapshot per stream and apply pushed filters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,11 +18,10 @@ from ...store.segment import ScanMetrics
 from ..binding.tree_aggregates import one_row, one_row_schema, result_table
 from ..conditions.predicates import TICK_MAX, TICK_MIN, describe, range_text
 from ..conditions.row_filters import PredicateFilter, Split, split_filter
-from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator, Regions
-from ..plan.nodes import Scan, TreeAggregate
-from ..relational.interface import RelationalExecutor, evaluated_by
-from .context import Relation, RunContext
+from ..plan.nodes import Leaf, Scan, TreeAggregate
+from ..relational.interface import evaluated_by
+from .context import RunContext
 
 if TYPE_CHECKING:
     from ..replay.filtering import FilterPlan
@@ -201,15 +200,10 @@ class AggregateRelation:
 class OperatorRelation:
     """A stream operator within a query; the executor evaluates its expressions."""
 
-    def __init__(
-        self,
-        open_relation: Callable[[], Relation],
-        executor: RelationalExecutor,
-        control: QueryControl,
-    ) -> None:
-        self._by = (executor, control)
+    def __init__(self, leaf: Leaf, run: RunContext) -> None:
+        self._by = (run.executor, run.control)
         with evaluated_by(*self._by):
-            self._relation = open_relation()
+            self._relation = run.open(leaf)
 
     @property
     def schema(self) -> pa.Schema:

@@ -6,7 +6,6 @@ no answer, they are computed from events.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -53,7 +52,7 @@ from ..windows.spec import (
     SessionWindows,
     TimeWindows,
 )
-from .context import Relation, RunContext
+from .context import LeafOperator, Relation, RunContext
 
 
 class _Events:
@@ -221,34 +220,29 @@ def _starting(
             yield batch
 
 
-class WindowAggregateOperator:
+class WindowAggregateOperator(LeafOperator[WindowAggregate]):
     def __init__(self, node: WindowAggregate, run: RunContext) -> None:
-        self._node = node
+        super().__init__(node, run)
         self._events = _Events(node, run)
         self._windows = self._events.resolved(node.windows)
-        self._figures: list[tuple[str, int | float]] = []
+        self._metrics: WindowMetrics | None = None
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._node.schema
-
-    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        wanted = list(self.schema.names if columns is None else columns)
+    def _results(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         metrics = WindowMetrics()
-        busy = 0.0
-        begin = time.perf_counter()
         for aggregation in self._aggregations():
-            for batch in _starting(aggregation.batches(), self._node.starts):
-                busy += time.perf_counter() - begin
-                yield batch.select(wanted)
-                begin = time.perf_counter()
+            yield from _starting(aggregation.batches(), self._node.starts)
             metrics.add(aggregation.metrics)
-        busy += time.perf_counter() - begin
-        self._figures = [
+        self._metrics = metrics
+
+    def _figures(self) -> tuple[tuple[str, int | float], ...]:
+        metrics = self._metrics
+        if metrics is None:
+            return ()
+        return (
             ("windows", metrics.windows), ("slices", metrics.slices), ("events", metrics.events),
             ("merges", metrics.merges), ("zones", metrics.zones), ("leaves", metrics.leaves),
-            ("nodes", metrics.nodes), ("time_ms", round(busy * 1000, 3)),
-        ]  # fmt: skip
+            ("nodes", metrics.nodes), ("time_ms", round(self._seconds * 1000, 3)),
+        )  # fmt: skip
 
     def _aggregations(self) -> Iterator[WindowAggregation]:
         windows, events = self._windows, self._events
@@ -301,27 +295,19 @@ class WindowAggregateOperator:
         if node.notes:
             details.append(("notes", node.notes))
         regions = self._events.regions("aggregated" if node.strategy == "index" else "read")
-        return Operator("WindowAggregate", tuple(details), tuple(self._figures), regions=regions)
+        return Operator("WindowAggregate", tuple(details), self._figures(), regions=regions)
 
 
-class WindowedEventsOperator:
+class WindowedEventsOperator(LeafOperator[WindowedEvents]):
     def __init__(self, node: WindowedEvents, run: RunContext) -> None:
-        self._node = node
+        super().__init__(node, run)
         self._events = _Events(node, run)
         self._windows = self._events.resolved(node.windows)
-        self._rows = 0
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._node.schema
-
-    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        wanted = list(self.schema.names if columns is None else columns)
+    def _results(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         starts = self._node.starts
-        shown = wanted if starts == (None, None) else [*wanted, "window_start"]
-        for batch in _starting(self._expanded(list(dict.fromkeys(shown))), starts):
-            self._rows += batch.num_rows
-            yield batch.select(wanted)
+        shown = columns if starts == (None, None) else [*columns, "window_start"]
+        return _starting(self._expanded(list(dict.fromkeys(shown))), starts)
 
     def _expanded(self, wanted: list[str]) -> Iterator[pa.RecordBatch]:
         keys, windows = self._node.keys, self._windows
@@ -351,28 +337,20 @@ class WindowedEventsOperator:
         return Operator("WindowEvents", details, figures, regions=self._events.regions("read"))
 
 
-class FilledOperator:
+class FilledOperator(LeafOperator[FilledWindows]):
     def __init__(self, node: FilledWindows, run: RunContext) -> None:
-        self._node = node
-        self._run = run
+        super().__init__(node, run)
         self._input = run.open(node.input)
-        self._rows = 0
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._node.schema
-
-    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    def _results(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         node = self._node
-        wanted = list(self.schema.names if columns is None else columns)
         filler = Filler(node.fill, self.schema, node.keys, node.counts)
         rows = pa.Table.from_batches(self._held(), self.schema)
         first, upto = self._range()
         grid = self._grid(rows, first, upto)
         for batch in filler.batches(grid, rows, first, upto) if grid is not None else ():
             self._run.control.check()
-            self._rows += batch.num_rows
-            yield batch.select(wanted)
+            yield batch
 
     def _held(self) -> list[pa.RecordBatch]:
         held, size = [], 0
@@ -419,26 +397,18 @@ Words = npt.NDArray[np.int64]
 EACH_NUMBER = TimeWindows(1, 1)
 
 
-class RollupOperator:
+class RollupOperator(LeafOperator[RollupWindows]):
     def __init__(self, node: RollupWindows, run: RunContext) -> None:
-        self._node = node
-        self._run = run
+        super().__init__(node, run)
         self._raw: dict[int, Relation] = {
             place: run.open(piece)
             for place, piece in enumerate(node.pieces)
             if isinstance(piece, WindowAggregate)
         }
-        self._grains = self._windows = 0
+        self._grains = 0
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._node.schema
-
-    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        wanted = list(self.schema.names if columns is None else columns)
-        for batch in self._together() if not self._node.same else self._as_they_are():
-            self._windows += batch.num_rows
-            yield batch.select(wanted)
+    def _results(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        return self._together() if not self._node.same else self._as_they_are()
 
     def _as_they_are(self) -> Iterator[pa.RecordBatch]:
         node = self._node
@@ -523,8 +493,8 @@ class RollupOperator:
             ("aggregates", tuple(str(a) for a in node.aggregates)),
             ("notes", node.notes),
         ]
-        figures = (("rows_of_rollup", self._grains), ("windows", self._windows))
+        figures = (("rows_of_rollup", self._grains), ("windows", self._rows))
         below = tuple(self._raw[place].explain() for place in sorted(self._raw))
         return Operator(
-            "RollupWindows", tuple(details), figures if self._windows else (), inputs=below
+            "RollupWindows", tuple(details), figures if self._rows else (), inputs=below
         )

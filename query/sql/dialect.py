@@ -34,7 +34,7 @@ from ..contract.cancellation import checkpoint
 from .from_parser import FromParser
 from .match_clause import MatchRecognize
 from .nesting import STEPS_BETWEEN_CHECKS, HeedingTokenizer, balanced, headroom, measure
-from .pattern_tree import describe, parse_pattern
+from .pattern_tree import describe, parse_pattern, position_error
 from .rendering import Refused, render
 from .statement_clauses import (
     CreateIndexOn,
@@ -463,12 +463,7 @@ def _second_statement(text: str) -> int:
 
 def error_at(text: str, offset: int | None, message: str) -> SqlError:
     """A ``SqlError`` at an offset of the text; None for no position."""
-    if offset is None:
-        return SqlError(message)
-    offset = min(offset, len(text))
-    line = text.count("\n", 0, offset) + 1
-    column = offset - (text.rfind("\n", 0, offset) + 1) + 1
-    return SqlError(message, line, column)
+    return SqlError(message) if offset is None else position_error(message, text, offset)
 
 
 def error_on(text: str, node: Any, message: str) -> SqlError:

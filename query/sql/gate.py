@@ -71,7 +71,9 @@ def is_volatile(name: str) -> bool:
 
 
 def check_query(root: Any, text: str, table_functions: frozenset[str] = frozenset()) -> None:
-    """Raise SqlError for unknown nodes or functions; ``table_functions`` may stand in FROM."""
+    """Raise SqlError for unknown nodes or functions, and numbers that the executor would change;
+    ``table_functions`` may stand in FROM.
+    """
     _check_shape(root, text)  # first: the checks below walk up the tree
     for node in root.walk():
         checkpoint()
@@ -82,6 +84,8 @@ def check_query(root: Any, text: str, table_functions: frozenset[str] = frozense
             if type(node) not in _PARTS and not _inside_match(node):
                 raise _not_ours(text, node, type(node).__name__)
             continue
+        if isinstance(node, exp.Literal) and not node.is_string:
+            _check_number(node, text)
         if isinstance(node, exp.Table):
             _check_table(node, text)
         if isinstance(node, exp.Anonymous):
@@ -325,13 +329,6 @@ def _grouping_sets(group: Any) -> int:
         elif isinstance(part, exp.GroupingSets):
             sets *= max(len(part.expressions), 1)
     return sets
-
-
-def check_literals(root: Any, text: str) -> None:
-    """Raise SqlError for number literals that the executor would change."""
-    for node in root.find_all(exp.Literal):
-        if not node.is_string:
-            _check_number(node, text)
 
 
 def is_text(type_: pa.DataType) -> bool:

@@ -370,19 +370,17 @@ def _absorb_whole(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def sweep_nodes(table, first_child, start, last, slicing, fields, ids, words, state):  # type: ignore[no-untyped-def]
-    """Absorb children from left to right, up to one that a boundary cuts.  Returns the child to
-    descend into, the number of children at the end, or -1 when ``ids`` is full (``state[CHILD]``).
+def _next_cut(  # type: ignore[no-untyped-def]
+    table, table_floats, base, children, child, start, last, slicing, fields, ids, words, floats,
+    state,
+):  # fmt: skip
+    """Absorb children from left to right, up to one that a boundary cuts.  Returns this one, the
+    number of children at the end, or -1 when ``ids`` is full (``state[CHILD]``).
     """
-    children = table.shape[1]
-    flat = table.reshape(table.size)
-    flat_floats = flat.view(np.float64)
-    floats = words.view(np.float64)
     by_position = slicing[0] == 1
-    child = first_child
     while child < children:
-        first_tick = table[3, child]
-        last_tick = table[4, child]
+        first_tick = table[base + 3 * children + child]
+        last_tick = table[base + 4 * children + child]
         if last_tick < start:
             child += 1
             continue
@@ -391,18 +389,29 @@ def sweep_nodes(table, first_child, start, last, slicing, fields, ids, words, st
         if first_tick < start or last_tick > last:
             return child
         low = state[3] if by_position else first_tick
-        high = low + table[2, child] - 1 if by_position else last_tick
+        high = low + table[base + 2 * children + child] - 1 if by_position else last_tick
         if state[1] == 0 or low > state[2]:
             if state[0] >= ids.size:
                 state[4] = child
-                return -1
+                return np.int64(-1)
             _enter(low, slicing, ids, words, fields, state)
         if high > state[2]:
             return child
         child = _absorb_whole(
-            flat, flat_floats, 0, children, child, last, by_position, fields, words, floats, state
-        )
+            table, table_floats, base, children, child, last, by_position, fields, words, floats,
+            state,
+        )  # fmt: skip
     return children
+
+
+@kernel
+def sweep_nodes(table, first_child, start, last, slicing, fields, ids, words, state):  # type: ignore[no-untyped-def]
+    """The child of a node into which to descend; as ``_next_cut``."""
+    flat = table.reshape(table.size)
+    return _next_cut(
+        flat, flat.view(np.float64), np.int64(0), np.int64(table.shape[1]), first_child, start,
+        last, slicing, fields, ids, words, words.view(np.float64), state,
+    )  # fmt: skip
 
 
 @kernel
@@ -555,7 +564,7 @@ def sweep_leaves(  # type: ignore[no-untyped-def]
     more than the events of any leaf.  Returns 0 at the end; 1 when leaf ``state[CHILD]`` is not
     ready; 2 when ``ids`` may not hold the next leaf's slices; 3 after ``events_max`` events.
     """
-    leaves = table.shape[1]
+    leaves = np.int64(table.shape[1])
     flat = table.reshape(table.size)
     flat_floats = flat.view(np.float64)
     data_floats = data.view(np.float64)
@@ -568,33 +577,22 @@ def sweep_leaves(  # type: ignore[no-untyped-def]
         with_time = with_time or fields[f, 4] == -2
     nullable = np.zeros(kinds + 1, np.uint8)
     enough = state[7] + events_max
-    child = first_child
+    child = np.int64(first_child)
     while child < leaves:
         if state[7] >= enough:
             state[4] = child
             return 3
-        first_tick = table[3, child]
-        last_tick = table[4, child]
-        if last_tick < start:
-            child += 1
-            continue
-        if first_tick > last:
+        child = _next_cut(
+            flat, flat_floats, np.int64(0), leaves, child, start, last, slicing, fields, ids, words,
+            floats, state,
+        )  # fmt: skip
+        if child == leaves:
             break
+        if child < 0:
+            return 2
         if state[0] + table[2, child] + 2 > ids.size:
             state[4] = child
             return 2
-        inside = first_tick >= start and last_tick <= last
-        if inside:
-            low = state[3] if by_position else first_tick
-            high = low + table[2, child] - 1 if by_position else last_tick
-            if state[1] == 0 or low > state[2]:
-                _enter(low, slicing, ids, words, fields, state)
-            if high <= state[2]:
-                child = _absorb_whole(
-                    flat, flat_floats, 0, leaves, child, last, by_position, fields, words, floats,
-                    state,
-                )  # fmt: skip
-                continue
         if ready[child] != 1:
             state[4] = child
             return 1
@@ -605,28 +603,18 @@ def sweep_leaves(  # type: ignore[no-untyped-def]
         events = data[head] & np.int64(0xFFFFFFFF)
         zones = (events + 511) // 512
         zone_table = head + 2 + 5 * (data[head + 1] >> 32)
-        zone = 0
-        while zone < zones:
+        zone = np.int64(0)
+        while True:
+            zone = _next_cut(
+                data, data_floats, zone_table, zones, zone, start, last, slicing, fields, ids,
+                words, floats, state,
+            )  # fmt: skip
+            if zone == zones:
+                break
             zone_first = data[zone_table + 3 * zones + zone]
             zone_last = data[zone_table + 4 * zones + zone]
-            if zone_last < start:
-                zone += 1
-                continue
-            if zone_first > last:
-                break
             count = data[zone_table + 2 * zones + zone]
             zone_inside = zone_first >= start and zone_last <= last
-            if zone_inside:
-                low = state[3] if by_position else zone_first
-                high = low + count - 1 if by_position else zone_last
-                if state[1] == 0 or low > state[2]:
-                    _enter(low, slicing, ids, words, fields, state)
-                if high <= state[2]:
-                    zone = _absorb_whole(
-                        data, data_floats, zone_table, zones, zone, last, by_position, fields,
-                        words, floats, state,
-                    )  # fmt: skip
-                    continue
             # the zone is cut: go through its events
             state[6] += 1
             first = 0

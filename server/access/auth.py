@@ -224,7 +224,7 @@ def identify(request: Request, secret: str | None) -> Principal:
 def bearer_of(request: Request, scheme: str = "bearer") -> str | None:
     """The secret in the header ``Authorization``."""
     given, _, secret = request.headers.get("authorization", "").partition(" ")
-    return secret.strip() if given.lower() == scheme else None
+    return (secret.strip() or None) if given.lower() == scheme else None
 
 
 def ask_again(request: Request) -> Principal:

@@ -40,7 +40,7 @@ from google.protobuf.message import DecodeError
 from ...errors import Unauthorized
 from ..access.auth import Principal
 from ..http.replies import Problem, as_problem
-from ..http.streamed import Pace, too_slow
+from ..http.streamed import Pace, Paced, too_slow
 from ..service.middleware import BEGUN, Audit, account, id_of
 from ..service.row_stream import BodyPipe
 from ..service.state import Server
@@ -300,9 +300,16 @@ class Call:
         }
         self.request_id = id_of(self.scope)
         self.scope["state"]["request_id"] = self.request_id
-        self.received = self.sent = 0
         self._pace = Pace.of(server.settings)
-        self._read_s = self._sent_s = 0.0
+        self._reading, self._sending = Paced(self._pace), Paced(self._pace)
+
+    @property
+    def received(self) -> int:
+        return self._reading.moved
+
+    @property
+    def sent(self) -> int:
+        return self._sending.moved
 
     def enter(self, scheme: str) -> str | None:
         authenticator = self.server.authenticator
@@ -319,16 +326,13 @@ class Call:
         return values[0].decode("latin-1") if values else ""
 
     async def next_message(self) -> bytes | None:
-        began = time.perf_counter()
-        left = self._pace.left(self.received, self._read_s)
         try:
-            data = await asyncio.wait_for(self._context.read(), max(0.0, left))
+            data = await self._reading.wait(self._context.read())
         except TimeoutError:
             raise too_slow(self._pace, self.received) from None
-        self._read_s += time.perf_counter() - began
         if data is grpc.aio.EOF:
             return None
-        self.received += len(data)
+        self._reading.moved += len(data)
         return bytes(data)
 
     async def message(self, name: str) -> Any:
@@ -349,16 +353,13 @@ class Call:
         await self.send_bytes(message.SerializeToString())
 
     async def send_bytes(self, data: bytes) -> None:
-        began = time.perf_counter()
-        left = self._pace.left(self.sent, self._sent_s)
         try:
-            await asyncio.wait_for(self._context.write(data), max(0.0, left))
+            await self._sending.wait(self._context.write(data))
         except TimeoutError:
             raise Problem(
                 "request-timeout", "the client took its answer too slowly; broken off"
             ) from None
-        self._sent_s += time.perf_counter() - began
-        self.sent += len(data)
+        self._sending.moved += len(data)
 
     async def send_headers(self, **headers: str) -> None:
         await self._context.send_initial_metadata(tuple(headers.items()))

@@ -68,8 +68,7 @@ def checked_headers(scope: Scope) -> dict[bytes, bytes]:
     listed = scope["headers"]
     if len(listed) > HEADERS_MAX:
         raise Problem(
-            "headers-too-large",
-            f"a request has at most {HEADERS_MAX} headers, found {len(listed)}",
+            "headers-too-large", f"a request has at most {HEADERS_MAX} headers, found {len(listed)}"
         )
     headers = dict(listed)
     if len(headers) < len(listed):
@@ -229,12 +228,7 @@ def _unsupported(detail: str) -> Problem:
 
 
 _ANSWERS = {"*/*": "json", "application/*": "json", "text/*": "csv"}
-_FEEDS = {
-    "text/event-stream": "sse",
-    "*/*": "sse",
-    "text/*": "sse",
-    "application/*": "ndjson",
-}
+_FEEDS = {"text/event-stream": "sse", "*/*": "sse", "text/*": "sse", "application/*": "ndjson"}
 
 
 @lru_cache(maxsize=256)

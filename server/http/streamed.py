@@ -11,9 +11,9 @@ import contextlib
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -23,6 +23,7 @@ from .replies import Problem
 if TYPE_CHECKING:
     from ..access.settings import Settings
 
+T = TypeVar("T")
 logger = logging.getLogger("chronicle.server")
 ABORT = "chronicle.abort"
 """Key of the scope: a function that closes the connection at once."""
@@ -48,6 +49,23 @@ class Pace:
     def left(self, moved: int, waited: float) -> float:
         """Seconds for the client's next byte, after ``moved`` bytes and ``waited`` seconds."""
         return min(self.silence_s, self.silence_s + moved / self.bytes_per_s - waited)
+
+
+class Paced:
+    """Waits for a client within its pace; the caller counts the bytes ``moved``."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._waited = 0.0
+        self.moved = 0
+
+    async def wait(self, moving: Awaitable[T]) -> T:
+        """Raises ``TimeoutError``."""
+        began = time.perf_counter()
+        async with asyncio.timeout(max(0.0, self._pace.left(self.moved, self._waited))):
+            moved = await moving
+        self._waited += time.perf_counter() - began
+        return moved
 
 
 def too_slow(pace: Pace, size: int) -> Problem:
@@ -80,22 +98,19 @@ class Streamed(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code}
-        sent, waited = 0, 0.0
+        paced = Paced(self._pace)
         try:
             await send({**start, "headers": self.raw_headers})
             async with contextlib.aclosing(self.blocks(receive)) as blocks:
                 async for block in blocks:
                     if not block:
                         continue
-                    began = time.perf_counter()
                     message = {"type": "http.response.body", "body": block, "more_body": True}
-                    left = max(0.0, self._pace.left(sent, waited))
                     try:
-                        await asyncio.wait_for(send(message), left)
+                        await paced.wait(send(message))
                     except TimeoutError:
-                        self._break_off(scope, sent)
-                    waited += time.perf_counter() - began
-                    sent += len(block)
+                        self._break_off(scope, paced.moved)
+                    paced.moved += len(block)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             await self.end()

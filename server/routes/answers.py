@@ -18,6 +18,8 @@ from ...formats.kinds import media_type_of
 from ..http.replies import MEDIA_TYPE
 
 Json = dict[str, Any]
+Responses = dict[int | str, Any]
+"""By status, as FastAPI takes them."""
 JSON = "application/json"
 
 
@@ -95,15 +97,9 @@ class Views(BaseModel):
     views: list[View]
 
 
-class StreamDescription(BaseModel):
+class StreamDescription(StreamSummary):
     """All about a stream."""
 
-    name: str
-    time: str
-    columns: list[Column] = Field(alias="schema")
-    count: int
-    version: int
-    time_range: TimeRange | None
     arrow_schema: str = Field(description="An Arrow IPC schema message in base64.")
     defaults: str | None = Field(
         None, description="Defaults of columns: an Arrow IPC stream of one row in base64."
@@ -149,20 +145,30 @@ class BadRow(BaseModel):
     value: Any = None
 
 
-class Appended(BaseModel):
-    """Result of an append."""
+class Stored(BaseModel):
+    """Events that were stored in one commit."""
 
     appended: int
     late: int = Field(description="Of these, older than what was stored.")
-    count: int = Field(description="Events in the stream afterwards.")
-    version: int = Field(description="The commit that this was.")
-    position: str = Field(description="The place behind it, from which `tail` goes on.")
-    durable: bool = Field(description="Whether it survives a power cut.")
-    rejected: int | None = Field(None, description="Rows left out, with on_error=skip.")
+    count: int | None = Field(description="Events in the stream afterwards.")
+    version: int | None = Field(description="The commit that this was.")
+
+
+class Refused(BaseModel):
+    """Rows left out, with on_error=skip."""
+
+    rejected: int | None = None
     errors: list[BadRow] | None = None
 
 
-class LookedAt(BaseModel):
+class Appended(Stored, Refused):
+    """Result of an append."""
+
+    position: str = Field(description="The place behind it, from which `tail` goes on.")
+    durable: bool = Field(description="Whether it survives a power cut.")
+
+
+class LookedAt(Refused):
     """What an ingest would make of a file."""
 
     format: str
@@ -174,24 +180,16 @@ class LookedAt(BaseModel):
     columns: list[Column]
     rows: list[Json] = Field(description="The first ones.")
     looked_at: int = Field(description="Rows that were read for this.")
-    rejected: int = Field(description="Of these, such as are no events.")
-    errors: list[BadRow]
     notes: list[str] = Field(description="What was assumed.")
 
 
-class Ingested(BaseModel):
+class Ingested(Stored, Refused):
     """Result of an ingest."""
 
     stream: str
     created: bool
     dry_run: bool
     rows: int = Field(description="Rows of the file that are events.")
-    appended: int
-    late: int = Field(description="Of these, older than what was stored.")
-    count: int | None = Field(description="Events in the stream afterwards.")
-    version: int | None = Field(description="The commit that this was.")
-    rejected: int = Field(description="Rows left out, with on_error=skip.")
-    errors: list[BadRow]
     columns: list[Column]
     notes: list[str] = Field(description="What was assumed.")
 
@@ -246,13 +244,9 @@ class Part(BaseModel):
     bytes: int
 
 
-class Committed(BaseModel):
+class Committed(Stored):
     """Result of a transaction's commit."""
 
-    appended: int
-    late: int
-    count: int
-    version: int
     replayed: bool = Field(description="It had been done before.")
 
 
@@ -519,14 +513,14 @@ def model_of(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _rows(json: Json) -> Json:
+def _rows(json: Json) -> Responses:
     return {200: {"description": "The rows.", "content": {**_FORMATS, **_NDJSON, JSON: json}}}
 
 
-UNCHANGED: Json = {304: {"description": "The answer is the one of If-None-Match."}}
+UNCHANGED: Responses = {304: {"description": "The answer is the one of If-None-Match."}}
 
 
-def _file(rows: Json) -> Json:
+def _file(rows: Responses) -> Responses:
     """The answers of a route whose rows may be a file."""
     part = {**rows[200], "description": "A range of the answer's bytes."}
     return {**rows, 206: part, **UNCHANGED}
@@ -554,7 +548,7 @@ _SERVER_SENT_EVENT = {
     "description": "Of each event of the stream; `data` holds JSON.",
     "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
 }
-FEED: Json = {
+FEED: Responses = {
     200: {
         "content": {
             "text/event-stream": {"schema": _SERVER_SENT_EVENT},
@@ -563,9 +557,9 @@ FEED: Json = {
         }
     }
 }
-TEXT: Json = {200: {"content": {"text/plain": _TEXT}}}
-NDJSON: Json = {200: {"content": _NDJSON}}
-PROBLEM: Json = {
+TEXT: Responses = {200: {"content": {"text/plain": _TEXT}}}
+NDJSON: Responses = {200: {"content": _NDJSON}}
+PROBLEM: Responses = {
     "default": {
         "description": "An error; the status tells its kind.",
         "content": {MEDIA_TYPE: {"schema": model_of("ProblemDocument")}},

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal
 
 import orjson
 import pyarrow as pa
-from fastapi import Depends, Header, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...core.times import INT64_MAX
@@ -52,7 +52,7 @@ from ..service.state import Server, server_of
 from ..service.transactions import Commit
 from . import answers
 from .answers import EVENTS, LINES, Json
-from .parameters import FormatName, OnError, RangeSpec, from_query
+from .parameters import FormatName, IdempotencyKey, OnError, RangeSpec, from_query
 from .route import Call, Called, Routes, Secret
 
 _files = Routes("events", "/v1/ingest")
@@ -118,9 +118,7 @@ async def ingest(
     stream: Annotated[str, Query(description="Where the events go.")],
     storing: Annotated[StoreOptions, Depends(from_query(StoreOptions))],
     on_error: OnError,
-    idempotency_key: Annotated[
-        str | None, Header(description="Ask again with the same key without storing it twice.")
-    ] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Store the events of a file, all or none; a new stream takes its columns and types."""
     call.principal.require("write" if storing.create else "ingest", stream)
@@ -315,7 +313,7 @@ Partial = Annotated[bool, Query(description="Leave out lines that cannot be stor
 
 def _writer(request: Request, secret: Secret) -> Called:
     """The caller; a token may also be sent as ``Authorization: Token ...``."""
-    principal = identify(request, secret or bearer_of(request, "token") or None)
+    principal = identify(request, secret or bearer_of(request, "token"))
     return Called(request, server_of(request), principal)
 
 

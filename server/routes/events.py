@@ -26,7 +26,7 @@ import asyncio
 import base64
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -34,7 +34,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import orjson
 import pyarrow as pa
-from fastapi import Depends, Header, Query, Response
+from fastapi import Depends, Query, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
@@ -53,54 +53,23 @@ from ..service.bodies import Body, bad_row_json, read_events
 from ..service.gathering import BYTES_MAX, SmallReader
 from ..service.middleware import note_time, timed
 from ..service.query_log import RunningQuery
-from ..service.state import Server
 from . import answers
 from .answers import EVENT_FILE, EVENTS, NDJSON, Json
 from .parameters import (
     Columns,
     EventEncoding,
     FormatName,
+    IdempotencyKey,
     Limit,
     OnError,
     Precision,
     Text,
     TimeRange,
+    Where,
     column_names,
 )
 from .route import Call, Called, Routes
 from .row_responses import RowSource, send_rows
-
-
-@dataclass(frozen=True)
-class ScanRange:
-    """What to read; ``bounds`` gives start and end in ticks, half-open, for a schema."""
-
-    bounds: Callable[[StreamSchema], tuple[int | None, int | None]]
-    columns: list[str] | None = None
-    where: str | None = None
-    limit: int | None = None
-    version: int | None = None
-
-
-def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuery) -> RowSource:
-    """Begin to read; blocks until the snapshot is taken."""
-    target = server.database.stream(stream)
-    with contextlib.ExitStack() as stack:
-        snapshot = stack.enter_context(server.snapshots.use(target.name, wanted.version))
-        schema: StreamSchema = snapshot.schema
-        start, end = wanted.bounds(schema)
-        columns = distinct_columns(schema, wanted.columns)
-        patience = Patience(query, server.settings.query_timeout)
-        if wanted.where is None:
-            batches = snapshot.scan(start, end, columns, limit=wanted.limit, check=patience.check)
-        else:
-            check_predicate(wanted.where)
-            batches = server.catalog.engine.scan(
-                target.name, snapshot, wanted.where, start, end, columns, wanted.limit, patience
-            )
-        arrow = pa.schema([schema.arrow.field(name) for name in columns])
-        return RowSource(arrow, patience.watch(batches), stack.pop_all().close)
-    raise AssertionError("unreachable")
 
 
 def distinct_columns(schema: StreamSchema, names: list[str] | None) -> list[str]:
@@ -162,6 +131,19 @@ def check_continuous(
             raise InvalidArgument(f"ack=each does not go with {what}")
 
 
+@dataclass(frozen=True)
+class Append:
+    """How a body is stored; ``head`` is the CloudEvent in the headers, if there is one."""
+
+    stream: str
+    format: str
+    precision: str | None
+    durability: str | None
+    on_error: str
+    text: TextOptions
+    head: BinaryEvent | None
+
+
 @dataclass
 class _Committed:
     answers: list[bytes]
@@ -177,16 +159,14 @@ class Acknowledged(Streamed):
         call: Called,
         stream: Stream,
         reader: SmallReader,
-        precision: str | None,
-        durability: str | None,
+        append: Append,
         commit_events: int,
         held: contextlib.AsyncExitStack,
     ) -> None:
         server = self._server = call.server
         self._call = call
         self._stream = stream
-        self._precision = precision
-        self._durability = durability
+        self._append = append
         self._commit_events = commit_events
         self._held = held
         self._line_max = min(PENDING_MAX, server.settings.max_body_bytes)
@@ -286,7 +266,9 @@ class Acknowledged(Streamed):
                 waiting.append((lines, events))
         try:
             while waiting:
-                results = append_each(self._stream, [each for _, each in waiting], self._durability)
+                results = append_each(
+                    self._stream, [each for _, each in waiting], self._append.durability
+                )
                 self._note(done, waiting, results)
                 del waiting[: len(results)]
         except ChronicleError as error:
@@ -310,17 +292,14 @@ class Acknowledged(Streamed):
                 body,
                 "ndjson",
                 self._stream.event_schema,
-                self._precision,
+                self._append.precision,
                 settings.max_decoded_bytes,
                 server.reader,
                 columns_max=settings.max_columns,
             )[0]
 
     def _note(
-        self,
-        done: _Committed,
-        waiting: list[tuple[int, Any]],
-        results: list[AppendResult],
+        self, done: _Committed, waiting: list[tuple[int, Any]], results: list[AppendResult]
     ) -> None:
         for (lines, _), result in zip(waiting, results, strict=False):
             done.lines = lines
@@ -343,6 +322,7 @@ PARTITION_BYTES = 64 << 20
 PARTITIONS_MAX = 20_000
 
 COMMIT_EVENTS = 1000
+_USUAL = TextOptions()
 VALUE_BYTES = 16
 """Least memory of a value of a small body, counted besides the text."""
 
@@ -367,19 +347,6 @@ def _commit_events(
 CommitEvents = Annotated[int | None, Depends(_commit_events)]
 
 
-@dataclass(frozen=True)
-class Append:
-    """How a body is stored; ``head`` is the CloudEvent in the headers, if there is one."""
-
-    stream: str
-    format: str
-    precision: str | None
-    durability: str | None
-    on_error: str
-    text: TextOptions
-    head: BinaryEvent | None
-
-
 @routes.post(
     "/events",
     "Append events",
@@ -400,9 +367,7 @@ async def append_events(
         Literal["commit", "interval", "none"] | None,
         Query(description="What the answer promises; default: the store's setting."),
     ] = None,
-    idempotency_key: Annotated[
-        str | None, Header(description="Ask again with the same key without appending twice.")
-    ] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Append the events of the body, all or none: JSON, NDJSON, CSV, Arrow stream or Parquet.
 
@@ -419,7 +384,7 @@ async def append_events(
     if commit_events is not None:
         check_continuous(call, name, on_error, idempotency_key, text)
         return await _continuous(call, append, commit_events)
-    plain = name in ("json", "ndjson") and text == TextOptions()
+    plain = name in ("json", "ndjson") and text == _USUAL
     plain &= head is None and idempotency_key is None and on_error == "fail"
     keyed = idempotency_key is not None
     body_max = server.settings.max_body_bytes
@@ -437,7 +402,7 @@ async def append_events(
                 same = (stream, name, precision, on_error, body.encoding, body.digest)
                 if text.flatten is not None or head is not None:
                     same = (*same, text.flatten, head)
-                if text != TextOptions():
+                if text != _USUAL:
                     same = (*same, text)
             answer, replayed = await server.call(keys.once, stream, idempotency_key, same, store)
     return reply(answer, 200, {"Idempotency-Replayed": "true"} if replayed else None)
@@ -451,9 +416,7 @@ async def _continuous(call: Called, append: Append, commit_events: int) -> Respo
         await stack.enter_async_context(server.bodies.held(call.client))
         stack.enter_context(server.uploads.account(call.client)).hold(2 * PENDING_MAX)
         held = stack.pop_all()
-    return Acknowledged(
-        call, stream, reader, append.precision, append.durability, commit_events, held
-    )
+    return Acknowledged(call, stream, reader, append, commit_events, held)
 
 
 async def _gathered(call: Called, append: Append, body: Body) -> Json | None:
@@ -544,9 +507,7 @@ async def read_stream(
     stream: str,
     times: TimeRange,
     columns: Columns = None,
-    where: Annotated[
-        str | None, Query(description="SQL predicate, such as altitude > 10000.")
-    ] = None,
+    where: Where = None,
     limit: Limit = None,
     version: Version = None,
 ) -> Response:
@@ -554,25 +515,39 @@ async def read_stream(
 
     HEAD, `Range`, `If-Match`, `If-None-Match` and `If-Range` make the answer a file.
     """
-    wanted = ScanRange(
-        times.bounds,
-        column_names(columns),
-        where,
-        # Without a predicate, looking for more rows costs one event; with one, perhaps a full scan.
-        limit + 1 if limit is not None and where is None else limit,
-        version,
-    )
+    server, names = call.server, column_names(columns)
+    # Without a predicate, looking for more rows costs one event; with one, perhaps a full scan.
+    most = limit + 1 if limit is not None and where is None else limit
+
+    def open_rows(query: RunningQuery) -> RowSource:
+        target = server.database.stream(stream)
+        with contextlib.ExitStack() as stack:
+            snapshot = stack.enter_context(server.snapshots.use(target.name, version))
+            schema: StreamSchema = snapshot.schema
+            span, chosen = times.bounds(schema), distinct_columns(schema, names)
+            patience = Patience(query, server.settings.query_timeout)
+            if where is None:
+                batches = snapshot.scan(*span, chosen, limit=most, check=patience.check)
+            else:
+                check_predicate(where)
+                batches = server.catalog.engine.scan(
+                    target.name, snapshot, where, *span, chosen, most, patience
+                )
+            arrow = pa.schema([schema.arrow.field(name) for name in chosen])
+            return RowSource(arrow, patience.watch(batches), stack.pop_all().close)
+        raise AssertionError("unreachable")
+
     text = f"events of {stream}" + (f" where {where}" if where else "")
-    open_rows = partial(open_scan, call.server, stream, wanted)
+    looks_ahead = where is None
     return await send_rows(
         call,
-        call.server.reads,
+        server.reads,
         "events",
         text,
         open_rows,
         encoding,
         limit=limit,
-        looks_ahead=where is None,
+        looks_ahead=looks_ahead,
     )
 
 

@@ -22,7 +22,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Annotated
 
 import pyarrow as pa
-from fastapi import Header, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive
 
@@ -54,12 +54,14 @@ from .parameters import (
     EventEncoding,
     FeedStyle,
     Follow,
+    LastEventId,
     Limit,
     TimeRange,
+    Where,
     column_names,
 )
 from .route import Call, Called, Routes
-from .row_responses import RowSource, cancelled_with_client, send_rows
+from .row_responses import ClientWatch, RowSource, send_rows
 
 HEARTBEAT_S = 15.0
 _REASONS = {"ended": "the end", "stopped": "the server stops", "cancelled": "cancelled"}
@@ -153,10 +155,10 @@ class _Following(Streamed):
         feed, server, cancellation = self._feed, self._server, self._query.cancellation
         loop = asyncio.get_running_loop()
         with server.followers.follow(self._stream) as follower:
-            watch = asyncio.create_task(cancelled_with_client(self._request, self._query))
+            watch = ClientWatch(self._request, self._query)
 
             def woken() -> None:
-                loop.call_soon_threadsafe(follower.wake)
+                loop.call_soon_threadsafe(follower.set)
 
             cancellation.listen(woken)
             try:
@@ -188,17 +190,17 @@ class _Following(Streamed):
                         until = min(spoke, checked) + HEARTBEAT_S
                         if feed.unmarked:
                             until = min(until, marked + MARK_S)
-                        await follower.wait(max(0.0, until - now))
+                        await follower.wait_for(max(0.0, until - now))
                 self._outcome = "stopped" if server.followers.ending else "cancelled"
             except QueryCancelled:
                 if not cancellation.cancelled:
                     raise
                 self._outcome = "cancelled"
             finally:
-                if watch.done():
+                if watch.gone:
                     self._outcome = "gone"
                 cancellation.forget(woken)
-                watch.cancel()
+                watch.end()
 
     def _ask_again(self) -> None:
         try:
@@ -218,14 +220,10 @@ async def tail(
     after: Annotated[
         str, Query(description="now, the version of a commit (0: the beginning), or the last id.")
     ] = "now",
-    where: Annotated[
-        str | None, Query(description="SQL predicate, such as altitude > 10000.")
-    ] = None,
+    where: Where = None,
     columns: Columns = None,
     follow: Follow = True,
-    last_event_id: Annotated[
-        str | None, Header(description="The last id that was read; wins over `after`.")
-    ] = None,
+    last_event_id: LastEventId = None,
 ) -> Response:
     """Events as they are committed: server-sent events, NDJSON or an Arrow stream."""
     server = call.server
@@ -278,13 +276,7 @@ class PositionSpec(BaseModel):
 
 
 @routes.post(
-    "/positions",
-    "Keep a position",
-    answers.Position,
-    201,
-    responses={200: {"model": answers.Position}},
-    needs="read",
-    example={},
+    "/positions", "Keep a position", answers.Position, 201, also=200, needs="read", example={}
 )
 def keep_position(call: Call, stream: str, spec: PositionSpec) -> Response:
     """Keep the last commit, or an earlier one, for a follower; null when there is none."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import Header, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...core.times import INT64_MAX
@@ -25,7 +25,7 @@ from ..service.state import Server
 from . import answers
 from .answers import FEED, ROWS, SQL, Json
 from .following import send_feed
-from .parameters import FeedStyle, ResultEncoding, TimeRange
+from .parameters import FeedStyle, LastEventId, ResultEncoding, TimeRange
 from .route import Call, Called, Routes
 from .row_responses import RowSource, send_rows
 
@@ -41,7 +41,11 @@ class LiveSpec(BaseModel):
         extra="forbid",
         json_schema_extra={
             "examples": [
-                {"name": "high", "sql": "SELECT icao24, altitude FROM flights WHERE altitude > 1e4"}
+                {
+                    "name": "high",
+                    "sql": "SELECT timestamp, icao24, altitude FROM flights",
+                    "if_not_exists": True,
+                }
             ]
         },
     )
@@ -92,18 +96,7 @@ def _status(server: Server, name: str) -> dict[str, Any]:
     return {**status, "sql": definition.sql, "rollup": definition.rollup is not None}
 
 
-_HIGH = {"name": "high", "sql": "SELECT timestamp, icao24, altitude FROM flights"}
-
-
-@routes.post(
-    "",
-    "Make a live query",
-    answers.LiveStatus,
-    201,
-    responses={200: {"model": answers.LiveStatus}},
-    runs="build",
-    example={**_HIGH, "if_not_exists": True},
-)
+@routes.post("", "Make a live query", answers.LiveStatus, 201, also=200, runs="build")
 def create_live(call: Call, spec: LiveSpec) -> Response:
     """Save a query that goes on; its results become a stream."""
     before = set(call.server.database.live_queries())
@@ -272,9 +265,7 @@ async def live_rows(
         bool | None,
         Query(description="Wait for more at the end; default: with server-sent events only."),
     ] = None,
-    last_event_id: Annotated[
-        str | None, Header(description="The last id that was read; wins over `after`.")
-    ] = None,
+    last_event_id: LastEventId = None,
 ) -> Response:
     """Its results and retractions, in the order of `_seq`: SSE, NDJSON or an Arrow stream."""
     form = feed_format(call.request)

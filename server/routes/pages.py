@@ -165,7 +165,7 @@ def document_of(app: Starlette) -> Json:
     return document
 
 
-@routes.get("/openapi.json")
+@routes.get("/openapi.json", head=True)
 async def openapi(request: Request) -> Json:
     return _described(request.app)[0]
 
@@ -231,8 +231,9 @@ def page(document: Json) -> str:
         "<pre>CHRONICLE=http://127.0.0.1:8000 TOKEN=...</pre>",
         '<p><a href="openapi.json">openapi.json</a> says the same to programs.</p>',
     ]
-    for tag, shown in (*groups.items(), ("objects", objects)):
-        parts += [f"<h2>{escape(tag.capitalize())}</h2>", *shown]
+    groups["objects"] = list(objects)
+    for tag, group in groups.items():
+        parts += [f"<h2>{escape(tag.capitalize())}</h2>", *group]
     return "\n".join((*parts, "</body></html>\n"))
 
 

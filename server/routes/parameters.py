@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -37,8 +37,7 @@ from ..service.state import server_of
 T = TypeVar("T")
 
 Precision = Annotated[
-    Literal["s", "ms", "us", "ns"] | None,
-    Query(description="Unit of times that are numbers."),
+    Literal["s", "ms", "us", "ns"] | None, Query(description="Unit of times that are numbers.")
 ]
 Start = Annotated[
     str | None, Query(description="First time, inclusive: ISO 8601 or an integer of ticks.")
@@ -48,6 +47,13 @@ Columns = Annotated[
     list[str] | None, Query(description="Columns in the order wanted; commas, or repeated.")
 ]
 Limit = Annotated[int | None, Query(ge=0, le=INT64_MAX, description="Most rows to send.")]
+Where = Annotated[str | None, Query(description="SQL predicate, such as altitude > 10000.")]
+LastEventId = Annotated[
+    str | None, Header(description="The last id that was read; wins over `after`.")
+]
+IdempotencyKey = Annotated[
+    str | None, Header(description="Ask again with the same key without storing twice.")
+]
 FormatName = Annotated[
     str | None,
     Query(description="json, ndjson, csv, arrow or parquet; wins over the Accept header."),

@@ -14,9 +14,7 @@ find errors that depend on values or rows.
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import contextlib
 import datetime as dt
 import time
 from collections.abc import Callable, Mapping
@@ -46,7 +44,7 @@ from .answers import ROW_FILE, ROWS, SQL, UNCHANGED, Json
 from .pages import Asset
 from .parameters import Limit, ResultEncoding
 from .route import Call, Called, Routes
-from .row_responses import RowSource, cancelled_with_client, send_rows
+from .row_responses import ClientWatch, RowSource, send_rows
 
 
 def _moment(text: str) -> object:
@@ -234,14 +232,12 @@ def _timeout(most: float, wished_ms: int | None) -> float:
 async def _listed(call: Called, text: str, work: Callable[[RunningQuery], Json]) -> Json:
     server = call.server
     async with server.queried(call.id, text, call.principal) as query:
-        gone = asyncio.create_task(cancelled_with_client(call.request, query))
+        watch = ClientWatch(call.request, query)
         try:
             with server.running.logged(query):
                 return await server.call(work, query)
         finally:
-            gone.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await gone
+            watch.end()
 
 
 MATCHES_MAX = 10_000

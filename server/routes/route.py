@@ -20,7 +20,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
-from functools import partial, partialmethod
+from functools import cache, partial
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 from urllib.parse import parse_qsl
 
@@ -30,6 +30,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from ...core.suggestion import did_you_mean
@@ -103,13 +104,17 @@ class Route(APIRoute):
         self._runs = runs
         self._body_max = body_max
         self._blocks = not inspect.iscoroutinefunction(endpoint)
-        self._arguments = list(_arguments(self.dependant))
         self._query = _Query(self.name, self.dependant, refuses_unknown)
         self._body: tuple[str, type[BaseModel]] | None = None
         for parameter in self.dependant.body_params:
-            self._body = parameter.name, parameter.field_info.annotation
-            self.openapi_extra = _body_described(parameter.field_info.annotation, example)
+            model: Any = parameter.field_info.annotation
+            self._body = parameter.name, model
+            self.openapi_extra = _body_described(model, example)
+        self._begins = path.partition("{")[0]
         self.app = self._answer
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return super().matches(scope) if self._begins in scope["path"] else (Match.NONE, {})
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         names = scope["path_params"]
@@ -118,13 +123,15 @@ class Route(APIRoute):
         await response(scope, receive, send)
 
     async def _response(self, request: Request) -> Response:
-        asked = _Asked(request, self._query)
-        values = {name: value(asked) for name, value in self._arguments}
-        _ = asked.query  # refuse what is wrong in it, whether or not it is used
+        query = cache(partial(self._query.read, request.scope["query_string"]))
+        values = _values(self.dependant, request, query)
+        query()  # refuse what is wrong in it, whether or not it is used
         if self._needs is not None:
-            asked.principal.require(self._needs, request.path_params.get("stream"))
-        if self._everywhere is not None and not asked.principal.everywhere:
-            raise Forbidden(f"{self._everywhere} takes the scope {self._needs!r} on all streams")
+            principal: Principal = request.state.principal
+            principal.require(self._needs, request.path_params.get("stream"))
+            if self._everywhere is not None and not principal.everywhere:
+                message = f"{self._everywhere} takes the scope {self._needs!r} on all streams"
+                raise Forbidden(message)
         if self._body is not None:
             name, model = self._body
             values[name] = await read_spec(request, model, self._body_max)
@@ -133,7 +140,7 @@ class Route(APIRoute):
         server = server_of(request)
         work = partial(self._done, values)
         if self._runs == "read":
-            return await server.read(asked.principal.client, work)
+            return await server.read(request.state.principal.client, work)
         return await (server.build(work) if self._runs == "build" else server.call(work))
 
     def _done(self, values: dict[str, Any]) -> Response:
@@ -142,9 +149,8 @@ class Route(APIRoute):
     def _sent(self, answer: Any) -> Response:
         if isinstance(answer, Response):
             return answer
-        return (
-            Response(status_code=204) if answer is None else reply(answer, self.status_code or 200)
-        )
+        status = self.status_code or 200
+        return Response(status_code=204) if answer is None else reply(answer, status)
 
 
 def _body_described(model: type[BaseModel], example: Any) -> dict[str, Any]:
@@ -157,61 +163,26 @@ def _body_described(model: type[BaseModel], example: Any) -> dict[str, Any]:
     return {"requestBody": {"content": content}}
 
 
-Value = Callable[["_Asked"], Any]
-
-
-def _arguments(dependant: Any) -> Iterator[tuple[str, Value]]:
-    """By name, how a function's arguments come from a request; dependencies come first."""
-    for below in dependant.dependencies:
-        if below.call is not _bearer:
-            yield below.name, partial(_depending, below.call, list(_arguments(below)))
+def _values(
+    dependant: Any, request: Request, query: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """The arguments of a function, its dependencies' results first."""
+    values = {
+        below.name: below.call(**_values(below, request, query))
+        for below in dependant.dependencies
+        if below.call is not _bearer
+    }
     for parameter in dependant.path_params:
-        yield parameter.name, partial(_Asked.in_path, name=parameter.name)
+        values[parameter.name] = request.path_params[parameter.name]
     for parameter in dependant.header_params:
-        yield parameter.name, partial(_Asked.header, name=parameter.name.replace("_", "-"))
-    for parameter in dependant.query_params:
-        yield parameter.name, partial(_Asked.parameter, name=_PREFIX + parameter.name)
+        values[parameter.name] = request.headers.get(parameter.name.replace("_", "-"))
+    if dependant.query_params:
+        known = query()
+        values |= {each.name: known[_PREFIX + each.name] for each in dependant.query_params}
     for name in (dependant.request_param_name, dependant.http_connection_param_name):
         if name is not None:
-            yield name, _Asked.itself
-
-
-def _depending(call: Callable[..., Any], arguments: list[tuple[str, Value]], asked: _Asked) -> Any:
-    return call(**{name: value(asked) for name, value in arguments})
-
-
-class _Asked:
-    """A request, and its parameters once somebody asks for them."""
-
-    __slots__ = ("_known", "_query", "request")
-
-    def __init__(self, request: Request, query: _Query) -> None:
-        self.request = request
-        self._query = query
-        self._known: dict[str, Any] | None = None
-
-    @property
-    def query(self) -> dict[str, Any]:
-        if self._known is None:
-            self._known = self._query.read(self.request.scope["query_string"])
-        return self._known
-
-    @property
-    def principal(self) -> Principal:
-        principal: Principal = self.request.state.principal
-        return principal
-
-    def itself(self) -> Request:
-        return self.request
-
-    def in_path(self, name: str) -> Any:
-        return self.request.path_params[name]
-
-    def header(self, name: str) -> str | None:
-        return self.request.headers.get(name)
-
-    def parameter(self, name: str) -> Any:
-        return self.query[name]
+            values[name] = request
+    return values
 
 
 _PREFIX = "query_"
@@ -286,11 +257,15 @@ class Routes(list[Route]):
         status: int = 200,
         *,
         head: bool = False,
+        also: int | None = None,
         **more: Any,
     ) -> Callable[[F], F]:
-        """Add a function; ``answer`` is the model of its JSON, ``head`` adds the method HEAD.
-        Without a summary the document leaves the route out.
+        """Add a function; ``answer`` is the model of its JSON, ``also`` another status with it.
+        ``head`` adds the method HEAD.  Without a summary the document leaves the route out.
         """
+        responses = {**PROBLEM, **more.pop("responses", {})}
+        if also is not None:
+            responses[also] = {"model": answer}
 
         def add(endpoint: F) -> F:
             if head:
@@ -307,14 +282,22 @@ class Routes(list[Route]):
                 status_code=status,
                 generate_unique_id_function=lambda route: route.name,
                 tags=[self._tag],
-                **{**more, "responses": {**PROBLEM, **more.get("responses", {})}},
+                responses=responses,
+                **more,
             )
             self.append(route)
             return endpoint
 
         return add
 
-    get = partialmethod(_add, "GET")
-    post = partialmethod(_add, "POST")
-    put = partialmethod(_add, "PUT")
-    delete = partialmethod(_add, "DELETE")
+    def get(self, path: str, *described: Any, **more: Any) -> Callable[[F], F]:
+        return self._add("GET", path, *described, **more)
+
+    def post(self, path: str, *described: Any, **more: Any) -> Callable[[F], F]:
+        return self._add("POST", path, *described, **more)
+
+    def put(self, path: str, *described: Any, **more: Any) -> Callable[[F], F]:
+        return self._add("PUT", path, *described, **more)
+
+    def delete(self, path: str, *described: Any, **more: Any) -> Callable[[F], F]:
+        return self._add("DELETE", path, *described, **more)

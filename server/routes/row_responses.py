@@ -143,7 +143,7 @@ async def send_rows(
             encode(rows.schema, rows.batches, encoding, tally, pipe, query)
 
     compute(server, slot, query, pipe, tally, encoding.format, write)
-    watch = asyncio.create_task(cancelled_with_client(request, query))
+    watch = ClientWatch(request, query)
     file = None if file_request is None else server.answers.begin(principal.client)
     try:
         block = first = await pipe.next_block()
@@ -153,7 +153,7 @@ async def send_rows(
     except BaseException as error:
         if file is not None:
             server.answers.abandon(file)
-        watch.cancel()
+        watch.end()
         query.cancellation.cancel()
         pipe.abandon()
         if isinstance(error, QueryCancelled):
@@ -161,19 +161,19 @@ async def send_rows(
         raise
     note_time(request, "first", time.perf_counter() - started)
     if file_request is not None and file is not None:
-        watch.cancel()
+        watch.end()
         media = {"Content-Type": media_type_of(encoding.format)}
         headers = _headers(query, encoding) | _counted(tally) | media
         kept = server.answers.keep(file, what, headers)
         return FileResponse(kept, file_request, server)
     if pipe.complete:
-        watch.cancel()
+        watch.end()
         return _whole(request, query, encoding, tally, first or b"")
     return _Stream(first or b"", pipe, query, watch, _headers(query, encoding), encoding, server)
 
 
-def _explain_cancellation(server: Server, watch: asyncio.Task[None]) -> None:
-    if watch.done() and not watch.cancelled():
+def _explain_cancellation(server: Server, watch: ClientWatch) -> None:
+    if watch.gone:
         raise ClientDisconnect from None
     if server.stopping:
         why = "the server is stopping and the query took too long to wait for; ask again"
@@ -208,10 +208,32 @@ def _counted(tally: Tally) -> dict[str, str]:
     return headers
 
 
-async def cancelled_with_client(request: Request, query: RunningQuery) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    query.cancellation.cancel()
+WATCH_AFTER_S = 0.005
+
+
+class ClientWatch:
+    """Cancels a query when its client goes; a query that ends at once needs no task for this."""
+
+    def __init__(self, request: Request, query: RunningQuery) -> None:
+        self._request = request
+        self._query = query
+        self._task: asyncio.Task[None] | None = None
+        self._begin = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._look)
+        self.gone = False
+
+    def _look(self) -> None:
+        self._task = asyncio.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        self._query.cancellation.cancel()
+
+    def end(self) -> None:
+        self._begin.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
 
 class _Stream(Streamed):
@@ -220,7 +242,7 @@ class _Stream(Streamed):
         first: bytes,
         pipe: BodyPipe,
         query: RunningQuery,
-        watch: asyncio.Task[None],
+        watch: ClientWatch,
         headers: Mapping[str, str],
         encoding: RowEncoding,
         server: Server,
@@ -245,6 +267,4 @@ class _Stream(Streamed):
     async def end(self) -> None:
         self._query.cancellation.cancel()
         self._pipe.abandon()
-        self._watch.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._watch
+        self._watch.end()

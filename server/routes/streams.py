@@ -33,7 +33,7 @@ from ..service.query_log import RunningQuery
 from ..service.row_stream import open_statement
 from ..service.state import Server
 from . import answers
-from .answers import EVENT_FILE, EXAMPLES, Json
+from .answers import EVENT_FILE, Json
 from .parameters import EventEncoding, RangeSpec, TimeRange, column_names
 from .route import Call, Called, Routes
 from .row_responses import RowSource, send_rows
@@ -68,7 +68,7 @@ class DeleteSpec(EventsSpec):
 
     doing = "delete"
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"where": "icao24 = '4b1803'"}]}
+        extra="forbid", json_schema_extra={"examples": [{"where": "altitude > 100000"}]}
     )
 
     def apply(self, stream: Stream) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class UpdateSpec(EventsSpec):
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
-            "examples": [{"set": {"altitude": "altitude * 0.3048"}, "where": "icao24 = '4b1803'"}]
+            "examples": [{"set": {"altitude": "NULL"}, "where": "altitude < -1000"}]
         },
     )
 
@@ -247,13 +247,7 @@ def list_streams(call: Call) -> Json:
     return {"streams": described}
 
 
-@routes.post(
-    "/streams",
-    "Create a stream",
-    answers.StreamDescription,
-    201,
-    responses={200: {"model": answers.StreamDescription}},
-)
+@routes.post("/streams", "Create a stream", answers.StreamDescription, 201, also=200)
 def create_stream(call: Call, spec: StreamSpec) -> Response:
     """Create a stream; with `if_not_exists` an equal existing one is answered with 200."""
     call.principal.require("write", spec.name)
@@ -290,17 +284,8 @@ def drop_stream(call: Call, stream: str) -> None:
     call.server.forget_stream(stream)
 
 
-_WRONG = {"where": "altitude > 100000", "end": EXAMPLES["start"]}
-_UNSET = {"set": {"altitude": "NULL"}, "where": "altitude < -1000"}
-
-
 @routes.post(
-    "/streams/{stream}/delete",
-    "Delete events",
-    answers.Deleted,
-    needs="admin",
-    runs="build",
-    example=_WRONG,
+    "/streams/{stream}/delete", "Delete events", answers.Deleted, needs="admin", runs="build"
 )
 def delete_events(call: Call, stream: str, spec: DeleteSpec) -> Json:
     """Delete the events of a range that satisfy a predicate, for good, in one commit."""
@@ -309,12 +294,7 @@ def delete_events(call: Call, stream: str, spec: DeleteSpec) -> Json:
 
 
 @routes.post(
-    "/streams/{stream}/update",
-    "Update events",
-    answers.Updated,
-    needs="admin",
-    runs="build",
-    example=_UNSET,
+    "/streams/{stream}/update", "Update events", answers.Updated, needs="admin", runs="build"
 )
 def update_events(call: Call, stream: str, spec: UpdateSpec) -> Json:
     """Give new values to the events of a range that satisfy a predicate, in one commit."""
@@ -376,7 +356,7 @@ def list_indexes(call: Call, stream: str) -> Json:
     "Create an index",
     answers.Indexes,
     201,
-    responses={202: {"model": answers.Indexes}},
+    also=202,
     needs="admin",
     runs="build",
 )
@@ -433,10 +413,7 @@ COUNT_MAX = 1_000_000_000
 
 
 @routes.get(
-    "/streams/{stream}/profile",
-    "A stream's history in buckets",
-    responses=EVENT_FILE,
-    needs="read",
+    "/streams/{stream}/profile", "A stream's history in buckets", responses=EVENT_FILE, needs="read"
 )
 async def profile(
     call: Call,

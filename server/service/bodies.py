@@ -48,7 +48,7 @@ from ...ingest.sinks import StoreSink
 from ...schema import StreamSchema
 from ..access.limits import ByteAccount
 from ..http.replies import Problem
-from ..http.streamed import Pace, too_slow
+from ..http.streamed import Pace, Paced, too_slow
 
 if TYPE_CHECKING:
     from ...formats.isolated import IsolatedReader
@@ -140,17 +140,11 @@ class Body:
         if self.size <= SMALL_BYTES:
             yield self.content()
             return
-        if getattr(self._file, "_rolled", True):
-            self._file.flush()
-            file = os.open(f"/proc/self/fd/{self._file.fileno()}", os.O_RDONLY | os.O_CLOEXEC)
-        else:
-            file = os.memfd_create("body")
+        if isinstance(self._file, tempfile.SpooledTemporaryFile):
+            self._file.rollover()
+        self._file.flush()
+        file = os.open(f"/proc/self/fd/{self._file.fileno()}", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if not getattr(self._file, "_rolled", True):
-                self._file.seek(0)
-                with open(file, "wb", closefd=False) as copy:
-                    copy.write(self._file.read())
-                os.lseek(file, 0, os.SEEK_SET)
             yield file
         finally:
             os.close(file)
@@ -245,24 +239,19 @@ async def filled(body: Body, received: AsyncGenerator[bytes, None]) -> Body:
 
 async def pieces_of(request: Request, body_max: int, pace: Pace) -> AsyncGenerator[bytes, None]:
     """The pieces of a body, as ``receive``; only time spent waiting for the client counts."""
-    size = 0
-    waited = 0.0
-    loop = asyncio.get_running_loop()
+    paced = Paced(pace)
     more = True
     while more:
-        began = loop.time()
         try:
-            async with asyncio.timeout(max(0.0, pace.left(size, waited))):
-                message = await request.receive()
+            message = await paced.wait(request.receive())
         except TimeoutError:
-            raise too_slow(pace, size) from None
+            raise too_slow(pace, paced.moved) from None
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        waited += loop.time() - began
         piece = message.get("body", b"")
         more = message.get("more_body", False)
-        size += len(piece)
-        if size > body_max:
+        paced.moved += len(piece)
+        if paced.moved > body_max:
             raise body_too_large(body_max)
         if piece:
             yield piece
@@ -280,8 +269,7 @@ class RefusedRows(InvalidData):
         if more:
             count = f"at least {count}"
         super().__init__(
-            f"nothing was appended: {count} cannot be read as events; {first}",
-            row=first.row,
+            f"nothing was appended: {count} cannot be read as events; {first}", row=first.row
         )
         self.errors = [bad_row_json(row) for row in rows]
 

@@ -212,36 +212,48 @@ def format_of(
 class Feed(ABC):
     format: Format
     rows = 0
+    sent_state: object = None
+    """The state that the client knows, by a mark or by the rows themselves."""
 
     @abstractmethod
     def take(self) -> bytes | None:
         """The next bytes, perhaps empty; None when nothing is new."""
 
+    @abstractmethod
+    def state(self) -> object:
+        """What a mark tells."""
+
     @property
     @abstractmethod
-    def unmarked(self) -> bool:
-        """Whether the feed has moved since its last mark."""
+    def place(self) -> str:
+        """Where a client resumes."""
 
     @abstractmethod
-    def mark(self) -> bytes:
-        """The feed's position."""
-
-    @abstractmethod
-    def beat(self) -> bytes:
-        """A heartbeat."""
+    def details(self) -> dict[str, Any]:
+        """The content of a mark."""
 
     @abstractmethod
     def close(self) -> None:
         """Release what the feed holds."""
+
+    @property
+    def unmarked(self) -> bool:
+        """Whether the feed has moved since its last mark."""
+        return self.sent_state != self.state()
+
+    def mark(self) -> bytes:
+        self.sent_state = self.state()
+        return self.format.mark(self.place, self.details())
+
+    def beat(self) -> bytes:
+        return self.format.beat(self.place, self.details())
 
 
 class TailFeed(Feed):
     def __init__(self, tail: Tail, format: Format) -> None:
         self._tail = tail
         self.format = format
-        self.rows = 0
         self._late = 0
-        self._sent_state: str | None = None
 
     def take(self) -> bytes | None:
         piece: Piece | None = self._tail.take()
@@ -251,22 +263,17 @@ class TailFeed(Feed):
         if not piece.events.num_rows:
             return b""
         self.rows += piece.events.num_rows
-        place = str(piece.place)
-        self._sent_state = piece.places()[-1].as_py()
-        return self.format.rows(piece.places, place, piece.events)
+        self.sent_state = piece.places()[-1].as_py()
+        return self.format.rows(piece.places, str(piece.place), piece.events)
+
+    def state(self) -> str:
+        return self._tail.position
 
     @property
-    def unmarked(self) -> bool:
-        return self._sent_state != self._tail.position
+    def place(self) -> str:
+        return self._tail.position
 
-    def mark(self) -> bytes:
-        self._sent_state = self._tail.position
-        return self.format.mark(self._sent_state, self._details())
-
-    def beat(self) -> bytes:
-        return self.format.beat(self._tail.position, self._details())
-
-    def _details(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         return {"position": self._tail.position, "rows": self.rows, "late": self._late}
 
     def close(self) -> None:
@@ -280,11 +287,9 @@ class LiveFeed(Feed):
         self.stream = query.sink.stream
         _check_available(self._sink, query.definition.name, after)
         self.format = format_of(format, self.stream.schema.arrow, **written)
-        self.rows = 0
         self._after = after
         self._position: int | None = None
         self._pieces: Iterator[pa.RecordBatch] | None = None
-        self._sent_state: object = None
         self._recent = self.stream.follow()
 
     def take(self) -> bytes | None:
@@ -307,7 +312,7 @@ class LiveFeed(Feed):
             self._after = rows.column("_seq")[-1].as_py()
             self.rows += rows.num_rows
             ids = partial(pc.cast, rows.column("_seq"), pa.string())
-            return self.format.rows(ids, self._place, rows)
+            return self.format.rows(ids, self.place, rows)
 
     def _behind(self, upto: int) -> Iterator[pa.RecordBatch]:
         """The results after the last row sent; perhaps more than up to commit ``upto``."""
@@ -325,25 +330,14 @@ class LiveFeed(Feed):
         yield from rows.combine_chunks().to_batches()
 
     @property
-    def _place(self) -> str:
+    def place(self) -> str:
         return str(self._after)
 
-    @property
-    def unmarked(self) -> bool:
-        return self._sent_state != self._state()
-
-    def mark(self) -> bytes:
-        self._sent_state = self._state()
-        return self.format.mark(self._place, self._details())
-
-    def beat(self) -> bytes:
-        return self.format.beat(self._place, self._details())
-
-    def _state(self) -> object:
+    def state(self) -> object:
         query = self._query
         return query.mark.watermark, query.error, query.definition.paused
 
-    def _details(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         status = self._query.status()
         names = ("state", "watermark", "lag_events", "lag_ms", "error")
         return {"seq": self._after, **{name: jsonable(status[name]) for name in names}}
@@ -371,23 +365,13 @@ def _check_available(sink: Sink, name: str, after: int) -> None:
 LINGER_S = 60.0
 
 
-class Follower:
-    def __init__(self) -> None:
-        self._news = asyncio.Event()
+class Follower(asyncio.Event):
+    """Set when there is news; a follower clears it before it looks."""
 
-    def wake(self) -> None:
-        self._news.set()
-
-    def clear(self) -> None:
-        self._news.clear()
-
-    async def wait(self, seconds: float) -> bool:
-        try:
+    async def wait_for(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._news.wait()
-        except TimeoutError:
-            return False
-        return True
+                await self.wait()
 
 
 class Followers:
@@ -400,70 +384,59 @@ class Followers:
         return len(self._all)
 
     @contextmanager
-    def follow(self, *streams: EventStream) -> Iterator[Follower]:
-        """A follower that commits to any of ``streams`` wake, for the length of the block."""
+    def follow(self, stream: EventStream) -> Iterator[Follower]:
+        """A follower that commits to a stream wake, for the length of the block."""
         follower = Follower()
+        listener = self._streams.get(stream)
+        if listener is None:
+            listener = self._streams[stream] = _Listener(stream)
         self._all.add(follower)
-        listeners = [self._listener(stream) for stream in streams]
-        for listener in listeners:
-            listener.join(follower)
+        listener.join(follower)
         try:
             yield follower
         finally:
             self._all.discard(follower)
-            for listener in listeners:
-                listener.leave(follower)
-
-    def _listener(self, stream: EventStream) -> _Listener:
-        listener = self._streams.get(stream)
-        if listener is None:
-            listener = self._streams[stream] = _Listener(stream, self._drop)
-        return listener
+            listener.leave(follower, self._drop)
 
     def _drop(self, listener: _Listener) -> None:
         if self._streams.get(listener.stream) is listener:
             del self._streams[listener.stream]
+            listener.close()
 
     def wake_all(self) -> None:
         for follower in self._all:
-            follower.wake()
+            follower.set()
 
     def end(self) -> None:
         self.ending = True
         self.wake_all()
         for listener in list(self._streams.values()):
-            listener.close()
-        self._streams.clear()
+            self._drop(listener)
 
 
 class _Listener:
-    def __init__(self, stream: EventStream, drop: Callable[[_Listener], None]) -> None:
+    """The followers of a stream; recent commits stay in memory until it is closed."""
+
+    def __init__(self, stream: EventStream) -> None:
         self.stream = stream
-        self._drop = drop
         self._loop = asyncio.get_running_loop()
         self._followers: set[Follower] = set()
         self._on_its_way = False
         self._closing: asyncio.TimerHandle | None = None
-        self._open = True
         stream.follow()
         stream.subscribe(self._committed)
 
     def join(self, follower: Follower) -> None:
         if self._closing is not None:
             self._closing.cancel()
-            self._closing = None
         self._followers.add(follower)
 
-    def leave(self, follower: Follower) -> None:
+    def leave(self, follower: Follower, drop: Callable[[_Listener], None]) -> None:
         self._followers.discard(follower)
-        if not self._followers and self._open:
-            self._closing = self._loop.call_later(LINGER_S, self.close)
+        if not self._followers:
+            self._closing = self._loop.call_later(LINGER_S, drop, self)
 
     def close(self) -> None:
-        if not self._open:
-            return
-        self._open = False
-        self._drop(self)
         with contextlib.suppress(ChronicleError):
             self.stream.unsubscribe(self._committed)
             self.stream.unfollow()
@@ -478,4 +451,4 @@ class _Listener:
     def _wake(self) -> None:
         self._on_its_way = False
         for follower in self._followers:
-            follower.wake()
+            follower.set()

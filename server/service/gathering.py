@@ -354,10 +354,7 @@ def _alone(
 
 
 def _late(
-    batch: pa.RecordBatch,
-    reader: SmallReader,
-    result: AppendResult,
-    starts: npt.NDArray[np.int64],
+    batch: pa.RecordBatch, reader: SmallReader, result: AppendResult, starts: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     if not result.late or result.newest is None:
         return np.zeros(len(starts), np.int64)

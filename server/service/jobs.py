@@ -84,6 +84,10 @@ _ENDED = ("done", "failed", "cancelled")
 _TIMES = ("created", "started", "ended")
 
 
+def _now() -> str:
+    return now_utc().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 @dataclass
 class Job:
     """Work and its progress (0 to 1); ``begun`` and ``killed`` count starts, and deaths with the
@@ -99,9 +103,9 @@ class Job:
     killed: int = 0
     result: dict[str, Any] | None = None
     error: str | None = None
-    created: dt.datetime = field(default_factory=now_utc)
-    started: dt.datetime | None = None
-    ended: dt.datetime | None = None
+    created: str = field(default_factory=_now)
+    started: str | None = None
+    ended: str | None = None
     cancelled: bool = False
     cancellation: Cancellation = field(default_factory=Cancellation)
 
@@ -118,25 +122,24 @@ class Job:
             "state": self.state,
             "progress": round(self.progress, 4),
             "begun": self.begun,
-            **{f"{name}_at": _text(getattr(self, name)) for name in _TIMES},
+            **{f"{name}_at": getattr(self, name) for name in _TIMES},
             "result": self.result,
             "error": self.error,
         }
 
     def record(self) -> dict[str, Any]:
-        names = ("id", "asked", "owner", "state", "begun", "killed", "result", "error")
-        times = {name: _text(getattr(self, name)) for name in _TIMES}
-        return {name: getattr(self, name) for name in names} | times
+        names = ("id", "asked", "owner", "state", "begun", "killed", "result", "error", *_TIMES)
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Job:
         """The job of a record; raises AttributeError, KeyError, TypeError or ValueError."""
         if record["state"] not in ("waiting", "running", *_ENDED):
             raise ValueError(record["state"])
-        times = {name: record[name] for name in _TIMES if record[name] is not None}
-        read = {name: dt.datetime.fromisoformat(text) for name, text in times.items()}
-        job = cls(**{**record, "started": None, "ended": None, **read})
-        job.asked, job.created = dict(job.asked), job.created.astimezone(dt.timezone.utc)
+        for moment in (record[name] for name in _TIMES):
+            dt.datetime.fromisoformat(moment or record["created"])
+        job = cls(**record)
+        job.asked = dict(job.asked)
         job.progress = 1.0 if job.state == "done" else 0.0
         return job
 
@@ -240,7 +243,7 @@ class Jobs:
         with self._guard:
             if job.state != "waiting" or self._stopping:
                 return
-            job.state, job.started, job.begun = "running", now_utc(), job.begun + 1
+            job.state, job.started, job.begun = "running", _now(), job.begun + 1
         try:
             self._keep(job)
             with watched_by(job.tell):
@@ -271,7 +274,7 @@ class Jobs:
         with self._guard:
             if job.state not in before:
                 return
-            job.state, job.result, job.error, job.ended = state, result, error, now_utc()
+            job.state, job.result, job.error, job.ended = state, result, error, _now()
             job.progress = 1.0 if state == "done" else job.progress
         self._keep_if_possible(job)
         with contextlib.suppress(OSError):
@@ -290,12 +293,6 @@ class Jobs:
     def _forget(self, job: Job) -> None:
         if self._files is not None:
             self._files.remove(job.id)
-
-
-def _text(moment: dt.datetime | None) -> str | None:
-    if moment is None:
-        return None
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _later(why: str) -> Problem:

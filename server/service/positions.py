@@ -28,15 +28,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from sortedcontainers import SortedSet
 
-from ...errors import (
-    ChronicleError,
-    InvalidArgument,
-    ReadOnlyStore,
-    ResourceLimit,
-    SnapshotExpired,
-)
+from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore, ResourceLimit, SnapshotExpired
 from ...store.changes import NewRange, new_events, new_ranges, rows_between
 from ...store.pins import Pin, drop_pin, keep_pin, load_pin, renew_pin, stored_pins, sweep_pins
 from ...store.recovery import load
@@ -227,7 +220,7 @@ class PinnedSnapshots:
         self._clock = clock
         self._guard = threading.Lock()
         self._pins: dict[Key, _Pin] = {}
-        self._idle = SortedSet()  # (last use, key) of pins without readers
+        self._idle: dict[Key, _Pin] = {}  # without readers, the least recently used first
 
     def __len__(self) -> int:
         return len(self._pins)
@@ -276,8 +269,8 @@ class PinnedSnapshots:
     def sweep(self) -> None:
         oldest = self._clock() - self._keep_s
         with self._guard:
-            while self._idle and self._idle[0][0] < oldest:
-                self._drop(self._idle[0][1])
+            for pin in [pin for pin in self._idle.values() if pin.used < oldest]:
+                self._drop(pin.key)
 
     def close(self) -> None:
         with self._guard:
@@ -295,11 +288,11 @@ class PinnedSnapshots:
                 _release(snapshot)
             self._take_up(pin)
             while self._idle and len(self._pins) > self._most:
-                self._drop(self._idle[0][1])
+                self._drop(next(iter(self._idle)))
         return pin
 
     def _take_up(self, pin: _Pin) -> None:
-        self._idle.discard((pin.used, pin.key))
+        self._idle.pop(pin.key, None)
         pin.readers += 1
 
     def _done(self, pin: _Pin) -> None:
@@ -309,11 +302,11 @@ class PinnedSnapshots:
             if pin.readers == 0 and pin.dropped:
                 _release(pin.snapshot)
             elif pin.readers == 0:
-                self._idle.add((pin.used, pin.key))
+                self._idle[pin.key] = pin
 
     def _drop(self, key: Key) -> None:
         pin = self._pins.pop(key)
-        self._idle.discard((pin.used, key))
+        self._idle.pop(key, None)
         pin.dropped = True
         if pin.readers == 0:
             _release(pin.snapshot)

@@ -29,14 +29,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import logging
 import threading
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from gzip import GzipFile
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -44,7 +44,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.times import TICKS_PER_SECOND
-from ...errors import InvalidArgument, QueryCancelled, ResourceLimit
+from ...errors import ChronicleError, InvalidArgument, QueryCancelled, ResourceLimit
 from ...formats import writers
 from ...formats.kinds import name_of_type
 from ..access.auth import Principal, authorize
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from ...query.contract.result import Result
     from .state import Server
 
+logger = logging.getLogger("chronicle.server")
 BLOCK_BYTES = 64 * 1024
 QUEUE_BYTES = 4 * 1024 * 1024
 
@@ -103,14 +104,17 @@ class BodyPipe(io.RawIOBase):
             self.flush()
         return len(piece)
 
-    def end(self, error: BaseException | None = None) -> None:
+    def end(
+        self, error: BaseException | None = None, then: Callable[[], None] = lambda: None
+    ) -> None:
+        """End the answer; the event loop calls ``then`` before it reads the end."""
         with self._space:  # the last block and the end become visible together
             if error is None and self._block:
                 self._queue.append(b"".join(self._block))
             self._block = []
             self._ended = True
             self._error = error
-        self._wake()
+        self._wake(then)
 
     def _put(self, block: bytes) -> None:
         with self._space:
@@ -122,9 +126,13 @@ class BodyPipe(io.RawIOBase):
             self._queued += len(block)
         self._wake()
 
-    def _wake(self) -> None:
+    def _wake(self, then: Callable[[], None] = lambda: None) -> None:
+        def arrived() -> None:
+            then()
+            self._arrived.set()
+
         try:
-            self._loop.call_soon_threadsafe(self._arrived.set)
+            self._loop.call_soon_threadsafe(arrived)
         except RuntimeError:  # the event loop has ended
             self._abandoned = True
 
@@ -256,27 +264,6 @@ class Tally:
                 yield batch
 
 
-class _Gzip:
-    closed = False
-
-    def __init__(self, pipe: BodyPipe | io.BytesIO) -> None:
-        self._pipe = pipe
-        self._compress = zlib.compressobj(1, zlib.DEFLATED, 31)
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._pipe.write(self._compress.compress(data))
-        return len(data)
-
-    def flush(self) -> None:
-        self._pipe.flush()
-
-    def end(self) -> None:
-        self._pipe.write(self._compress.flush())
-
-
 def encode(
     schema: pa.Schema,
     batches: Iterator[pa.RecordBatch],
@@ -285,8 +272,7 @@ def encode(
     pipe: BodyPipe | io.BytesIO,
     query: RunningQuery,
 ) -> None:
-    gzip = _Gzip(pipe) if encoding.gzip else None
-    out: Any = gzip or pipe
+    out: Any = GzipFile("", "wb", 1, pipe, mtime=0) if encoding.gzip else pipe
     cut = tally.cut(batches, query, encoding.says_truncated)
     names = _unique_names(schema.names)
     if names != schema.names:
@@ -321,8 +307,8 @@ def encode(
         if encoding.end_marker:
             end = {"$end": {"rows": tally.rows, "truncated": tally.truncated}}
             out.write(orjson.dumps(end) + b"\n")
-    if gzip is not None:
-        gzip.end()
+    if encoding.gzip:
+        out.close()
 
 
 def _encode_arrow(
@@ -432,22 +418,26 @@ def compute(
     (503).
     """
     started = time.perf_counter()
-    loop = asyncio.get_running_loop()
 
-    def work() -> None:
-        with server.running.logged(query, tally):
-            write()
-
-    def ended(job: Future[BaseException | None]) -> None:
+    def ended(error: BaseException | None) -> None:
         slot.release()
         server.running.remove(query)
-        seconds = time.perf_counter() - started
-        account_for(server, query.kind, format, tally, job.result(), seconds)
+        account_for(server, query.kind, format, tally, error, time.perf_counter() - started)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            with server.running.logged(query, tally):
+                write()
+        except BaseException as raised:
+            error = raised
+            if not isinstance(error, (ChronicleError, Problem)):
+                logger.exception("an answer failed")
+        pipe.end(error, partial(ended, error))
 
     try:
-        job = server.submit(pipe, work)
+        server.submit(run)
     except Problem:
         server.running.remove(query)
         slot.release()
         raise
-    job.add_done_callback(lambda job: loop.call_soon_threadsafe(ended, job))

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from ...formats.isolated import IsolatedReader
     from ...query.contract.access import Tell
     from ...query.engine import QueryEngine
-    from .row_stream import BodyPipe
 
 
 logger = logging.getLogger("chronicle.server")
@@ -370,21 +369,9 @@ class Server:
                 with contextlib.closing(await receive(None if staged else account)) as body:
                     yield body
 
-    def submit(self, pipe: BodyPipe, work: Callable[[], None]) -> Future[BaseException | None]:
-        """Compute an answer in a thread; its error goes into the pipe and is the result."""
-
-        def run() -> BaseException | None:
-            try:
-                work()
-            except BaseException as error:
-                if not isinstance(error, (ChronicleError, Problem)):
-                    logger.exception("an answer failed")
-                pipe.end(error)
-                return error
-            pipe.end()
-            return None
-
-        return self._put(self._answers, run)
+    def submit(self, work: Callable[[], None]) -> None:
+        """Compute an answer in a thread."""
+        self._put(self._answers, work)
 
     def start(self) -> None:
         """Clean up after an earlier process, then accept requests; blocks."""

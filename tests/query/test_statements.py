@@ -380,6 +380,8 @@ def test_limits_reach_a_scan_only_where_they_may(db):
     db.sql(
         "INSERT INTO s SELECT i // 2, -i, CASE WHEN i % 3 = 0 THEN 1 ELSE 0 END FROM range(20) r(i)"
     )
+    db.sql("CREATE STREAM u (t BIGINT) TIMESTAMP BY t")
+    db.sql("INSERT INTO u SELECT i FROM range(20) r(i)")
     in_pairs = [i // 2 for i in range(20)]
     for query, expected in (
         ("SELECT x FROM s WHERE y = 1 LIMIT 3", [0, -3, -6]),
@@ -391,6 +393,7 @@ def test_limits_reach_a_scan_only_where_they_may(db):
         ("SELECT count(*) FROM (SELECT DISTINCT t FROM s LIMIT 10)", [10]),
         ("SELECT t FROM s ORDER BY t DESC LIMIT 3", [9, 9, 8]),
         ("SELECT t FROM s ORDER BY t DESC LIMIT 2 OFFSET 2", [8, 8]),
+        ("SELECT t FROM u ORDER BY t DESC LIMIT 3", [19, 18, 17]),
         ("SELECT x AS t FROM s ORDER BY t LIMIT 2", [-19, -18]),
         ("SELECT x FROM s ORDER BY x LIMIT 2", [-19, -18]),
         ("SELECT sum(y) FROM s LIMIT 1", [7]),
@@ -409,6 +412,8 @@ def test_the_tree_answers_only_what_it_knows(db):
         ("SELECT count(*) FROM s WHERE t < 50", (50,)),
         ("SELECT sum(x) FROM s WHERE t < 50 AND x = 3", (21,)),
         ("SELECT sum(x) FILTER (WHERE x > 4), count(*) FROM s", (154, 100)),
+        ("SELECT sum(x) FILTER (WHERE 1 > 2), count(*) FROM s", (None, 100)),
+        ("SELECT sum((SELECT count(*) FROM s b WHERE b.t < 50 AND a.x = 3)) FROM s a", (700,)),
         (
             "SELECT max(x) FROM s WHERE t < 50 AND EXISTS (SELECT 1 FROM s b WHERE b.t > 1000)",
             (None,),

@@ -250,7 +250,11 @@ def test_outlines_keep_what_the_clause_reads() -> None:
     )
     outline = match_outline(text)
     assert outline.source == "(SELECT t, v FROM few)"
-    assert outline.definitions == (("X", "f(v, 1) > 2"), ("a b", "v IN (1, 2)"))
+    (first, call), (second, listed) = outline.definitions
+    assert (first, second) == ("X", "a b")
+    assert outline.hits(listed).endswith('WHERE "v" IN (1, 2)')
+    with pytest.raises(SqlError, match="no function 'f'"):
+        outline.hits(call)
     assert outline.rows("t").startswith("WITH few AS (SELECT * FROM steps WHERE v > 1) SELECT *")
     assert match_outline(outline.rows("t")).variables == outline.variables
     with pytest.raises(SqlError, match="no MATCH_RECOGNIZE"):

@@ -166,6 +166,18 @@ def test_what_comes_where_something_was_deleted_is_new() -> None:
     follower.look()
 
 
+def test_the_list_of_a_delete_stays_for_the_followers_before_it() -> None:
+    follower = Follower()
+    follower.run("newer", [1] * 30)
+    follower.look()
+    follower.run("update", [0, 30, 1])
+    follower.run("delete", [10, 20, 1])
+    follower.run("newer", [1] * 30)
+    follower.run("seal", None)
+    follower.run("reopen", None)
+    follower.look()
+
+
 def test_what_did_not_change_is_not_looked_at() -> None:
     follower = Follower()
     for _ in range(20):

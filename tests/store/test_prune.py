@@ -162,6 +162,7 @@ def test_bounds_that_are_just_met_keep_the_child() -> None:
         ([1, 5], Range("v", None, 1), pa.int64()),
         ([1, 5], Range("v", 4, low_open=True), pa.int64()),
         ([1, 5], Range("v", 4.5), pa.int64()),
+        ([2, 5], Range("v", None, 2.5), pa.int64()),
         ([2**64 - 1], Range("v", 2**64 - 1), pa.uint64()),
         ([-(2**63)], Range("v", None, -(2**63)), pa.int64()),
         ([1.0, 2.0], Range("v", 2.0), pa.float64()),

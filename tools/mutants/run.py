@@ -123,6 +123,7 @@ class Bench:
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "PYTHONDONTWRITEBYTECODE": "" if keep else "1",
             "TMPDIR": str(self.place / "tmp"),
+            "CHRONICLE_PATIENCE_S": "60",
         }
         try:
             done = subprocess.run(

@@ -90,6 +90,16 @@ def test_intervals_that_turn_out_wide_are_not_used(tmp_path: Path) -> None:
     assert "intervals found would cost" in plan.reason
 
 
+def test_where_intervals_turn_out_wide_the_coarse_map_remains(tmp_path: Path) -> None:
+    columns = values()
+    columns["x"][EVENTS * 5 // 8 :] += 1.0  # no A there, as the leaves know
+    columns["y"] = np.roll(columns["x"], 1)
+    plan = planned(tmp_path, columns, costs=Costs(event=10.0, seek=1_000.0, plan=1.0))
+    assert plan.metrics.entries_read
+    assert not plan.picked
+    assert 0.6 < plan.replayed() < 0.75
+
+
 def test_lookups_end_when_replaying_what_is_left_costs_less(tmp_path: Path) -> None:
     rng = np.random.default_rng(6)
     x, y, z = 0.02 + rng.random((3, EVENTS))

@@ -23,8 +23,10 @@ from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay import candidates
 from chronicle.query.replay.candidates import LookupRange
 from chronicle.query.replay.context import Costs
+from chronicle.query.replay.lookups import Lookups
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import run_match
+from chronicle.query.replay.terms import Term
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store.options import StreamOptions
@@ -338,7 +340,8 @@ def test_from_where_on_a_run_knows_what_is_absent() -> None:
     def until(seen: int, inside: int | None, absent: int = 3, begin: int = 1000) -> int | None:
         run = cast(Any, SimpleNamespace(first=100, seen=seen, absent=absent))
         chunk = LookupRange(begin + 100, begin + 900, {})
-        return candidates._absent_until(run, chunk, inside, cast(Any, _Times()))
+        lookups = SimpleNamespace(context=SimpleNamespace(timeline=_Times()))
+        return Lookups._absent_until(cast(Any, lookups), run, chunk, Term((), inside=inside))
 
     # it has seen 1,040 and what follows; the event at 1,140 is as far from that as the window
     assert until(40, 1000) == 41

@@ -76,9 +76,9 @@ def asks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     asked: list[int] = []
     ask = reading._ask
 
-    def noted(ranges: Any, group: Any, names: Any, wanted: Any) -> Any:
+    def noted(timeline: Any, ranges: Any, group: Any, names: Any) -> Any:
         asked.append(len(group))
-        return ask(ranges, group, names, wanted)
+        return ask(timeline, ranges, group, names)
 
     monkeypatch.setattr(reading, "_ask", noted)
     return asked

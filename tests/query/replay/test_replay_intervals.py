@@ -289,9 +289,7 @@ def compared_plans(seed: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> Co
         gap = rng.choice([0, 0, 5, 200])
         told["clauses"] += 1
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(reading, "DECODED_GAP", rng.choice([0, 20, 4096]))
             patch.setattr(reading, "GATHERED_FIRST", rng.choice([1, 50, 4096]))
-            patch.setattr(reading, "SLICED_EVENTS", rng.choice([0, 64, 10**9]))
             patch.setattr(reading, "ALONE_EVENTS", rng.choice([1, 100, 1 << 14]))
             forced = rng.choice([None, 0.0, 0.5, 0.99])
             if forced is not None:  # one of the ways to see a pattern, whatever it costs

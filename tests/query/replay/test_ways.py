@@ -22,7 +22,7 @@ from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import MatchLimits, compile_match
 from chronicle.query.replay import locating, planning
 from chronicle.query.replay.applicability import demands
-from chronicle.query.replay.candidates import KeptLookups, mark_shifted
+from chronicle.query.replay.candidates import mark_shifted
 from chronicle.query.replay.context import PlanContext
 from chronicle.query.replay.partitions import PartitionKeys, PartitionSpans, united_partitions
 from chronicle.query.replay.planning import consider, located_plan, plan_match
@@ -332,17 +332,3 @@ def test_bits_are_moved_as_far_as_there_is_room(number: int, distance: int, word
     found = sum(int(word) << (64 * i) for i, word in enumerate(bits))
     assert found == expected & (2 ** (64 * words) - 1)
     assert np.array_equal(source, before)
-
-
-def test_what_is_beyond_the_limit_is_looked_up_again() -> None:
-    kept, made = KeptLookups(most=100), list[int]()
-
-    def make(size: int) -> tuple[Any, ...]:
-        made.append(size)
-        return (np.zeros(size, np.uint8),)
-
-    for _ in range(2):
-        for size in (60, 30, 90):
-            assert len(kept.once(size, lambda size=size: make(size))[0]) == size
-    assert made == [60, 30, 90, 90]
-    assert [kept.knows(size) for size in (60, 30, 90)] == [True, True, False]
