@@ -1,7 +1,7 @@
 """Chronicle: an event store that answers pattern and window queries from its indexes.
 
 ``chronicle.open(path)`` gives a :class:`~chronicle.api.database.Database`; streams of events go in
-through :meth:`~chronicle.api.streams.Stream.append`, answers come out through ``db.sql`` and
+through :meth:`~chronicle.catalog.streams.Stream.append`, answers come out through ``db.sql`` and
 ``stream.scan``. ``chronicle.connect(url)`` gives the same of a server. Importing this package
 loads neither Spark nor a web framework, nor the store itself: ``open`` does.
 """
@@ -33,6 +33,7 @@ def open(
     isolation: str = "none",
     live: bool = False,
     objects: str | None = None,
+    frames: bool = True,
 ) -> Database:
     """Open a store.
 
@@ -55,6 +56,8 @@ def open(
     objects : str, optional
         Where segments of streams with ``move_after`` or ``keep_local_bytes`` move to while the
         store is open: ``s3://bucket/prefix`` or ``file:///directory`` (``docs/operations.md``).
+    frames : bool
+        Let names in FROM that are no streams be variables of the caller that hold tables.
 
     Returns
     -------
@@ -74,6 +77,7 @@ def open(
         isolation=isolation,
         live=live,
         objects=objects,
+        frames=frames,
     )
 
 
@@ -98,16 +102,20 @@ def connect(
     Returns
     -------
     RemoteDatabase
-        Also a context manager.  Nothing is sent yet.
+        Also a context manager.
 
     Raises
     ------
     InvalidArgument
         When the url is none.
+    ConnectionFailed
+        Nothing listens there.
     """
     from .client import RemoteDatabase, Transport
 
-    return RemoteDatabase(Transport(url, token, timeout, retries))
+    transport = Transport(url, token, timeout, retries)
+    transport.reach()
+    return RemoteDatabase(transport)
 
 
 def aconnect(
@@ -125,9 +133,10 @@ def aconnect(
     InvalidArgument
         When the url is none.
     """
+    from .client import RemoteDatabase, Transport
     from .client.asynchronous import AsyncDatabase, Threads
 
-    return AsyncDatabase(Threads(), connect(url, token, timeout=timeout, retries=retries))
+    return AsyncDatabase(Threads(), RemoteDatabase(Transport(url, token, timeout, retries)))
 
 
 def load_ipython_extension(shell: Any) -> None:

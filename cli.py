@@ -32,12 +32,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 try:
     import typer
+    from typer.core import TyperCommand, TyperGroup
 except ModuleNotFoundError:  # pragma: no cover - needs an installation without the extra
     sys.exit("the chronicle command needs typer: pip install 'chronicle-eventstore[cli]'")
 
@@ -45,30 +46,39 @@ from .commands.terminal import fail, is_terminal, say
 from .errors import ChronicleError, in_words_of, outside
 from .isolation.fork_server import do_without_pandas
 
-COMMANDS = {
-    "ingest": "ingest",
-    "sql": "sql",
-    "streams": "streams",
-    "describe": "streams",
-    "index": "streams",
-    "explain": "streams",
-    "tail": "live",
-    "live": "live",
-    "check": "upkeep",
-    "inspect": "upkeep",
-    "backup": "upkeep",
-    "backups": "upkeep",
-    "compact": "upkeep",
-    "move": "upkeep",
-    "restore": "upkeep",
-    "serve": "serving",
-    "mcp": "serving",
-    "token": "serving",
-    "job": "serving",
-    "demo": "demonstrate",
-    "bench": "upkeep",
+GROUPS = {
+    "Data": {
+        "ingest": "ingest",
+        "streams": "streams",
+        "describe": "streams",
+        "index": "streams",
+        "tail": "live",
+        "demo": "demonstrate",
+    },
+    "Queries": {"sql": "sql", "explain": "streams", "live": "live", "bench": "upkeep"},
+    "Store": dict.fromkeys(
+        ("check", "inspect", "backup", "backups", "restore", "compact", "move"), "upkeep"
+    ),
+    "Server": dict.fromkeys(("serve", "token", "job", "mcp"), "serving"),
 }
-"""Commands, in the order of ``--help``, and the modules of ``commands/`` that have them."""
+"""Commands as ``--help`` lists them, and the modules of ``commands/`` that have them."""
+
+COMMANDS = {name: (group, module) for group in GROUPS for name, module in GROUPS[group].items()}
+
+MEANT = {
+    **dict.fromkeys(("ls", "list", "tables", "info", "status"), "streams"),
+    **dict.fromkeys(("query", "select", "shell", "export", "delete", "drop"), "sql"),
+    **dict.fromkeys(("import", "load", "add", "insert", "append", "init"), "ingest"),
+    **dict.fromkeys(("server", "start", "web", "console", "ui"), "serve"),
+    **dict.fromkeys(("show", "schema"), "describe"),
+    **dict.fromkeys(("watch", "follow"), "tail"),
+    **dict.fromkeys(("verify", "repair", "fsck"), "check"),
+    **dict.fromkeys(("dump", "snapshot"), "backup"),
+    **dict.fromkeys(("vacuum", "optimize", "merge"), "compact"),
+    **dict.fromkeys(("alert", "watch-query", "view"), "live"),
+    "plan": "explain",
+}
+"""Names that other programs have for commands."""
 
 FRAMES = ("demo", "bench")
 """Commands that start Spark or other libraries that have pandas frames."""
@@ -86,13 +96,60 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+class _Group(TyperGroup):
+    """Commands in groups, also in a pipe; other programs' names get a suggestion."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        limit = formatter.width - 16
+        _write_sections(
+            formatter,
+            (
+                (str(command.rich_help_panel), (name, command.get_short_help_str(limit)))
+                for name, command in self.commands.items()
+            ),
+        )
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0].lower() in MEANT:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {MEANT[args[0].lower()]!r}?")
+        return super().resolve_command(ctx, args)
+
+
+class _Command(TyperCommand):
+    """Options under headings, also in a pipe."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        rows: list[tuple[str, Any]] = []
+        for each in self.get_params(ctx):
+            plain = "Arguments" if each.param_type_name == "argument" else "Options"
+            title = getattr(each, "rich_help_panel", None) or plain
+            rows.append((title, each.get_help_record(ctx)))
+        _write_sections(formatter, rows)
+
+
+def _write_sections(formatter: Any, rows: Iterable[tuple[str, tuple[str, str] | None]]) -> None:
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for title, row in rows:
+        if row is not None:
+            sections.setdefault(title, []).append(row)
+    for title, listed in sections.items():
+        with formatter.section(title):
+            formatter.write_dl(listed)
+
+
 def _common(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
     ] = False,
 ) -> None:
     """Chronicle: an event store with SQL, windows and row patterns over time."""
+    if context.invoked_subcommand is None:
+        from .commands.start import next_steps
+
+        for line in next_steps():
+            print(line)
 
 
 def app_of(words: Sequence[str]) -> typer.Typer:
@@ -104,19 +161,21 @@ def app_of(words: Sequence[str]) -> typer.Typer:
     app = typer.Typer(
         name="chronicle",
         help="Chronicle: an event store with SQL, windows and row patterns over time.",
-        no_args_is_help=True,
+        cls=_Group,
+        invoke_without_command=True,
         rich_markup_mode="rich" if is_terminal() else None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_common)
     for name in words[:1] if words and words[0] in COMMANDS else COMMANDS:
-        module = importlib.import_module(f".commands.{COMMANDS[name]}", __package__)
+        group, module_name = COMMANDS[name]
+        module = importlib.import_module(f".commands.{module_name}", __package__)
         command = getattr(module, name)
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
+            app.add_typer(command, name=name, rich_help_panel=group)
         else:
-            app.command(name)(command)
+            app.command(name, cls=_Command, rich_help_panel=group)(command)
     return app
 
 

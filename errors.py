@@ -152,6 +152,8 @@ class SqlError(ChronicleError):
         self.reason = message
         self.line = line
         self.column = column
+        self.unknown: str | None = None
+        """A name in FROM that is no stream, if that is what is wrong."""
 
 
 class QueryTimeout(ChronicleError):

@@ -1,6 +1,5 @@
-"""The embedded database: what :func:`chronicle.open` returns, and the streams in it.
+"""The embedded database: what :func:`chronicle.open` returns.
 
 Reading order
-    ``database`` (:class:`Database`, which wires the layers together), ``streams`` (one stream:
-    append, scan, aggregate), ``tailing`` (commits as they happen).
+    ``database`` (:class:`Database`).
 """

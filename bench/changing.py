@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import chronicle
 
-from ..api.streams import Stream
+from ..catalog.streams import Stream
 from .harness import Row, Section, medians, paired
 
 SCHEMA = pa.schema(

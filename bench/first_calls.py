@@ -167,7 +167,7 @@ def _statements() -> dict[str, Callable[[Any, int], object]]:
     for name, text in LIVE.items():
         cases[f"live query: {name}"] = functools.partial(_follow, text=text)
     cases |= {
-        "CREATE INDEX": lambda db, number: db.create_index("heating", ("celsius", "room")[number]),
+        "CREATE INDEX": lambda db, number: db["heating"].create_index(("celsius", "room")[number]),
         "DELETE": lambda db, number: db.sql(f"DELETE FROM heating WHERE celsius < {number + 9}"),
         "UPDATE": lambda db, number: db.sql(
             f"UPDATE heating SET airing = 2 WHERE celsius < {number + 9}"

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 
 from ..api.database import open_database
 from ..schema import StreamSchema
-from ..store.stream import EventStream
 from .harness import Row
 
 RARE = 0.99999
@@ -54,9 +53,8 @@ class PatternBench:
             for batch in batches:
                 stream.append(batch, durability="none")
                 writer.write_batch(batch)
-            assert isinstance(stream.handle, EventStream)
-            stream.handle.seal()
-            database.create_index("p", "a")
+            stream.seal()
+            database["p"].create_index("a")
 
     # -- formulations -------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 import chronicle
 
-from ..api.streams import Stream
+from ..catalog.streams import Stream
 from .harness import Row, Section, medians, paired
 
 TICKS = 10_000  # microseconds between events: 100 a second

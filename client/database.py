@@ -2,7 +2,7 @@
 Arrow.
 
 The errors are the same.  After a broken connection only repeatable requests are retried: reads, and
-appends with an idempotency key.  ``connect`` sends nothing.  Thread-safe; a result or feed is for
+appends with an idempotency key.  Thread-safe; a result or feed is for
 one thread at a time.
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ..core.sql_text import parameters_of
 from ..errors import InvalidArgument, StreamNotFound, no_rollup
 from ..query.sql.first_word import only_reads
 from ..schema import StreamSchema, stream_schema, stream_settings
@@ -74,6 +75,14 @@ class RemoteDatabase:
         """The stream of that name; raises ``StreamNotFound`` with the nearest names."""
         return RemoteStream(self._transport, name, self._ask("GET", "streams", name))
 
+    __getitem__ = stream
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.streams()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.streams())
+
     def streams(self) -> list[str]:
         """Names of all streams within the token's reach, sorted."""
         return names_of(self._ask("GET", "streams")["streams"])
@@ -104,10 +113,12 @@ class RemoteDatabase:
     def sql(
         self,
         text: str,
+        /,
         params: Parameters | None = None,
         timeout: float | None = None,
         *,
         read_only: bool = False,
+        **values: Any,
     ) -> Result:
         """Run one SQL statement; as ``Database.sql``.
 
@@ -116,6 +127,7 @@ class RemoteDatabase:
         """
         from ..query.contract.result import Result
 
+        params = parameters_of(params, values)
         rows = self._transport.rows(calls.query(text, params, timeout, read_only=read_only))
         plan = None
         if only_reads(text):
@@ -128,13 +140,16 @@ class RemoteDatabase:
     def explain(
         self,
         text: str,
+        /,
         analyze: bool = False,
         params: Parameters | None = None,
         timeout: float | None = None,
+        **values: Any,
     ) -> Plan:
         """Plan a query; with ``analyze`` also run it and report what it read."""
         from ..query.contract.explanation import Plan
 
+        params = parameters_of(params, values)
         body = {**calls.statement(text, params, timeout), "analyze": analyze}
         return Plan.from_dict(self._ask("POST", "explain", body=body, repeatable=not analyze))
 

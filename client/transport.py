@@ -289,6 +289,12 @@ class Transport:
         self.__dict__.update(state)
         self._reset()
 
+    def reach(self) -> None:
+        """Connect; raises ``ConnectionFailed`` unless something listens at the address."""
+        connection = self._connected()
+        with self._lock:
+            self._idle.append((time.monotonic(), connection))
+
     def json(self, call: Call) -> Any:
         return self._decoded(self._request(call, JSON, lambda: call.payload))
 

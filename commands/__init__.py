@@ -5,9 +5,9 @@ Modules of the database are imported inside the commands, so that ``--help`` sta
 Reading order::
 
     shared            options (and the store or server)  terminal (messages, bars)
-    answers           plots  output (tables, formats)
+    answers           output (formats, files)
     statements        session (scripts, files)  sql (also the prompt)
-    ingest            ingest
+    ingest            ingest  start (chronicle without a command)
     following         live (also chronicle tail)
     notebooks         notebook
     of a server       serving (also chronicle token, job, mcp)

@@ -247,7 +247,7 @@ def demo(
         bool, typer.Option("--serve", help="Serve the store afterwards, until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Show what Chronicle does: generate, ingest, query, alert, read by Spark, with timings."""
+    """Show what Chronicle does, on generated events, with timings."""
     if store is not None and store.exists() and any(store.iterdir()):
         raise InvalidArgument(f"{store} is not empty; name a new directory")
     with contextlib.ExitStack() as stack:
@@ -346,7 +346,7 @@ def _alert(database: Database, last: dt.datetime) -> None:
 
 
 def _query(database: Database, what: str, text: str) -> pa.Table:
-    from .output import plain_table
+    from ..formats.text_tables import plain_table
 
     print(f"\n== {what}\n   " + text.replace("\n", "\n   ") + "\n")
     began = time.perf_counter()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InvalidData, StoreLocked, in_words_of
-from ..formats.dialect import IngestOptions, by_name
+from ..formats.dialect import ERRORS, IngestOptions, by_name
 from .options import Connection, connected
 from .terminal import IngestBar, human_bytes, say, warn
 
@@ -30,7 +30,8 @@ def ingest(
     stream: Annotated[str, typer.Option("--stream", help="The stream to append to.")],
     options: IngestOptions,
     json_report: Annotated[
-        bool, typer.Option("--json", help="Print the report as JSON on stdout.")
+        bool,
+        typer.Option("--json", help="Print the report as JSON on stdout.", rich_help_panel=ERRORS),
     ] = False,
 ) -> None:
     """Append the events of files to a stream.

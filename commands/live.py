@@ -75,7 +75,7 @@ def tail(
     ] = None,
     format: TailFormatOption = "table",
 ) -> None:
-    """Show the latest events of a stream by time; with --follow, those that are committed from now.
+    """Show the latest events of a stream by time, or follow it.
 
     With --after: what was committed since then, in the order of commits.
 
@@ -161,8 +161,8 @@ def write_feed(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, format: str, *, endless: bool
 ) -> None:
     """Write batches to stdout, each at once; endless ones until Ctrl-C."""
+    from ..formats.text_tables import plain_table
     from ..formats.writers import encode
-    from .output import plain_table
 
     out = sys.stdout.buffer
     chunks: Iterable[bytes]
@@ -336,9 +336,11 @@ def show(connection: Connection, name: NameArgument, format: FormatOption = "tab
         status = connection.transport().ask("GET", "live", name)
         definition = status.pop("definition")
     else:
+        from ..api.database import catalog_of
+
         with connection.database() as database:
             status = database.live(name).status()
-            definition = dict(database.live_statements.describe(name))
+            definition = dict(catalog_of(database).live_statements.describe(name))
     shown = {**definition, **{key: value for key, value in status.items() if key not in definition}}
     rows = [
         {"property": key, "value": ", ".join(value) if isinstance(value, list) else str(value)}
@@ -366,19 +368,14 @@ def tail_live(
             write_feed(feed, feed.schema, format, endless=follow)
         return
     with connection.database() as database:
-        definition = database.live_statements.definition(name)
-        schema = database.stream(definition.sink).schema
+        schema = database.stream(database.live(name).sink).schema
         write_feed(_rows(database, name, after, follow), schema, format, endless=follow)
 
 
 def _rows(database: Database, name: str, after: int, follow: bool) -> Iterator[pa.RecordBatch]:
     """Rows from a store that another process may be writing."""
-    from ..live.sink import SinkReader
-
     while True:
-        definition = database.live_statements.definition(name)
-        stream = database.stream(definition.sink)
-        for batch in SinkReader(stream.handle, name, definition.columns).rows(after):
+        for batch in database.live(name).rows(after):
             after = batch.column("_seq")[-1].as_py()
             yield batch
         if not follow:

@@ -210,7 +210,7 @@ def serve(
         typer.Option("--token-file", help="File whose first line is a token with every right."),
     ] = None,
 ) -> None:
-    """Serve a store over REST until Ctrl-C; API documentation at /docs.
+    """Serve a store over REST, with a console, until Ctrl-C.
 
     Everything else is set by the environment (CHRONICLE_...): see docs/server.md.
     """
@@ -235,7 +235,7 @@ def serve(
 
 @connected
 def mcp(connection: Connection) -> None:
-    """Serve the Model Context Protocol on stdin and stdout: tools that read, for an agent.
+    """Serve tools for language models (MCP) on stdin and stdout.
 
     A store is opened for reading, beside the process that writes; for --url take a token with the
     scope read.

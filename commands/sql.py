@@ -27,8 +27,7 @@ from ..core.suggestion import did_you_mean
 from ..errors import ChronicleError, InvalidArgument, in_words_of
 from ..query.sql.first_word import split
 from .options import Connection, connected, parameters
-from .output import ANSWER_FORMATS, check_format, write_answer
-from .plots import draw, plot_format
+from .output import ANSWER_FORMATS, check_format, draw, plot_format, write_answer
 from .session import Session, is_complete, named_files
 from .terminal import fail, is_terminal, say
 

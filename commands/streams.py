@@ -63,6 +63,7 @@ def _described(connection: Connection, names: list[str] | None) -> Iterator[dict
         for name in names:
             yield ask("GET", "streams", name)
         return
+    from ..api.database import catalog_of
     from ..formats.kinds import name_of_type
 
     with connection.database() as database:
@@ -89,7 +90,7 @@ def _described(connection: Connection, names: list[str] | None) -> Iterator[dict
                 ],
                 "indexes": stream.indexes() if names is not None else [],
                 "stats": stream.stats() if names is not None else {},
-                "settings": database.stream_options(name) if names is not None else {},
+                "settings": catalog_of(database).stream_options(name) if names is not None else {},
             }
 
 

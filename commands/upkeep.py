@@ -85,6 +85,7 @@ def inspect(
     The files are found as <store>/streams/<stream>/*.seg; without --offset, the blocks are listed
     with their offsets.
     """
+    from ..api.database import catalog_of
     from ..store.files import RealFiles
     from ..store.inspect import describe_block, describe_segment
 
@@ -99,11 +100,12 @@ def inspect(
         return
     directory = path.resolve().parent
     with connection_of(directory.parent.parent).database() as database:
+        opened = catalog_of(database).store
         name = next(
             (
                 name
                 for name in database.streams()
-                if (database.path / database.store.directory_of(name)).resolve() == directory
+                if (database.path / opened.directory_of(name)).resolve() == directory
             ),
             None,
         )
@@ -160,7 +162,7 @@ def backups(
     url: UrlOption = None,
     token: TokenOption = None,
 ) -> None:
-    """List the backups at a place: when each was made and what it holds.
+    """List the backups at a place; verify or remove one.
 
     A delete does not reach backups: those that were made before it may hold what it took out.
     """
@@ -227,7 +229,7 @@ def bench(
         typer.Option("--full", help="Full sizes (many minutes), and rewrite bench/results."),
     ] = False,
 ) -> None:
-    """Measure Chronicle against its peers on this machine: ratios, on small data by default."""
+    """Compare Chronicle with other systems on this machine."""
     try:
         benchmarks = importlib.import_module("chronicle.bench.__main__")
     except ModuleNotFoundError:
@@ -277,7 +279,7 @@ def move(
     ] = False,
     store: StoreOption = None,
 ) -> None:
-    """Move sealed segments to object storage, where space is cheap; queries find them there."""
+    """Move sealed segments to object storage. Queries find them there."""
     with connection_of(store).database("rw", create=False) as database:
         total = 0
         for name in streams or [None]:  # type: ignore[list-item]
@@ -306,7 +308,7 @@ def restore(
         ),
     ] = None,
 ) -> None:
-    """Make a store of what lies in objects: a backup, or what had moved before a disk was lost.
+    """Make a store from objects: a backup, or moved segments.
 
     From moved segments it has what had moved until the last `chronicle move`; what was on the disk
     alone is gone.

@@ -305,7 +305,7 @@ def share(path: str | os.PathLike[str], mode: str) -> Shared:
         if shared is not None:
             shared.users += 1
             return shared
-        shared = _open[key] = Shared(key, chronicle.open(path, mode))
+        shared = _open[key] = Shared(key, chronicle.open(path, mode, frames=False))
         return shared
 
 

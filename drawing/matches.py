@@ -7,7 +7,7 @@ MATCH_RECOGNIZE of a statement counts, and at most ``LANES_MAX`` lanes are drawn
 
 The history map shows which parts of a stream's time a query replayed, looked up or skipped.
 
-``text`` escapes every text.  Colours are those of Okabe and Ito, as in the console; shapes encode
+Colours are those of Okabe and Ito, as in the console; shapes encode
 the same as colours.
 """
 
@@ -23,11 +23,12 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import InvalidArgument
+from ..formats.plots import TEXT, sheet, text
 from ..query.contract.explanation import Plan, Regions
 from ..query.matches import match_outline
 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b2569a", "#b07d00", "#3d8fc4", "#5b6472")
-TEXT, QUIET, LINE = "#1b2330", "#59657a", "#d8dee8"
+QUIET, LINE = "#59657a", "#d8dee8"
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _STEPS = (
     *(0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800),
@@ -90,10 +91,6 @@ class TimeAxis:
             tick += every
 
 
-def text(value: object, x: float, y: float, *, colour: str = TEXT, more: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}"{more}>{escape(str(value))}</text>'
-
-
 def count(number: int) -> str:
     return f"{number:,}"
 
@@ -116,21 +113,6 @@ def mark(place: int, x: float, y: float, size: float = 4.2) -> str:
         radius = size * (0.55 if shape == 4 and i % 2 else 1.3)
         points.append(f"{x + radius * math.cos(angle):.1f},{y + radius * math.sin(angle):.1f}")
     return f'<polygon points="{" ".join(points)}" fill="{colour}"/>'
-
-
-def sheet(width: int, height: int, title: str, parts: list[str]) -> str:
-    """A whole SVG on white, with its content as text for screen readers."""
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-            f'width="{width}" height="{height}" role="img" style="max-width:100%;height:auto" '
-            'font-family="system-ui, sans-serif" font-size="12">',
-            f"<title>{escape(title)}</title>",
-            f'<rect width="{width}" height="{height}" rx="6" fill="#ffffff"/>',
-            *parts,
-            "</svg>\n",
-        ]
-    )
 
 
 KINDS = {

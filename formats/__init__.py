@@ -12,5 +12,5 @@ Reading order::
     Python objects    tables
     events            layout  reader
     in a worker       decoder  isolated
-    output            writers
+    output            writers  text_tables  plots
 """

@@ -81,6 +81,7 @@ class Meter:
 READING = "What to read"
 COLUMNS = "Columns and times"
 STORING = "How to store"
+ERRORS = "Errors and reports"
 """The panels of ``chronicle ingest --help``."""
 
 ENCODINGS = (
@@ -196,15 +197,12 @@ class ColumnOptions:
     file's name.  For ``time_format``, ``time_zone`` and ``ambiguous`` see ``times``.
     """
 
-    time: str | None = option(
-        None, "The time column; needed for a new stream.", "COL", panel=COLUMNS
-    )
+    time: str | None = option(None, "The time column; needed for a new stream.", "COL")
     time_format: str | Sequence[str] | TimeRule = option(  # noqa: RUF009 a field
         "auto",
         "auto, iso, ticks, s, ms, us, ns, or a pattern such as '%d.%m.%Y %H:%M:%S'; "
         "repeatable: each value has the first that reads it. [default: auto]",
         "F",
-        panel=COLUMNS,
         many="texts",
     )
     time_zone: str | None = option(
@@ -229,7 +227,6 @@ class ColumnOptions:
         (),
         "Types in place of inferred ones: speed=double,zip=string,at=timestamp.",
         "COL=TYPE,...",
-        panel=COLUMNS,
         many="texts",
     )
     rename: Mapping[str, str] | None = option(
@@ -271,6 +268,7 @@ class StoreOptions:
         "fail",
         "With create: what to do when the stream is there already.",
         choices=("fail", "append"),
+        panel=STORING,
     )
     retention: str | None = option(
         None, "Of a new stream: '30 days' or '10 GB'.", "AGE", panel=STORING
@@ -309,6 +307,7 @@ class IngestOptions(StoreOptions, ReadOptions):
         "FILE",
         flags=("--quarantine-file",),
         kind=Path,
+        panel=ERRORS,
     )
     commit: str = option(
         "end",

@@ -627,6 +627,15 @@ class Guess:
     time_of_day: str | None = None
 
 
+def time_like(rows: pa.RecordBatch) -> list[str]:
+    """Columns that may be the time of the events."""
+    return [
+        name
+        for name, values in zip(rows.schema.names, rows.columns, strict=True)
+        if _merit(name, values)[0]
+    ]
+
+
 def guess_times(rows: pa.RecordBatch) -> Guess:
     merit, guess = 0, Guess()
     columns = list(zip(rows.schema.names, rows.columns, strict=True))

@@ -96,6 +96,26 @@ def tables_of(data: Any, schema: StreamSchema) -> Iterator[pa.Table]:
         )
 
 
+def reader_of(data: Any) -> pa.RecordBatchReader | None:
+    """A reader of any table of a program, in its own types; None for what is no table.
+
+    Named levels of a pandas index become columns; a lazy polars frame is collected.
+    """
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data]).to_reader()
+    if _is_pandas(data):
+        named = [level for level in data.index.names if level is not None]
+        frame = data.reset_index(level=named)
+        return pa.Table.from_pandas(frame, preserve_index=False).to_reader()
+    if type(data).__module__.startswith("polars") and hasattr(data, "collect"):
+        data = data.collect()
+    if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
+        return pa.Table.from_pylist(data).to_reader()
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    return None
+
+
 def _is_pandas(data: Any) -> bool:
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(data, pandas.DataFrame)

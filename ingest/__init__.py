@@ -10,7 +10,7 @@
     )
 
 Reading order: ``request`` (options, counters, bad rows), ``sinks`` (bulk loads, the target),
-``pipeline`` (chooses the engine; read, check, sort, store).
+``pipeline`` (chooses the engine; read, check, sort, store), ``tables`` (tables of a program).
 """
 
 from __future__ import annotations

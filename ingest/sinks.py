@@ -12,7 +12,7 @@ events are appended instead of staged.  Sinks and jobs are picklable::
                     StoreSink:   segments in <store>/streams/<s>/staging/<job>
                     ServerSink:  Arrow to the server, which stages the segments
 
-Commits to a store use an open ``database`` if given, else open the store, waiting at most
+Commits to a store use an open ``catalog`` if given, else open the store, waiting at most
 ``timeout`` seconds for the lock; staging needs none.  Tasks also extract index entries, so the
 commit moves no data.  Older events go into segments of their own, so that only those become late
 runs::
@@ -34,11 +34,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from ..api.database import Database, open_database
+from ..catalog.store_catalog import StoreCatalog, open_catalog
 from ..client import RemoteDatabase, Transport, calls
 from ..client.calls import Call, path_of
 from ..core.times import INT64_MAX, INT64_MIN
@@ -70,9 +70,6 @@ from ..store.staging import (
 from ..store.store import Store
 from ..store.stream import EventStream
 from .request import IngestRequest, quarantine_path
-
-if TYPE_CHECKING:
-    from ..api.database import Database
 
 Over = tuple[int | None, int | None]
 """Time range to replace: ticks, half-open; None leaves a side open."""
@@ -110,7 +107,7 @@ LOCK_PAUSE_SECONDS = 0.2
 
 
 class StoreSink:
-    """Loads into a stream of the store at ``path``; ``database`` is the same store, open here."""
+    """Loads into a stream of the store at ``path``; ``catalog`` is the same store, open here."""
 
     append_rows = 65_536  # fewer do not fill a segment
 
@@ -119,35 +116,35 @@ class StoreSink:
         path: str | os.PathLike[str],
         stream: str,
         *,
-        database: Database | None = None,
+        catalog: StoreCatalog | None = None,
         timeout: float = 0.0,
     ) -> None:
         self._path = os.path.abspath(path)
         self.stream = stream
-        self._database = database
+        self._catalog = catalog
         self._timeout = timeout
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_database": None}
+        return {**self.__dict__, "_catalog": None}
 
     @property
     def sort_directory(self) -> str | None:
-        return None if self._database is None else self._path
+        return None if self._catalog is None else self._path
 
     # ------------------------------------------------------------------------------- the stream
 
     @contextlib.contextmanager
     def _store(self) -> Iterator[Store]:
-        if self._database is not None:
-            yield self._database.store
+        if self._catalog is not None:
+            yield self._catalog.store
         else:
             with Store.open(self._path, mode="r") as store:
                 yield store
 
     @contextlib.contextmanager
     def _writable(self) -> Iterator[Store]:
-        if self._database is not None:
-            yield self._database.store
+        if self._catalog is not None:
+            yield self._catalog.store
             return
         deadline = time.monotonic() + self._timeout
         while True:
@@ -181,7 +178,7 @@ class StoreSink:
         *,
         codec: str = "lz4",
         retention: str | None = None,
-        unique: str | None = None,
+        unique: str | Sequence[str] | None = None,
         within: str | None = None,
         if_not_exists: bool = False,
     ) -> StreamSchema:
@@ -191,8 +188,8 @@ class StoreSink:
             return made.schema
 
     def drop(self) -> None:
-        if self._database is not None:
-            self._database.drop_stream(self.stream)
+        if self._catalog is not None:
+            self._catalog.drop_stream(self.stream)
         else:
             with self._writable() as store:
                 store.drop_stream(self.stream)
@@ -251,7 +248,7 @@ class StoreSink:
         version: int | None = None,
     ) -> Outcome:
         """Add the staged segments to the stream's manifest."""
-        indexes = None if self._database is None else self._database.indexes_of(self.stream)
+        indexes = None if self._catalog is None else self._catalog.indexes_of(self.stream)
         done: BulkCommit | None = None
         with self._writable() as store:
             stream = self._writer(store)
@@ -295,7 +292,7 @@ class StoreSink:
         """The jobs recorded in the stream's manifest."""
         try:
             with self._store() as store:
-                if self._database is not None:
+                if self._catalog is not None:
                     return self._writer(store).commits.manifest.jobs
                 return load(store.files, store.directory_of(self.stream)).manifest.jobs
         except (NotAStore, StreamNotFound):
@@ -472,20 +469,20 @@ Sink = ServerSink | StoreSink
 
 @dataclass(frozen=True)
 class Target:
-    """Exactly one of a store's directory, a database open for writing, and a server's url.
+    """Exactly one of a store's directory, the catalog of an open one, and a server's url.
 
     ``timeout`` is in seconds, for the server or the writer's lock; ``retries`` is for requests.
     """
 
     path: str | os.PathLike[str] | None = None
-    database: Database | None = None
+    catalog: StoreCatalog | None = None
     url: str | None = None
     token: str | None = None
     timeout: float = 60.0
     retries: int = 3
 
     def __post_init__(self) -> None:
-        if sum(place is not None for place in (self.path, self.database, self.url)) != 1:
+        if sum(place is not None for place in (self.path, self.catalog, self.url)) != 1:
             raise InvalidArgument("give one target: a store's path, a database, or a url")
 
     def quarantine_path(self, request: IngestRequest) -> Path:
@@ -493,7 +490,7 @@ class Target:
             return request.quarantine
         if self.url is not None:
             return quarantine_path("chronicle", request.stream)
-        place = self.database.path if self.database is not None else self.path
+        place = self.catalog.path if self.catalog is not None else self.path
         assert place is not None
         return quarantine_path(place, request.stream)
 
@@ -503,13 +500,13 @@ class Target:
         if self.path is None or dry_run:
             yield self
         else:
-            with open_database(self.path, "rw") as database:
-                yield Target(database=database)
+            with contextlib.closing(open_catalog(self.path)) as catalog:
+                yield Target(catalog=catalog)
 
     def sink(self, stream: str) -> Sink:
         if self.url is not None:
             return ServerSink(Transport(self.url, self.token, self.timeout, self.retries), stream)
-        if self.database is not None:
-            return StoreSink(self.database.path, stream, database=self.database)
+        if self.catalog is not None:
+            return StoreSink(self.catalog.path, stream, catalog=self.catalog)
         assert self.path is not None
         return StoreSink(self.path, stream, timeout=self.timeout)

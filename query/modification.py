@@ -313,7 +313,7 @@ class Deletion(Modification):
         return half_open(scan.low, scan.high)
 
     def _rewritten(self, start: int | None, end: int | None, choose: Choice | None) -> int:
-        handle = self.engine.catalog.changes.stream(self.stream).handle
+        handle = self.engine.catalog.changes.handle(self.stream)
         changed: int = (
             handle.delete(start, end, choose)
             if self.change is None

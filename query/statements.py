@@ -43,7 +43,7 @@ from .contract.access import Access
 from .contract.cancellation import QueryControl
 from .contract.catalog import LIVE_QUERIES, SYSTEM_TABLES, Catalog, Changes, Given, LiveRequest
 from .contract.explanation import Plan
-from .contract.result import Result
+from .contract.result import Result, result_of
 from .modification import Deletion, Insertion, Update, default_of
 from .relations import index_rows, live_rows, stream_rows
 from .sql.dialect import error_at, error_on, position_of, to_text
@@ -258,16 +258,16 @@ def _all_rows(source: Any) -> Any:
 
 def result_of_plan(plan: Plan) -> Result:
     table = pa.table({"plan": pa.array(str(plan).splitlines(), pa.string())})
-    return Result.of_table(table, plan)
+    return result_of(table, plan)
 
 
 def _status(message: str) -> Result:
-    return Result.of_table(pa.table({"status": [message]}))
+    return result_of(pa.table({"status": [message]}))
 
 
 def _count(**counts: int) -> Result:
     columns = {name: pa.array([count], pa.int64()) for name, count in counts.items()}
-    return Result.of_table(pa.table(columns))
+    return result_of(pa.table(columns))
 
 
 def _option(node: Any) -> Any:
@@ -451,13 +451,13 @@ def _index(s: Statement) -> Result:
 def _show_streams(s: Statement) -> Result:
     schema = SYSTEM_TABLES["chronicle"]["streams"]
     table = pa.Table.from_pylist(list(stream_rows(s.catalog)), schema)
-    return Result.of_table(table.select(("stream", "time", "events", "first", "last", "damage")))
+    return result_of(table.select(("stream", "time", "events", "first", "last", "damage")))
 
 
 def _show_indexes(s: Statement) -> Result:
     names = None if s.tree.this is None else [s.stream()]
     rows = list(index_rows(s.catalog, names))
-    return Result.of_table(pa.Table.from_pylist(rows, SYSTEM_TABLES["chronicle"]["indexes"]))
+    return result_of(pa.Table.from_pylist(rows, SYSTEM_TABLES["chronicle"]["indexes"]))
 
 
 def _describe(s: Statement) -> Result:
@@ -476,7 +476,7 @@ def _describe(s: Statement) -> Result:
         "column_name": [f.name for f in fields],
         "column_type": [sql_type(f.type) for f in fields],
     }
-    return Result.of_table(pa.table(columns))
+    return result_of(pa.table(columns))
 
 
 def _describe_stream(s: Statement) -> Result:
@@ -492,7 +492,7 @@ def _describe_stream(s: Statement) -> Result:
         }
         for a in schema.attributes
     ]
-    return Result.of_table(pa.Table.from_pylist(rows))
+    return result_of(pa.Table.from_pylist(rows))
 
 
 # ------------------------------------------------------------ INSERT, DELETE, UPDATE
@@ -552,7 +552,7 @@ def _show_views(s: Statement) -> Result:
     views = s.catalog.views().values()
     columns = {"view": [v.name for v in views], "query": [v.sql for v in views]}
     kinds = pa.schema([("view", pa.string()), ("query", pa.string())])
-    return Result.of_table(pa.table(columns, schema=kinds))
+    return result_of(pa.table(columns, schema=kinds))
 
 
 def _existing_view(s: Statement) -> Result:
@@ -564,7 +564,7 @@ def _existing_view(s: Statement) -> Result:
         raise StreamNames(list(s.catalog.views())).missing(s.tree.this, s.text, "view")
     if isinstance(s.tree, ShowCreateView):
         made = f"CREATE VIEW {exp.to_identifier(view.name, quoted=True).sql()} AS {view.sql}"
-        return Result.of_table(pa.table({"statement": [made]}))
+        return result_of(pa.table({"statement": [made]}))
     s.changes.drop_view(view.name, cascade=s.has("cascade"))
     return _status(f"dropped view {view.name}")
 
@@ -604,7 +604,7 @@ def _create_view(s: Statement) -> Result:
 
 
 def _show_live(s: Statement) -> Result:
-    return Result.of_table(pa.Table.from_pylist(list(live_rows(s.catalog)), LIVE_QUERIES))
+    return result_of(pa.Table.from_pylist(list(live_rows(s.catalog)), LIVE_QUERIES))
 
 
 def _visible_live(s: Statement, names: Sequence[str]) -> list[str]:
@@ -615,7 +615,7 @@ def _visible_live(s: Statement, names: Sequence[str]) -> list[str]:
 def _show_rollups(s: Statement) -> Result:
     live = s.catalog.live_statements
     shown = [live.rollup_row(name) for name in _visible_live(s, live.rollups())]
-    return Result.of_table(pa.Table.from_pylist(shown, ROLLUPS))
+    return result_of(pa.Table.from_pylist(shown, ROLLUPS))
 
 
 def _existing_live(s: Statement) -> Result:
@@ -641,8 +641,8 @@ def _existing_live(s: Statement) -> Result:
     if isinstance(tree, DescribeLive):
         pairs = live.describe(name)
         columns = {"property": [p for p, _ in pairs], "value": [v for _, v in pairs]}
-        return Result.of_table(pa.table(columns))
-    return Result.of_table(pa.table({"plan": pa.array(live.explain(name), pa.string())}))
+        return result_of(pa.table(columns))
+    return result_of(pa.table({"plan": pa.array(live.explain(name), pa.string())}))
 
 
 def _alter_live(s: Statement, name: str) -> Result:

@@ -36,7 +36,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from ..api.database import open_database
+from ..api.database import catalog_of, open_database
 from ..errors import InvalidArgument, MissingDependency
 from .access.settings import (
     LOOK_S,
@@ -154,8 +154,8 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
         configure_logging(settings)
         app = create_app(database, settings, prepare=True, close_database=True)
         stack.callback(app.state.server.close_workers)
-        if database.isolation == "process":
-            _ = database.engine  # start workers while the libraries load
+        if catalog_of(database).isolation == "process":
+            _ = catalog_of(database).engine  # start workers while the libraries load
         stack.callback(gc.unfreeze)  # else objects of the libraries are never freed
         config = uvicorn_config(app, settings)
         url = _url(listener, secure=certificates is not None)

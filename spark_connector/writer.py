@@ -312,7 +312,7 @@ def stored_keys(
     from . import register
 
     register(spark)
-    path = target.path if target.database is None else target.database.path
+    path = target.path if target.catalog is None else target.catalog.path
     options = {
         "path": path,
         "url": target.url,

@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import (
     IndexExists,
     IndexNotFound,
@@ -93,10 +94,10 @@ class World:
 
     def index(self, name: str) -> None:
         attribute, wait = random.choice(["x", "k", "t"]), random.random() < 0.5
-        self.database.create_index(name, attribute, wait=wait)
+        catalog_of(self.database).create_index(name, attribute, wait=wait)
 
     def unindex(self, name: str) -> None:
-        self.database.drop_index(name, random.choice(["x", "k", "t"]))
+        catalog_of(self.database).drop_index(name, random.choice(["x", "k", "t"]))
 
     def drop(self, name: str) -> None:
         self.database.drop_stream(name)

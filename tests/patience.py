@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from chronicle.api.database import catalog_of
+
 __all__ = ["PATIENCE_S", "wait_for_indexes", "wait_until"]
 
 PATIENCE_S = float(os.environ.get("CHRONICLE_PATIENCE_S", "300"))
@@ -28,5 +30,5 @@ def wait_until(condition: Callable[[], object], expected: str = "what was expect
 
 def wait_for_indexes(database: Any) -> None:
     """Return when the thread of a database that keeps indexes up to date has nothing to do."""
-    known = database._indexes
+    known = catalog_of(database).indexes
     wait_until(lambda: not known._todo and known._busy is None, "indexes that are up to date")

@@ -16,7 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chronicle
-from chronicle.api.database import Database
+from chronicle.api.database import Database, catalog_of
+from chronicle.catalog.store_catalog import StoreCatalog
+from chronicle.catalog.streams import handle_of
 from chronicle.errors import (
     AttributeNotFound,
     InvalidArgument,
@@ -79,7 +81,7 @@ class Model:
         self.stream = self.db.create_stream("s", SCHEMA, time="t", options=SMALL)
 
     def open(self) -> None:
-        self.db = Database(Store.open("memory", files=self.memory))
+        self.db = Database(StoreCatalog(Store.open("memory", files=self.memory)))
         if "s" in self.db.streams():
             self.stream = self.db.stream("s")
 
@@ -238,7 +240,7 @@ ALTERATIONS = {
 
 
 def filled(files: MemoryFiles | FaultyFiles) -> Database:
-    db = Database(Store.open("memory", files=files))
+    db = Database(StoreCatalog(Store.open("memory", files=files)))
     stream = db.create_stream("s", NARROW, time="t", options=SMALL)
     for first in (0, 100, 60, 130):
         stream.append([{"t": first + i, "a": "xyz"[i % 3], "b": i, "c": i / 4} for i in range(40)])
@@ -264,7 +266,7 @@ def test_power_cut_at_every_operation_of_an_alteration(text: str, fault: Fault) 
             assert left.check().ok
             (stream,) = map(left.stream, left.streams())
             assert stream.count == 161
-            codec = stream.handle.options.codec
+            codec = handle_of(stream).options.codec
             altered = (stream.name, stream.schema.names) == (name, names) and (
                 "codec" not in text or codec == "none"
             )
@@ -308,7 +310,7 @@ def test_an_index_follows_its_column(db: Database, tmp_path: Path) -> None:
     stream.rename_column("B", "e")
     assert [i["attribute"] for i in stream.indexes()] == ["a", "e"]
     assert stream.indexes()[1]["covered"] > 0
-    db.indexes_of("s").catch_up(stream.snapshot().state)
+    catalog_of(db).indexes_of("s").catch_up(stream.snapshot().state)
     text = "SELECT /*+ strategy({}) */ count(*) FROM s WHERE e = 3 AND a = 'b'"
     found = {db.sql(text.format(plan)).fetchall()[0][0] for plan in ("replay", "index", "auto")}
     assert len(found) == 1
@@ -325,7 +327,7 @@ def test_an_index_follows_its_column(db: Database, tmp_path: Path) -> None:
 def test_no_file_holds_a_dropped_column_after_compaction(db: Database, tmp_path: Path) -> None:
     stream = db.stream("s")
     stream.seal()
-    db.indexes_of("s").catch_up(stream.snapshot().state)
+    catalog_of(db).indexes_of("s").catch_up(stream.snapshot().state)
     before = stream.scan(columns=["b", "a"])
     assert holding(tmp_path)
     stream.drop_column("a")
@@ -366,7 +368,7 @@ def test_settings_change(db: Database) -> None:
     stream.seal()
     db.sql("ALTER STREAM s SET (retention = 100, codec = 'zstd', durability = 'interval')")
     stream.append([{"t": 600}])
-    options = db.stream_options("s")
+    options = catalog_of(db).stream_options("s")
     assert (options["retention"], options["codec"], options["durability"]) == (
         "100", "zstd", "interval",
     )  # fmt: skip
@@ -461,8 +463,8 @@ def test_live_queries_and_owners(db: Database, tmp_path: Path) -> None:
     db.live("q").drop()
     with pytest.raises(AttributeNotFound):
         db.stream("s").drop_column("nothing")
-    assert db.access("ALTER STREAM s RENAME TO r").renamed == "r"
-    assert db.access("ALTER STREAM s RENAME COLUMN a TO r").renamed is None
+    assert catalog_of(db).engine.access("ALTER STREAM s RENAME TO r").renamed == "r"
+    assert catalog_of(db).engine.access("ALTER STREAM s RENAME COLUMN a TO r").renamed is None
 
 
 def test_readers_and_tails_follow(db: Database, tmp_path: Path) -> None:

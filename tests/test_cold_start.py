@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import StreamNotFound
 from chronicle.indexes.stream_indexes import StreamIndexes
 
@@ -63,7 +64,7 @@ def test_several_threads_forget_the_same_segments(tmp_path: Path) -> None:
             stream.append(pa.table({"t": t, "x": t}, schema=schema))
         stream.create_index("x")
         wait_for_indexes(database)
-        indexes: StreamIndexes = database.indexes_of("s")
+        indexes: StreamIndexes = catalog_of(database).indexes_of("s")
         full = stream.snapshot().state
         empty = database.create_stream("empty", schema, "t").snapshot().state
         errors: list[BaseException] = []
@@ -98,7 +99,7 @@ def test_a_stream_that_is_dropped_takes_its_indexes_with_it(tmp_path: Path) -> N
         def look() -> None:
             while not stop.is_set():
                 try:
-                    database.create_index("s", "x", wait=False)
+                    catalog_of(database).create_index("s", "x", wait=False)
                 except chronicle.errors.ChronicleError:
                     pass
                 except BaseException as error:
@@ -140,6 +141,6 @@ def test_an_index_on_a_stream_that_is_dropped_while_it_is_built(
         database.create_stream("s", schema, "t")
         monkeypatch.setattr(StreamIndexes, "catch_up", dropped)
         with pytest.raises(StreamNotFound, match="dropped meanwhile"):
-            database.create_index("s", "x")
+            catalog_of(database).create_index("s", "x")
         assert database.streams() == ["s"] * made_again
     assert not list(tmp_path.rglob("definitions"))

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.api.database import Database
+from chronicle.api.database import Database, catalog_of
+from chronicle.catalog.streams import handle_of
 from chronicle.errors import InvalidArgument, InvalidData, SchemaMismatch, UnsupportedFormat
 from chronicle.schema import StreamSchema
 from chronicle.store import catalog as manifests
@@ -198,7 +199,7 @@ def test_a_wider_column_is_read_as_one(db: Database, tmp_path: Path) -> None:
     assert stream.aggregate({"a": ["sum", "min", "max", "first", "last"]}) == total
     stream.append([{"t": 6000, "a": 2**40, "k": "big"}])
     stream.seal()
-    db.indexes_of("s").catch_up(stream.snapshot().state)
+    catalog_of(db).indexes_of("s").catch_up(stream.snapshot().state)
     for hint in ("/*+ strategy(replay) */", "/*+ strategy(index) */", ""):
         text = f"SELECT {hint} count(*), max(a) FROM s WHERE a = 3 OR a > 100"
         assert db.sql(text).fetchall() == [(401, 2**40)]
@@ -243,7 +244,7 @@ def test_an_index_that_would_sort_otherwise_is_named(db: Database) -> None:
 def test_an_older_release_refuses_the_manifest(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files, directory = db.stream("s").handle.files, db.stream("s").handle.directory
+    files, directory = handle_of(db.stream("s")).files, handle_of(db.stream("s")).directory
     monkeypatch.setattr(manifests, "MANIFEST_VERSION", 2)
     assert read_manifest(files, directory) is not None
     db.stream("s").add_column("n", pa.int64(), default=4)

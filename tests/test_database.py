@@ -111,7 +111,7 @@ db = chronicle.open(sys.argv[1])
 if "s" not in db.streams():
     schema = pa.schema([("t", pa.int64()), ("x", pa.float64())])
     stream = db.create_stream("s", schema, time="t")
-    db.create_index("s", "x")
+    db["s"].create_index("x")
     stream.append([{"t": n, "x": n % 7} for n in range(20_000)])
     stream.seal()
     stream.append([{"t": 20_000, "x": 1.0}])  # what no run covers keeps the builder's thread awake

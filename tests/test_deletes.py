@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chronicle
-from chronicle.api.database import Database
+from chronicle.api.database import Database, catalog_of
+from chronicle.catalog.store_catalog import StoreCatalog
+from chronicle.catalog.streams import handle_of
 from chronicle.errors import InvalidArgument, ReadOnlyStore, SqlError, StreamNotFound, StreamOwned
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
 from chronicle.store.store import Store
@@ -77,7 +79,7 @@ def answers(db: Database) -> list[Any]:
 
 def replace_range(stream: Any, events: list[Event], first: int, last: int) -> None:
     """Put events, in order of time, where a stream has others."""
-    handle, job = stream.handle, new_job()
+    handle, job = handle_of(stream), new_job()
     plan = StagingPlan(handle.directory, job, handle.schema, handle.options)
     prepare_staging(handle.files, plan)
     staged = stage(handle.files, plan, 0, [iter(table(events).to_batches())])
@@ -89,7 +91,7 @@ class Model:
 
     def __init__(self) -> None:
         self.memory = MemoryFiles()
-        self.db = Database(Store.open("memory", files=self.memory))
+        self.db = Database(StoreCatalog(Store.open("memory", files=self.memory)))
         self.stream = self.db.create_stream("s", SCHEMA, time="t", options=SMALL)
         self.events: list[Event] = []
         self.newest = 0
@@ -139,7 +141,7 @@ class Model:
             self.newest = max(self.newest, *(e[0] for e in new), 0)
         elif kind == "crash":
             self.memory = self.memory.crash(random.Random(self.seed), "tear")
-            self.db = Database(Store.open("memory", files=self.memory))
+            self.db = Database(StoreCatalog(Store.open("memory", files=self.memory)))
             self.stream = self.db.stream("s")
         else:
             getattr(self.stream, kind)()
@@ -169,7 +171,7 @@ class Model:
         self.events = [new(event) if chosen(event) else event for event in self.events]
 
     def check(self) -> None:
-        with Database(Store.open("fresh", files=MemoryFiles())) as fresh:
+        with Database(StoreCatalog(Store.open("fresh", files=MemoryFiles()))) as fresh:
             other = fresh.create_stream("s", SCHEMA, time="t", options=SMALL)
             other.append(table(sorted(self.events, key=lambda e: e[0])))
             for mine, wanted, query in zip(answers(self.db), answers(fresh), QUERIES, strict=True):
@@ -245,7 +247,7 @@ def holding(place: Path) -> list[str]:
 def test_no_file_of_a_store_holds_a_deleted_person(db: Database, tmp_path: Path) -> None:
     stream = db.stream("s")
     stream.compact()
-    db.indexes_of("s").catch_up(stream.snapshot().state)
+    catalog_of(db).indexes_of("s").catch_up(stream.snapshot().state)
     assert {name[name.rindex(".") :] for name in holding(tmp_path)} >= {".seg", ".sst"}
     assert stream.delete(f"k = '{PERSON}'") == 174
     stream.compact()
@@ -254,7 +256,7 @@ def test_no_file_of_a_store_holds_a_deleted_person(db: Database, tmp_path: Path)
     before = db.sql(query).fetchall()
     assert before == db.sql(query.replace("index", "replay")).fetchall()
     assert db.sql(f"SELECT count(*) FROM s WHERE k = '{PERSON}'").fetchall() == [(0,)]
-    db.indexes_of("s").catch_up(stream.snapshot().state)
+    catalog_of(db).indexes_of("s").catch_up(stream.snapshot().state)
     assert db.sql(query).fetchall() == before
     assert db.check().ok
     db.close()
@@ -265,7 +267,7 @@ def test_answers_are_right_while_indexes_are_built_again(db: Database) -> None:
     """A query that began before the delete goes on with what it saw; one behind it does not."""
     stream = db.stream("s")
     stream.compact()
-    db.indexes_of("s").catch_up(stream.snapshot().state)
+    catalog_of(db).indexes_of("s").catch_up(stream.snapshot().state)
     old = stream.scan(filter="x > 90")
     first = old.read_next_batch()
     wanted = db.sql("SELECT count(*) FROM s WHERE x > 90").fetchall()[0][0]
@@ -353,8 +355,8 @@ def test_what_is_read_only_or_owned_or_not_there(db: Database) -> None:
     with pytest.raises(ReadOnlyStore):
         db.sql("DELETE FROM s", read_only=True)
     with pytest.raises(StreamNotFound):
-        db.engine.delete("nowhere", None, None, None)
-    assert db.access("DELETE FROM s WHERE x = 1").scope == "admin"
+        catalog_of(db).engine.delete("nowhere", None, None, None)
+    assert catalog_of(db).engine.access("DELETE FROM s WHERE x = 1").scope == "admin"
 
 
 # ------------------------------------------------------------------------------- who follows

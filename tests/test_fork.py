@@ -20,7 +20,8 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.api.database import Database
+from chronicle.api.database import Database, catalog_of
+from chronicle.catalog.streams import handle_of
 from chronicle.errors import StorageFailed, StoreClosed, StoreLocked
 from chronicle.store.lock import ReaderLease, held_leases
 from chronicle.store.staging import commit_staged
@@ -51,7 +52,7 @@ def db(tmp_path: Path) -> Iterator[Database]:
         stream.seal()
         stream.append(rows(1000))
         stream.append(rows(500, 50))
-        database.create_index("s", "k")
+        catalog_of(database).create_index("s", "k")
         database.sql("SELECT count(*) FROM s").fetchall()
         yield database
 
@@ -78,9 +79,9 @@ def in_child(action: Callable[[], object]) -> str:
 
 def actions(db: Database) -> dict[str, Callable[[], object]]:
     """Everything that reads or changes, by name."""
-    stream, store = db.stream("s"), db.store
-    handle = stream.handle
-    snapshot = db.snapshot("s")
+    stream, store = db.stream("s"), catalog_of(db).store
+    handle = handle_of(stream)
+    snapshot = catalog_of(db).snapshot("s")
     began = stream.scan()
     began.read_next_batch()
     result = db.sql("SELECT t, x FROM s WHERE x > 1")
@@ -100,8 +101,8 @@ def actions(db: Database) -> dict[str, Callable[[], object]]:
         "create store stream": lambda: store.create_stream("new", handle.schema),
         "drop stream": lambda: db.drop_stream("s"),
         "drop store stream": lambda: store.drop_stream("s"),
-        "create index": lambda: db.create_index("s", "x"),
-        "drop index": lambda: db.drop_index("s", "k"),
+        "create index": lambda: catalog_of(db).create_index("s", "x"),
+        "drop index": lambda: catalog_of(db).drop_index("s", "k"),
         "insert": lambda: db.sql("INSERT INTO s VALUES (1, 1.0, 'a')").fetchall(),
         "repair": lambda: db.check(repair=True),
         "store repair": lambda: store.check(repair=True),
@@ -157,11 +158,11 @@ def test_a_readers_store_is_refused_too(db: Database) -> None:
 
 def holders(db: Database) -> list[Any]:
     """Locks that another thread may hold in the moment of a fork."""
-    handle = db.stream("s").handle
-    engine = db._engine
+    handle = handle_of(db.stream("s"))
+    engine = catalog_of(db)._engine
     return [
-        db._guard,
-        db.store._lock,
+        catalog_of(db)._guard,
+        catalog_of(db).store._lock,
         handle.commits.lock,
         handle.commits._publishing,
         handle._appends._gate,
@@ -170,7 +171,7 @@ def holders(db: Database) -> list[Any]:
         handle.commits.log._commit._lock,
         handle.commits.journal.tail._lock,
         *(view.file._lock for view in handle.snapshot().state.segments),
-        db._indexes._lock,
+        catalog_of(db).indexes._lock,
         engine.executor._guard,
         engine._prepared._lock.lock,
     ]
@@ -215,7 +216,11 @@ def test_locks_that_other_threads_hold_do_not_hang_a_child(db: Database) -> None
     db.stream("s").flush()
     tried = actions(db)
     with held_elsewhere(holders(db)):
-        for name, action in {**tried, "close": db.close, "close store": db.store.close}.items():
+        for name, action in {
+            **tried,
+            "close": db.close,
+            "close store": catalog_of(db).store.close,
+        }.items():
             told = in_child(action)
             refused = told.startswith("StoreClosed: ") or (told == "gave None" and "close" in name)
             assert refused, f"{name}: {told}"
@@ -403,7 +408,7 @@ def _count_of(path: str) -> int:
 
 
 def test_a_child_gives_up_no_lease_of_its_parent(db: Database) -> None:
-    files, directory = db.store.files, db.store.directory_of("s")
+    files, directory = catalog_of(db).store.files, catalog_of(db).store.directory_of("s")
     with ReaderLease.take(files, directory, 1) as lease:
         assert in_child(lease.release) == "gave None"
         assert [lease.version for lease in held_leases(files, directory)] == [1]
@@ -416,7 +421,7 @@ def test_a_child_may_write_once_its_parent_has_closed(db: Database) -> None:
         with chronicle.open(db.path) as own:
             count = own.stream("s").append(rows(3000, 5000)).count
             with pytest.raises(StorageFailed, match="forked"):  # RocksDB would hang
-                own.create_index("s", "x")
+                own["s"].create_index("x")
             return count, own.sql("SELECT count(*) FROM s WHERE k = 'k1'").fetchall()
 
     assert in_child(write) == "gave (6150, [(878,)])"

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.api.database import Database
+from chronicle.api.database import Database, catalog_of
 from chronicle.errors import ChronicleError
 
 pytestmark = pytest.mark.crash
@@ -86,7 +86,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
             stream.append(rows(800, 300, seed))
             stream.append(rows(500, 20, seed))  # late: in the buffer
             stream.append(rows(1100, 30, seed))
-            db.create_index(name, "k")
+            catalog_of(db).create_index(name, "k")
     return path
 
 

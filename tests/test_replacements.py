@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import InvalidArgument
 from chronicle.ingest.sinks import StoreSink
 
@@ -27,7 +28,7 @@ def filled(path: Path) -> Any:
 
 def load(db: Any, events: list[Event], over: tuple[int, int]) -> None:
     """As Spark does it."""
-    sink = StoreSink(db.path, "s", database=db)
+    sink = StoreSink(db.path, "s", catalog=catalog_of(db))
     job = sink.new_job()
     sink.prepare(job)
     sink.commit(job.name, sink.stage(job, 0, iter(table(events).to_batches())), over=over)
@@ -50,7 +51,7 @@ def test_indexes_know_what_came_and_not_what_went(tmp_path: Path) -> None:
             counted = db.sql("SELECT count(*) FROM s WHERE x > 70 AND k = 'c'").fetchall()
             rows = db.sql("SELECT x, k FROM s").fetchall()
             assert counted == [(sum(1 for x, k in rows if x > 70 and k == "c"),)]
-            db.indexes_of("s").catch_up(stream.snapshot().state)
+            catalog_of(db).indexes_of("s").catch_up(stream.snapshot().state)
         assert db.check().ok
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import ChronicleError, StorageFailed
 from chronicle.store.files import RealFiles
 
@@ -84,7 +85,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "indexes": lambda db: db.sql("SHOW INDEXES").fetchall(),
     "check": lambda db: db.check(),
     "append": lambda db: db.stream("s").append(pa.table({"t": [99_999], "x": [1]}, schema=SCHEMA)),
-    "index": lambda db: db.create_index("s", "t"),
+    "index": lambda db: catalog_of(db).create_index("s", "t"),
     "compact": lambda db: db.stream("s").compact(),
     "add": lambda db: db.stream("s").add_column("y", pa.int64()),
     "create": lambda db: db.create_stream("new", SCHEMA, "t"),

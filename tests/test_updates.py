@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.api.database import Database
+from chronicle.api.database import Database, catalog_of
 from chronicle.errors import (
     ChronicleError,
     InvalidArgument,
@@ -65,8 +65,8 @@ def test_update_in_sql(db: Database) -> None:
     assert db.sql("UPDATE s SET x = 0 WHERE NULL").fetchall() == [(0,)]
     assert db.sql("UPDATE s SET x = 0").fetchall() == [(6,)]
     assert db.sql("SELECT DISTINCT x FROM s").fetchall() == [(0,)]
-    assert db.access("UPDATE s SET x = 1").scope == "admin"
-    assert db.access("UPDATE s SET x = 1").target == "s"
+    assert catalog_of(db).engine.access("UPDATE s SET x = 1").scope == "admin"
+    assert catalog_of(db).engine.access("UPDATE s SET x = 1").target == "s"
 
 
 def test_update_from_python(db: Database) -> None:
@@ -143,7 +143,7 @@ def test_answers_after_an_update_are_those_of_the_new_values_with_or_without_ind
 ) -> None:
     stream = db.stream("s")
     stream.compact()
-    indexes = db.indexes_of("s")
+    indexes = catalog_of(db).indexes_of("s")
     indexes.catch_up(stream.snapshot().state)
     db.sql("UPDATE s SET k = 'c' WHERE x = 2")
     for caught_up in (False, True):

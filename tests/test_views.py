@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chronicle
-from chronicle.api.database import Database
+from chronicle.api.database import Database, catalog_of
+from chronicle.catalog.store_catalog import StoreCatalog
 from chronicle.errors import (
     CorruptStore,
     InvalidArgument,
@@ -212,10 +213,10 @@ def test_indexes_and_replay_intervals_are_used(db: Database) -> None:
 def test_what_is_wrong_is_told_and_changes_nothing(
     db: Database, text: str, kind: type[Exception], said: str
 ) -> None:
-    before = dict(db.views())
+    before = dict(catalog_of(db).views())
     with pytest.raises(kind, match=said):
         db.sql(text)
-    assert dict(db.views()) == before
+    assert dict(catalog_of(db).views()) == before
     assert db.streams() == ["s"]
 
 
@@ -239,15 +240,16 @@ def test_statements_about_views(db: Database, tmp_path: Path) -> None:
     known = "SELECT count(*) FROM warm"
     assert db.sql(known).fetchall() == [(571,)]
     db.sql("CREATE OR REPLACE VIEW hot AS SELECT * FROM s WHERE a = 5 -- less\n;")
-    assert db.views()["hot"].sql == "SELECT * FROM s WHERE a = 5"
+    assert catalog_of(db).views()["hot"].sql == "SELECT * FROM s WHERE a = 5"
     assert db.sql(known).fetchall() == [(286,)], "the statement was prepared with the old query"
     assert db.sql("CREATE VIEW IF NOT EXISTS hot AS SELECT 1 AS x").fetchall() == [
         ("view hot exists",)
     ]
-    assert db.access("SELECT * FROM warm").reads == {"s"}
-    assert db.access("CREATE VIEW v AS SELECT * FROM warm").scope == "write"
-    assert db.access("CREATE OR REPLACE VIEW v AS SELECT * FROM warm").scope == "admin"
-    assert db.access("DROP VIEW warm").scope == "admin"
+    access = catalog_of(db).engine.access
+    assert access("SELECT * FROM warm").reads == {"s"}
+    assert access("CREATE VIEW v AS SELECT * FROM warm").scope == "write"
+    assert access("CREATE OR REPLACE VIEW v AS SELECT * FROM warm").scope == "admin"
+    assert access("DROP VIEW warm").scope == "admin"
     with chronicle.open(tmp_path / "store", mode="r") as reading:
         assert reading.sql(known).fetchall() == [(286,)]
         with pytest.raises(ReadOnlyStore):
@@ -257,14 +259,14 @@ def test_statements_about_views(db: Database, tmp_path: Path) -> None:
         db.sql("DROP VIEW hot CASCADE")
         with pytest.raises(SqlError):
             reading.sql(known)
-    assert not db.views()
+    assert not catalog_of(db).views()
     db.sql("CREATE VIEW hot AS SELECT * FROM s")
     with pytest.raises(StreamOwned):
         db.drop_stream("s")
     with pytest.raises(StreamNotFound):
         db.drop_stream("nothing", cascade=True)
     db.drop_stream("s", cascade=True)
-    assert not db.views()
+    assert not catalog_of(db).views()
     assert not db.streams()
 
 
@@ -302,7 +304,8 @@ def test_a_caller_sees_the_views_and_streams_of_its_reach(db: Database) -> None:
     db.sql("CREATE VIEW s_other AS SELECT * FROM other")
 
     def seen(text: str, prefix: str) -> list[tuple[object, ...]]:
-        return db.sql(text, visible=lambda name: name.startswith(prefix)).fetchall()
+        seen = catalog_of(db).engine.seen_by(lambda name: name.startswith(prefix))
+        return seen.run(text).fetchall()
 
     assert seen("SELECT table_name FROM information_schema.views", "s") == [("s_other",)]
     with pytest.raises(SqlError, match="the view 's_other': no stream 'other'"):
@@ -316,7 +319,7 @@ def test_a_caller_sees_the_views_and_streams_of_its_reach(db: Database) -> None:
 def test_a_backup_has_the_views(db: Database, tmp_path: Path) -> None:
     db.backup(tmp_path / "copy")
     with chronicle.open(tmp_path / "copy") as copy:
-        assert dict(copy.views()) == dict(db.views())
+        assert dict(catalog_of(copy).views()) == dict(catalog_of(db).views())
         assert copy.sql("SELECT count(*) FROM warm").fetchall() == [(571,)]
 
 
@@ -353,9 +356,9 @@ def test_power_cut_at_every_operation(text: str, fault: Fault) -> None:
             db.sql(text)
             done = True
         crashed = memory.crash(random.Random(number), "tear")
-        with Database(Store.open("memory", files=crashed)) as left:
+        with Database(StoreCatalog(Store.open("memory", files=crashed))) as left:
             assert left.check().ok
-            names = set(left.views())
+            names = set(catalog_of(left).views())
             assert names in (before, after)
             assert names == after or not done
             if "w" in names:
@@ -366,5 +369,5 @@ def test_what_could_not_be_written_did_not_happen() -> None:
     for _, memory, _, db in strikes("enospc", of_one_view):
         with suppress(chronicle.ChronicleError):
             db.sql("CREATE VIEW v AS SELECT * FROM s")
-        assert dict(db.views()) == Views(memory, "r").all()
+        assert dict(catalog_of(db).views()) == Views(memory, "r").all()
         db.close()

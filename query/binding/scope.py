@@ -46,7 +46,9 @@ class StreamNames:
         hint = did_you_mean(node.name, self.all, quoted=False)
         if not self.all:
             hint = f"; the store has no {what}s yet"
-        return error_on(text, node, f"no {what} {node.name!r}{hint}")
+        error = error_on(text, node, f"no {what} {node.name!r}{hint}")
+        error.unknown = node.name
+        return error
 
 
 class BoundOperator(Protocol):

@@ -41,6 +41,17 @@ class Access:
         return self.find_reads()
 
 
+class WithFrames:
+    """A ``Catalog`` with further frames."""
+
+    def __init__(self, catalog: Catalog, frames: Mapping[str, Frame]) -> None:
+        self._catalog = catalog
+        self.frames = frames
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+
 class VisibleStreams:
     """A ``Catalog`` of the streams for which ``visible`` is true, without frames.  ``tell``
     gives this caller's rows of the system tables in ``catalog.TOLD``.

@@ -1,4 +1,4 @@
-"""What the query layer requires of the database; ``api/database.py`` implements it.
+"""What the query layer requires of the database; ``catalog/store_catalog.py`` implements it.
 
 ``chronicle.live`` implements the interface of live queries.  A roll-up is a live query over
 ``TUMBLE`` whose results outlive its events.  Keys, aggregates and conditions are canonical texts
@@ -136,7 +136,10 @@ class Changes(Protocol):
         """Remove a view; raises StreamOwned if others read it."""
 
     def stream(self, name: str) -> Any:
-        """The stream (``api.streams.Stream``), which changes its events, columns and settings."""
+        """The ``catalog.streams.Stream``, which changes its events, columns and settings."""
+
+    def handle(self, name: str) -> Any:
+        """The store's stream, which changes its events by ticks."""
 
     def create_stream(
         self,

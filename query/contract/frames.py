@@ -7,9 +7,8 @@ once, datasets by each query.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow as pa
 from ...core.ownership import LOADING
 from ...core.soundness import require_sound
 from ...errors import InvalidArgument, SchemaMismatch
+from ...formats.tables import reader_of
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -58,6 +58,14 @@ def frame_of(name: str, data: Any) -> Frame:
     """Make a frame of tables, data frames, datasets, readers or lists of dicts; raises
     InvalidArgument, SchemaMismatch for what is no table, InvalidData for unsound Arrow data.
     """
+    frame = frame_if_table(name, data)
+    if frame is None:
+        raise InvalidArgument(f"expected {_TAKEN}, found {type(data).__name__}")
+    return frame
+
+
+def frame_if_table(name: str, data: Any) -> Frame | None:
+    """As ``frame_of``; None for what is no table."""
     with LOADING:  # imports pandas if installed
         import pyarrow.dataset as ds
 
@@ -65,34 +73,16 @@ def frame_of(name: str, data: Any) -> Frame:
         _check_names(name, data.schema)
         return Frame(name, data)
     try:
-        table = _table(data)
+        reader = reader_of(data)
+        table = None if reader is None else reader.read_all()
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise SchemaMismatch(f"{name!r} cannot be read as a table: {reason}") from None
     if table is None:
-        raise InvalidArgument(f"expected {_TAKEN}, found {type(data).__name__}")
+        return None
     _check_names(name, table.schema)
     require_sound(table, name)
     return Frame(name, ds.InMemoryDataset(table))
-
-
-def _table(data: Any) -> pa.Table | None:
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(data, pandas.DataFrame):
-        named = [level for level in data.index.names if level is not None]
-        return pa.Table.from_pandas(data.reset_index(level=named), preserve_index=False)
-    if type(data).__module__.startswith("polars"):
-        collected = data.collect() if hasattr(data, "collect") else data
-        return collected.to_arrow() if hasattr(collected, "columns") else None
-    if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
-        return pa.Table.from_pylist(data)
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data).read_all()
-    return None
 
 
 def _check_names(name: str, schema: pa.Schema) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from html import escape
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,9 @@ import pyarrow.compute as pc
 from ...core.times import INT64_MIN, python_values, value_text
 from ...errors import InvalidArgument, MissingDependency
 from .explanation import Plan
+
+if TYPE_CHECKING:
+    from ...formats.plots import Series
 
 _YEARS = (-719_162, 2_932_896)
 """First and last date of Python, in days from the epoch."""
@@ -189,13 +192,6 @@ class Result:
         self._started = False
         self.notes: tuple[str, ...] = ()
 
-    @classmethod
-    def of_table(cls, table: pa.Table, plan: Plan | Callable[[], Plan] | None = None) -> Result:
-        """A result that is computed already."""
-        result = cls(table.schema, iter(()), plan)
-        result._table = table
-        return result
-
     @property
     def schema(self) -> pa.Schema:
         return self._schema
@@ -272,8 +268,24 @@ class Result:
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """The first row; None if there is none."""
-        rows = Result.of_table(self.arrow().slice(0, 1)).fetchall()
+        rows = result_of(self.arrow().slice(0, 1)).fetchall()
         return rows[0] if rows else None
+
+    def show(self, rows: int = 20) -> None:
+        """Print the first rows as a table, and how many rows and columns there are."""
+        from ...formats.text_tables import print_table
+
+        print_table(*self._first(rows))
+
+    def plot(self) -> Series:
+        """Lines over the first column of times or numbers, drawn where it is printed.
+
+        Every other column of numbers is a line, and columns of text are keys with lines of their
+        own.  ``save("name.svg")`` writes a file, also ``.html`` and ``.png``.
+        """
+        from ...formats.plots import series_of
+
+        return series_of(self.arrow())
 
     def close(self) -> None:
         """End the query; may be called more than once."""
@@ -315,6 +327,13 @@ class Result:
         columns = ", ".join(f"{field.name} {field.type}" for field in self._schema)
         rows = "" if self._table is None else f", {self._table.num_rows} rows"
         return f"<chronicle.Result ({columns}){rows}>"
+
+
+def result_of(table: pa.Table, plan: Plan | Callable[[], Plan] | None = None) -> Result:
+    """A result that is computed already."""
+    result = Result(table.schema, iter(()), plan)
+    result._table = table
+    return result
 
 
 def tuples(table: pa.Table) -> list[tuple[Any, ...]]:

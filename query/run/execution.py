@@ -17,7 +17,7 @@ from ...core.json_text import JSON
 from ...core.ownership import LOADING
 from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator, Plan
-from ..contract.result import Result
+from ..contract.result import Result, result_of
 from ..plan.nodes import (
     Leaf,
     PassThrough,
@@ -145,7 +145,7 @@ class Execution:
         if isinstance(root, PassThrough):
             return self._picked(root)
         assert isinstance(self._leaf, AggregateRelation)
-        return Result.of_table(self._leaf.table(), self._explained_later)
+        return result_of(self._leaf.table(), self._explained_later)
 
     def _picked(self, root: PassThrough) -> Result:
         leaf, control = self._leaf, self._run.control

@@ -97,10 +97,10 @@ def _tables(server: Server, principal: Principal, command: Any) -> pa.Table:
     named = _filter(command, "table_name_filter_pattern", _like)
     kinds = set(command.table_types) or {STREAM, VIEW, SYSTEM}
     visible = visible_to(principal) or (lambda name: True)
-    database = server.database
-    damaged = database.damaged()
-    streams = [name for name in database.streams() if visible(name) and name not in damaged]
-    views = {name: view for name, view in database.views().items() if visible(name)}
+    catalog = server.catalog
+    damaged = catalog.damaged()
+    streams = [name for name in catalog.streams() if visible(name) and name not in damaged]
+    views = {name: view for name, view in catalog.views().items() if visible(name)}
     tables = [(SCHEMA, name, STREAM) for name in streams]
     tables += [(SCHEMA, name, VIEW) for name in views]
     tables += [(space, name, SYSTEM) for space, names in SYSTEM_TABLES.items() for name in names]
@@ -112,7 +112,7 @@ def _tables(server: Server, principal: Principal, command: Any) -> pa.Table:
         if command.include_schema:
             try:
                 columns = (
-                    database.stream_schema(name).arrow
+                    catalog.stream_schema(name).arrow
                     if kind == STREAM
                     else views[name].columns
                     if kind == VIEW

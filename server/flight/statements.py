@@ -37,7 +37,7 @@ from ...query.contract.result import changed_events
 from ...query.relations import CATALOG, SCHEMA
 from ...query.sql.first_word import as_columns
 from ...query.sql.parameters import names_in
-from ..access.auth import authorize, visible_to
+from ..access.auth import authorize
 from ..access.limits import ByteAccount
 from ..http.replies import Problem
 from ..service.bodies import (
@@ -279,7 +279,7 @@ class PreparedStatements:
         server, principal = self._server, call.principal
 
         def look() -> tuple[str, list[str]]:
-            access = server.database.access(text, visible_to(principal))
+            access = server.engine_for(principal).access(text)
             authorize(principal, access)
             return access.scope, sorted(names_in(text), key=_place)
 
@@ -435,7 +435,7 @@ class Loading:
             if chosen is None and create:
                 chosen = look_at(server, body, FileOptions(format="arrow"), None, 0).time
             ticks = stream in server.database.streams() and (
-                server.database.stream_schema(stream).time_unit is None
+                server.catalog.stream_schema(stream).time_unit is None
             )
             rule = "ticks" if ticks else "auto"
             options = FileOptions(name=stream, format="arrow", time=chosen, time_format=rule)

@@ -240,7 +240,7 @@ class Statements:
                     "REST, or from Python, Spark or the command line"
                 ) from None
         visible = visible_to(principal) or (lambda _: True)
-        engine = server.database.engine
+        engine = server.catalog.engine
         catalog = PostgresCatalog(engine.catalog, visible, server.tell(principal))
         return engine.over_catalog(catalog).run(
             wanted, values, timeout_s, read_only=True, cancellation=query.cancellation,
@@ -304,7 +304,7 @@ def _used_types(server: Server, principal: Principal, text: str) -> list[int]:
 
 
 def _columns(server: Server, principal: Principal, root: Any) -> dict[str, str]:
-    catalog = VisibleStreams(server.database, visible_to(principal) or (lambda _: True))
+    catalog = VisibleStreams(server.catalog, visible_to(principal) or (lambda _: True))
     kinds: dict[str, str] = {}
     for table in root.find_all(exp.Table):
         try:

@@ -83,12 +83,8 @@ class _Requested:
     def explain(self, text: str, *, timeout: float | None = None) -> Plan:
         principal = _asking.get().principal
         with _noted(text):
-            return self._server.database.explain(
-                text,
-                timeout=self._seconds(timeout),
-                visible=visible_to(principal),
-                allowed=partial(authorize, principal),
-                tell=self._server.tell(principal),
+            return self._server.engine_for(principal).explain(
+                text, timeout=self._seconds(timeout), allowed=partial(authorize, principal)
             )
 
     def _seconds(self, wanted: float | None) -> float:

@@ -140,7 +140,7 @@ async def ingest(
         answer, replayed = await server.call(
             server.keys.once, stream, idempotency_key, same, partial(_without_columns, store)
         )
-        schema = await server.call(server.database.stream_schema, stream)
+        schema = await server.call(server.catalog.stream_schema, stream)
         answer = {**answer, "columns": columns_of(schema.arrow)}
         return reply(answer, 200, {"Idempotency-Replayed": "true"} if replayed else None)
 
@@ -180,8 +180,8 @@ def _ingest(
         "columns": columns_of(report.schema or pa.schema([])),
         "notes": [in_words_of_ingest(note) for note in report.notes],
     }
-    database = server.database
-    if stream in database.streams() and database.stream_options(stream)["unique"] is not None:
+    catalog = server.catalog
+    if stream in catalog.streams() and catalog.stream_options(stream)["unique"] is not None:
         answer["duplicates"] = report.duplicates
     return answer, report.version or 0
 
@@ -283,7 +283,7 @@ async def commit(call: Call, stream: str, transaction: str, spec: CommitSpec) ->
             "version": done.position,
             "replayed": done.repeated,
         }
-        if server.database.stream_options(stream)["unique"] is not None:
+        if server.catalog.stream_options(stream)["unique"] is not None:
             answer["duplicates"] = done.duplicates
         return answer
 

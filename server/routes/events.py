@@ -38,7 +38,7 @@ from fastapi import Depends, Query, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from ...api.streams import Stream
+from ...catalog.streams import Stream, append_each, handle_of
 from ...core.append_result import AppendResult
 from ...core.times import INT64_MAX
 from ...errors import ChronicleError, InvalidArgument, QueryTimeout
@@ -266,8 +266,8 @@ class Acknowledged(Streamed):
                 waiting.append((lines, events))
         try:
             while waiting:
-                results = self._stream.append_each(
-                    [each for _, each in waiting], self._append.durability
+                results = append_each(
+                    self._stream, [each for _, each in waiting], self._append.durability
                 )
                 self._note(done, waiting, results)
                 del waiting[: len(results)]
@@ -311,7 +311,7 @@ class Acknowledged(Streamed):
                 "count": result.count,
                 "version": result.version,
             }
-            if self._stream.handle.options.unique is not None:
+            if handle_of(self._stream).options.unique is not None:
                 answer["duplicates"] = result.duplicates
             done.answers.append(orjson.dumps(answer) + b"\n")
             self._server.metrics.note_append("ndjson", result.appended, result.late)
@@ -423,7 +423,7 @@ async def _gathered(call: Called, append: Append, body: Body) -> Json | None:
     """Append a small body with others that wait; None where ``_append`` has to read it."""
     server = call.server
     stream = server.database.stream(append.stream)
-    schema, options = stream.event_schema, stream.handle.options
+    schema, options = stream.event_schema, handle_of(stream).options
     if options.unique is not None or len(schema.names) > server.settings.max_columns:
         return None  # duplicates are counted per body
     begun = time.perf_counter()
@@ -478,7 +478,7 @@ def _append(call: Called, append: Append, body: Body) -> tuple[Json, int]:
         done = target.append(events, durability=append.durability)
     server.metrics.append_seconds.observe(time.perf_counter() - started)
     server.metrics.note_append(append.format, done.appended, done.late)
-    options = server.database.stream_options(append.stream)
+    options = server.catalog.stream_options(append.stream)
     answer = _answer(done, (append.durability or options["durability"]) == "commit")
     if options["unique"] is not None:
         answer["duplicates"] = done.duplicates
@@ -530,7 +530,7 @@ async def read_stream(
                 batches = snapshot.scan(*span, chosen, limit=most, check=patience.check)
             else:
                 check_predicate(where)
-                batches = server.database.engine.scan(
+                batches = server.catalog.engine.scan(
                     target.name, snapshot, where, *span, chosen, most, patience
                 )
             arrow = pa.schema([schema.arrow.field(name) for name in chosen])

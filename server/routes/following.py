@@ -1,6 +1,7 @@
 """Routes of followers: a stream's tail, positions, and the events committed between two of these.
-``api/tailing.py`` defines order and places, ``service.positions`` has the guarantees of positions,
-``service.feeds`` the formats.  ``send_feed`` sends a feed until client or server ends it. ::
+``catalog/tailing.py`` defines order and places, ``service.positions`` has the guarantees of
+positions, ``service.feeds`` the formats.  ``send_feed`` sends a feed until client or server ends
+it. ::
 
     slot -> thread: open, or a problem -> 200 -+-> thread: take -> send ---.
                                                |     | nothing new         |
@@ -25,7 +26,7 @@ from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive
 
-from ...api.tailing import Tail
+from ...catalog.tailing import Tail
 from ...core.times import INT64_MAX
 from ...errors import (
     ChronicleError,
@@ -232,8 +233,7 @@ async def tail(
         asking.require("read", stream)
 
     def open_feed(query: RunningQuery) -> tuple[Feed, EventStream]:
-        followed = server.database.stream(stream)
-        handle = followed.handle
+        handle = server.catalog.handle(stream)
         if not isinstance(handle, EventStream):
             raise ReadOnlyStore(
                 "the store is open for reading here, and commits are told where they are made; "
@@ -242,7 +242,7 @@ async def tail(
         if where is not None:
             check_predicate(where)
         changes = Tail(
-            server.database,
+            server.catalog,
             handle,
             (last_event_id or "").strip() or after.strip() or "now",
             where,

@@ -144,7 +144,7 @@ class ExportSpec(OfStore):
         if (self.stream is None) == (self.sql is None):
             raise InvalidArgument("an export has either a stream or sql")
         if self.sql is not None:
-            if server.database.access(self.sql).scope != "read":
+            if server.catalog.engine.access(self.sql).scope != "read":
                 raise InvalidArgument("an export takes a query, found a statement that changes")
             return self.sql
         assert self.stream is not None
@@ -443,7 +443,7 @@ class IndexSpec(OfStream):
     )
 
     def _key(self, server: Server) -> str:
-        return index_key(self.attribute, server.database.stream_schema(self.stream)).name
+        return index_key(self.attribute, server.catalog.stream_schema(self.stream)).name
 
     def check_new(self, server: Server) -> None:
         if any(f["attribute"] == self._key(server) for f in _indexes(server, self.stream)):
@@ -457,7 +457,7 @@ class IndexSpec(OfStream):
 
         def built(job: Job) -> dict[str, Any]:
             if job.begun == 1 or figures() is None:
-                server.database.create_index(
+                server.catalog.create_index(
                     self.stream, name, wait=False, lag_events_max=self.lag_events_max
                 )
             try:
@@ -467,7 +467,7 @@ class IndexSpec(OfStream):
             except QueryCancelled:
                 if job.cancelled:  # a stopping server keeps the index
                     with contextlib.suppress(ChronicleError):
-                        server.database.drop_index(self.stream, name)
+                        server.catalog.drop_index(self.stream, name)
                 raise
             if state is None:
                 raise IndexNotFound(f"the index on {self.stream} ({name}) was dropped meanwhile")
@@ -479,7 +479,7 @@ class IndexSpec(OfStream):
 
 
 def _indexes(server: Server, stream: str) -> list[dict[str, Any]]:
-    return server.database.list_indexes(stream)
+    return server.catalog.list_indexes(stream)
 
 
 class _OfEvents(EventsSpec, OfStream):
@@ -487,7 +487,7 @@ class _OfEvents(EventsSpec, OfStream):
 
     def work(self, server: Server) -> Work:
         self.check()
-        self.bounds(server.database.stream_schema(self.stream))
+        self.bounds(server.catalog.stream_schema(self.stream))
         for text in self.expressions():
             parse_predicate(text)
 

@@ -15,7 +15,7 @@ from ...core.times import INT64_MAX
 from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore, StreamNotFound
 from ...live.definition import LiveDefinition
 from ...store.stream import EventStream
-from ..access.auth import Principal, authorize, visible_to
+from ..access.auth import Principal, authorize
 from ..http.replies import jsonable, reply
 from ..http.requests import feed_format
 from ..service.feeds import Feed, LiveFeed
@@ -80,7 +80,7 @@ def _definition(call: Called, name: str, scope: str) -> LiveDefinition:
     principal = call.principal
     principal.require(scope, name)
     try:
-        definition = call.server.database.live_statements.definition(name)
+        definition = call.server.catalog.live_statements.definition(name)
     except StreamNotFound:
         if principal.everywhere:
             raise
@@ -90,7 +90,7 @@ def _definition(call: Called, name: str, scope: str) -> LiveDefinition:
 
 
 def _status(server: Server, name: str) -> dict[str, Any]:
-    live = server.database.live_statements
+    live = server.catalog.live_statements
     status: dict[str, Any] = jsonable(live.status(name))
     definition = live.definition(name)
     return {**status, "sql": definition.sql, "rollup": definition.rollup is not None}
@@ -120,9 +120,8 @@ def _by_statement(call: Called, spec: LiveSpec) -> str:
             "name with a SELECT, or the whole statement"
         )
     principal = call.principal
-    call.server.database.sql(
-        spec.sql, visible=visible_to(principal), allowed=partial(authorize, principal)
-    ).close()
+    allowed = partial(authorize, principal)
+    call.server.engine_for(principal).run(spec.sql, allowed=allowed).close()
     return str(tree.this.name)
 
 
@@ -131,7 +130,7 @@ def _by_fields(call: Called, spec: LiveSpec, name: str) -> None:
     principal.require("admin", name)
     if spec.into is not None:
         principal.require("admin", spec.into)
-    for stream in sorted(database.access(spec.sql, visible_to(principal)).reads):
+    for stream in sorted(call.server.engine_for(principal).access(spec.sql).reads):
         principal.require("read", stream)
     options = spec.model_dump(include={"delay", "idle", "options", "if_not_exists"})
     if not spec.rollup:
@@ -147,7 +146,7 @@ def _by_fields(call: Called, spec: LiveSpec, name: str) -> None:
 @routes.get("", "List live queries", answers.LiveList, needs="read")
 def list_live(call: Call) -> Json:
     """Those within the token's reach, and their status."""
-    live = call.server.database.live_statements
+    live = call.server.catalog.live_statements
     statuses = []
     for name in live.names():
         try:
@@ -169,7 +168,7 @@ async def preview(call: Call, encoding: ResultEncoding, spec: PreviewSpec) -> Re
             server, call.principal, query, spec.sql, None, timeout, read_only=True
         )
         try:
-            server.database.live_statements.check(spec.sql)
+            server.catalog.live_statements.check(spec.sql)
         except ChronicleError:
             result.close()
             raise
@@ -189,7 +188,7 @@ def catch_up(
     seconds = call.server.settings.query_timeout
     if timeout_ms is not None:
         seconds = min(int(seconds * 1000), timeout_ms) / 1000
-    call.server.database.live_statements.run(seconds)
+    call.server.catalog.live_statements.run(seconds)
     return list_live(call)
 
 
@@ -197,7 +196,7 @@ def catch_up(
 def describe_live(call: Call, name: str) -> Json:
     """Its definition and its status."""
     _definition(call, name, "read")
-    described = call.server.database.live_statements.describe(name)
+    described = call.server.catalog.live_statements.describe(name)
     return {**_status(call.server, name), "definition": dict(described)}
 
 
@@ -212,7 +211,7 @@ async def drop_live(
 
     def drop() -> None:
         sink = _definition(call, name, "admin").sink
-        server.database.live_statements.drop(name, keep_results)
+        server.catalog.live_statements.drop(name, keep_results)
         if sink not in server.database.streams():
             server.forget_stream(sink)
 
@@ -224,7 +223,7 @@ async def drop_live(
 def pause_live(call: Call, name: str) -> Json:
     """Stop it until it is resumed, over restarts, too."""
     _definition(call, name, "admin")
-    call.server.database.live_statements.pause(name)
+    call.server.catalog.live_statements.pause(name)
     return _status(call.server, name)
 
 
@@ -232,7 +231,7 @@ def pause_live(call: Call, name: str) -> Json:
 def resume_live(call: Call, name: str) -> Json:
     """Continue where it stopped, after a failure as well."""
     _definition(call, name, "admin")
-    call.server.database.live_statements.resume(name)
+    call.server.catalog.live_statements.resume(name)
     return _status(call.server, name)
 
 
@@ -243,7 +242,7 @@ def refresh_live(call: Call, name: str, times: TimeRange) -> Json:
     """Compare results with times in `[start, end)` with the query, and correct them."""
     definition = _definition(call, name, "admin")
     schema = call.server.database.stream(definition.sources[0]).event_schema
-    call.server.database.live_statements.refresh(name, *times.bounds(schema))
+    call.server.catalog.live_statements.refresh(name, *times.bounds(schema))
     return _status(call.server, name)
 
 
@@ -251,7 +250,7 @@ def refresh_live(call: Call, name: str, times: TimeRange) -> Json:
 def verify_live(call: Call, name: str) -> Json:
     """Compare its results with the query; changes nothing."""
     _definition(call, name, "admin")
-    return {"differences": call.server.database.live_statements.query(name).verify()}
+    return {"differences": call.server.catalog.live_statements.query(name).verify()}
 
 
 @routes.get("/{name}/rows", "Follow a live query", responses=FEED)
@@ -269,7 +268,6 @@ async def live_rows(
     last_event_id: LastEventId = None,
 ) -> Response:
     """Its results and retractions, in the order of `_seq`: SSE, NDJSON or an Arrow stream."""
-    database = call.server.database
     form = feed_format(call.request)
     last = (last_event_id or "").strip()
     if last:
@@ -281,13 +279,13 @@ async def live_rows(
         asking.require("read", name)
 
     def open_feed(query: RunningQuery) -> tuple[Feed, EventStream]:
-        if database.mode == "r":
+        if call.server.database.mode == "r":
             raise ReadOnlyStore(
                 "the store is open for reading here; follow the live query through the server that "
                 "writes"
             )
         _definition(call, name, "read")
-        feed = LiveFeed(database.live_statements.query(name), after, form, **style)
+        feed = LiveFeed(call.server.catalog.live_statements.query(name), after, form, **style)
         return feed, feed.stream
 
     follow = form == "sse" if follow is None else follow

@@ -34,7 +34,7 @@ from ...query.contract.explanation import Plan
 from ...query.contract.result import Result
 from ...query.matches import events_of, outlined, pairs_of
 from ...query.sql.parameters import names_in
-from ..access.auth import authorize, visible_to
+from ..access.auth import authorize
 from ..http.replies import Problem, jsonable, problem_document
 from ..service.middleware import STATEMENT
 from ..service.query_log import RunningQuery, sees
@@ -194,14 +194,12 @@ async def explain(call: Call, spec: ExplainSpec) -> Json:
     timeout = _timeout(server.settings.query_timeout, spec.timeout_ms)
 
     def run() -> Plan:
-        return server.database.explain(
+        return server.engine_for(call.principal).explain(
             spec.sql,
+            values_of(spec.params),
             analyze=spec.analyze,
-            params=values_of(spec.params),
             timeout=timeout,
-            visible=visible_to(call.principal),
             allowed=partial(authorize, call.principal),
-            tell=server.tell(call.principal),
         )
 
     async with server.queries.held(call.client):
@@ -309,7 +307,7 @@ async def matches(call: Call, spec: MatchesSpec) -> Json:
 def _find(call: Called, wanted: str) -> tuple[str, str] | None:
     for name in call.server.database.streams():
         if name.lower() == wanted.lower() and call.principal.may("read", name):
-            return name, call.server.database.stream_schema(name).time
+            return name, call.server.catalog.stream_schema(name).time
     return None
 
 
@@ -345,7 +343,7 @@ class CheckSpec(BaseModel):
 def check(call: Call, spec: CheckSpec) -> Json:
     """What a statement reads, changes and needs, or the `problem` that running it would have."""
     try:
-        access: Access = call.server.database.access(spec.sql, visible_to(call.principal))
+        access: Access = call.server.engine_for(call.principal).access(spec.sql)
         authorize(call.principal, access)
     except (SqlError, Forbidden) as error:  # the statement is wrong, not the request
         return {"problem": problem_document(error, call.id)}

@@ -93,7 +93,7 @@ def _readiness(server: Server, principal: Principal) -> dict[str, Any]:
     }
     if principal.everywhere:
         answer["disk_free_bytes"] = shutil.disk_usage(server.database.path).free
-        moving = server.database.moving()
+        moving = server.catalog.store.moving()
         if moving is not None:
             answer["moving"] = {key: moving[key] for key in ("state", "error", "failures")}
     return answer
@@ -177,7 +177,7 @@ async def status(call: Call) -> Json:
     }
     if call.principal.everywhere:
         answer["store"] = await server.call(server.store_gauges)
-        answer["moving"] = server.database.moving()
+        answer["moving"] = server.catalog.store.moving()
         answer["disk_free_bytes"] = shutil.disk_usage(server.database.path).free
     return answer
 

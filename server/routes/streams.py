@@ -20,7 +20,7 @@ import pyarrow as pa
 from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...api.streams import FUNCTIONS, Stream
+from ...catalog.streams import FUNCTIONS, Stream
 from ...core.sql_text import quoted_name
 from ...core.times import INT64_MAX, TICKS_PER_SECOND, time_text
 from ...errors import ChronicleError, InvalidArgument
@@ -204,7 +204,7 @@ def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
         "time": schema.time,
         "schema": columns_of(schema.arrow),
     }
-    with server.database.snapshot(name) as snapshot:
+    with server.catalog.snapshot(name) as snapshot:
         described["count"] = snapshot.count
         described["version"] = snapshot.version
         span = snapshot.time_range
@@ -221,7 +221,7 @@ def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
     if full:
         described["arrow_schema"] = base64.b64encode(schema.arrow.serialize()).decode()
         described |= schema.defaults_json()
-        described["settings"] = jsonable(server.database.stream_options(name))
+        described["settings"] = jsonable(server.catalog.stream_options(name))
         described["indexes"] = jsonable(stream.indexes())
         described["stats"] = jsonable(stream.stats())
     return described
@@ -402,7 +402,7 @@ def list_views(call: Call) -> Json:
             "reads": [name for name in view.sources if visible(name)],
             "schema": columns_of(view.columns),
         }
-        for view in call.server.database.views().values()
+        for view in call.server.catalog.views().values()
         if visible(view.name)
     ]
     return {"views": listed}
@@ -429,7 +429,7 @@ async def profile(
     server = call.server
 
     def open_rows(query: RunningQuery) -> RowSource:
-        with server.database.snapshot(stream) as snapshot:
+        with server.catalog.snapshot(stream) as snapshot:
             schema, span = snapshot.schema, snapshot.time_range
         low, high = times.bounds(schema)
         if span is not None:
@@ -462,7 +462,7 @@ def _text(
         width, bounds = str(ticks), [str(low), str(high)]
     else:
         width = _interval(-(-ticks * 1_000_000 // TICKS_PER_SECOND[schema.time_unit]))
-        name = "TIMESTAMPTZ" if type_.tz else "TIMESTAMP"
+        name = "TIMESTAMPTZ" if type_.tz else "TIMESTAMP_NS" if type_.unit == "ns" else "TIMESTAMP"
         bounds = [f"{name} '{time_text(tick, type_)}'" for tick in (low, high)]
     return (
         f"SELECT {', '.join(columns)} FROM TUMBLE({quoted_name(stream)}, {time}, {width}) "

@@ -529,8 +529,7 @@ class _FileIngest(Ingest):
         self._options = options
         self._listed = bad_rows
         self._read_within = limits
-        database = server.database
-        sink = StoreSink(database.path, request.stream, database=database)
+        sink = StoreSink(server.database.path, request.stream, catalog=server.catalog)
         super().__init__(request, sink, bad_rows, progress)
 
     def sources(self) -> Sequence[InputSource]:

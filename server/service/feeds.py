@@ -52,7 +52,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...api.tailing import Piece, Tail, sliced
+from ...catalog.tailing import Piece, Tail, sliced
 from ...errors import ChronicleError, SnapshotExpired, StoreClosed
 from ...formats.kinds import media_type_of
 from ...formats.writers import json_bytes

@@ -38,6 +38,7 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
+from ...catalog.streams import Stream, handle_of
 from ...core.append_result import AppendResult
 from ...core.caches import Lru
 from ...errors import InvalidData, SchemaMismatch
@@ -48,7 +49,6 @@ from ...store.tail import ticks_of
 from .bodies import time_format_of
 
 if TYPE_CHECKING:
-    from ...api.streams import Stream
     from .state import Server
 
 BYTES_MAX = 32 << 10
@@ -273,7 +273,7 @@ class Gathering:
         client: str,
     ) -> Stored | None:
         """Store a body; None: the full parser must read it.  On an error nothing is stored."""
-        key = (stream.handle, reader, durability)
+        key = (handle_of(stream), reader, durability)
         mine = _Waiting(body, client, asyncio.get_running_loop().create_future())
         waiting = self._waiting.get(key)
         if waiting is None:

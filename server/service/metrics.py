@@ -29,7 +29,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from ...api.database import Database
+    from ...catalog.store_catalog import StoreCatalog
     from .state import Server
 
 Figures = dict[str, float]
@@ -177,8 +177,8 @@ LIMIT_S = 10.0
 
 
 class Probe:
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, catalog: StoreCatalog) -> None:
+        self._catalog = catalog
         self._checked_at = float("-inf")
         self._problem: str | None = None
         self._lock = asyncio.Lock()
@@ -195,9 +195,9 @@ class Probe:
     def _ask(self) -> str | None:
         what = "the store cannot be read"
         try:
-            self._database.streams()
+            self._catalog.streams()
             what = "SQL cannot be answered"
-            if self._database.engine.executor.serves(LIMIT_S):
+            if self._catalog.engine.executor.serves(LIMIT_S):
                 return None
         except Exception:
             logger.exception("not ready: %s", what)

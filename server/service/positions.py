@@ -36,7 +36,7 @@ from ...store.recovery import load
 from ...store.stream import EventStream
 
 if TYPE_CHECKING:
-    from ...api.database import Database
+    from ...catalog.store_catalog import StoreCatalog
     from ...store.snapshot import Snapshot
 
 _NAME = re.compile(r"([0-9]{1,19})-([0-9a-f]{16})([0-9a-f]{8})?")
@@ -46,9 +46,13 @@ class Positions:
     """All methods block.  A position lives for ``keep_s`` seconds; ``most`` per stream."""
 
     def __init__(
-        self, database: Database, keep_s: float, most: int, clock: Callable[[], float] = time.time
+        self,
+        catalog: StoreCatalog,
+        keep_s: float,
+        most: int,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._database = database
+        self._catalog = catalog
         self._keep_s = keep_s
         self._most = most
         self._clock = clock
@@ -127,7 +131,7 @@ class Positions:
         return rows_between(events, skip, limit)
 
     def sweep(self) -> None:
-        for name in self._database.streams():
+        for name in self._catalog.streams():
             with contextlib.suppress(ChronicleError):
                 handle = self._writer(name)
                 sweep_pins(handle.commits.files, handle.commits.directory, clock=self._clock)
@@ -146,7 +150,7 @@ class Positions:
         return before, load_pin(files, directory, until)
 
     def _writer(self, stream: str) -> EventStream:
-        handle = self._database.stream(stream).handle
+        handle = self._catalog.handle(stream)
         if not isinstance(handle, EventStream):
             raise ReadOnlyStore(
                 "the store is open for reading here, and positions are files beside the stream; "

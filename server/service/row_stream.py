@@ -47,7 +47,7 @@ from ...core.times import TICKS_PER_SECOND
 from ...errors import ChronicleError, InvalidArgument, QueryCancelled, ResourceLimit
 from ...formats import writers
 from ...formats.kinds import name_of_type
-from ..access.auth import Principal, authorize, visible_to
+from ..access.auth import Principal, authorize
 from ..access.limits import Slot
 from ..http.replies import Problem
 from .query_log import RunningQuery, outcome_of
@@ -379,15 +379,13 @@ def open_statement(
                 dropping.enter_context(server.drops.dropping(access.target))
                 dropped.append(access.target)
 
-        result = server.database.sql(
+        result = server.engine_for(principal).run(
             text,
             params,
             timeout,
             read_only=read_only,
             cancellation=query.cancellation,
-            visible=visible_to(principal),
             allowed=allowed,
-            tell=server.tell(principal),
         )
     for name in dropped:
         server.forget_stream(name)

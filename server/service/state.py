@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import HTTPConnection, Request
 
+from ...api.database import catalog_of
 from ...errors import ChronicleError, ReadOnlyStore, StreamNotFound
 from ...store.files import RealFiles
 from ...store.stream import EventStream
-from ..access.auth import Authenticator, Principal
+from ..access.auth import Authenticator, Principal, visible_to
 from ..access.identity_provider import provider_of
 from ..access.limits import ByteAccount, ByteBudget, Gate
 from ..access.settings import Settings
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from ...api.database import Database
     from ...formats.isolated import IsolatedReader
     from ...query.contract.access import Tell
+    from ...query.engine import QueryEngine
 
 
 logger = logging.getLogger("chronicle.server")
@@ -81,7 +83,8 @@ class Server:
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self.database = database
-        database.serve_only_streams()
+        self.catalog = catalog_of(database)
+        self.catalog.serve_only_streams()
         self.settings = settings
         writes = database.mode != "r"
         self.directory = server_directory(database.path, create=True) if writes else None
@@ -89,7 +92,7 @@ class Server:
         self.tokens = TokenFile(database.path, settings.token_file)
         self.provider = provider_of(settings)
         self.authenticator = Authenticator(settings, self.tokens, self.provider)
-        self.probe = Probe(database)
+        self.probe = Probe(self.catalog)
         self.query_log = QueryLog(settings.query_log_entries, settings.slow_query_ms)
         self.running = RunningQueries(self.query_log)
         self.drops = Drops()
@@ -124,7 +127,7 @@ class Server:
         self.bodies = Gate("uploads", settings.max_concurrent_uploads, 0, wait_s)
         self.uploads = ByteBudget(settings.max_upload_memory_bytes)
         self.snapshots = PinnedSnapshots(
-            database.snapshot, settings.snapshot_ttl_ms / 1000, settings.max_snapshots
+            self.catalog.snapshot, settings.snapshot_ttl_ms / 1000, settings.max_snapshots
         )
         self._keys = (
             None
@@ -142,9 +145,9 @@ class Server:
             settings.result_ttl_ms / 1000,
         )
         self.jobs = Jobs(database.path, durable=database.mode != "r")
-        self.transactions = Transactions(database)
+        self.transactions = Transactions(self.catalog)
         self.positions = Positions(
-            database, settings.position_ttl_hours * 3600.0, settings.max_positions
+            self.catalog, settings.position_ttl_hours * 3600.0, settings.max_positions
         )
         self._answers = ThreadPoolExecutor(
             settings.max_concurrent_queries + settings.max_concurrent_reads, "chronicle-answer"
@@ -204,7 +207,7 @@ class Server:
             for key in STORE_GAUGES:
                 value = stats.get(key, 0)
                 sums[key] += len(value) if isinstance(value, (list, tuple)) else value
-        moving = self.database.moving()
+        moving = self.catalog.store.moving()
         since = None if moving is None else moving["failing_since"]
         sums["moves_failed_total"] = 0.0 if moving is None else float(moving["failed_total"])
         sums["moves_failing_seconds"] = 0.0 if since is None else max(0.0, time.time() - since)
@@ -226,7 +229,7 @@ class Server:
                     status = self.database.live(name).status()
                     figures[name] = {
                         **{each: float(status.get(each) or 0) for each in LIVE_GAUGES},
-                        **self.database.live_statements.figures(name),
+                        **self.catalog.live_statements.figures(name),
                         "lag_seconds": float(status["lag_ms"] or 0) / 1000,
                         "running": float(status["state"] in ("running", "catching up")),
                     }
@@ -234,7 +237,7 @@ class Server:
 
     def version_of(self, stream: str) -> int | None:
         try:
-            with self.database.snapshot(stream) as snapshot:
+            with self.catalog.snapshot(stream) as snapshot:
                 return int(snapshot.version)
         except StreamNotFound:
             return None
@@ -254,8 +257,8 @@ class Server:
         try:
             if self.reader is not None:
                 self.reader.pool.warm(WARM_WORKERS)
-            if self.database.isolation == "process":
-                self.database.engine.executor.warm(WARM_WORKERS)
+            if self.catalog.isolation == "process":
+                self.catalog.engine.executor.warm(WARM_WORKERS)
             with contextlib.closing(self.database.sql("SELECT 1")) as result:
                 result.arrow()
             # later collections need not traverse the libraries' objects
@@ -275,9 +278,13 @@ class Server:
     def tell(self, principal: Principal) -> Tell:
         return telling(self.running, self.query_log, self.settings, principal)
 
+    def engine_for(self, principal: Principal) -> QueryEngine:
+        """What runs SQL for a principal, who sees only some streams and rows of system tables."""
+        return self.catalog.engine.seen_by(visible_to(principal), self.tell(principal))
+
     def sound(self, stream: str) -> bool:
         try:
-            handle = self.database.stream(stream).handle
+            handle = self.catalog.handle(stream)
         except StreamNotFound:  # it was not created
             return True
         return isinstance(handle, EventStream) and handle.sound

@@ -39,7 +39,7 @@ from ..access.tokens import replace_file, server_directory
 from ..http.replies import Problem
 
 if TYPE_CHECKING:
-    from ...api.database import Database
+    from ...catalog.store_catalog import StoreCatalog
 
 
 logger = logging.getLogger("chronicle.server")
@@ -62,9 +62,9 @@ class Commit:
 
 
 class Transactions:
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
-        self._database = database
-        self._root = server_directory(database.path) / "transactions"
+    def __init__(self, catalog: StoreCatalog, clock: Callable[[], float] = time.time) -> None:
+        self._catalog = catalog
+        self._root = server_directory(catalog.path) / "transactions"
         self._clock = clock
         self._guard = threading.Lock()
         self._ended: dict[str, float] = {}
@@ -122,7 +122,7 @@ class Transactions:
 
     def sweep(self) -> None:
         oldest = self._clock() - 24 * 3600
-        for name in self._database.streams():
+        for name in self._catalog.streams():
             with contextlib.suppress(ChronicleError):
                 for job in self._sink(name).sweep(self._clock):
                     shutil.rmtree(self._root / job, ignore_errors=True)
@@ -131,10 +131,10 @@ class Transactions:
                 del self._ended[job]
 
     def _sink(self, stream: str) -> StoreSink:
-        handle = self._database.stream(stream).handle
+        handle = self._catalog.handle(stream)
         if not isinstance(handle, EventStream):
             raise ReadOnlyStore("the store is open for reading; nothing can be written to it here")
-        return StoreSink(self._database.path, handle.name, database=self._database)
+        return StoreSink(self._catalog.path, handle.name, catalog=self._catalog)
 
     def _job(self, sink: StoreSink, transaction: str) -> str:
         _check_name(transaction, "transaction")

@@ -124,7 +124,7 @@ def test_names_of_answers_say_known_formats(run: Run, sensors: Path, tmp_path: P
 def shown(table: pa.Table, width: int) -> tuple[str, list[str]]:
     from rich.console import Console
 
-    from chronicle.commands.output import terminal_table
+    from chronicle.formats.text_tables import terminal_table
 
     drawn, _, _, hidden = terminal_table(table.to_batches(), table.schema, 100, width)
     out = io.StringIO()

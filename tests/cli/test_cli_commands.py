@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import re
+import shlex
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -83,7 +86,73 @@ def test_version_and_help(run: Run) -> None:
     assert "ingest" in top.out
     assert "\x1b" not in top.out
     assert "─" not in top.out
-    assert run().code in (0, 2)
+    listed = re.findall(r"^(\w+):$|^  (\w+)  ", top.out, re.MULTILINE)
+    names = [group or command for group, command in listed]
+    for group, commands in cli.GROUPS.items():
+        assert set(commands) <= set(names[names.index(group) + 1 :])
+    assert "..." not in top.out.partition("Data:")[2]
+
+
+def test_the_first_options_of_ingest_are_those_of_every_day(run: Run) -> None:
+    sections = re.split(r"^(\w[\w ]*):$", run("ingest", "--help").out, flags=re.MULTILINE)
+    options = dict(zip(sections[1::2], sections[2::2], strict=True))
+    assert re.findall(r"^  --([\w-]+)", options["Options"], re.MULTILINE) == [
+        "stream", "time", "time-format", "types", "create", "dry-run", "bad-rows", "url", "token"
+    ]  # fmt: skip
+    assert list(options)[2:] == [
+        "Columns and times", "What to read", "How to store", "Errors and reports"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("ls", "streams"), ("query", "sql"), ("import", "ingest"), ("serv", "serve")],
+)
+def test_near_names_of_commands(run: Run, name: str, meant: str) -> None:
+    outcome = run(name)
+    assert outcome.code == 2
+    assert f"Did you mean '{meant}'?" in outcome.err
+
+
+def test_other_names_mean_commands() -> None:
+    assert set(cli.MEANT.values()) <= set(cli.COMMANDS)
+    assert not set(cli.MEANT) & set(cli.COMMANDS)
+
+
+def test_without_a_command_the_next_step(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chronicle.commands.start.SERVER", ("127.0.0.1", 1))
+    assert "chronicle demo" in run().out
+    (tmp_path / "my data.csv").write_text("when;v\n01.02.2026 13:00;1\n")
+    (tmp_path / "broken.json").write_text("{")
+    said = run()
+    assert said.code == 0
+    assert "2 files (broken.json, my data.csv)" in said.out
+    (tmp_path / "broken.json").unlink()
+    (command,) = re.findall(r"chronicle (ingest .*)", run().out)
+    assert run(*shlex.split(command)).code == 0
+    said = run()
+    assert "has 1 stream (my data)" in said.out
+    assert "to load" not in said.out
+    assert run("describe", "my data").code == 0
+
+
+def test_without_a_command_a_server_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Healthy(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"status": "ok", "version": "1"}')
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Healthy) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        place = ("127.0.0.1", server.server_port)
+        monkeypatch.setattr("chronicle.commands.start.SERVER", place)
+        assert f"chronicle streams --url http://127.0.0.1:{place[1]}" in run().out
 
 
 def test_demo(run: Run, tmp_path: Path) -> None:

@@ -13,7 +13,11 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import Database
+from chronicle.catalog.streams import Stream
 from chronicle.client import RemoteDatabase, RemoteJob, RemoteLive, RemoteStream
+from chronicle.live.engine import LiveHandle
+from chronicle.query.contract.result import Result
 
 from .test_connect import public
 
@@ -27,25 +31,37 @@ SCHEMA = pa.schema(
 @pytest.mark.parametrize(
     ("row", "kind", "more"),
     [
-        ("database", RemoteDatabase, set()),
-        ("stream", RemoteStream, set()),
+        ("database(, server)?", RemoteDatabase, set()),
+        ("database(, embedded)?", Database, set()),
+        ("stream(, server)?", RemoteStream, set()),
+        ("stream(, embedded)?", Stream, set()),
+        ("result", Result, {"notes"}),
         ("live query", RemoteLive, {"name", "sql", "sink"}),
+        ("live query", LiveHandle, {"name"}),
         ("job", RemoteJob, {"id", "kind"}),
     ],
 )
 def test_the_page_lists_every_method(row: str, kind: type, more: set[str]) -> None:
-    listed = re.search(rf"^\| {row} \| (.*) \|$", PAGE, re.MULTILINE)
-    assert listed is not None
-    assert set(re.findall(r"`(\w+)`", listed[1])) == public(kind) | more
+    rows = re.finditer(rf"^\| {row} \| (?P<names>.*) \|$", PAGE, re.MULTILINE)
+    names = {name for each in rows for name in re.findall(r"`(\w+)`", each["names"])}
+    assert names == public(kind) | more
 
 
-def test_the_examples_run(served: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    first, followed, managed, keyed, standard, alchemy, unblocked = (
+def test_the_examples_run(
+    served: Any,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    embedded, first, followed, managed, keyed, standard, alchemy, unblocked = (
         text.replace("127.0.0.1:8000", f"127.0.0.1:{served.port}")
         for text in EXAMPLES
         if "adbc" not in text  # tests/server/test_flight_sql.py runs it
     )
     names: dict[str, Any] = {"chronicle": chronicle, "schema": SCHEMA}
+    monkeypatch.chdir(tmp_path)
+    exec(embedded, {})
+    assert capsys.readouterr().out.endswith("1 row; 2 columns\n")
     exec(first, names)
     assert names["frame"]["top"].tolist() == [1024.5]
     with chronicle.connect(served.url) as db:

@@ -19,7 +19,7 @@ import pytest
 
 import chronicle
 from chronicle.api.database import Database
-from chronicle.api.streams import Stream
+from chronicle.catalog.streams import Stream
 from chronicle.client import RemoteDatabase, RemoteJob, RemoteLive, RemoteStream
 from chronicle.client.asynchronous import AsyncDatabase, AsyncJob, AsyncLive, AsyncStream
 from chronicle.client.calls import Call
@@ -427,21 +427,11 @@ def test_open_says_where_servers_go(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 EMBEDDED_ONLY = {
     # what lies beside the server, or belongs to the process that has the store open
     Database: {
-        "path", "mode", "store", "isolation", "backup", "check",
-        "run_in_background", "live_statements", "await_live",
-        # made, listed and dropped in SQL, whichever way that is sent
-        "views", "create_view", "drop_view",
-        # tables of the program stay with it
-        "frames", "register", "unregister", "serve_only_streams",
+        "path", "mode", "backup", "check",
+        "ingest", "register", "unregister",  # tables of the program, and files beside it
         "move",  # a job of the server
-        "moving",  # /v1/status
-        # what the query layer asks of a database, by name; users have the stream's methods
-        "snapshot", "view", "access", "stream_schema", "widen_column", "alter_column",
-        "create_index", "drop_index", "list_indexes", "indexes_of", "rollups_of", "stream_options",
-        "purge_indexes", "told", "changes", "engine",
     },
-    # append_each: over REST, a body with ack=each
-    Stream: {"handle", "snapshot", "append_each", "flush", "seal", "compact"},
+    Stream: {"snapshot", "flush", "seal", "compact"},
     LiveHandle: set(),
 }  # fmt: skip
 REMOTE_ONLY = {
@@ -452,8 +442,7 @@ REMOTE_ONLY = {
     Stream: {"keep_position", "drop_position", "changes"},
     LiveHandle: set(),
 }  # fmt: skip
-# events: over REST, CREATE STREAM AS, or an append to what was created
-OPTIONS_EMBEDDED_ONLY = {"cancellation", "visible", "allowed", "tell", "events"}
+OPTIONS_EMBEDDED_ONLY = {"cancellation"}
 OPTIONS_REMOTE_ONLY = {"idempotency_key"}
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import CorruptStore
 from chronicle.indexes.index_key import PairKey, index_key
 from chronicle.indexes.keys import encode
@@ -148,8 +149,8 @@ def test_counts_that_are_wrong_are_found(tmp_path: Path) -> None:
         database.stream("s").seal()
         database.sql("CREATE INDEX ON s (x)")
         assert database.check().ok
-        assert database._indexes is not None
-        indexes = database._indexes.of("s")
+        assert catalog_of(database).indexes is not None
+        indexes = catalog_of(database).indexes.of("s")
         ((at, run),) = indexes._runs.items()
         state = database.stream("s").snapshot().state
         for column in range(3):

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import CorruptStore, StorageFailed, StorageFull, StoreClosed, outside
 from chronicle.indexes.manager import StoreIndexes
 from chronicle.indexes.opened import RunsChanged
@@ -135,11 +136,11 @@ def test_an_index_that_cannot_be_created_leaves_nothing_behind(
             disk.arm("", 0)
             with chronicle.open(path) as database:
                 assert key in {index["attribute"] for index in database.stream("s").indexes()}
-                identifiers = list(database.indexes_of("s").identifiers.values())
+                identifiers = list(catalog_of(database).indexes_of("s").identifiers.values())
                 assert len(set(identifiers)) == len(identifiers)
                 same_rows(database)
                 database.stream("s").append(events(2_000, 4_000, 9))
-                database.indexes_of("s").catch_up(database.stream("s").snapshot().state)
+                catalog_of(database).indexes_of("s").catch_up(database.stream("s").snapshot().state)
                 same_rows(database)
                 assert [str(problem) for problem in database.check().problems] == []
             shutil.rmtree(path)
@@ -164,7 +165,7 @@ def test_whatever_write_of_upkeep_fails_answers_stay_the_same(
 
     def upkeep(database: Any) -> None:
         stream = database.stream("s")
-        indexes = database.indexes_of("s")
+        indexes = catalog_of(database).indexes_of("s")
         stream.append(events(2_000, 4_000, 4))
         indexes.catch_up(stream.snapshot().state)
         stream.append(events(10, 100, 1))
@@ -184,8 +185,8 @@ def test_whatever_write_of_upkeep_fails_answers_stay_the_same(
             struck = disk.struck
             disk.arm("", 0)
             same_rows(database)
-            if database.indexes_of("s") is not None:
-                database.indexes_of("s").catch_up(database.stream("s").snapshot().state)
+            if catalog_of(database).indexes_of("s") is not None:
+                catalog_of(database).indexes_of("s").catch_up(database.stream("s").snapshot().state)
             same_rows(database)
         with chronicle.open(path) as database:
             same_rows(database)
@@ -302,7 +303,7 @@ def test_damaged_indexes_keep_nothing_from_being_opened(tmp_path: Path, damage: 
         assert [str(problem) for problem in database.check(repair=True).problems] == []
         for index in stream.indexes():
             assert (index["state"], index["problem"]) == ("ready", None)
-        assert database.indexes_of("s").catalogue().runs
+        assert catalog_of(database).indexes_of("s").catalogue().runs
         same(database)
     with chronicle.open(path) as database:
         assert database.check().ok
@@ -348,7 +349,7 @@ def test_a_flipped_bit_in_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture
             told = database.stream("s").indexes()
             for index in told:
                 assert (index["state"] == "damaged") == (index["problem"] is not None)
-            indexes = database.indexes_of("s")
+            indexes = catalog_of(database).indexes_of("s")
             if indexes.damaged:
                 assert "set aside" in caplog.text
                 assert "damaged" in {index["state"] for index in told} | {"damaged"}
@@ -366,7 +367,7 @@ def test_a_flipped_bit_where_runs_are_listed(tmp_path: Path) -> None:
     """A list that ends early would read as one of fewer runs."""
     make(tmp_path / "s", "x", "y")
     with chronicle.open(tmp_path / "s") as database:
-        database.indexes_of("s").purge(database.stream("s").snapshot().state)
+        catalog_of(database).indexes_of("s").purge(database.stream("s").snapshot().state)
     (table,) = directory(tmp_path / "s").glob("*.sst")
     _flip(table, 100)  # in the first block, with the descriptors
     for mode in "r", "rw":
@@ -384,7 +385,7 @@ def test_the_writer_builds_a_damaged_run_again(tmp_path: Path) -> None:
     path = tmp_path / "s"
     make(path, "x")
     with chronicle.open(path) as database:
-        indexes = database.indexes_of("s")
+        indexes = catalog_of(database).indexes_of("s")
         wait_for_indexes(database)
         (place, run), *_ = sorted(indexes._runs.items())
         real = IndexStorage.get
@@ -408,7 +409,7 @@ def test_the_writer_builds_a_damaged_run_again(tmp_path: Path) -> None:
             (problem,) = database.check().problems
             assert "block checksum mismatch" in str(problem)
             broken.clear()
-        database._indexes._notify("s")
+        catalog_of(database).indexes._notify("s")
         wait_for_indexes(database)
         assert not indexes.damaged
         assert indexes._runs[place].generation > run.generation
@@ -426,7 +427,7 @@ def test_damage_that_keeps_rocksdb_from_writing_has_the_indexes_built_anew(
         stream.append(events(5_000, 30_000, 3))
         disk.arm("rot", 1)
         with pytest.raises(CorruptStore):
-            database.indexes_of("s").flush()
+            catalog_of(database).indexes_of("s").flush()
         disk.arm("", 0)
         wait_for_indexes(database)
         assert stream.indexes()[0]["state"] == "ready"
@@ -507,7 +508,7 @@ def test_a_reader_follows_a_writer_that_flushes_all_the_time(tmp_path: Path) -> 
         stream = database.stream("s")
         for step in range(40):
             stream.append(events(2_000, 5_000 + 2_000 * step, step))
-            database.indexes_of("s").catch_up(stream.snapshot().state)
+            catalog_of(database).indexes_of("s").catch_up(stream.snapshot().state)
         done.set()
         thread.join()
         assert errors == []
@@ -517,7 +518,7 @@ def test_a_reader_follows_a_writer_that_flushes_all_the_time(tmp_path: Path) -> 
 def test_a_copy_leaves_out_what_does_not_read(tmp_path: Path) -> None:
     make(tmp_path / "s", "x")
     with chronicle.open(tmp_path / "s") as database:
-        indexes = database.indexes_of("s")
+        indexes = catalog_of(database).indexes_of("s")
         (first, *_) = indexes.catalogue().runs.values()
         real = type(indexes).block
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import AttributeNotFound, InvalidArgument, SqlError, UnsupportedType
 from chronicle.indexes import stream_indexes
 from chronicle.indexes.index_key import index_key
@@ -85,11 +86,11 @@ def test_life_of_derived_indexes(tmp_path: Path) -> None:
         stream.append(events(40, 500, 2))  # late, between and beside
         same(database, used=2)  # what looks back in a partition waits for compaction
         stream.compact()
-        database.indexes_of("s").catch_up(stream.snapshot().state)
+        catalog_of(database).indexes_of("s").catch_up(stream.snapshot().state)
         same(database)
         stream.delete("x < 100 AND t > 5000", None, None)
         same(database)
-        database.indexes_of("s").catch_up(stream.snapshot().state)
+        catalog_of(database).indexes_of("s").catch_up(stream.snapshot().state)
         assert database.check().problems == []
         database.backup(tmp_path / "copy")
     for path in (tmp_path / "s", tmp_path / "copy"):
@@ -125,7 +126,7 @@ def test_keys_follow_the_names_of_their_columns(tmp_path: Path) -> None:
         for name, to in (("odd one", "odd name"), ("s - f", "x"), ("the key", "k")):
             stream.rename_column(name, to)
         assert listed(database) == [*KEYS, "odd name"]
-        database.indexes_of("s").catch_up(stream.snapshot().state)
+        catalog_of(database).indexes_of("s").catch_up(stream.snapshot().state)
         same(database)
         stream.drop_column("f")
         assert listed(database) == [*KEYS[:2], "odd name"]
@@ -175,7 +176,7 @@ def test_what_a_killed_process_built_is_whole(tmp_path: Path) -> None:
                 for key in ("k, x", "x - PREV(x) PARTITION BY k"):
                     if key not in known:
                         stream.create_index(key)
-                database.indexes_of("s").catch_up(stream.snapshot().state)
+                catalog_of(database).indexes_of("s").catch_up(stream.snapshot().state)
                 assert database.check().problems == []
     finally:
         stream_indexes.RUN_EVENTS = events_of_a_run

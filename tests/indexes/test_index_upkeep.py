@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
+from chronicle.catalog.streams import handle_of
 from chronicle.errors import InvalidArgument, SqlError
 from chronicle.indexes.manager import StoreIndexes, copy_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
@@ -48,7 +50,7 @@ def test_appends_wait_for_an_index_that_may_not_lag(tmp_path: Path) -> None:
         assert stream.indexes()[0]["lag_events_max"] == 5_000
     with chronicle.open(tmp_path / "s") as database:  # the limit is kept
         stream = database.stream("s")
-        indexes = database.indexes_of("s")
+        indexes = catalog_of(database).indexes_of("s")
         lags = []
         for step in range(20):
             stream.append(events(1_000, 1_000 * step, step))
@@ -105,7 +107,7 @@ def test_runs_of_leaves_that_a_power_cut_took_are_not_believed(tmp_path: Path) -
     shutil.copytree(path, tmp_path / "synced", ignore=shutil.ignore_patterns("indexes"))
     with chronicle.open(path) as database:
         database.stream("s").append(events(5_000, 5_000, 1))
-        indexes = database.indexes_of("s")
+        indexes = catalog_of(database).indexes_of("s")
         indexes.catch_up(database.stream("s").snapshot().state)
     # the runs are on the disk, the second half of the events is not
     (directory,) = (path / "streams").iterdir()
@@ -158,7 +160,7 @@ def test_a_copy_leaves_out_runs_that_reach_beyond_it(tmp_path: Path) -> None:
         earlier = stream.snapshot().state
         stream.append(events(500, 21_000, 1))
         stream.create_index("x")
-        indexes = database.indexes_of("s")
+        indexes = catalog_of(database).indexes_of("s")
         alive = {view.file.segment_id: view.events for view in earlier.segments}
         copy_indexes(indexes, tmp_path / "copy", earlier.schema, alive)
         copied = StreamIndexes(tmp_path / "copy", True)
@@ -180,8 +182,8 @@ def test_readers_check_beside_runs_that_nobody_has_removed_yet(tmp_path: Path) -
         stream.append(events(20_000))
         stream.create_index("x")
         stream.append(events(10, 100, 1))
-        stream.handle.compact()  # the store's own, which does not know of indexes
-        assert database.indexes_of("s").verify(stream.snapshot().state) != []
+        handle_of(stream).compact()  # the store's own, which does not know of indexes
+        assert catalog_of(database).indexes_of("s").verify(stream.snapshot().state) != []
     with chronicle.open(tmp_path / "s", "r") as database:
         assert [str(problem) for problem in database.check().problems] == []
         assert rows(database, "all") == rows(database, "replay")

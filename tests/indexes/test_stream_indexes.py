@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import IndexExists, IndexNotFound, UnsupportedType
 from chronicle.indexes import stream_indexes
 from chronicle.indexes.keys import encode, key_range
@@ -217,7 +218,7 @@ def test_a_damaged_run_is_found_and_rebuilt(tmp_path: Path) -> None:
         stream.append(events(50_000))
         stream.seal()
         stream.create_index("i")
-        manager = database._indexes
+        manager = catalog_of(database).indexes
         assert manager is not None
         assert list(manager.check()) == []
         indexes = manager.of("s")

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import (
     IngestError,
     InvalidArgument,
@@ -52,7 +53,7 @@ def load(store: Path, *inputs: Any, **options: Any) -> IngestReport:
 
 
 def events(store: Path, stream: str = "s") -> pa.Table:
-    with chronicle.open(store, mode="r") as db, db.snapshot(stream) as snapshot:
+    with chronicle.open(store, mode="r") as db, catalog_of(db).snapshot(stream) as snapshot:
         return pa.Table.from_batches(list(snapshot.scan()), snapshot.schema.arrow)
 
 
@@ -60,7 +61,7 @@ def count(store: Path, stream: str = "s") -> int:
     with chronicle.open(store, mode="r") as db:
         if stream not in db.streams():
             return -1
-        with db.snapshot(stream) as snapshot:
+        with catalog_of(db).snapshot(stream) as snapshot:
             return int(snapshot.count)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.api.database import Database
+from chronicle.catalog.store_catalog import StoreCatalog
 from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
@@ -35,7 +36,7 @@ def select(name: str, keyed: bool) -> str:
 
 @pytest.fixture
 def db() -> Iterator[Any]:
-    with Database(Store.open("mem", files=MemoryFiles())) as database:
+    with Database(StoreCatalog(Store.open("mem", files=MemoryFiles()))) as database:
         yield database
 
 

@@ -153,7 +153,7 @@ def test_the_command_line_follows_and_ends_quietly(store: Path) -> None:
 FORGETS = """
 import sys
 from chronicle import cli
-from chronicle.api import tailing
+from chronicle.catalog import tailing
 
 class Forgets:
     def __del__(self):

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 
 SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("n", pa.int64())])
 WINDOWS = (
@@ -31,11 +32,11 @@ def test_many_late_events_make_few_regions(tmp_path: Path, sql: str, late: str |
         stream.append(pa.table([times, rng.integers(0, 100, len(times))], schema=SCHEMA))
         live = database.create_live("q", sql, late=late, idle="never")
         database.run_live()
-        before = database.live_statements.figures("q")["reconciles"]
+        before = catalog_of(database).live_statements.figures("q")["reconciles"]
         times = np.sort(rng.integers(0, 39_000, 400))
         stream.append(pa.table([times, rng.integers(0, 100, 400)], schema=SCHEMA))
         database.run_live()
-        regions = database.live_statements.figures("q")["reconciles"] - before
+        regions = catalog_of(database).live_statements.figures("q")["reconciles"] - before
         if late == "correct":
             assert 1 <= regions <= 2
             assert live.verify() == 0
@@ -96,10 +97,10 @@ def test_events_far_apart_stay_apart(tmp_path: Path, sql: str) -> None:
         stream.append(pa.table([times, times], schema=SCHEMA))
         live = database.create_live("q", sql, idle="never")
         database.run_live()
-        before = database.live_statements.figures("q")["reconciles"]
+        before = catalog_of(database).live_statements.figures("q")["reconciles"]
         stream.append([{"t": t, "n": 1} for t in (5, 7, 120_000, 120_500, 290_000)])
         database.run_live()
-        assert database.live_statements.figures("q")["reconciles"] - before == 3
+        assert catalog_of(database).live_statements.figures("q")["reconciles"] - before == 3
         assert live.verify() == 0
 
 
@@ -120,7 +121,7 @@ def test_a_filter_reads_the_late_events_alone(
         database.run_live()
         said, net = live.status()["rows"], live.net()
         assert live.verify() == 0
-        before = database.live_statements.figures("q")["reconciles"]
+        before = catalog_of(database).live_statements.figures("q")["reconciles"]
         stream.append([{"t": t, "n": 1} for t in (30, 30, 120, 20_001)] + [{"t": 40, "n": 99}])
         stream.append([{"t": 50, "n": 99}, {"t": 30, "n": 2}, {"t": 60_000, "n": 1}])
         database.run_live()
@@ -130,7 +131,7 @@ def test_a_filter_reads_the_late_events_alone(
             assert status["ignored"] == 7
             return
         passing = 1 if late == 10_000 else 5 if start == "first" else 2
-        assert database.live_statements.figures("q")["reconciles"] - before == 1
+        assert catalog_of(database).live_statements.figures("q")["reconciles"] - before == 1
         assert (status["rows"] - said, status["retractions"]) == (passing, 0)
         if late == 10_000:
             return

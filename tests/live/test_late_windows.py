@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.live import window_form
 from chronicle.live.window_form import WindowForm
 
@@ -65,7 +66,7 @@ def told(row: dict[str, Any]) -> str:
 
 def form(database: Any, name: str) -> WindowForm:
     """The windows of a live query."""
-    found = database.live_statements.query(name).form
+    found = catalog_of(database).live_statements.query(name).form
     assert isinstance(found, WindowForm)
     return found
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.catalog.streams import handle_of
 from chronicle.tests.patience import PATIENCE_S
 
 SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("n", pa.int64())])
@@ -26,7 +27,7 @@ def database(tmp_path: Path) -> Any:
 
 
 def listeners(database: Any, stream: str) -> int:
-    return len(database.stream(stream).handle.commits.listeners)
+    return len(handle_of(database.stream(stream)).commits.listeners)
 
 
 def test_followers_that_stop_are_forgotten(database: Any) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.api.database import Database
+from chronicle.api.database import Database, catalog_of
 from chronicle.errors import InvalidArgument
 from chronicle.live import pattern_group, sharing
 from chronicle.live.engine import LiveQueries
@@ -45,7 +45,7 @@ def sql_of(i: int) -> str:
 
 
 def engine(db: Database) -> LiveQueries:
-    return db.live_statements
+    return catalog_of(db).live_statements
 
 
 def create(db: Database, i: int, **options: Any) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import SqlError
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
@@ -133,7 +134,7 @@ def test_a_pattern_over_windows_reads_new_windows_only(
     db: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.create_live("q", QUERIES["over_windows"], idle="never")
-    inner = db.live_statements.query("q").form.relation.inner
+    inner = catalog_of(db).live_statements.query("q").form.relation.inner
     read, wrapped = [], inner.results
 
     def noted(moment: Any, low: int, high: int, known: int) -> Any:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.api.database import Database
+from chronicle.catalog.store_catalog import StoreCatalog
 from chronicle.store.store import Store
 from chronicle.tests.faulty_files import Fault, FaultPlan, SimulatedCrash, strikes
 from chronicle.tests.memory_files import MemoryFiles
@@ -25,7 +26,7 @@ WINDOWS = (
 
 
 def opened(files: Any) -> Database:
-    return Database(Store.open("mem", files=files))
+    return Database(StoreCatalog(Store.open("mem", files=files)))
 
 
 def events(seed: int, ticks: list[int]) -> list[dict[str, Any]]:

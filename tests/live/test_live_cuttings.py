@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.api.database import Database
+from chronicle.catalog.store_catalog import StoreCatalog
 from chronicle.live import sources as sources_module
 from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
@@ -35,7 +36,7 @@ def commits(seed: int) -> list[list[dict[str, Any]]]:
 
 def ended(batches: list[list[dict[str, Any]]], stepped: Any, delay: int = 0) -> dict[str, Any]:
     """What holds in the end, with steps where ``stepped`` says so."""
-    db = Database(Store.open("mem", files=MemoryFiles()))
+    db = Database(StoreCatalog(Store.open("mem", files=MemoryFiles())))
     for stream in ("s", "r"):
         db.create_stream(stream, SCHEMA, time="t")
     for name, sql in QUERIES.items():
@@ -82,7 +83,7 @@ def test_the_order_of_arrival_does_not_matter_where_no_tick_is_shared() -> None:
 
 
 def test_an_event_of_another_partition_changes_nothing() -> None:
-    db = Database(Store.open("mem", files=MemoryFiles()))
+    db = Database(StoreCatalog(Store.open("mem", files=MemoryFiles())))
     db.create_stream("s", SCHEMA, time="t")
     live = {name: db.create_live(name, oracles.QUERIES[name], idle="never")
             for name in ("past", "sessions", "keyed")}  # fmt: skip
@@ -111,7 +112,7 @@ def test_a_region_begins_where_no_match_of_the_part_before_reaches() -> None:
         (90, 4),
         (91, 1),
     ]
-    db = Database(Store.open("mem", files=MemoryFiles()))
+    db = Database(StoreCatalog(Store.open("mem", files=MemoryFiles())))
     db.create_stream("s", SCHEMA, time="t")
     live = db.create_live("past", oracles.QUERIES["past"], idle="never")
     for t, x in values:

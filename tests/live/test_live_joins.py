@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import SqlError
 from chronicle.live.join_form import JoinForm, JoinState, SideRows
 
@@ -42,7 +43,7 @@ def net(db: Any, name: str) -> list[Any]:
 
 
 def form_of(db: Any, name: str) -> JoinForm:
-    form = db.live_statements.query(name).form
+    form = catalog_of(db).live_statements.query(name).form
     assert isinstance(form, JoinForm)
     return form
 
@@ -64,7 +65,9 @@ def form_of(db: Any, name: str) -> JoinForm:
 )
 def test_bounds(db: Any, condition: str, reach: str) -> None:
     db.create_live("q", f"SELECT s.t, r.t AS u FROM s JOIN r ON {condition}", idle="never")
-    assert any(f"reach: {reach} ticks" in line for line in db.live_statements.explain("q"))
+    assert any(
+        f"reach: {reach} ticks" in line for line in catalog_of(db).live_statements.explain("q")
+    )
     rng = random.Random(1)
     for stream in ("s", "r"):
         events = sorted((rng.randrange(30), "a", 0) for _ in range(40))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import InvalidArgument, ResourceLimit, SqlError, StreamNotFound
 from chronicle.live import forms
 from chronicle.live.query import LiveQuery
@@ -102,7 +103,12 @@ def test_matches_that_explode_end_with_an_error(db: Any) -> None:
         "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES MATCH_ID() AS l PATTERN (A B) "
         "WITHIN 600 EVENT SELECTION SKIP TILL ANY MATCH)"
     )
-    compiled = db.engine.prepared(parse_statement(clause), clause).bound.sites[0].operator.compiled
+    compiled = (
+        catalog_of(db)
+        .engine.prepared(parse_statement(clause), clause)
+        .bound.sites[0]
+        .operator.compiled
+    )
     stream = AdvancingMatch(compiled)
     stream.limits = MatchLimits(memory_bytes=200_000)
     events = pa.table({"t": range(300), "k": ["a"] * 300, "x": [1] * 300}, schema=SCHEMA)
@@ -172,7 +178,7 @@ def test_an_append_waits_for_a_query_that_may_not_lag(
         db.create_stream("s", SCHEMA, time="t")
         free = db.create_live("free", ROWS)
         limited = db.create_live("limited", ROWS, options={"lag_events_max": 10})
-        query = db.live_statements.query("limited")
+        query = catalog_of(db).live_statements.query("limited")
         for begin in range(0, 200, 8):
             feed(db, *range(begin, begin + 8))
             assert query.lag() <= 10

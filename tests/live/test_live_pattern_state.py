@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from chronicle.api.database import Database
+from chronicle.api.database import Database, catalog_of
+from chronicle.catalog.store_catalog import StoreCatalog
 from chronicle.errors import ResourceLimit
 from chronicle.live import forms, pattern_form
 from chronicle.live.pattern_form import PatternForm
@@ -69,7 +70,7 @@ values = st.lists(
 
 
 def form_of(db: Database, name: str) -> PatternForm:
-    form = db.live_statements.query(name).form
+    form = catalog_of(db).live_statements.query(name).form
     assert isinstance(form, PatternForm)
     return form
 
@@ -80,7 +81,7 @@ class Twins(RuleBasedStateMachine):
     @initialize(delay=st.sampled_from([0, 3]), late=st.sampled_from(["correct", "ignore"]))
     def begin(self, delay: int, late: str) -> None:
         self.memory = MemoryFiles()
-        self.db = Database(Store.open("mem", files=self.memory))
+        self.db = Database(StoreCatalog(Store.open("mem", files=self.memory)))
         self.db.create_stream("s", SCHEMA, time="t", options={"late_events_max": 20})
         self.last, self.crashed, self.corrects = 0, False, late == "correct"
         for name, sql in QUERIES.items():
@@ -142,7 +143,7 @@ class Twins(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.db.close()
-        self.db = Database(Store.open("mem", files=self.memory))
+        self.db = Database(StoreCatalog(Store.open("mem", files=self.memory)))
         self.part()
 
     @rule(mode=st.sampled_from(["kill", "lose", "tear"]), seed=st.integers(0, 1000))
@@ -152,7 +153,7 @@ class Twins(RuleBasedStateMachine):
             self.memory = self.memory.kill()
         else:
             self.memory = self.memory.crash(random.Random(seed), mode)  # type: ignore[arg-type]
-        self.db = Database(Store.open("mem", files=self.memory))
+        self.db = Database(StoreCatalog(Store.open("mem", files=self.memory)))
         self.part()
 
     @rule()
@@ -194,7 +195,7 @@ TestTwins = Twins.TestCase
 @pytest.mark.parametrize("kept", [True, False])
 def test_ignored_events_change_nothing_that_was_said(kept: bool) -> None:
     """With LATE IGNORE a match stays as it was decided, however steps are evaluated."""
-    db = Database(Store.open("mem", files=MemoryFiles()))
+    db = Database(StoreCatalog(Store.open("mem", files=MemoryFiles())))
     db.create_stream("s", SCHEMA, time="t")
     sql = (
         "SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES count(*) AS n, "
@@ -243,7 +244,7 @@ def test_matches_that_do_not_wait_for_each_other(
 
 @pytest.fixture
 def db() -> Any:
-    with Database(Store.open("mem", files=MemoryFiles())) as found:
+    with Database(StoreCatalog(Store.open("mem", files=MemoryFiles()))) as found:
         found.create_stream("s", SCHEMA, time="t")
         yield found
 
@@ -333,7 +334,7 @@ def test_a_backlog_is_one_region_and_what_is_said_the_same(
     said = []
     for most in (1 << 16, 50):
         monkeypatch.setattr(pattern_form, "BACKLOG_EVENTS", most)
-        with Database(Store.open("mem", files=MemoryFiles())) as db:
+        with Database(StoreCatalog(Store.open("mem", files=MemoryFiles()))) as db:
             db.create_stream("s", SCHEMA, time="t")
             live = db.create_live("q", QUERIES[name], idle="never")
             r = random.Random(5)
@@ -383,7 +384,7 @@ def test_what_is_said_when_the_commit_fails(db: Database, monkeypatch: pytest.Mo
     db.create_live("q", QUERIES["falling"], idle="never")
     fed(db, [(t, "a", t * 7 % 10) for t in range(40)])
     fed(db, [(t, "a", t * 7 % 10) for t in range(40, 60)])
-    sink = db.live_statements.query("q").sink
+    sink = catalog_of(db).live_statements.query("q").sink
 
     def fails(*_: Any) -> None:
         raise ResourceLimit("the disk is full")
@@ -399,7 +400,7 @@ def test_what_is_said_when_the_commit_fails(db: Database, monkeypatch: pytest.Mo
 
 
 def test_what_retention_drops_and_what_the_select_leaves_out() -> None:
-    with Database(Store.open("mem", files=MemoryFiles())) as db:
+    with Database(StoreCatalog(Store.open("mem", files=MemoryFiles()))) as db:
         db.create_stream("s", SCHEMA, time="t", retention="150")
         sql = QUERIES["falling"].replace("SELECT *", "SELECT k, f * 2 AS f, l") + " WHERE z < 3"
         for name in ("q", "without"):

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.api.database import Database
+from chronicle.catalog.store_catalog import StoreCatalog
 from chronicle.errors import SqlError
 from chronicle.live import recent_form
 from chronicle.live.recent_form import RecentForm
@@ -233,7 +234,7 @@ def test_what_holds_is_what_the_join_says(seed: int) -> None:
 
 @pytest.fixture
 def db() -> Any:
-    with Database(Store.open("mem", files=MemoryFiles())) as found:
+    with Database(StoreCatalog(Store.open("mem", files=MemoryFiles()))) as found:
         for stream in "sr":
             found.create_stream(stream, SCHEMA, time="t")
         timed = pa.schema([("at", pa.timestamp("us")), ("k", pa.string()), ("x", pa.int64())])

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.api.database import Database
+from chronicle.api.database import Database, catalog_of
 from chronicle.errors import SqlError
 from chronicle.live import forms, instant_form
 from chronicle.live.instant_form import InstantForm
@@ -66,7 +66,7 @@ def known(name: str) -> str:
 
 
 def form_of(db: Database, name: str) -> InstantForm:
-    found = db.live_statements.query(name).form
+    found = catalog_of(db).live_statements.query(name).form
     assert isinstance(found, InstantForm)
     return found
 
@@ -315,7 +315,7 @@ def test_an_interrupted_step_is_done_again(db: Database, monkeypatch: pytest.Mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(db.live_statements.query("q").sink, "put", interrupted)
+        patched.setattr(catalog_of(db).live_statements.query("q").sink, "put", interrupted)
         db.stream("s").append(
             [dict(zip("tkxy", overlapping(t), strict=True)) for t in range(100, 200, 4)]
         )

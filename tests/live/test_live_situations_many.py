@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 from chronicle.api.database import Database
+from chronicle.catalog.store_catalog import StoreCatalog
 from chronicle.errors import SqlError
 from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
@@ -101,7 +102,7 @@ def test_what_holds_is_what_the_definitions_say(kind: str) -> None:
         commit = np.searchsorted(cuts, world.time, side="right") + world.late
         delay = rng.choice([0, 0, 3])
         memory = MemoryFiles()
-        db = Database(Store.open("mem", files=memory))
+        db = Database(StoreCatalog(Store.open("mem", files=memory)))
         options = {"late_events_max": 30, "leaf_bytes": 4096}
         db.create_stream("s", SCHEMA, time="t", options=options)
         queries = created(db, rng, kind, delay)
@@ -110,7 +111,7 @@ def test_what_holds_is_what_the_definitions_say(kind: str) -> None:
                 db.stream("s").append(world.only(commit == number).table())
             if rng.random() < 0.2:
                 db.close()
-                db = Database(Store.open("mem", files=memory))
+                db = Database(StoreCatalog(Store.open("mem", files=memory)))
             match rng.randrange(6):
                 case 0:
                     db.stream("s").seal()

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import StreamOwned
 from chronicle.live import sources
 from chronicle.live.definition import LiveDefinition
@@ -80,7 +81,7 @@ def test_the_watermark_is_the_least_of_those_that_are_not_quiet(
 def test_who_may_be_dropped_and_what_is_told(db: Any) -> None:
     live = db.create_live("q", "SELECT s.x FROM s JOIN r ON s.t = r.t", idle="never")
     assert live.status()["sources"] == ["s", "r"]
-    assert ("source", "s, r") in db.live_statements.describe("q")
+    assert ("source", "s, r") in catalog_of(db).live_statements.describe("q")
     for stream in ("s", "r"):
         with pytest.raises(StreamOwned, match=f"{stream!r} is read by the live queries q"):
             db.drop_stream(stream)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import InvalidArgument, ReadOnlyStore, SqlError, StreamNotFound, StreamOwned
 from chronicle.tests.patience import PATIENCE_S
 
@@ -522,7 +523,7 @@ def test_one_that_fails_stops_alone_whatever_the_error(
     for name in ("bad", "good"):
         db.sql(f"CREATE LIVE QUERY {name} IDLE NEVER AS SELECT t FROM s WHERE x > 4")
     feed(db, 5, 6, 7)
-    form = db.live_statements.query("bad").form
+    form = catalog_of(db).live_statements.query("bad").form
 
     def broken(*_: Any) -> Any:
         raise KeyError("nobody expects it")
@@ -539,7 +540,7 @@ def test_one_that_fails_stops_alone_whatever_the_error(
     db.run_live()
     assert net(db, "bad", "t") == [(5,), (6,)]
 
-    rounds = db.live_statements._rounds
+    rounds = catalog_of(db).live_statements._rounds
     opened = rounds._opened
 
     def opening(definition: Any) -> Any:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import SqlError
 from chronicle.live.forms import StreamForm
 
@@ -155,7 +156,7 @@ def test_views_that_only_filter_are_conditions_of_the_stream(db: Any) -> None:
     """So their rows are tested without the executor, and shared with other filters."""
     for name, sql in (("a", "SELECT t, k FROM both"), ("b", "SELECT t, x FROM high WHERE x < 8")):
         live = db.create_live(name, sql, idle="never")
-        form = db.live_statements.query(name).form
+        form = catalog_of(db).live_statements.query(name).form
         assert isinstance(form, StreamForm)
         assert live.status()["sources"] == ["s"]
 
@@ -175,7 +176,7 @@ def test_a_view_may_change_and_the_live_query_stays_what_it_was(tmp_path: Path) 
         db.run_live()
         db.sql("CREATE OR REPLACE VIEW high AS SELECT * FROM r")
         db.sql("DROP VIEW named")
-        described = dict(db.live_statements.describe("q"))
+        described = dict(catalog_of(db).live_statements.describe("q"))
         assert described["views"] == f"named AS {VIEWS['named']}; high AS {VIEWS['high']}"
         plan = db.sql("EXPLAIN LIVE QUERY q").fetchall()
         assert '"x" > 2' in str(plan)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.live.analysis import form_of as analysed
 from chronicle.live.row_form import TIME, RowForm
 from chronicle.query.sql.dialect import parse_statement
@@ -62,7 +63,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def form_of(database: Any, select: str) -> RowForm:
-    live = database.live_statements
+    live = catalog_of(database).live_statements
     found = analysed(
         live._engine, lambda name: database.stream(name).snapshot(), parse_statement(select), select
     )

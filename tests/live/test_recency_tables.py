@@ -14,6 +14,7 @@ import pytest
 
 from chronicle.api.database import Database
 from chronicle.bench import recency
+from chronicle.catalog.store_catalog import StoreCatalog
 from chronicle.live.recent_form import RecentForm, RecentState
 from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
@@ -33,7 +34,7 @@ SQL = f"""SELECT match_start(a) AS ts, match_end(l) AS te, l.init AS li, l.low, 
 @pytest.fixture
 def db() -> Any:
     schema = pa.schema([("t", pa.int64()), ("price", pa.int64())])
-    with Database(Store.open("mem", files=MemoryFiles())) as found:
+    with Database(StoreCatalog(Store.open("mem", files=MemoryFiles()))) as found:
         found.create_stream("stocks", schema, time="t")
         yield found
 

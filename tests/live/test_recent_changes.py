@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.live import sink
 from chronicle.live.changes import Emitted, Removals
 from chronicle.live.sink import RecentChanges
@@ -106,7 +107,7 @@ def test_a_sink_that_was_cut_or_changed_is_read_again(tmp_path: Any) -> None:
             stream.append([{"t": max(0, 10 * at - 25), "k": 1, "x": 100}])
             db.run_live()
             assert live.verify() == 0
-        db.live_statements.query("w").sink.forget()
+        catalog_of(db).live_statements.query("w").sink.forget()
         stream.append([{"t": 3, "k": 0, "x": 7}])
         db.run_live()
         live.refresh()

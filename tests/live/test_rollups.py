@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from chronicle.api.database import catalog_of
 from chronicle.tests.memory_files import MemoryFiles
 
 from ..rounds import rounds
@@ -210,7 +211,7 @@ def test_queries_over_a_rollup_are_those_over_all_events(seed: int) -> None:
     steps.step()
     used |= steps.check(all_of_them=True)
     assert used == set(ROLLUPS)
-    snapshot = steps.db.snapshot("s")
+    snapshot = catalog_of(steps.db).snapshot("s")
     assert snapshot.state.dropped, "retention has dropped nothing"
     assert snapshot.count < len(steps.events)
     report = steps.db.check()

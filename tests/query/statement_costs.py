@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.query.sql import nesting
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -70,7 +71,7 @@ def main(families: list[str]) -> None:
             refusal(database, warm(60))
         for name in families or FAMILIES:
             cells = [measured(database, statement(FAMILIES[name], size)) for size in SIZES]
-            database.engine._prepared.__init__()  # type: ignore[misc]
+            catalog_of(database).engine._prepared.__init__()  # type: ignore[misc]
             print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 

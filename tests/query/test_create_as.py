@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import ReadOnlyStore, SqlError, StreamExists
 
 
@@ -44,7 +45,7 @@ def test_the_time_may_be_an_integer_and_the_order_any(db: Any) -> None:
         "SELECT CAST(x AS BIGINT) AS n, name FROM s ORDER BY x DESC"
     )
     assert [n for n, _ in db.sql("SELECT * FROM r").fetchall()] == list(range(60))
-    assert db.stream_options("r")["codec"] == "zstd"
+    assert catalog_of(db).stream_options("r")["codec"] == "zstd"
     assert db.stream("r").time == "n"
 
 
@@ -110,6 +111,7 @@ MEASURED = """
 import resource, sys
 import numpy as np, pyarrow as pa
 import chronicle
+from chronicle.catalog.streams import handle_of
 from chronicle.store import filling
 
 ROWS, PIECE, COLUMNS, LIMIT = 4_000_000, 250_000, 10, 160 << 20
@@ -141,7 +143,7 @@ with chronicle.open(sys.argv[1], query_memory_bytes=64 << 20, query_threads=1) a
     for name in "rq":
         found = db.sql(f"SELECT count(*), sum(c0 % 1000), sum(c5 % 1000) FROM {name}").fetchall()
         assert found == db.sql("SELECT count(*), sum(c0 % 1000), sum(c5 % 1000) FROM s").fetchall()
-    runs = db.stream("q").handle.commits.manifest
+    runs = handle_of(db.stream("q")).commits.manifest
     assert not runs.runs and len(runs.segments) < 4
     try:
         held_all = pa.concat_tables([piece(first) for first in range(0, ROWS, PIECE)])

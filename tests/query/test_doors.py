@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import ChronicleError, SqlError, StreamNotFound
 from chronicle.query import engine
 from chronicle.query.pattern.binding import substitute
@@ -117,9 +118,13 @@ def test_no_token_reaches_the_executor_as_it_is(shared, sql):
 
 @pytest.mark.parametrize("where", [RAW[0].removeprefix("SELECT "), 'x::DECIMAL("1)), (1") > 1'])
 def test_a_predicate_is_no_way_in(shared, where):
-    snapshot = shared.snapshot("s")
+    snapshot = catalog_of(shared).snapshot("s")
     with pytest.raises(SqlError):
-        list(shared.engine.scan("s", snapshot, f"({where}) IS NULL", None, None, ["x"], None))
+        list(
+            catalog_of(shared).engine.scan(
+                "s", snapshot, f"({where}) IS NULL", None, None, ["x"], None
+            )
+        )
 
 
 def test_texts_in_conditions_of_patterns_are_no_places_for_columns(shared):
@@ -205,7 +210,7 @@ def test_the_door_does_not_trust_the_renderer(sql, lexed, monkeypatch):
 
 def test_nothing_of_one_execution_is_left_for_another(shared):
     shared.sql("SELECT x + 1 FROM s").fetchall()
-    connection = shared.engine.executor._connection
+    connection = catalog_of(shared).engine.executor._connection
     for statement in (
         "CREATE MACRO main.upper(x) AS 'P'",
         "CREATE TABLE q (a INT)",
@@ -406,7 +411,7 @@ def test_prepared_statements_are_bound_by_their_size(shared, monkeypatch):
     limit = engine.BYTES_MAX // 10
     monkeypatch.setattr(engine, "BYTES_MAX", limit)
     cache = engine.StatementCache()
-    monkeypatch.setattr(shared.engine, "_prepared", cache)
+    monkeypatch.setattr(catalog_of(shared).engine, "_prepared", cache)
     for i in range(20):
         members = ", ".join(str(i * 500 + j) for j in range(500))
         shared.sql(f"SELECT x FROM s WHERE x IN ({members})").fetchall()
@@ -454,7 +459,7 @@ def test_a_text_as_long_as_the_limit_is_measured_no_further_than_is_read():
 )  # fmt: skip
 def test_what_a_statement_reads_is_that_of_the_bound_tree(database, sql, scope, target, reads):
     for _ in range(2):  # the second time from what is prepared
-        access = database.access(sql)
+        access = catalog_of(database).engine.access(sql)
         assert (access.scope, access.target, access.reads) == (scope, target, reads)
 
 
@@ -478,9 +483,11 @@ def test_what_a_statement_reads_is_that_of_the_bound_tree(database, sql, scope, 
     ],
 )
 def test_streams_out_of_reach_are_as_those_that_do_not_exist(database, sql):
+    seen = catalog_of(database).engine.seen_by(lambda stream: stream == "s")
+
     def answer(name: str) -> str:
         with pytest.raises((SqlError, StreamNotFound)) as caught:
-            database.sql(sql.format(name), visible=lambda stream: stream == "s").fetchall()
+            seen.run(sql.format(name)).fetchall()
         return str(caught.value).replace(name, "?")
 
     hidden = answer("other")
@@ -491,7 +498,8 @@ def test_streams_out_of_reach_are_as_those_that_do_not_exist(database, sql):
 
 
 def test_only_visible_streams_are_shown(database):
-    rows = database.sql("SHOW STREAMS", visible=lambda stream: stream == "s").fetchall()
+    seen = catalog_of(database).engine.seen_by(lambda stream: stream == "s")
+    rows = seen.run("SHOW STREAMS").fetchall()
     assert [row[0] for row in rows] == ["s"]
 
 

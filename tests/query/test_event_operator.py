@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.api.database import Database
+from chronicle.api.database import Database, catalog_of
+from chronicle.catalog.store_catalog import StoreCatalog
 from chronicle.query import operators
 from chronicle.query.contract.operator import (
     Check,
@@ -115,7 +116,7 @@ def random_events(rng: random.Random, first: int, count: int) -> list[tuple[int,
 
 @pytest.fixture
 def db(tmp_path: Any, registered: None) -> Iterator[Database]:
-    with Database(Store.open(tmp_path / "store")) as db:
+    with Database(StoreCatalog(Store.open(tmp_path / "store"))) as db:
         db.create_stream("s", SCHEMA, time="t")
         yield db
 
@@ -141,9 +142,9 @@ def test_parts_that_are_sent_are_the_answer(db: Database) -> None:
     rng = np.random.default_rng(2)
     ticks, values = np.sort(rng.integers(0, 900_000, 300_000)), rng.integers(0, 100, 300_000)
     db.stream("s").append(pa.table({"t": ticks, "x": values}))
-    engine = db.engine
+    engine = catalog_of(db).engine
     plan = engine.plan(parse_statement(TEXT), TEXT)
-    division = divide(plan, db.snapshot, lambda size: 5)
+    division = divide(plan, catalog_of(db).snapshot, lambda size: 5)
     assert len(division.parts) > 1, division.reason
     rows = []
     for part in pickle.loads(pickle.dumps(division.parts)):
@@ -169,5 +170,5 @@ def test_live_it_follows_the_stream_and_corrects_what_late_events_change(
         rows = live.net().select(["t", "x", "lagged"]).to_pylist()
         found = [tuple(row.values()) for row in rows]
         assert sorted(found, key=str) == sorted(expected(events, max(events)[0] - 1), key=str)
-    assert db.live_statements.query("q").verify() == 0
+    assert catalog_of(db).live_statements.query("q").verify() == 0
     assert live.status()["retractions"] > 0

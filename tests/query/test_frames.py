@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import chronicle
-from chronicle.api.database import Database
+from chronicle.api.database import Database, catalog_of
 from chronicle.errors import ChronicleError, InvalidArgument, InvalidData, SqlError
 
 ROWS = {"k": ["a", "b"], "name": ["Anna", "Bob"]}
@@ -156,9 +156,9 @@ def test_those_who_see_some_streams_see_no_frames(db: Database) -> None:
     db.register("names", pa.table(ROWS))
     assert db.sql(JOIN).fetchall() == JOINED
     with pytest.raises(SqlError, match="no stream 'names'"):
-        db.sql(JOIN, visible=lambda _: True)
-    assert db.access(JOIN).reads == {"ev"}
-    db.serve_only_streams()
+        catalog_of(db).engine.seen_by(lambda _: True).run(JOIN)
+    assert catalog_of(db).engine.access(JOIN).reads == {"ev"}
+    catalog_of(db).serve_only_streams()
     with pytest.raises(SqlError, match="no stream 'names'"):
         db.sql(JOIN)
     with pytest.raises(InvalidArgument, match="a server is over this one"):

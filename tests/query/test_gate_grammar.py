@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import ChronicleError
 
 _WORDS = """
@@ -67,7 +68,7 @@ def test_mutated_statements_end_in_answers_or_in_our_errors(database, seed):
     for _ in range(150):
         sql = mutated(chance) if chance.random() < 0.8 else " ".join(chance.choices(WORDS, k=12))
         try:
-            database.access(sql)
+            catalog_of(database).engine.access(sql)
             database.sql(sql, timeout=10, read_only=True).fetchall()
         except ChronicleError as error:
             said.append((str(error), sql))

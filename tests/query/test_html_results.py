@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from chronicle.query.contract.result import Result
+from chronicle.query.contract.result import Result, result_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,11 +31,11 @@ def test_a_notebook_shows_the_first_rows_and_takes_none() -> None:
 def test_values_stay_texts() -> None:
     hostile = "<img src=x onerror=alert(1)>"
     rows = pa.table({hostile: [hostile, None], "t": pa.array([2**62, None], pa.timestamp("ns"))})
-    shown = Result.of_table(rows)._repr_html_()
+    shown = result_of(rows)._repr_html_()
     assert "<img" not in shown
     assert shown.count("<i>null</i>") == 2
     assert "2116-" in shown
-    assert "..." in Result.of_table(pa.table({"x": ["y" * 500]}))._repr_html_()
+    assert "..." in result_of(pa.table({"x": ["y" * 500]}))._repr_html_()
 
 
 def test_the_package_says_that_it_is_typed() -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.api.database import Database
+from chronicle.api.database import Database, catalog_of
 from chronicle.errors import QueryTimeout, ResourceLimit, SqlError, WorkerLost
 from chronicle.isolation.channel import Channel
 from chronicle.query.relational.isolated import IsolatedExecutor
@@ -43,7 +43,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def workers(path: Path) -> Iterator[None]:
     """Those of all tests here: databases with the same limits share them."""
     with chronicle.open(path, "r", query_memory_bytes=MEMORY, isolation="process") as database:
-        database.engine.executor.warm(1)
+        catalog_of(database).engine.executor.warm(1)
         yield
 
 
@@ -144,7 +144,7 @@ def test_growth_costs_its_own_answer(apart: Database, growth: str, form: str) ->
     assert "chronicle_" not in str(raised.value)
     assert apart.stream("few").count == before
     assert apart.sql("SELECT count(*) + 0 FROM s WHERE x >= 0").fetchall() == [(EVENTS,)]
-    executor = apart.engine.executor
+    executor = catalog_of(apart).engine.executor
     assert isinstance(executor, IsolatedExecutor)
     assert not executor.pool._leased
 
@@ -160,8 +160,15 @@ def test_a_condition_that_grows_costs_its_own_answer(apart: Database, predicate:
     from chronicle.query.contract.cancellation import QueryControl
 
     with pytest.raises((ResourceLimit, QueryTimeout, WorkerLost, SqlError)):
-        for _ in apart.engine.scan(
-            "s", apart.snapshot("s"), predicate, None, None, ["t"], None, QueryControl(1.5)
+        for _ in catalog_of(apart).engine.scan(
+            "s",
+            catalog_of(apart).snapshot("s"),
+            predicate,
+            None,
+            None,
+            ["t"],
+            None,
+            QueryControl(1.5),
         ):
             pass
     assert apart.sql("SELECT count(*) + 0 FROM s WHERE x >= 0").fetchall() == [(EVENTS,)]

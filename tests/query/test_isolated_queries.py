@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.api.database import Database
+from chronicle.api.database import Database, catalog_of
 from chronicle.errors import (
     ChronicleError,
     InvalidArgument,
@@ -95,7 +95,7 @@ def apart(path: Path) -> Iterator[Database]:
 
 
 def pool_of(database: Database) -> Pool:
-    executor = database.engine.executor
+    executor = catalog_of(database).engine.executor
     assert isinstance(executor, IsolatedExecutor)
     return executor.pool
 
@@ -107,7 +107,9 @@ def leased(database: Database) -> list[int]:
 def hostile(database: Database, sql: str, timeout: float | None = None) -> pa.Table:
     """Give the executor a text that no gate has seen."""
     control = QueryControl(timeout)
-    answer = database.engine.executor.run(RelationalQuery(sql, text=sql, control=control))
+    answer = catalog_of(database).engine.executor.run(
+        RelationalQuery(sql, text=sql, control=control)
+    )
     try:
         return pa.Table.from_batches(list(answer.batches), answer.schema)
     finally:
@@ -463,7 +465,7 @@ def test_an_expression_ends_at_the_limit_of_its_statement(apart: Database) -> No
 def test_types_are_asked_once(apart: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     sql = "SELECT window_start, sum(i * 3 + 5) AS m FROM TUMBLE(s, t, INTERVAL '1' DAY) GROUP BY 1"
     apart.explain(sql)
-    executor = apart.engine.executor
+    executor = catalog_of(apart).engine.executor
     asked: list[str] = []
     monkeypatch.setattr(
         executor, "evaluate", lambda sql, tables, control: asked.append(sql) or pa.table({})
@@ -473,11 +475,11 @@ def test_types_are_asked_once(apart: Database, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_executor_says_whether_it_serves(here: Database, path: Path) -> None:
-    assert here.engine.executor.serves(10)
+    assert catalog_of(here).engine.executor.serves(10)
     with chronicle.open(path, "r", query_memory_bytes=MEMORY + 4, isolation="process") as database:
-        assert database.engine.executor.serves(10)
+        assert catalog_of(database).engine.executor.serves(10)
         pool = pool_of(database)
         pool._make = lambda: (_ for _ in ()).throw(WorkerLost("none", "start"))  # type: ignore[method-assign]
         for lease in [pool.lease() for _ in range(len(pool._idle))]:
             lease.discard()
-        assert not database.engine.executor.serves(10)
+        assert not catalog_of(database).engine.executor.serves(10)

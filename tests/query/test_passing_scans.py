@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.query.engine import StatementCache
 from chronicle.query.plan import nodes, planner
 from chronicle.query.plan.division import divide
@@ -92,7 +93,7 @@ def condition(chance: random.Random, depth: int = 2) -> str:
 
 
 def answered(db: Any, text: str, params: Any = None) -> pa.Table | str:
-    db.engine._prepared = StatementCache()
+    catalog_of(db).engine._prepared = StatementCache()
     try:
         return db.sql(text, params).arrow()
     except chronicle.errors.SqlError as error:
@@ -126,7 +127,7 @@ def same(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> bool:
 
 
 def passes(db: Any, text: str) -> bool:
-    plan = db.engine.plan(parse_statement(text), text)
+    plan = catalog_of(db).engine.plan(parse_statement(text), text)
     return isinstance(plan.root, nodes.PassThrough)
 
 
@@ -251,7 +252,7 @@ def test_parts_of_such_a_query_have_its_rows(tmp_path: Path) -> None:
         stream = db.create_stream("s", table.schema, "t")
         stream.append(table)
         text = "SELECT x AS y, t FROM s WHERE x >= 1.5 AND t >= 5000 AND t < 890000"
-        engine = db.engine
+        engine = catalog_of(db).engine
         plan = engine.plan(parse_statement(text), text)
         assert isinstance(plan.root, nodes.PassThrough)
         parts = divide(plan, engine.catalog.snapshot, lambda _: 3).parts

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import chronicle
-from chronicle.api.database import Database
+from chronicle.api.database import Database, catalog_of
 from chronicle.errors import ChronicleError, QueryCancelled, QueryTimeout, SqlError
 from chronicle.query.contract.cancellation import Cancellation, QueryControl, alone, checked_by
 from chronicle.query.plan.prepared import PreparedQuery
@@ -128,7 +128,7 @@ FAMILIES: dict[str, Callable[[int], str]] = {
 
 def refusal(database: Database, text: str, timeout: float | None = None) -> Exception | None:
     """Read and plan a query up to where it could begin; why it may not."""
-    engine = database.engine
+    engine = catalog_of(database).engine
     try:
         control = QueryControl(timeout)
         read = engine._read(text, control, None)
@@ -233,7 +233,8 @@ def test_a_statement_is_read_once_to_be_allowed_and_run(
     seen: list[tuple[str, frozenset[str]]] = []
     for sql in ("SELECT t AS once FROM s", "EXPLAIN SELECT t FROM s", "DESCRIBE SELECT t FROM s"):
         texts.clear()
-        database.sql(sql, allowed=lambda access: seen.append((access.scope, access.reads))).arrow()
+        made = catalog_of(database).engine
+        made.run(sql, allowed=lambda access: seen.append((access.scope, access.reads))).arrow()
         assert texts == [sql]
     assert seen == [("read", frozenset({"s"}))] * 3
 
@@ -245,5 +246,5 @@ def test_what_is_not_allowed_does_not_run(database: Database) -> None:
     before = database.stream("s").count
     for sql in ("INSERT INTO s (t) VALUES (2)", "DROP STREAM s", "SELECT 1"):
         with pytest.raises(SqlError, match="not today"):
-            database.sql(sql, allowed=refuse)
+            catalog_of(database).engine.run(sql, allowed=refuse)
     assert database.stream("s").count == before

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.query import engine, operators
 from chronicle.query.binding import window_binding
 from chronicle.query.contract.explanation import Operator
@@ -137,9 +138,9 @@ QUERIES = (
 
 @pytest.mark.parametrize("text", QUERIES)
 def test_a_plan_that_was_pickled_gives_the_rows(db: Any, text: str) -> None:
-    made = db.engine
+    made = catalog_of(db).engine
     plan = made.plan(parse_statement(text), text)
-    (part,) = divide(plan, db.snapshot, lambda size: 1).parts
+    (part,) = divide(plan, catalog_of(db).snapshot, lambda size: 1).parts
     again = pickle.loads(pickle.dumps(part)).plan
     expected = db.sql(text).arrow()
     assert made.run_plan(again).arrow().equals(expected)
@@ -187,7 +188,7 @@ def test_all_columns_of_an_operator_pass_by_the_executor(
     """With the names, types, rows and order that it gives where it is asked."""
     source = f"s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a {mode} {PATTERN}) m"
     text = f"SELECT {columns} FROM {source}"
-    made = db.engine
+    made = catalog_of(db).engine
     root = made.plan(parse_statement(text), text).root
     assert isinstance(root, nodes.PassThrough) == passes
     asked = f"SELECT {columns} FROM {source} LIMIT 100000"

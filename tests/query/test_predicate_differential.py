@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import SqlError
 from chronicle.query.conditions import predicates
 from chronicle.query.conditions.constants import Folder
@@ -231,7 +232,7 @@ def pair(tmp_path_factory):
         stream.append(table)
         stream.flush()
     for column in ("n", "x", "s", "u", "f"):
-        database.create_index("indexed", column)
+        catalog_of(database).create_index("indexed", column)
     connection = duckdb.connect(config={"threads": 1})
     connection.execute("SET TimeZone = 'UTC'")
     connection.register("e", table)
@@ -293,8 +294,8 @@ def compiler(pair):
     rows = [
         dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
     ]
-    schema = database.stream_schema("e")
-    executor = database.engine.executor
+    schema = catalog_of(database).stream_schema("e")
+    executor = catalog_of(database).engine.executor
     folder = Folder(
         {}, dt.datetime.now(dt.timezone.utc), lambda node: executor.constant(to_text(node))
     )

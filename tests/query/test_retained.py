@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.catalog.streams import handle_of
 from chronicle.indexes import stream_indexes
 
 SCHEMA = pa.schema(
@@ -54,7 +55,7 @@ def streams(
         state = s.snapshot().state
         if kind in ("ties", "late"):
             assert state.segments[0].skipped
-        assert state.dropped > s.handle.commits.manifest.dropped_events
+        assert state.dropped > handle_of(s).commits.manifest.dropped_events
         plain = db.create_stream("plain", SCHEMA, time="t", options=OPTIONS)
         plain.append(pa.Table.from_batches(s.scan(), schema=SCHEMA))
         plain.create_index("k")
@@ -161,7 +162,7 @@ def test_a_delete_counts_what_was_shown(tmp_path: Path) -> None:
         s.append(events(r, 3700, 1, 1))
         (shown,) = db.sql("SELECT count(*) AS n FROM s WHERE k = 'a'").arrow().to_pylist()
         total = s.snapshot()
-        assert total.state.dropped > s.handle.commits.manifest.dropped_events
+        assert total.state.dropped > handle_of(s).commits.manifest.dropped_events
         assert s.delete("k = 'a'") == shown["n"]
         assert s.count == total.count - shown["n"]
         found = s.snapshot()

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.query import modification
 from chronicle.query.conditions.constants import Folder
 from chronicle.query.conditions.predicates import Compiled, PredicateCompiler
@@ -40,8 +41,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looked]:
     """What a condition on the events is compiled to, remainders with it."""
     with chronicle.open(tmp_path_factory.mktemp("store")) as database:
         database.create_stream("e", events().schema, "t")
-        schema = database.stream_schema("e")
-        executor = database.engine.executor
+        schema = catalog_of(database).stream_schema("e")
+        executor = catalog_of(database).engine.executor
 
         def evaluate(node: object) -> pa.Scalar | None:
             return executor.constant(to_text(node))

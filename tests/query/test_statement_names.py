@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import SqlError
 
 
@@ -119,7 +120,7 @@ def test_parameters_differ_in_more_than_case(database):
 )
 def test_explain_shows_and_times_the_plan_that_runs(database, monkeypatch, sql):
     """These need no executor: neither does their plan."""
-    executor = database.engine.executor
+    executor = catalog_of(database).engine.executor
     rows = len(database.sql(sql).fetchall())
 
     def refuse(*_: object, **__: object) -> object:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import (
     ChronicleError,
     InvalidData,
@@ -44,7 +45,7 @@ def test_create_stream_maps_types_and_options(db):
         "decimal128(18, 3)",
     ]  # fmt: skip
     assert [f.name for f in stream.schema if not f.nullable] == ["at", "e"]
-    options = db.stream_options("everything")
+    options = catalog_of(db).stream_options("everything")
     assert (options["codec"], options["retention"], options["leaf_bytes"]) == (
         "zstd",
         "30 days",

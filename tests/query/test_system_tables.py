@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import SqlError
 from chronicle.query.contract.catalog import SYSTEM_TABLES
 from chronicle.query.sql.dialect import parse_statement
@@ -62,7 +63,7 @@ def test_columns_are_named_with_all_their_parts(db: Any) -> None:
         "SELECT chronicle.streams.stream FROM chronicle.streams WHERE chronicle.streams.events > 0"
     )
     assert db.sql(text).fetchall() == [("s",)]
-    db.create_index("s", "x")
+    catalog_of(db).create_index("s", "x")
     text = "SELECT stream, attribute, state FROM chronicle.indexes"
     assert db.sql(text).fetchall() == [("s", "x", "ready")]
     with pytest.raises(SqlError, match=r"one part, found a\.chronicle\.streams"):
@@ -79,15 +80,17 @@ def test_they_follow_what_happens(db: Any) -> None:
 
 
 def test_a_restricted_caller_sees_its_streams_and_nothing_else(db: Any) -> None:
+    engine = catalog_of(db).engine
+    seen = engine.seen_by(lambda stream: stream == "s")
     for name in NAMES:
-        found = db.sql(f"SELECT * FROM {name}", visible=lambda stream: stream == "s").arrow()
+        found = seen.run(f"SELECT * FROM {name}").arrow()
         assert "hidden" not in str(found.to_pylist())
     mine = "SELECT stream FROM chronicle.streams"
-    assert db.sql(mine, visible=lambda stream: stream == "s").fetchall() == [("s",)]
+    assert seen.run(mine).fetchall() == [("s",)]
     settings = "SELECT * FROM chronicle.settings"
-    assert db.sql(settings, visible=lambda stream: True).fetchall() == []  # unless they are told
-    told = db.sql(settings, tell=lambda table: [{"name": table, "value": "1"}])
-    assert told.fetchall() == [("settings", "1", None)]
+    assert seen.run(settings).fetchall() == []  # unless they are told
+    told = engine.seen_by(None, lambda table: [{"name": table, "value": "1"}])
+    assert told.run(settings).fetchall() == [("settings", "1", None)]
 
 
 def test_a_damaged_stream_is_told_and_hinders_no_other(tmp_path: Path) -> None:
@@ -95,7 +98,7 @@ def test_a_damaged_stream_is_told_and_hinders_no_other(tmp_path: Path) -> None:
     with chronicle.open(store) as db:
         for name in ("bad", "good"):
             db.create_stream(name, SCHEMA, time="t")
-        directory = db.store.directory_of("bad")
+        directory = catalog_of(db).store.directory_of("bad")
     (store / directory / "MANIFEST").write_bytes(b"nonsense")
     with chronicle.open(store) as db:
         rows = db.sql("SELECT stream, events, damage IS NULL FROM chronicle.streams").fetchall()
@@ -116,7 +119,7 @@ def test_patterns_read_them_as_rows(db: Any) -> None:
 
 def test_a_plan_can_go_to_another_process(db: Any) -> None:
     text = "SELECT stream FROM chronicle.streams WHERE events > 0"
-    engine = db.engine
+    engine = catalog_of(db).engine
     plan = pickle.loads(pickle.dumps(engine.plan(parse_statement(text), text)))
     assert engine.run_plan(plan).fetchall() == [("s",)]
 

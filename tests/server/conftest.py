@@ -155,6 +155,9 @@ class FakeDatabase:
         self.read_only: list[bool] = []
         self.version = 1
         self.schema_of: dict[str, pa.Schema] = {}
+        self._catalog = self
+        self.store = SimpleNamespace(moving=lambda: None)
+        self.engine = FakeEngine(self)
 
     def serve_only_streams(self) -> None:
         """There is nothing else."""
@@ -172,13 +175,12 @@ class FakeDatabase:
         index |= {"covered": 0.5, "usable": 1}
         return SimpleNamespace(
             name=name,
-            handle=None,
             stats=lambda: {"events": 3, "bytes": 10},
             indexes=lambda: [index],
         )
 
-    def moving(self) -> None:
-        return None
+    def handle(self, name: str) -> None:
+        self.stream(name)
 
     def stream_options(self, name: str) -> dict[str, Any]:
         return {"codec": "lz4"}
@@ -201,7 +203,29 @@ class FakeDatabase:
         self.stream(name)
         self.names.remove(name)
 
-    def sql(
+    def close(self) -> None:
+        pass
+
+
+class FakeEngine:
+    """What runs the SQL of a FakeDatabase, as one caller sees it."""
+
+    def __init__(
+        self, database: FakeDatabase, visible: Callable[[str], bool] | None = None
+    ) -> None:
+        self._database = database
+        self._visible = visible
+
+    def seen_by(self, visible: Callable[[str], bool] | None, tell: Any = None) -> FakeEngine:
+        return FakeEngine(self._database, visible)
+
+    @property
+    def executor(self) -> Any:
+        """SQL is served unless ``SELECT 1`` was taught to be an error."""
+        ask = lambda seconds: bool(self.run("SELECT 1", timeout=seconds))  # noqa: E731
+        return SimpleNamespace(serves=ask)
+
+    def run(
         self,
         text: str,
         params: Any = None,
@@ -209,37 +233,28 @@ class FakeDatabase:
         *,
         read_only: bool = False,
         cancellation: Any = None,
-        visible: Any = None,
         allowed: Any = None,
-        tell: Any = None,
     ) -> FakeResult:
         if allowed is not None:
-            allowed(self.access(text, visible))
-        self.read_only.append(read_only)
-        told = self.taught.get(text, rows(1))
+            allowed(self.access(text))
+        database = self._database
+        database.read_only.append(read_only)
+        told = database.taught.get(text, rows(1))
         if isinstance(told, Exception):
             raise told
         result = FakeResult(
-            self.schema_of.get(text, SCHEMA), told(QueryControl(timeout, cancellation))
+            database.schema_of.get(text, SCHEMA), told(QueryControl(timeout, cancellation))
         )
-        self.results.append(result)
+        database.results.append(result)
         return result
 
-    @property
-    def engine(self) -> Any:
-        """SQL is served unless ``SELECT 1`` was taught to be an error."""
-        ask = lambda seconds: bool(self.sql("SELECT 1", timeout=seconds))  # noqa: E731
-        return SimpleNamespace(executor=SimpleNamespace(serves=ask))
-
-    def access(self, text: str, visible: Callable[[str], bool] | None = None) -> Access:
+    def access(self, text: str) -> Access:
         """What the real binder says, over streams with one attribute, ``n``."""
-        if text in self.taught:
+        if text in self._database.taught:
             return Access("Select", "read")
-        engine = QueryEngine(FakeCatalog(self), memory_bytes=1, threads=1)  # type: ignore[arg-type]
-        return engine.seen_by(visible).access(text)
-
-    def close(self) -> None:
-        pass
+        catalog = FakeCatalog(self._database)
+        engine = QueryEngine(catalog, memory_bytes=1, threads=1)  # type: ignore[arg-type]
+        return engine.seen_by(self._visible).access(text)
 
 
 class FakeCatalog:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import InvalidArgument, StorageFailed
 from chronicle.server import create_token, revoke_token
 from chronicle.server.access.settings import Settings
@@ -154,7 +155,7 @@ def test_a_disk_that_turned_read_only(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), "/var/lib/secret")
 
-    monkeypatch.setattr(database.store.files, "create", refuse)
+    monkeypatch.setattr(catalog_of(database).store.files, "create", refuse)
     answer = client.post("/v1/streams", json={**SPEC, "name": "new"})
     assert (answer.status_code, answer.json()["code"]) == (500, "storage-failed")
     assert "secret" not in answer.text
@@ -167,7 +168,7 @@ def test_a_commit_that_happened_is_answered_as_one(
     """Whatever fails behind it."""
     client = serve_app(database)
     place = "/v1/streams/s/transactions/job"
-    database.create_index("s", "n")
+    catalog_of(database).create_index("s", "n")
     assert (
         client.put(f"{place}/parts/p?format=json", content=b'[{"t": 1, "n": 2}]').status_code == 200
     )

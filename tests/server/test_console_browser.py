@@ -442,7 +442,7 @@ def test_an_administrator_makes_and_revokes_tokens(
     page.get_by_label("Attribute", exact=True).select_option("v")
     page.get_by_role("button", name="Create index").click()
     page.get_by_role("table", name="Indexes").get_by_text("v", exact=True).wait_for()
-    assert [index["attribute"] for index in steps.list_indexes("steps")] == ["v"]
+    assert [index["attribute"] for index in steps["steps"].indexes()] == ["v"]
     page.get_by_role("button", name="Drop the index on steps v").click()
     page.get_by_role("button", name="Drop the index on steps v: sure?").click()
     page.get_by_role("table", name="Indexes").wait_for(state="detached")

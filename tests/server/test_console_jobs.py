@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from chronicle.catalog.store_catalog import StoreCatalog
+
 from .console_page import Console
 
 
@@ -115,7 +117,7 @@ def test_an_index_is_built_as_a_job_with_progress(
     steps: Any, open_console: Callable[..., Console], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Made on the page of its stream and under Admin; it can be cancelled, and is dropped then."""
-    listed = type(steps).list_indexes
+    listed = StoreCatalog.list_indexes
     built = threading.Event()
 
     def building(self: Any, name: str) -> list[dict[str, Any]]:
@@ -124,7 +126,7 @@ def test_an_index_is_built_as_a_job_with_progress(
             {**one, "state": "building", "covered": 0.25} for one in found
         ]  # fmt: skip
 
-    monkeypatch.setattr(type(steps), "list_indexes", building)
+    monkeypatch.setattr(StoreCatalog, "list_indexes", building)
     console = open_console()
     page = console.page
     console.open("#/streams/steps")
@@ -134,7 +136,7 @@ def test_an_index_is_built_as_a_job_with_progress(
     row.get_by_role("button", name="Cancel the index on k").click()
     row.get_by_role("button", name="Cancel the index on k: sure?").click()
     row.get_by_role("button", name="Create index").wait_for()
-    assert steps.list_indexes("steps") == []
+    assert steps["steps"].indexes() == []
     console.open("#/admin")
     page.get_by_label("Stream", exact=True).select_option("steps")
     page.get_by_label("Attribute", exact=True).select_option("v")

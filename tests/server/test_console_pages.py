@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from chronicle.api.database import catalog_of
 from chronicle.server.access.tokens import create_token
 
 from .console_page import Console
@@ -248,7 +249,7 @@ def test_the_page_of_streams_lists_the_views(
     for _ in range(2):
         views.get_by_role("button", name=re.compile("^Drop the view slower")).click()
     views.get_by_role("cell", name="slower", exact=True).wait_for(state="detached")
-    assert list(steps.views()) == ["slow"]
+    assert list(catalog_of(steps).views()) == ["slow"]
     views.get_by_role("button", name="Query slow").click()
     page.get_by_role("button", name="Run").click()
     assert console.cells()[1] == "0"

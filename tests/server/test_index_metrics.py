@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.server import create_token
 
 SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.float64())])
@@ -39,7 +40,7 @@ def test_metrics_of_indexes(tmp_path: Path, serve_app: Callable[..., Any]) -> No
         found = gauges(api.get("/metrics").text)
         assert len(found) == 10
         labels = '{attribute="x",stream="flights"}'
-        catalogue = database.indexes_of("flights").catalogue()
+        catalogue = catalog_of(database).indexes_of("flights").catalogue()
         runs = [run for listed in catalogue.runs.values() for run in listed]
         inside = sum(view.events for view in flights.snapshot().state.segments)
         assert inside == 20_000
@@ -47,7 +48,7 @@ def test_metrics_of_indexes(tmp_path: Path, serve_app: Callable[..., Any]) -> No
         assert found[f"chronicle_index_bytes{labels}"] == sum(run.size for run in runs) > 0
         assert found[f"chronicle_index_covered{labels}"] == pytest.approx(20_000 / 20_100)
         assert found[f"chronicle_index_lag_events{labels}"] == 0
-        database.indexes_of("flights").rebuild()  # as before the first run was built
+        catalog_of(database).indexes_of("flights").rebuild()  # as before the first run was built
         behind = gauges(api.get("/metrics").text)
         assert behind[f"chronicle_index_lag_events{labels}"] == inside
         assert behind[f"chronicle_index_covered{labels}"] == 0

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.formats.reader import guess_times
 from chronicle.ingest import IngestRequest, Target, ingest
 from chronicle.server import create_token
@@ -120,7 +121,7 @@ def test_options_are_those_of_the_command(api: Any, database: Any, tmp_path: Any
     file = tmp_path / "a.csv"
     file.write_bytes(body)
     request = IngestRequest([str(file)], "other", create=True, nulls=["N/A"], **options)
-    ingest(request, Target(database=database))
+    ingest(request, Target(catalog=catalog_of(database)))
     for text in ("SELECT * FROM {}", "DESCRIBE {}"):
         ours = database.sql(text.format("s")).arrow()
         assert ours.equals(database.sql(text.format("other")).arrow())

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
+from chronicle.catalog.store_catalog import StoreCatalog
 from chronicle.server import create_token
 from chronicle.server.service.jobs import KEPT_MAX, WAITING_MAX, Job, Jobs
 from chronicle.store.backup import restore_backup
@@ -152,7 +154,9 @@ def test_check_says_what_is_wrong(database: Any, serve_app: Callable[..., Any]) 
     api = serve_app(database)
     found = ended(api, api.post("/v1/jobs", json={"kind": "check"}).json())
     assert found["result"].items() >= {"ok": True, "streams": 2, "events": 4010}.items()
-    segment = next((Path(database.path) / database.store.directory_of("a")).glob("*.seg"))
+    segment = next(
+        (Path(database.path) / catalog_of(database).store.directory_of("a")).glob("*.seg")
+    )
     content = bytearray(segment.read_bytes())
     content[len(content) // 2] ^= 1
     segment.write_bytes(bytes(content))
@@ -234,9 +238,9 @@ def test_an_index_that_is_not_wanted_any_more_is_dropped(
     database: Any, serve_app: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = fill(database, "a")
-    listed = type(database).list_indexes
+    listed = StoreCatalog.list_indexes
     monkeypatch.setattr(
-        type(database),
+        StoreCatalog,
         "list_indexes",
         lambda self, name: [{**f, "state": "building"} for f in listed(self, name)],
     )

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import chronicle
+from chronicle.catalog.store_catalog import StoreCatalog
 from chronicle.server.access.settings import Settings
 from chronicle.server.app import create_app
 from chronicle.server.service.jobs import KEPT_MAX, KILLED_MAX, Job, Jobs
@@ -28,7 +29,7 @@ import sys, time
 from pathlib import Path
 from chronicle.server import load_settings, serve
 from chronicle.store import backup
-from chronicle.api.streams import Stream
+from chronicle.catalog.streams import Stream
 reached = Path(sys.argv[1] + ".reached")
 
 def hanging(work):
@@ -91,13 +92,13 @@ def test_what_a_stopped_server_left_is_done_by_the_next(
 
 def test_an_index_goes_on_where_it_was(database: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = fill(database, "a", 100)
-    building, listed = threading.Event(), type(database).list_indexes
+    building, listed = threading.Event(), StoreCatalog.list_indexes
 
     def slow(self: Any, name: str) -> list[dict[str, Any]]:
         state = {"state": "building"} if building.is_set() else {}
         return [found | state for found in listed(self, name)]
 
-    monkeypatch.setattr(type(database), "list_indexes", slow)
+    monkeypatch.setattr(StoreCatalog, "list_indexes", slow)
     building.set()
     with serving(database) as api:
         body = {"kind": "index", "stream": "a", "attribute": "x"}

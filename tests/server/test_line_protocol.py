@@ -11,6 +11,7 @@ import pytest
 
 import chronicle
 import chronicle.server as tokens
+from chronicle.api.database import catalog_of
 from chronicle.server.access.settings import Settings
 from chronicle.server.app import create_app
 
@@ -56,7 +57,7 @@ def test_measurements_are_streams(client: Client, database: Any, path: str) -> N
         ("a", 1.5, 4, 1533099600000000001), ("b", 2.0, None, 1533099600000000003)
     ]  # fmt: skip
     assert database.sql("SELECT host, free FROM mem").fetchall() == [("a", 7)]
-    assert database.snapshot("cpu").version == 1
+    assert catalog_of(database).snapshot("cpu").version == 1
 
 
 def test_precision_and_compression(client: Client, database: Any) -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.catalog.streams import handle_of
 from chronicle.errors import ChronicleError, StorageFull
 from chronicle.schema import StreamSchema
 from chronicle.server.access.limits import ByteBudget
@@ -219,7 +220,7 @@ def test_what_the_disk_refuses_is_told_to_all(
     def full(*_: Any) -> None:
         raise StorageFull("no space is left")
 
-    monkeypatch.setattr(database.stream("flights").handle.commits.log, "append", full)
+    monkeypatch.setattr(handle_of(database.stream("flights")).commits.log, "append", full)
     refused = post(api, LINE % (1, 1))
     assert (refused.status_code, refused.json()["code"]) == (507, "storage-full")
     monkeypatch.undo()

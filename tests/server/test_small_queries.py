@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.query.engine import QueryEngine
 from chronicle.store.segment import ScanMetrics
 from chronicle.tests.patience import PATIENCE_S
 
@@ -68,14 +69,14 @@ def test_long_queries_leave_the_loop_to_others(
 ) -> None:
     """Sorts and scans of many events, texts that the server knows: they run beside it."""
     served, asked = beside_long_queries(database, live)
-    begun, go_on, sql = threading.Semaphore(0), threading.Event(), database.sql
+    begun, go_on, run = threading.Semaphore(0), threading.Event(), QueryEngine.run
 
     def held(*given: Any, **more: Any) -> Any:
         begun.release()
         assert go_on.wait(PATIENCE_S)
-        return sql(*given, **more)
+        return run(*given, **more)
 
-    monkeypatch.setattr(database, "sql", held)
+    monkeypatch.setattr(QueryEngine, "run", held)
     with ThreadPoolExecutor() as clients:
         answers = [clients.submit(each) for each in asked]
         try:

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.api.database import open_database
+from chronicle.api.database import catalog_of, open_database
+from chronicle.catalog.streams import handle_of
 from chronicle.errors import InvalidArgument, StreamNotFound
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.schema import StreamSchema
@@ -32,8 +33,8 @@ class Served:
         self.store.create_stream("s", SCHEMA, if_not_exists=True)
         self.transactions = Transactions(self, clock=lambda: self.now)  # type: ignore[arg-type]
 
-    def stream(self, name: str) -> Any:
-        return type("Handle", (), {"handle": self.store.stream(name)})
+    def handle(self, name: str) -> Any:
+        return self.store.stream(name)
 
     def streams(self) -> list[str]:
         return self.store.streams()
@@ -63,7 +64,7 @@ def batch_of(rows: list[tuple[int, int]]) -> pa.RecordBatch:
 def served(tmp_path: Path) -> Iterator[Served]:
     database = Served(tmp_path / "store")
     yield database
-    database.store.close()
+    catalog_of(database).store.close()
 
 
 def test_nothing_is_seen_before_the_commit_and_all_after(served: Served) -> None:
@@ -228,10 +229,10 @@ def test_a_commit_finds_the_segments_of_its_parts_indexed(
     with open_database(tmp_path) as database:
         database.create_stream("s", SCHEMA)
         database.stream("s").append(pa.Table.from_batches([batch_of([(0, 1), (1, 2)])]))
-        database.create_index("s", "x")
+        catalog_of(database).create_index("s", "x")
         monkeypatch.setattr(StreamIndexes, "build_next", lambda *_: False)  # nobody comes by later
-        transactions = Transactions(database)
-        handle = database.stream("s").handle
+        transactions = Transactions(catalog_of(database))
+        handle = handle_of(database.stream("s"))
         parts = {"a": 10, "b": 2000, "dropped": 9000}
         for part, first in parts.items():
             rows = [(first + n, n % 7) for n in range(1000)]
@@ -239,7 +240,7 @@ def test_a_commit_finds_the_segments_of_its_parts_indexed(
         transactions.commit("s", "j", Commit(("b", "a")))
         state = handle.snapshot().state
         added = {view.file.segment_id for view in state.segments if view.events == 1000}
-        indexes = database.indexes_of("s")
+        indexes = catalog_of(database).indexes_of("s")
         assert added <= {segment for _, segment in indexes.catalogue().runs}
         assert len(added) == 2
         assert indexes.verify(state) == []

@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
+from chronicle.catalog.streams import append_each
 from chronicle.errors import AttributeNotFound, InvalidArgument, SqlError
 
 SCHEMA = pa.schema([("at", pa.timestamp("us")), ("device", pa.string()), ("seq", pa.int64())])
@@ -61,7 +63,7 @@ def test_every_kind_of_data_that_python_appends(stream: Any) -> None:
     for again in (rows(1, 2), table(1, 2), table(1, 2).to_batches()[0], table(1, 2).to_reader()):
         assert stream.append(again).duplicates == 2
     assert stream.append(pandas.DataFrame(table(2, 3).to_pandas())).appended == 1
-    done = stream.append_each([table(3, 4), table(4), table(5)])
+    done = append_each(stream, [table(3, 4), table(4), table(5)])
     assert [(each.appended, each.duplicates) for each in done] == [(1, 1), (0, 1), (1, 0)]
     assert sorted(seqs_of(stream)) == [1, 2, 3, 4, 5]
 
@@ -129,7 +131,7 @@ def test_a_stream_is_created_over_rest(api: Any, database: Any) -> None:
     ):
         spec = {"name": name, "time": "at", "schema": columns, **settings}
         assert api.post("/v1/streams", json=spec).status_code == 201
-        assert database.stream_options(name)["unique"] == ("device", "seq")
+        assert catalog_of(database).stream_options(name)["unique"] == ("device", "seq")
     spec = {"name": "d", "time": "at", "schema": columns, "unique": "device"}
     refused = api.post("/v1/streams", json=spec)
     assert refused.status_code == 400

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import IndexExists, IndexNotFound
 from chronicle.tests.patience import wait_until
 
@@ -138,11 +139,11 @@ def test_what_queries_spill_lies_where_nobody_else_can_look_or_wait(tmp_path: Pa
         places = []
         for database in (one, two):
             database.sql("SELECT range FROM range(3) ORDER BY 1").arrow()
-            spill = database.engine.executor._spill
+            spill = catalog_of(database).engine.executor._spill
             assert spill is not None
             found = spill.path
             places.append(found)
             assert found.stat().st_mode & 0o777 == 0o700
-            assert f"{id(database.engine.executor):x}" not in found.name
+            assert f"{id(catalog_of(database).engine.executor):x}" not in found.name
         assert places[0] != places[1]
     assert not any(place.exists() for place in places)

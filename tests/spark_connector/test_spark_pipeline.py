@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.api.database import open_database
+from chronicle.api.database import catalog_of, open_database
 from chronicle.errors import (
     ConnectionFailed,
     InvalidArgument,
@@ -245,7 +245,7 @@ def test_an_open_database_is_loaded_through_its_handle(spark: Any, tmp_path: Pat
     file = csv_file(tmp_path / "a.csv", 50)
     with open_database(tmp_path / "store") as database:
         request = IngestRequest([str(file)], stream="s", time="when", create=True)
-        report = run_pipeline(request, Target(database=database), spark=spark)
+        report = run_pipeline(request, Target(catalog=catalog_of(database)), spark=spark)
         assert report.stored == 50
         assert database.stream("s").count == 50
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.api.database import open_database
+from chronicle.api.database import catalog_of, open_database
 from chronicle.errors import SqlError
 from chronicle.query.plan import match_plan, planner
 from chronicle.query.split.parts import SpanPart
@@ -115,7 +115,7 @@ def test_executors_get_the_intervals_that_the_driver_found(
     with open_database(path) as database:
         if partition:  # neighbours in a partition have no place while there are late events
             database.stream("flights").compact()
-        database.create_index("flights", "squawk")
+        catalog_of(database).create_index("flights", "squawk")
     expected = embedded(path, text)
     backend = LocalBackend(Options(path=str(path), query=text))
     for wanted in (1, 3):

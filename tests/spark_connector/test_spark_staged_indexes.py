@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.api.database import open_database
+from chronicle.api.database import catalog_of, open_database
 from chronicle.errors import ChronicleError
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.ingest.sinks import Job, StoreSink
@@ -34,8 +34,8 @@ def indexed(tmp_path: Path) -> Path:
     with open_database(path) as database:
         database.create_stream("s", SCHEMA)
         database.stream("s").append(pa.Table.from_batches([some_events(0)]))
-        database.create_index("s", "name")
-        database.create_index("s", "x")
+        catalog_of(database).create_index("s", "name")
+        catalog_of(database).create_index("s", "x")
     return path
 
 
@@ -74,7 +74,7 @@ def test_a_load_brings_the_runs_of_its_segments(indexed: Path) -> None:
         rows = pa.Table.from_batches([some_events(start) for start in (0, 10_000, 20_000)])
         expected = sum(r["name"] == "n7" and r["x"] < 0.5 for r in rows.to_pylist())
         assert database.sql(text).arrow().column("n").to_pylist() == [expected]
-        assert all(index["covered"] > 0.66 for index in database.list_indexes("s"))
+        assert all(index["covered"] > 0.66 for index in catalog_of(database).list_indexes("s"))
 
 
 def test_late_and_aborted_segments_leave_no_runs(indexed: Path) -> None:
@@ -95,9 +95,11 @@ def test_late_and_aborted_segments_leave_no_runs(indexed: Path) -> None:
 def test_runs_of_an_index_that_was_changed_meanwhile_are_left_out(indexed: Path) -> None:
     sink, job, staged = staged_job(indexed, [10_000])
     with open_database(indexed) as database:
-        database.drop_index("s", "x")
-        database.drop_index("s", "name")
-        database.create_index("s", "x")  # perhaps with the identifier that the other one had
+        catalog_of(database).drop_index("s", "x")
+        catalog_of(database).drop_index("s", "name")
+        catalog_of(database).create_index(
+            "s", "x"
+        )  # perhaps with the identifier that the other one had
     sink.commit(job.name, staged)
     found, base, wrong = runs_of(indexed)
     assert found <= base

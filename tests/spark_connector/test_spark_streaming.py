@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.api.database import Database, open_database
+from chronicle.catalog.streams import handle_of
 from chronicle.errors import InvalidArgument, ResourceLimit, SnapshotExpired
 from chronicle.schema import StreamSchema
 from chronicle.spark_connector.options import Options
@@ -99,7 +100,7 @@ class ServedFeed(Feed):
         return {"url": self.served.url} if path == self.path else super().where(path)
 
     def change(self, how: Callable[[EventStream], object]) -> None:
-        stream = self.database.stream("s").handle
+        stream = handle_of(self.database.stream("s"))
         assert isinstance(stream, EventStream)
         how(stream)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.api.database import Database
+from chronicle.api.database import Database, catalog_of
 from chronicle.errors import CorruptStore, InvalidArgument, NotAStore, StorageFailed
 from chronicle.store import backup, cold_file, journal, moving
 from chronicle.store.backup import restore_store
@@ -172,7 +172,9 @@ def test_heads_of_leaves_stay_at_home(
     assert all(bool(stub.heads) == (share == 1) for stub in stubs)
     assert {file.read_bytes()[7] for file in stubs_of(tmp_path)} == {2 if share == 1 else 1}
     with chronicle.open(tmp_path / "store") as database:
-        sealed = [v for v in database.store.stream("s").snapshot().state.segments if v.sealed]
+        sealed = [
+            v for v in catalog_of(database).store.stream("s").snapshot().state.segments if v.sealed
+        ]
 
         def work() -> None:
             for view in sealed:
@@ -195,7 +197,7 @@ def test_a_damaged_head_of_a_leaf_is_told_by_who_reads_leaves(
         at = len(sound) - sum(length for _, length in stub.heads) // 2
         file.write_bytes(sound[:at] + bytes([sound[at] ^ 4]) + sound[at + 1 :])
         with chronicle.open(tmp_path / "store") as database:
-            view = database.store.stream("s").snapshot().state.segments[number]
+            view = catalog_of(database).store.stream("s").snapshot().state.segments[number]
             leaves = LeafMap(view)  # of nodes
             for _ in range(2):
                 with pytest.raises(CorruptStore, match="does not hash"):

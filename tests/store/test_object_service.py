@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import StorageFailed
 from chronicle.store import object_store as module
 from chronicle.store.backup import object_backups, restore_backup, restore_store, verify_backup
@@ -154,11 +155,11 @@ def test_what_is_due_moves_though_the_service_comes_and_goes(
         finally:
             service.proxy.down = True
             service.proxy.go_on.set()
-        wait_until(lambda: database.moving()["state"] == "failing")  # type: ignore[index]
+        wait_until(lambda: catalog_of(database).store.moving()["state"] == "failing")  # type: ignore[index]
         assert stream.stats()["due_segments"] > 0
         service.proxy.down = False
         wait_until(lambda: stream.stats()["due_segments"] == 0)
-        wait_until(lambda: database.moving()["state"] == "waiting")  # type: ignore[index]
+        wait_until(lambda: catalog_of(database).store.moving()["state"] == "waiting")  # type: ignore[index]
         assert answers(database) == wanted
         assert database.check().ok
         cold = stream.stats()["cold_segments"]

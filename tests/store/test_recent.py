@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.api.tailing import Place
+from chronicle.catalog.tailing import Place
 from chronicle.errors import InvalidArgument, SnapshotExpired
 from chronicle.schema import StreamSchema
 from chronicle.store import recent

@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chronicle
+from chronicle.api.database import catalog_of
+from chronicle.catalog.streams import handle_of
 from chronicle.errors import InvalidArgument, StorageFailed
 from chronicle.store import moving as mover_module
 from chronicle.store import options as options_module
@@ -64,7 +66,7 @@ def events(first: int, count: int, step: int = 10_000) -> pa.Table:
     return pa.table(columns, TIMED)
 
 
-def fill(stream: chronicle.api.streams.Stream, count: int) -> None:
+def fill(stream: chronicle.catalog.streams.Stream, count: int) -> None:
     """In pieces: what comes at once is cut where a piece of a million events ends."""
     for first in range(0, count, 2000):
         stream.append(events(first, 2000))
@@ -133,7 +135,7 @@ def test_settings_that_mean_nothing_are_refused(
     stream = open_store.create_stream("s", TIMED, time="t")
     with pytest.raises(InvalidArgument, match=what):
         stream.set_options(**given_options)
-    assert open_store.stream_options("s")["move_after"] is None
+    assert catalog_of(open_store).stream_options("s")["move_after"] is None
 
 
 # ------------------------------------------------------------------------- the mover
@@ -150,7 +152,7 @@ def test_segments_move_by_age(
     for first in range(0, 30_000, 5000):
         stream.append(events(first, 5000))
     wait_until(lambda: stream.stats()["due_segments"] == 0)
-    entries = stream.handle.commits.manifest.segments  # type: ignore[union-attr]
+    entries = handle_of(stream).commits.manifest.segments  # type: ignore[union-attr]
     horizon = START + 29_999 * 10_000 - 100 * SECOND
     assert (
         cold_files(tmp_path / "store")
@@ -167,7 +169,7 @@ def test_segments_move_by_age(
     ).fetchall()
     assert dict(placed)["objects"] == figures["cold_segments"]
     assert open_store.sql("SELECT count(*) FROM s").fetchall() == [(30_000,)]
-    assert open_store.moving()["state"] == "waiting"  # type: ignore[index]
+    assert catalog_of(open_store).store.moving()["state"] == "waiting"  # type: ignore[index]
     open_store.sql("ALTER STREAM s SET (move_after = NULL)")
     stream.append(events(60_000, 5000))
     time.sleep(0.3)
@@ -183,7 +185,7 @@ def test_segments_move_by_size(open_store: chronicle.Database, tmp_path: Path) -
     wanted = answers(open_store)
     stream.set_options(keep_local_bytes="200 KB")
     wait_until(lambda: stream.stats()["due_segments"] == 0)
-    figures, entries = stream.stats(), stream.handle.commits.manifest.segments  # type: ignore[union-attr]
+    figures, entries = stream.stats(), handle_of(stream).commits.manifest.segments  # type: ignore[union-attr]
     sizes = [entry.bytes for entry in entries]
     local = sum(sizes) - figures["cold_bytes"]
     assert local <= 200_000 < local + sizes[figures["cold_segments"] - 1]
@@ -211,7 +213,7 @@ def test_what_spans_enough_is_sealed(
     for first in range(0, 50_000, 500):
         stream.append(events(first, 500))
     wait_until(lambda: stream.stats()["due_segments"] == 0)
-    entries = stream.handle.commits.manifest.segments  # type: ignore[union-attr]
+    entries = handle_of(stream).commits.manifest.segments  # type: ignore[union-attr]
     assert len(entries) > 10
     assert all(entry.last - entry.first <= 35 * SECOND for entry in entries)
     assert stream.stats()["cold_segments"] >= len(entries) - 5
@@ -250,7 +252,7 @@ def test_without_a_place_nothing_moves_and_it_is_told(tmp_path: Path) -> None:
             "s", TIMED, time="t", options={**SMALL, "move_after": "1 s"}
         )
         fill(stream, 20_000)
-        assert database.moving() is None
+        assert catalog_of(database).store.moving() is None
         assert stream.stats()["due_segments"] > 3
         url = f"file://{tmp_path}/objects"
         with pytest.raises(InvalidArgument, match="leave out older_than"):
@@ -285,7 +287,7 @@ def test_failures_are_told_and_tried_again(
         )
         fill(stream, 10_000)
     wait_until(lambda: len(tried) >= 4)
-    told = open_store.moving()
+    told = catalog_of(open_store).store.moving()
     assert told is not None
     assert told["state"] == "failing"
     assert told["failures"] >= 3
@@ -295,8 +297,8 @@ def test_failures_are_told_and_tried_again(
     gaps = [later - earlier for earlier, later in itertools.pairwise(tried)]
     assert [gap >= 0.05 * 2**n for n, gap in enumerate(gaps[:3])] == [True] * 3
     broken["on"] = False
-    wait_until(lambda: open_store.moving()["error"] is None)  # type: ignore[index]
-    assert open_store.moving()["state"] == "waiting"  # type: ignore[index]
+    wait_until(lambda: catalog_of(open_store).store.moving()["error"] is None)  # type: ignore[index]
+    assert catalog_of(open_store).store.moving()["state"] == "waiting"  # type: ignore[index]
     for name in "ab":
         assert open_store.stream(name).stats()["due_segments"] == 0
         assert open_store.sql(f"SELECT count(*) FROM {name}").fetchall() == [(10_000,)]
@@ -309,7 +311,7 @@ def test_one_that_cannot_move_does_not_hold_up_the_others(
     for name in "abc":
         options = {**SMALL, "move_after": "1 s"}
         open_store.create_stream(name, TIMED, time="t", options=options)
-    bad = f"/{open_store.stream('a').handle.commits.manifest.identity:07x}/"  # type: ignore[union-attr]
+    bad = f"/{handle_of(open_store.stream('a')).commits.manifest.identity:07x}/"  # type: ignore[union-attr]
 
     def refused(self: ObjectStore, key: str, parts: Any) -> None:
         if bad in key:
@@ -322,7 +324,7 @@ def test_one_that_cannot_move_does_not_hold_up_the_others(
     for name in "bc":
         wait_until(lambda name=name: open_store.stream(name).stats()["due_segments"] == 0)  # type: ignore[misc]
     assert open_store.stream("a").stats()["due_segments"] > 0
-    wait_until(lambda: open_store.moving()["state"] == "failing")  # type: ignore[index]
+    wait_until(lambda: catalog_of(open_store).store.moving()["state"] == "failing")  # type: ignore[index]
 
 
 # ------------------------------------------------------- beside everything else that goes on
@@ -421,7 +423,7 @@ def test_a_stream_is_dropped_while_it_moves(
     open_store.drop_stream("s")
     time.sleep(0.1)  # the mover looks twice more
     assert not any(".seg" in key for key in objects.list(""))
-    assert open_store.moving()["state"] == "waiting"  # type: ignore[index]
+    assert catalog_of(open_store).store.moving()["state"] == "waiting"  # type: ignore[index]
 
 
 def test_what_has_moved_is_not_joined_with_small_neighbours(tmp_path: Path) -> None:

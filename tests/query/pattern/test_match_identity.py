@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import SqlError
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
@@ -52,7 +53,7 @@ def test_ids_do_not_depend_on_how_matches_are_found(tmp_path: Path, clause: str)
     found = matches(db, clause)
     assert len(found) > 5
     for attribute in ("x", "k"):
-        db.create_index("s", attribute)
+        catalog_of(db).create_index("s", attribute)
     for strategy in ("replay", "all"):
         assert matches(db, clause, f"/*+ strategy({strategy}) */") == found
 

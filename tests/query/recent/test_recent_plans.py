@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.query.plan.division import divide
 from chronicle.query.recent import narrowing
 from chronicle.query.recent.narrowing import SideCost, choose
@@ -179,9 +180,9 @@ def test_parts_give_each_row_once(db: Any, kind: str, skip: str) -> None:
     live = f"known MATCH_RECOGNIZE ({clause} WITHIN 30 DEFINE B AS price < PREV(price)) AS l"
     shown = "match_start(l), match_end(l), l.p" + ("" if "ANTI" in kind else ", match_start(a)")
     text = f"SELECT {shown} FROM {live} {kind} JOIN {ARCHIVE} ON a.symbol = l.symbol WITHIN 200"
-    engine = db.engine
+    engine = catalog_of(db).engine
     plan = engine.plan(parse_statement(text), text)
-    division = divide(plan, db.snapshot, lambda size: 5)
+    division = divide(plan, catalog_of(db).snapshot, lambda size: 5)
     assert division.kind == "recent"
     assert len(division.parts) > 2
     found: list[Any] = []

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 
 ROWS = 60_000
 
@@ -26,7 +27,7 @@ def database(tmp_path_factory):
         stream = database.create_stream("s", table.schema, "t")
         stream.append(table)
         stream.flush()
-        database.create_index("s", "a")
+        catalog_of(database).create_index("s", "a")
         yield database
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import SqlError
 from chronicle.query.conditions.constants import Folder
 from chronicle.query.contract import operator
@@ -82,7 +83,7 @@ def test_parts_have_every_match_once(
         s.append(table.slice(10_000))
         if seed % 2:
             s.append(table.slice(6_000, 5))  # late
-        store = db.store
+        store = catalog_of(db).store
         pin = pin_stream(store.files, store.directory_of("s"))
         snapshot = db.stream("s").snapshot()
         for number in range(1000 * seed, 1000 * seed + CASES):
@@ -94,7 +95,7 @@ def test_parts_have_every_match_once(
             wanted = [row for batch in compiled.run(snapshot.scan()) for row in batch.to_pylist()]
             strategy = rng.choice(["replay", "all", "all"])
             plan = plan_situations_replay(
-                snapshot, compiled, db.engine.catalog.indexes_of("s"), strategy, FOLDER,
+                snapshot, compiled, catalog_of(db).engine.catalog.indexes_of("s"), strategy, FOLDER,
                 lambda: None,
             )  # fmt: skip
             split = split_situations(snapshot, compiled, plan, lambda _: rng.choice([2, 3, 7]))

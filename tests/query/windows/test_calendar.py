@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import InvalidArgument, SqlError
 from chronicle.query.plan.division import divide
 from chronicle.query.sql.dialect import parse_statement
@@ -217,8 +218,10 @@ def test_other_processes_run_it_in_one_part(filled: Any) -> None:
     text = (
         "SELECT window_start, count(*) FROM TUMBLE(s, t, INTERVAL '1' MONTH) GROUP BY window_start"
     )
-    engine = db.engine
-    divided = divide(engine.plan(parse_statement(text), text), db.snapshot, lambda size: 4)
+    engine = catalog_of(db).engine
+    divided = divide(
+        engine.plan(parse_statement(text), text), catalog_of(db).snapshot, lambda size: 4
+    )
     assert (divided.kind, len(divided.parts)) == ("whole", 1)
     plan = pickle.loads(pickle.dumps(divided.parts[0])).plan
     assert engine.run_plan(plan).arrow().equals(db.sql(text).arrow())

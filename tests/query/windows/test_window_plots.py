@@ -11,8 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from chronicle.commands.plots import plot_format, series_of, svg_text, terminal_text, write_plot
+from chronicle.commands.output import plot_format
 from chronicle.errors import InvalidArgument, MissingDependency
+from chronicle.formats.plots import series_of, svg_text, terminal_text
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_svg_is_xml_with_a_path_per_line(table: pa.Table, tmp_path: Path) -> Non
     assert paths[0].get("d", "").count("M") == 1
     assert paths[1].get("d", "").count("M") == 2
     assert "avg <x>" in [e.text for e in root]
-    write_plot(table, "html", tmp_path / "p.html")
+    series_of(table).save(tmp_path / "p.html")
     assert "<svg" in (tmp_path / "p.html").read_text()
 
 
@@ -103,9 +104,9 @@ def test_png_without_matplotlib_says_what_to_do(table: pa.Table, tmp_path: Path)
     """A picture where matplotlib is, its name where it is not."""
     if importlib.util.find_spec("matplotlib") is None:
         with pytest.raises(MissingDependency, match="matplotlib"):
-            write_plot(table, "png", tmp_path / "p.png")
+            series_of(table).save(tmp_path / "p.png")
     else:
-        write_plot(table, "png", tmp_path / "p.png")
+        series_of(table).save(tmp_path / "p.png")
         assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -48,7 +48,7 @@ from ..store.stream import EventStream, StreamReader
 
 if TYPE_CHECKING:
     from ..query.contract.cancellation import QueryControl
-    from .database import Database
+    from .store_catalog import StoreCatalog
 
 
 PIECE_ROWS = 16_384
@@ -155,7 +155,7 @@ class Tail:
 
     def __init__(
         self,
-        database: Database,
+        catalog: StoreCatalog,
         handle: EventStream | StreamReader,
         after: str | int = "now",
         where: str | None = None,
@@ -163,7 +163,7 @@ class Tail:
         follow: bool = True,
         control: QueryControl | None = None,
     ) -> None:
-        self._database = database
+        self._catalog = catalog
         self._handle = handle
         self._where = where
         self._follow = follow
@@ -406,7 +406,7 @@ class Tail:
         assert self._where is not None
         schema = self._handle.schema
         snapshot = BatchSnapshot(schema, _conformed(events, schema, schema.names))
-        engine = self._database.engine
+        engine = self._catalog.engine
         return engine.passing(self._handle.name, snapshot, self._where, self._control)
 
     def _present(self) -> StreamSchema:

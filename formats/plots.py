@@ -4,18 +4,15 @@ The first column of times or numbers is the horizontal axis, every other numeric
 (``window_end`` and ``window_id`` are left out beside ``window_start``).  If several rows share a
 place on the axis, text columns (else the first integer column that distinguishes them) are keys,
 and each key has its own lines, at most ``LINES_MAX``.  Nulls and NaN are gaps.
-
-Options decide whether an answer is drawn, and where to.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import html
 import math
-import shutil
-from collections.abc import Iterable
+import os
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +20,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import InvalidArgument, MissingDependency
-from ..formats.kinds import is_number
+from .kinds import is_number
 
 LINES_MAX = 8
 _COLOURS = ("#1f6f8b", "#c8553d", "#588157", "#8e5ea2", "#b08900", "#3d405b", "#d1495b", "#2a9d8f")
+TEXT = "#1b2330"
+FORMATS = ("svg", "html", "png")
 _MARKS = "•+x*o#@%"
 
 Floats = npt.NDArray[np.float64]
@@ -44,7 +43,7 @@ class Line:
         return np.isfinite(self.x) & np.isfinite(self.y)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Series:
     """A plot; ``times``: ``x`` is epoch seconds; ``total`` is the number of lines without the
     limit.
@@ -62,6 +61,31 @@ class Series:
             *_bounds(np.concatenate([line.x for line in lines])),
             *_bounds(np.concatenate([line.y for line in lines])),
         )
+
+    def __str__(self) -> str:
+        return terminal_text(self)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return svg_text(self)
+
+    def save(self, path: str | os.PathLike[str], format: str | None = None) -> None:
+        """Write it as ``.svg``, ``.html`` or ``.png``, by ``format`` or the path's suffix."""
+        output = Path(path)
+        format = format or output.suffix.lower()[1:]
+        if format not in FORMATS:
+            raise InvalidArgument(f"a plot is a .svg, .html or .png file, found {str(output)!r}")
+        if format == "svg":
+            output.write_text(svg_text(self))
+        elif format == "html":
+            title = escape(", ".join(self.lines))
+            output.write_text(
+                f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>\n'
+                f"{svg_text(self)}</html>\n"
+            )
+        else:
+            _write_png(self, output)
 
     @property
     def title(self) -> str:
@@ -199,9 +223,26 @@ def terminal_text(series: Series, width: int = 78, height: int = 18) -> str:
     return "\n".join(rows)
 
 
-def svg_text(series: Series, width: int = 860, height: int = 380) -> str:
-    from ..drawing.matches import sheet, text
+def text(value: object, x: float, y: float, *, colour: str = TEXT, more: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}"{more}>{escape(str(value))}</text>'
 
+
+def sheet(width: int, height: int, title: str, parts: list[str]) -> str:
+    """A whole SVG on white, with its content as text for screen readers."""
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+            f'width="{width}" height="{height}" role="img" style="max-width:100%;height:auto" '
+            'font-family="system-ui, sans-serif" font-size="12">',
+            f"<title>{escape(title)}</title>",
+            f'<rect width="{width}" height="{height}" rx="6" fill="#ffffff"/>',
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+def svg_text(series: Series, width: int = 860, height: int = 380) -> str:
     left, right, top, bottom = 70, 20, 34, 46
     low_x, high_x, low, high = series.bounds()
     inner, tall = width - left - right, height - top - bottom
@@ -229,20 +270,6 @@ def svg_text(series: Series, width: int = 860, height: int = 380) -> str:
     return sheet(width, height, f"{', '.join(series.lines)} over {series.title}", parts)
 
 
-def write_plot(table: pa.Table, format: str, output: Path) -> None:
-    series = series_of(table)
-    if format == "svg":
-        output.write_text(svg_text(series))
-    elif format == "html":
-        title = html.escape(", ".join(series.lines))
-        output.write_text(
-            f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>\n'
-            f"{svg_text(series)}</html>\n"
-        )
-    else:
-        _write_png(series, output)
-
-
 def _write_png(series: Series, output: Path) -> None:
     try:
         import matplotlib
@@ -262,38 +289,3 @@ def _write_png(series: Series, output: Path) -> None:
     axes.legend()
     figure.savefig(output, format="png", dpi=120)
     pyplot.close(figure)
-
-
-_FORMATS = ("svg", "html", "png")
-WIDTH_MAX = 160
-
-
-def plot_format(format: str, plot: bool, output: Path | None) -> str | None:
-    """``text``, ``svg``, ``html`` or ``png`` for a plot, else None; raises ``InvalidArgument``."""
-    if format == "auto" and output is not None and output.suffix.lower()[1:] in _FORMATS:
-        format = output.suffix.lower()[1:]
-    if format in _FORMATS:
-        if output is None:
-            raise InvalidArgument(f"--format {format} writes a file: name it with --output")
-        return format
-    if not plot:
-        return None
-    if format not in ("auto", "table") or output is not None:
-        raise InvalidArgument(
-            "--plot draws in the terminal; for a file use --output with .svg, .html or .png"
-        )
-    return "text"
-
-
-def draw(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, format: str, output: Path | None
-) -> None:
-    """Draw an answer as text on stdout, or into a file."""
-
-    table = pa.Table.from_batches(list(batches), schema)
-    if format == "text":
-        size = shutil.get_terminal_size((78, 24))
-        print(terminal_text(series_of(table), min(size.columns, WIDTH_MAX), 18))
-        return
-    assert output is not None
-    write_plot(table, format, output)

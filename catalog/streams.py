@@ -32,7 +32,7 @@ from ..store.stream import EventStream, StreamReader
 from .tailing import Tail
 
 if TYPE_CHECKING:
-    from .database import Database
+    from .store_catalog import StoreCatalog
 
 FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last")
 _SCANNED = (Storage.STRING, Storage.BINARY, Storage.DECIMAL)
@@ -134,32 +134,32 @@ def aggregates_of(
 class Stream:
     """A stream of an open database, from ``Database.stream`` or ``Database.create_stream``."""
 
-    __slots__ = ("_database", "handle")
+    __slots__ = ("_catalog", "_handle")
 
-    def __init__(self, database: Database, handle: EventStream | StreamReader) -> None:
-        self._database = database
-        self.handle = handle
+    def __init__(self, catalog: StoreCatalog, handle: EventStream | StreamReader) -> None:
+        self._catalog = catalog
+        self._handle = handle
 
     # ------------------------------------------------------------------ what it is
 
     @property
     def name(self) -> str:
-        return self.handle.name
+        return self._handle.name
 
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the events."""
-        return self.handle.schema.arrow
+        return self._handle.schema.arrow
 
     @property
     def event_schema(self) -> StreamSchema:
         """The schema with the time attribute and storage types."""
-        return self.handle.schema
+        return self._handle.schema
 
     @property
     def time(self) -> str:
         """Name of the time attribute."""
-        return self.handle.schema.time
+        return self._handle.schema.time
 
     @property
     def count(self) -> int:
@@ -178,12 +178,12 @@ class Stream:
 
     def snapshot(self) -> Snapshot:
         """A consistent view of the stream, as of now."""
-        return self._database.view(self.handle)
+        return self._catalog.view(self._handle)
 
     def stats(self) -> dict[str, Any]:
         """Statistics of the stream: events, bytes, segments, late events."""
         self.snapshot()  # a reader looks at the last commit first
-        return dict(self.handle.stats())
+        return dict(self._handle.stats())
 
     # --------------------------------------------------------------------- writing
 
@@ -222,25 +222,11 @@ class Stream:
             appended += result.appended
             late += result.late
             duplicates += result.duplicates
-            self._database.await_live(self.name)
+            self._catalog.await_live(self.name)
         if result is None:
             snapshot = self.snapshot()
             return AppendResult(0, 0, snapshot.count, snapshot.version)
         return AppendResult(appended, late, result.count, result.version, newest, duplicates)
-
-    def append_each(
-        self, batches: Iterable[pa.RecordBatch | pa.Table], durability: str | None = None
-    ) -> list[AppendResult]:
-        """Append batches in order, each as one commit, with one sync for all.
-
-        Returns ------- list of AppendResult     One for each batch, up to the first that failed; if
-        that is the first of all, its error is     raised.
-        """
-        handle = self._writer("append to")
-        tables = [table for batch in batches for table in tables_of(batch, handle.schema)]
-        results = handle.append_each(tables, durability)
-        self._database.await_live(self.name)
-        return results
 
     def delete(self, where: str | None, start: object = None, end: object = None) -> int:
         """Delete events permanently: one commit, atomic, durable when this returns.
@@ -268,7 +254,7 @@ class Stream:
             The stream holds the rows of a live query.
         """
         low, high = self._writer("delete from").schema.tick_range(start, end)
-        return self._database.engine.delete(self.name, where, low, high)
+        return self._catalog.engine.delete(self.name, where, low, high)
 
     def update(
         self,
@@ -302,7 +288,7 @@ class Stream:
             The stream holds the rows of a live query.
         """
         low, high = self._writer("update").schema.tick_range(start, end)
-        return self._database.engine.update(self.name, values, where, low, high)
+        return self._catalog.engine.update(self.name, values, where, low, high)
 
     def flush(self) -> None:
         """Make all appended events durable."""
@@ -318,7 +304,7 @@ class Stream:
         Afterwards only files that a reader of an earlier state uses hold deleted events.
         """
         self._writer("compact").compact()
-        self._database.purge_indexes(self.name)
+        self._catalog.indexes.purge(self.name)
 
     def add_column(
         self, name: str, type_: pa.DataType, *, nullable: bool = True, default: Any = None
@@ -349,7 +335,7 @@ class Stream:
         StreamOwned
             Live queries read the stream or write to it.
         """
-        self._database.widen_column(self.name, name, type_)
+        self._catalog.widen_column(self.name, name, type_)
 
     def drop_column(self, name: str) -> None:
         """Drop an attribute other than the time, with its index; one commit.
@@ -362,7 +348,7 @@ class Stream:
         StreamOwned
             Live queries read the stream or write to it.
         """
-        self._database.alter_column(self.name, drop_attribute, name)
+        self._catalog.alter_column(self.name, drop_attribute, name)
 
     def rename_column(self, name: str, to: str) -> None:
         """Rename an attribute, with its index, without rewriting data.
@@ -375,7 +361,7 @@ class Stream:
         StreamOwned
             Live queries read the stream or write to it.
         """
-        self._database.alter_column(self.name, rename_attribute, name, to)
+        self._catalog.alter_column(self.name, rename_attribute, name, to)
 
     def set_options(self, **options: Any) -> None:
         """Change options, as in ``Database.create_stream``; they apply to later writes.
@@ -399,18 +385,18 @@ class Stream:
         built; else it is built in the background. lag_events_max : int, optional     An append
         after which more committed events than this lack index entries first builds them.
         """
-        self._database.create_index(self.name, attribute, wait, lag_events_max=lag_events_max)
+        self._catalog.create_index(self.name, attribute, wait, lag_events_max=lag_events_max)
 
     def drop_index(self, attribute: str) -> None:
         """Drop the secondary index on an attribute; raises ``IndexNotFound``."""
-        self._database.drop_index(self.name, attribute)
+        self._catalog.drop_index(self.name, attribute)
 
     def indexes(self) -> list[dict[str, Any]]:
         """Secondary indexes: attribute, state and covered fraction of each."""
-        return self._database.list_indexes(self.name)
+        return self._catalog.list_indexes(self.name)
 
     def _writer(self, what: str) -> EventStream:
-        handle = self.handle
+        handle = self._handle
         if isinstance(handle, StreamReader):
             raise ReadOnlyStore(
                 f"cannot {what} {self.name!r}: the store was opened with mode='r'; open it with "
@@ -467,7 +453,7 @@ class Stream:
         if filter is None:
             batches = snapshot.scan(low, high, names, limit=limit)
         elif isinstance(filter, str):
-            batches = self._database.engine.scan(
+            batches = self._catalog.engine.scan(
                 self.name, snapshot, filter, low, high, names, limit
             )
         elif isinstance(filter, pc.Expression):
@@ -514,7 +500,7 @@ class Stream:
         if isinstance(columns, str):
             raise InvalidArgument(f"columns is a list of names, found the text {columns!r}")
         self.snapshot()  # the database is open
-        return Tail(self._database, self.handle, after, where, columns, follow)
+        return Tail(self._catalog, self._handle, after, where, columns, follow)
 
     def aggregate(
         self,
@@ -552,6 +538,26 @@ class Stream:
 
     def __repr__(self) -> str:
         return f"<chronicle.Stream {self.name!r} {self.count} events>"
+
+
+def handle_of(stream: Stream) -> EventStream | StreamReader:
+    """The store's stream, for the layers above."""
+    return stream._handle
+
+
+def append_each(
+    stream: Stream, batches: Iterable[pa.RecordBatch | pa.Table], durability: str | None = None
+) -> list[AppendResult]:
+    """Append batches in order, each as one commit, with one sync for all.
+
+    Gives a result for each, up to the first that failed; if that is the first of all, its error is
+    raised.
+    """
+    handle = stream._writer("append to")
+    tables = [table for batch in batches for table in tables_of(batch, handle.schema)]
+    results = handle.append_each(tables, durability)
+    stream._catalog.await_live(stream.name)
+    return results
 
 
 def _scan_expression(
