@@ -28,6 +28,7 @@ from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import wait_for_indexes
 
+from ..rounds import rounds
 from .conftest import SCHEMA, batch_of, numbers
 
 TIMED = pa.schema(
@@ -455,7 +456,7 @@ def test_a_damaged_stub_is_told(
         stub.write_bytes(data[:length])
         with chronicle.open(tmp_path / "store") as database, pytest.raises(CorruptStore):
             database.sql("SELECT count(*) FROM s").fetchall()
-    for _ in range(40):
+    for _ in range(rounds(20, 40)):
         at = rng.randrange(len(data))
         stub.write_bytes(data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :])
         with chronicle.open(tmp_path / "store") as database:
@@ -465,7 +466,9 @@ def test_a_damaged_stub_is_told(
             except CorruptStore:
                 pass
             assert not database.check().ok
-    assert unread <= (20 if share == 1 else 0)  # of heads: a scan reads on, also over these
+    assert unread <= (
+        rounds(10, 20) if share == 1 else 0
+    )  # of heads: a scan reads on, also over these
     stub.write_bytes(data)
     with chronicle.open(tmp_path / "store") as database:
         assert database.sql("SELECT count(*) FROM s").fetchall() == [(EVENTS,)]
@@ -506,7 +509,7 @@ def test_an_accident_at_any_operation_loses_nothing(objects: ObjectStore) -> Non
     assert steps - begun > 60
     rng = random.Random(5)
     for kind in ("crash_before", "crash_after", "eio"):
-        for step in range(begun, steps, 7 if kind == "eio" else 3):
+        for step in range(begun, steps, 7 if kind == "eio" else rounds(5, 3)):
             memory = origin.kill()
             faulty = FaultyFiles(memory, FaultPlan(kind, step))  # type: ignore[arg-type]
             try:
