@@ -62,9 +62,9 @@ class TestFaultyFiles:
                 scenario(files)
             assert files.crashed
             assert len(files.trace) == number
-            for act in (files.list, files.read, files.make_directory, files.sync_directory):
+            for name in ("list", "read", "make_directory", "sync_directory"):
                 with pytest.raises(SimulatedCrash):
-                    act("")
+                    getattr(files, name)("")
             # What was done agrees with a run that was stopped there.
             expected = FaultyFiles(
                 MemoryFiles(), FaultPlan("crash_before", number + (fault == "crash_after"))
