@@ -12,7 +12,7 @@ INSTALL := CHRONICLE_KERNELS=none $(BIN)/python -m pip install --quiet --editabl
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 TOGETHER := -n logical --maxprocesses 4 --dist worksteal
 # tests/tiers.py says what is heavy, tests/default_tier.py which of that runs here
-DEFAULT_TIER := -m "smoke or not (heavy or extra or slow or bench)"
+DEFAULT_TIER := -m "smoke or not (heavy or extra or slow)"
 SINCE ?= HEAD
 
 .PHONY: help setup kernels wheel test-bounds sanitized-kernels test-sanitizers versions java browser console console-check pictures demo test test-changed test-all crash mutants nightly spark lint format bench clean
@@ -96,11 +96,11 @@ test: setup java browser ## the default tests: minutes, no network
 	$(PYTEST) $(TOGETHER) $(DEFAULT_TIER)
 
 test-changed: setup java browser ## what the changes since a commit can reach, the nearest first, in two minutes (SINCE=HEAD)
-	$(PYTEST) $(TOGETHER) --dist load --changed $(SINCE) --seconds 100 -m "not (slow or bench)" || \
+	$(PYTEST) $(TOGETHER) --dist load --changed $(SINCE) --seconds 100 -m "not slow" || \
 		[ $$? -eq 5 ]  # pytest's word for no tests: nothing that a test reaches has changed
 
 test-all: setup java browser ## every test, and more cases of the random ones
-	CHRONICLE_HYPOTHESIS=long $(PYTEST) $(TOGETHER) -m "not bench"
+	CHRONICLE_HYPOTHESIS=long $(PYTEST) $(TOGETHER) -m ""
 
 golden: setup ## write what the golden scripts (tests/golden) print now; read the diff
 	CHRONICLE_GOLDEN=rewrite $(BIN)/python -m pytest tests/test_golden_scripts.py

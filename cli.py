@@ -104,7 +104,10 @@ class _Group(TyperGroup):
         _write_sections(
             formatter,
             (
-                (str(command.rich_help_panel), (name, command.get_short_help_str(limit)))
+                (
+                    str(getattr(command, "rich_help_panel", None)),
+                    (name, command.get_short_help_str(limit)),
+                )
                 for name, command in self.commands.items()
             ),
         )

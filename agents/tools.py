@@ -48,6 +48,7 @@ class Readable(Protocol):
     def sql(
         self,
         text: str,
+        /,
         params: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         *,
@@ -55,7 +56,7 @@ class Readable(Protocol):
     ) -> Result:
         """Rows of a statement."""
 
-    def explain(self, text: str, *, timeout: float | None = None) -> Plan:
+    def explain(self, text: str, /, *, timeout: float | None = None) -> Plan:
         """The plan of a query."""
 
 

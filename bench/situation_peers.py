@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from ..query.situations.compiled import CompiledSituations
 from ..query.situations.deriving import GROUP, NAME, START, UNTIL, Deriver
-from ..query.situations.matching import Statistics, join_orders
+from ..query.situations.matching import SIZE_FIRST, join_orders
 from ..query.situations.network import FAR
 from .flink import FlinkJob, measure
 
@@ -137,7 +137,7 @@ def iseq(clause: CompiledSituations, table: pa.Table) -> tuple[int, float]:
     """Matches on completion, and CPU seconds including derivation."""
     window = clause.durations.window
     allowed = np.array(clause.allowed, np.int64)
-    orders = join_orders(clause.implied, Statistics.first(clause.allowed))
+    orders = join_orders(clause.implied, (SIZE_FIRST,) * len(clause.names))
     begun = time.process_time()
     deriver = Deriver(clause)
     parts = [

@@ -311,7 +311,7 @@ def changing(count: int) -> pa.Table:
 
 
 def adaptive(count: int) -> Iterator[Row]:
-    """T 5.14: Q3, window 10,000 s, alpha 0.01, threshold 0.2, against switching by hand."""
+    """T 5.14: Q3, window 10,000 s, against switching by hand."""
     table = changing(count)
     clause = compiled(f"PATTERN ({QUERIES['Q3']}) WITHIN 10000 {DEFINED}", table)
     forced = [replace(clause, order=order) for order in (("C", "A", "B"), ("C", "B", "A"))]

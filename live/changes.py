@@ -163,13 +163,6 @@ def difference(want: Results, emitted: Emitted) -> Changes:
     )
 
 
-def without(results: Results, others: Results) -> Results:
-    """The results that are not among ``others``."""
-    mine, theirs = _contents(results, others)
-    held = pc.is_in(mine, value_set=theirs)
-    return results.where(pc.invert(held).to_numpy(zero_copy_only=False))
-
-
 def newly(more: Results, emitted: Emitted) -> Changes:
     """Additions for results missing from ``emitted``; other results there stay."""
     mine, theirs = _contents(more, emitted.net)

@@ -369,11 +369,11 @@ class PatternGroup:
         before, snapshot = self.mark, moment[self.key.source]
         assert before.watermark is not None
         positions = {self.key.source: snapshot.version}
-        upto = self.sources.cut(moment, before.watermark, known)
+        upto = self.sources.cut(moment, before, known)
         count, spans = self._late(moment)
         with self.reconciling.timed() if spans else nullcontext():
             corrected = self._corrected(snapshot, spans)
-        reach = self.bank.longest
+        reach = self.bank.layer.longest
         oldest = INT64_MIN if reach < 0 else moved(before.watermark, -reach)
         if not self._gone.spare(snapshot.state, oldest):
             self._reopen(snapshot)
@@ -524,20 +524,10 @@ class PatternGroup:
         row = status_row(definition, self.mark_of(name), schema, self.sources, behind)
         return {**row, "state_bytes": self.bank.nbytes // len(self.members)}
 
-    def describe(self, name: str) -> list[tuple[str, str]]:
-        """A member's lines of EXPLAIN."""
-        card = self.members[name].card
-        others = {
-            atoms for n, m in self.members.items() if n != name for _, atoms in m.card.conditions
-        }
-        mine = {atoms for _, atoms in card.conditions}
-        count = len(self.members)
-        return [
-            ("search", f"in a bank with {count - 1} other patterns of {self.key.source}"),
-            ("conditions", f"{len(mine)}, of which {len(mine & others)} are asked by others, too"),
-            ("kept", f"events that satisfy a condition and may belong to an open match: "
-             f"{self.bank.nbytes} bytes of all {count} patterns, at most {STATE_BYTES_MAX}"),
-        ]  # fmt: skip
+    def describe(self) -> list[tuple[str, str]]:
+        """Lines of EXPLAIN of a member."""
+        others = len(self.members) - 1
+        return [("search", f"in a bank with {others} other patterns of {self.key.source}")]
 
     def close(self, seconds: float = 2.0) -> None:
         """Write marks; those of sinks of one member only until ``seconds`` have passed."""

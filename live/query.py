@@ -44,7 +44,7 @@ from ..errors import ChronicleError, InvalidArgument, ResourceLimit
 from ..schema import StreamSchema
 from ..store.tap import Spans, united
 from .bank.symbols import Card
-from .changes import Changes, Corrected, Emitted, Results, difference, newly, without
+from .changes import Changes, Corrected, Emitted, Results, difference, newly
 from .definition import LiveDefinition
 from .forms import Form, LateEvents, Moment, coalesced
 from .sink import Mark, Sink, SinkReader, leave_marks
@@ -240,7 +240,7 @@ class LiveQuery:
         form, start = self.form, self._first
         upto = known
         if not self._whole and (form.appends or before.watermark is not None):
-            upto = self.sources.cut(moment, before.watermark, known)
+            upto = self.sources.cut(moment, before, known)
         late, spans = (0, {}) if self._whole else self.sources.late(moment, before, definition)
         corrected = self._corrected(spans, late, upto) if spans and late > 0 else None
         if corrected is not None:
@@ -286,7 +286,8 @@ class LiveQuery:
             elif definition.correct or before.watermark is None:
                 regions = united((*regions, behind))
             else:
-                parts.append(self._closed_since(*behind, upto))
+                new = form.closing(moment, before.watermark, upto)
+                parts.append(self._newly(new.where(new.time >= start), *behind))
         for low, high in regions:
             parts.append(self._region(low, high, upto))
         if definition.every_ms is not None and upto == known and self._due():
@@ -305,11 +306,12 @@ class LiveQuery:
 
     def _may_repeat(self) -> bool:
         """Whether a result that closes may have been emitted before, in this or another revision:
-        after a retraction, while it was open, or before a late event that was ignored.
+        after a retraction, while it was open, before a late event that was ignored, by a group.
         """
         definition = self.definition
         ignores = not definition.correct or definition.correct_for is not None
-        return ignores or definition.every_ms is not None or self.mark.retractions > 0
+        opened = definition.every_ms is not None
+        return ignores or opened or self.card is not None or self.mark.retractions > 0
 
     def _check_truncated(self) -> None:
         name = self.sources.truncated(self.mark)
@@ -430,14 +432,6 @@ class LiveQuery:
             emitted = self._output(low, high, sink)
             takes_back = self.definition.correct or self.definition.every_ms is not None
             return difference(want, emitted) if takes_back else newly(want, emitted)
-
-    def _closed_since(self, low: int, high: int, known: int) -> Changes:
-        """Additions for results that closed after the mark; earlier ones stay as emitted."""
-        watermark = self.mark.watermark
-        assert watermark is not None
-        want = self.form.results(self._moment, low, high, known)
-        before = self.form.results(self._moment, low, high, watermark)
-        return self._newly(without(want, before), low, high)
 
     def _output_of(self, ids: pa.Array, low: int, high: int) -> Emitted:
         if self.definition.store:

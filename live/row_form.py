@@ -145,9 +145,7 @@ class RowForm(StreamForm):
         return late.get(self.stream, ())
 
     def explain(self) -> list[tuple[str, str]]:
-        how = "the executor" if self._plain is None else "a predicate, where events are few"
-        return [("class", self.kind), ("reach", "none"), ("closed", "with the event"),
-                ("evaluated", f"by {how}"), ("state", "none")]  # fmt: skip
+        return [("class", self.kind), ("reach", "none"), ("closed", "with the event")]
 
 
 def ranks(ticks: Ticks) -> Ticks:

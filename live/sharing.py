@@ -361,8 +361,7 @@ class Sharing:
         group = self._group_of.get(name)
         if group is None:
             return [("search", "by itself until it has caught up, then with others of the stream")]
-        with group.lock:
-            return group.describe(name)
+        return group.describe()
 
     def status(self, name: str) -> dict[str, Any] | None:
         group = self._group_of.get(name)

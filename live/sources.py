@@ -248,11 +248,12 @@ class Sources:
 
     # -- steps ------------------------------------------------------------------------------------
 
-    def cut(self, moment: Moment, before: int | None, known: int) -> int:
+    def cut(self, moment: Moment, mark: Mark, known: int) -> int:
         """Watermark of a step, limited to ``EVENTS_PER_STEP`` events."""
-        if before == known:
+        held = sum(snapshot.count + snapshot.state.gone for snapshot in moment.values())
+        if mark.watermark == known or held - sum(mark.events.values()) <= EVENTS_PER_STEP:
             return known
-        low = None if before is None else moved(before, 1)
+        low = None if mark.watermark is None else moved(mark.watermark, 1)
 
         def events(upto: int) -> int:
             end = half_open(INT64_MIN, upto)[1]
@@ -275,9 +276,10 @@ class Sources:
         """Events of each up to a watermark, with those that are gone."""
         end = half_open(INT64_MIN, watermark)[1]
         return {
-            name: int(snapshot.aggregate((), None, end).count) + snapshot.state.gone
+            name: snapshot.count + snapshot.state.gone
+            - (0 if end is None else int(snapshot.aggregate((), end).count))
             for name, snapshot in moment.items()
-        }
+        }  # fmt: skip
 
     def late(
         self, moment: Moment, mark: Mark, definition: LiveDefinition

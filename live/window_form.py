@@ -263,14 +263,10 @@ class WindowForm(GroupedForm):
         return united(tuple((first, moved(last, self.windows.size - 1)) for first, last in spans))
 
     def explain(self) -> list[tuple[str, str]]:
-        state = "none: a window is read, or looked up in the tree, when it closes"
-        if self._able:
-            state += "; groups of ended ones where events come late"
         return [
             ("class", f"{self.kind} ({self.windows.describe()})"),
             ("reach", f"{self.windows.size - 1} ticks"),
             ("closed", "when the watermark passes the last tick of the window"),
-            ("state", state),
         ]
 
 
@@ -363,7 +359,6 @@ class SessionForm(GroupedForm):
             ("class", f"{self.kind} (gap {self._gap} ticks)"),
             ("reach", f"sessions so far up to {self._longest} ticks long"),
             ("closed", "when the watermark passes the end of the pause behind the last event"),
-            ("state", "none: what may belong to an open session is read again"),
         ]
 
 
@@ -431,7 +426,6 @@ class CountForm(GroupedForm):
             ("class", f"{self.kind} ({self._windows.describe()})"),
             ("reach", "none: late events are counted in from then on"),
             ("closed", "with the last event of the window"),
-            ("state", "the number of the next window"),
         ]
 
 

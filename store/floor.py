@@ -444,7 +444,14 @@ class Floors:
         if hold is not None:
             target = self._target(stored, journal.last, hold)
         bound = _later(stored.manifest.floor, self.floor)
-        base = stored.cut(target, bound)
+        if (
+            shown is not None
+            and all(a is b for a, b in zip(shown.stored[:-1], stored[:-1], strict=True))
+            and (target is None or target <= shown.base.until)
+        ):
+            base = shown.base  # only the late buffer is another
+        else:
+            base = stored.cut(target, bound)
         begin = journal.tail.first if base.first is None else base.first
         floor = target if target is None or begin is None else min(target, begin)
         floor = _later(floor, bound)

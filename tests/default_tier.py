@@ -123,24 +123,26 @@ SMOKE: dict[str, tuple[str, ...]] = {
 """Heavy tests by file: functions, single cases, or all of the file (``""``)."""
 
 CASES: dict[str, dict[str, int]] = {
+    "formats/test_isotime.py": {"test_a_value_is_read_whatever_stands_beside_it": 3},
+    "formats/test_local_times.py": {"test_every_quarter_of_a_year_around_its_changes": 4},
     "formats/test_nested_json.py": {
         "test_keys_are_counted_before_broken_lines_are_read_one_by_one": 3
     },
     "indexes/test_index_faults.py": {
-        "test_damaged_indexes_keep_nothing_from_being_opened": 3,
         "test_an_index_that_cannot_be_created_leaves_nothing_behind": 2,
+        "test_damaged_indexes_keep_nothing_from_being_opened": 2,
         "test_whatever_write_of_upkeep_fails_answers_stay_the_same": 1,
     },
+    "live/test_bank_late_events.py": {"test_late_events_change_what_was_said": 4},
     "live/test_bank_regions.py": {"test_late_events_change_what_they_change": 1},
-    "live/test_live_borders.py": {"test_what_is_said_does_not_depend_on_when": 1},
-    "live/test_late_windows.py": {"test_late_events_change_what_the_query_says": 8},
+    "live/test_late_windows.py": {"test_late_events_change_what_the_query_says": 6},
     "live/test_live_bank.py": {
         "test_a_crash_at_any_write_of_a_step_of_many": 1,
         "test_what_is_dropped_while_events_come_late_ends_no_group": 1,
     },
+    "live/test_live_borders.py": {"test_what_is_said_does_not_depend_on_when": 1},
     "live/test_live_compositions.py": {"test_any_order_of_commits_and_steps": 1},
     "live/test_live_crashes.py": {"test_a_crash_in_a_step": 4},
-    "live/test_live_sums.py": {"test_sums_beyond_64_bits_are_those_of_the_select": 2},
     "live/test_live_joins.py": {"test_any_order_of_commits_and_steps": 1},
     "live/test_live_pattern_state.py": {
         "test_a_backlog_is_one_region_and_what_is_said_the_same": 5,
@@ -149,23 +151,27 @@ CASES: dict[str, dict[str, int]] = {
         "test_matches_that_do_not_wait_for_each_other": 2,
     },
     "live/test_live_recent.py": {"test_steps_in_order_go_on_from_what_is_kept": 2},
-    "live/test_recency_tables.py": {"test_table_5": 3},
-    "live/test_live_views.py": {"test_what_holds_is_what_the_query_over_the_view_gives": 1},
-    "live/test_pattern_bank.py": {"test_a_bank_finds_what_each_pattern_finds_alone": 3},
+    "live/test_live_sums.py": {"test_sums_beyond_64_bits_are_those_of_the_select": 2},
+    "live/test_live_views.py": {
+        "test_views_that_cannot_be_followed": 9,
+        "test_what_holds_is_what_the_query_over_the_view_gives": 1,
+    },
+    "live/test_pattern_bank.py": {"test_a_bank_finds_what_each_pattern_finds_alone": 2},
     "live/test_predicate_index.py": {"test_the_index_finds_what_asking_everything_finds": 15},
+    "live/test_recency_tables.py": {"test_table_5": 3},
     "live/test_situation_crashes.py": {"test_a_crash_in_a_step": 1},
     "query/pattern/test_match_advancing.py": {"test_small_steps_cost_what_the_events_cost": 3},
     "query/pattern/test_match_any.py": {
         "test_statements_give_the_same_with_a_diagram_as_with_the_search": 10
     },
-    "query/replay/test_coded_spans.py": {
-        "test_rows_are_those_of_a_replay": 2,
-        "test_the_column_of_the_key_is_hardly_read": 1,
-    },
-    "query/recent/test_match_modes.py": {"test_modes_against_the_oracle": 28},
+    "query/recent/test_match_modes.py": {"test_modes_against_the_oracle": 20},
     "query/recent/test_recent_plans.py": {
         "test_orders_and_duckdb_agree": 2,
         "test_parts_give_each_row_once": 4,
+    },
+    "query/replay/test_coded_spans.py": {
+        "test_rows_are_those_of_a_replay": 2,
+        "test_the_column_of_the_key_is_hardly_read": 1,
     },
     "query/replay/test_identities_replayed.py": {"test_identities_are_those_of_a_full_replay": 6},
     "query/replay/test_subquery_intervals.py": {
@@ -173,35 +179,57 @@ CASES: dict[str, dict[str, int]] = {
     },
     "query/replay/test_timeline.py": {"test_places_are_those_of_a_sorted_array": 3},
     "query/situations/test_situations_replay.py": {
-        "test_every_plan_gives_the_rows_of_a_full_replay": 1
+        "test_a_run_cut_by_its_interval_is_not_believed": 6,
+        "test_every_plan_gives_the_rows_of_a_full_replay": 1,
     },
+    "query/test_isolated_queries.py": {"test_a_worker_that_was_taken_over_costs_one_query": 8},
+    "query/test_match_encoded.py": {"test_encoded_strings_match_as_plain_ones": 10},
+    "query/test_match_shortcuts.py": {"test_the_short_way_leads_where_the_long_one_does": 12},
+    "query/test_moments.py": {"test_the_moment_reaches_operators": 5},
     "query/test_plan_limits.py": {
-        "test_four_times_the_words_take_about_four_times_as_long": 12,
-        "test_what_is_too_much_is_refused_soon": 6,
+        "test_four_times_the_words_take_about_four_times_as_long": 6,
+        "test_what_is_too_much_is_refused_soon": 4,
     },
     "query/test_predicate_differential.py": {
-        "test_what_is_pushed_down_follows_from_the_condition": 10,
         "test_filters_with_and_without_indexes_keep_the_events_that_duckdb_keeps": 4,
+        "test_what_is_pushed_down_follows_from_the_condition": 10,
         "test_windows_and_joins_keep_the_events_that_duckdb_keeps": 4,
     },
-    "query/test_retained.py": {"test_patterns": 3, "test_plain_queries": 16},
-    "query/test_row_truths.py": {"test_what_is_decided_is_what_duckdb_finds": 8},
-    "query/test_sql_differential.py": {"test_random_predicates_filter_as_in_duckdb": 20},
+    "query/test_retained.py": {
+        "test_patterns": 2,
+        "test_plain_queries": 16,
+    },
+    "query/test_row_truths.py": {
+        "test_a_delete_takes_what_a_select_finds": 6,
+        "test_what_is_decided_is_what_duckdb_finds": 8,
+    },
+    "query/test_sql_differential.py": {
+        "test_random_derived_tables_equal_those_of_duckdb": 10,
+        "test_random_predicates_filter_as_in_duckdb": 20,
+    },
     "query/windows/test_calendar.py": {"test_windows_are_those_of_the_clocks": 12},
     "query/windows/test_keyed_sessions.py": {
         "test_sessions_grouped_by_keys_are_those_of_each_key": 8
     },
-    "query/windows/test_window_groups.py": {"test_keys_and_ordered_aggregates": 3},
+    "query/windows/test_window_groups.py": {"test_keys_and_ordered_aggregates": 2},
     "query/windows/test_window_operators.py": {"test_random_streams": 5},
+    "server/test_broken_stores.py": {"test_a_server_answers_problems_of_its_own": 7},
+    "server/test_idempotency.py": {"test_no_fault_appends_twice_or_loses_what_was_answered": 9},
     "server/test_jobs.py": {"test_what_cannot_be_done_is_said_at_once": 8},
-    "server/test_values.py": {"test_values_pass_every_way": 9},
+    "server/test_values.py": {"test_values_pass_every_way": 6},
     "store/test_change_faults.py": {
-        "test_power_cut_at_every_operation": 11,
         "test_disk_that_fails_at_every_operation": 4,
+        "test_power_cut_at_every_operation": 9,
     },
     "store/test_cold_segments.py": {"test_a_damaged_stub_is_told": 1},
-    "store/test_set_aside.py": {"test_the_others_are_served": 20},
+    "store/test_moving_beside.py": {"test_moves_rest_while_processors_are_wanted": 3},
+    "store/test_set_aside.py": {
+        "test_it_can_be_dropped_and_made_anew": 10,
+        "test_repair_works_on_it": 10,
+        "test_the_others_are_served": 12,
+    },
     "test_alter.py": {"test_power_cut_at_every_operation_of_an_alteration": 4},
+    "test_system_faults.py": {"test_broken_files_raise_errors_of_ours": 15},
     "test_views.py": {"test_power_cut_at_every_operation": 3},
 }
 """Plain tests with dear cases by file, and how many of the cases the default tier runs."""

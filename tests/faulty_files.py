@@ -34,7 +34,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, NoReturn, TypeVar
 
 from chronicle.store.file_contract import (
     AppendFile,
@@ -45,7 +45,7 @@ from chronicle.store.file_contract import (
     poisoned,
     storage_error,
 )
-from chronicle.tests.memory_files import SECTOR_BYTES, MemoryAppendFile, MemoryFiles
+from chronicle.tests.memory_files import SECTOR_BYTES, Handle, MemoryAppendFile, MemoryFiles
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -152,21 +152,10 @@ class FaultyFiles:
         self.alive()
         return FaultyReadFile(self, self.inner.open(path), path)
 
-    def read(self, path: str) -> bytes:
+    def __getattr__(self, name: str) -> Any:
+        """What changes nothing: ``read``, ``size``, ``exists``, ``list`` and such."""
         self.alive()
-        return self.inner.read(path)
-
-    def size(self, path: str) -> int:
-        self.alive()
-        return self.inner.size(path)
-
-    def exists(self, path: str) -> bool:
-        self.alive()
-        return self.inner.exists(path)
-
-    def list(self, directory: str) -> list[str]:
-        self.alive()
-        return self.inner.list(directory)
+        return getattr(self.inner, name)
 
     def make_directory(self, path: str) -> None:
         self.alive()
@@ -213,16 +202,8 @@ class FaultyFiles:
             "lock", path, lambda: self.inner.lock(path, exclusive=exclusive, content=content)
         )
 
-    def free_bytes(self) -> int:
-        self.alive()
-        return self.inner.free_bytes()
 
-    def local_path(self, path: str) -> str | None:
-        self.alive()
-        return self.inner.local_path(path)
-
-
-class FaultyAppendFile:
+class FaultyAppendFile(Handle):
     def __init__(self, owner: FaultyFiles, inner: AppendFile, path: str) -> None:
         self.path = path
         self._owner = owner
@@ -260,12 +241,6 @@ class FaultyAppendFile:
     def close(self) -> None:
         self._inner.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _check(self) -> None:
         self._owner.alive()
         if self._poisoned:
@@ -283,36 +258,19 @@ class FaultyAppendFile:
             self._owner.strike(fault, "write to", self.path)
 
 
-class FaultyReadFile:
+class FaultyReadFile(Handle):
     def __init__(self, owner: FaultyFiles, inner: ReadFile, path: str) -> None:
         self.path = path
         self._owner = owner
         self._inner = inner
 
-    @property
-    def size(self) -> int:
-        self._owner.alive()
-        return self._inner.size
-
-    def read(self, offset: int, length: int) -> memoryview | bytes:
-        self._owner.alive()
-        return self._inner.read(offset, length)
-
-    def map(self) -> memoryview:
-        self._owner.alive()
-        return self._inner.map()
-
-    def announce(self, ranges: Sequence[tuple[int, int]]) -> None:
-        self._inner.announce(ranges)
+    def __getattr__(self, name: str) -> Any:
+        if name != "announce":
+            self._owner.alive()
+        return getattr(self._inner, name)
 
     def close(self) -> None:
         self._inner.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _is_directory(files: Files, path: str) -> bool:

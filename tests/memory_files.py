@@ -117,7 +117,17 @@ class MemoryFileLock:
                 self._file.locks.remove(self)
 
 
-class MemoryAppendFile:
+class Handle:
+    """A file that ``with`` closes."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class MemoryAppendFile(Handle):
     def __init__(self, owner: MemoryFiles, file: _File, path: str) -> None:
         self.path = path
         self._owner = owner
@@ -169,12 +179,6 @@ class MemoryAppendFile:
     def close(self) -> None:
         self._closed = True
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _check(self) -> None:
         if self._poisoned:
             raise poisoned(self.path)
@@ -182,7 +186,7 @@ class MemoryAppendFile:
             raise StoreClosed(f"{self.path} was used after it had been closed")
 
 
-class MemoryReadFile:
+class MemoryReadFile(Handle):
     def __init__(self, owner: MemoryFiles, file: _File, path: str) -> None:
         self.path = path
         self._owner = owner
@@ -214,12 +218,6 @@ class MemoryReadFile:
 
     def close(self) -> None:
         self._closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _check(self) -> None:
         if self._closed:

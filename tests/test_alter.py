@@ -254,7 +254,7 @@ def filled(files: MemoryFiles | FaultyFiles) -> Database:
 def test_power_cut_at_every_operation_of_an_alteration(text: str, fault: Fault) -> None:
     name, names = ALTERATIONS[text]
     outcomes = set()
-    for number, memory, _, db in strikes(fault, filled):
+    for number, memory, _, db in strikes(fault, filled, step=rounds(2, 1)):
         rows = db.stream("s").scan().read_all()
         done = False
         with suppress(SimulatedCrash):

@@ -284,33 +284,6 @@ def test_times_come_out_as_declared(db):
         assert low_high["count"] == len(values)
 
 
-def test_columns_are_added_later(db):
-    made = db.create_stream("s", pa.schema([("t", pa.int64())]), time="t")
-    made.append([{"t": 1}])
-    made.add_column("note", pa.string())
-    made.append([{"t": 2, "note": "n"}])
-    assert made.scan().read_all().to_pylist() == [{"t": 1, "note": None}, {"t": 2, "note": "n"}]
-
-
-def test_stats_and_life_cycle(db):
-    made = db.create_stream("s", SCHEMA, time="at")
-    made.append(TABLE.slice(100))
-    made.append(TABLE.slice(0, 100))
-    made.flush()
-    made.seal()
-    made.compact()
-    assert made.stats()["events"] == ROWS
-    assert made.scan(columns=["at"]).read_all().column(0).equals(TABLE.column("at"))
-    assert "5000 events" in repr(made)
-
-
-def test_a_backup_is_a_store(db, tmp_path):
-    db.create_stream("s", SCHEMA, time="at").append(TABLE)
-    db.backup(tmp_path / "copy")
-    with chronicle.open(tmp_path / "copy", mode="r") as copy:
-        assert copy.stream("s").count == ROWS
-
-
 # ----------------------------------------------------------------------------------- scan
 
 

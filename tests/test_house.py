@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import subprocess
 import sys
@@ -107,18 +108,29 @@ def for_types(node: ast.AST) -> TypeGuard[ast.If]:
 
 
 def running(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a module that run, those in functions too; what only types need is left out."""
+    """Statements of a module that run, in functions too; what only types need is left out."""
     ahead = [tree]
     while ahead:
         node = ahead.pop()
         yield node
-        inner = node.orelse if for_types(node) else ast.iter_child_nodes(node)
-        ahead += reversed(list(inner))
+        parts = (
+            ("orelse",) if for_types(node) else ("body", "orelse", "finalbody", "handlers", "cases")
+        )
+        ahead += reversed([one for part in parts for one in getattr(node, part, ())])
 
 
 @cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trees() -> Iterator[None]:
+    """A million nodes: nobody looks for garbage among them, and they go in the end."""
+    gc.disable()
+    yield
+    tree_of.cache_clear()
+    gc.enable()
 
 
 @cache

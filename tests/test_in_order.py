@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from chronicle.core.threads import AHEAD, Busy, Check, Done, Task, in_order
+from chronicle.core.threads import AHEAD, Check, Done, Task, in_order
 
 
 def gives(*found: int, seconds: float = 0) -> Task[int]:
@@ -85,15 +85,3 @@ def test_tasks_see_the_context_of_who_asks() -> None:
 
     variable.set(7)
     assert [*in_order([task] * 5, 2, None)] == [7] * 5
-
-
-def test_busy_says_what_threads_did() -> None:
-    def work(check: Check) -> Done[int]:
-        return Done([sum(range(20_000))])
-
-    busy = Busy()
-    assert busy.skew == 1
-    list(in_order([work] * 20, 2, None, busy))
-    assert busy.threads == 2
-    assert 1 <= len(busy.seconds) <= 2
-    assert 1 <= busy.skew <= 2

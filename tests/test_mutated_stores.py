@@ -22,9 +22,11 @@ import chronicle
 from chronicle.api.database import Database, catalog_of
 from chronicle.errors import ChronicleError
 
+from .rounds import rounds
+
 pytestmark = pytest.mark.crash
 LONG = os.environ.get("CHRONICLE_CRASH") == "long"
-STORES = 500 if LONG else 6
+STORES = 500 if LONG else rounds(3, 6)
 NOTEWORTHY = (1091, 641_224_260)
 """Mutations that have found something: a block that RocksDB reads only when it compacts; a log
 whose last records are damaged, too, so that only the manifest tells what was lost."""

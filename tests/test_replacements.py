@@ -13,10 +13,7 @@ from chronicle.api.database import catalog_of
 from chronicle.errors import InvalidArgument
 from chronicle.ingest.sinks import StoreSink
 
-from .test_deletes import PATTERN, SCHEMA, SMALL, Event, made, replace_range, table
-
-PLAIN = "SELECT t, x FROM s WHERE x > 70"
-WINDOWS = "SELECT window_start, count(*) AS n, sum(x) AS total FROM TUMBLE(s, t, 50) GROUP BY 1"
+from .test_deletes import PATTERN, SCHEMA, SMALL, Event, made, table
 
 
 def filled(path: Path) -> Any:
@@ -53,19 +50,3 @@ def test_indexes_know_what_came_and_not_what_went(tmp_path: Path) -> None:
             assert counted == [(sum(1 for x, k in rows if x > 70 and k == "c"),)]
             catalog_of(db).indexes_of("s").catch_up(stream.snapshot().state)
         assert db.check().ok
-
-
-def test_live_queries_put_their_results_right(tmp_path: Path) -> None:
-    with filled(tmp_path / "store") as db:
-        for name, query in (("plain", PLAIN), ("windows", WINDOWS)):
-            db.sql(f"CREATE LIVE QUERY {name} IDLE NEVER AS {query}")
-        db.run_live()
-        replace_range(db.stream("s"), made(random.Random(3), 500, 400), 350, 700)
-        db.run_live()
-        db.stream("s").append(table([(5000, "z", 0, None)]))
-        db.run_live()
-        for name, query in (("plain", PLAIN), ("windows", WINDOWS)):
-            net = db.live(name).net().drop_columns(["_time", "_id", "_rev"])
-            found = sorted(tuple(row.values()) for row in net.to_pylist())
-            assert found == sorted(r for r in db.sql(query).fetchall() if r[0] < 5000), name
-            assert db.live(name).verify() == 0

@@ -18,9 +18,8 @@ from chronicle.drawing.matches import (
     history_parts,
     matches_of,
     matches_parts,
-    sheet,
-    text,
 )
+from chronicle.formats.plots import sheet, text
 
 EVENTS = 2_000_000
 WIDTH = 860

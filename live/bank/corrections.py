@@ -204,7 +204,8 @@ def open_at(bank: PatternBank, layer: Layer, scan: Scan, first: int, watermark: 
     reach = max(1, layer.longest)
     while True:
         low = max(first, watermark - 3 * reach)
-        places, table = bank.no_partitions(), scan(low, watermark)
+        places = Partitions(bank.schema, bank.time, bank.partition_by)
+        table = scan(low, watermark)
         fresh, order = places.arrange(table)
         bound = np.full(len(places), min(watermark, INT64_MAX - 1) + 1)
         since = np.full(len(places), INT64_MIN if low <= first else low)
@@ -441,7 +442,7 @@ class _Near:
         self.bank, self.stretch = bank, stretch
         reach = -1
         if bank.layer.passes_over:
-            reach = 2 * max(1, bank.longest) + 1
+            reach = 2 * max(1, bank.layer.longest) + 1
         self.size = np.zeros(stretch.partitions, np.int64)
         row, rank, among = np.empty((3, len(stretch.tick)), np.int64)
         near_count = _near_late(
@@ -603,10 +604,10 @@ def correct(
     open matches.  ``first`` is the stream's first tick.  None, and no change, if a late event is
     missing.
     """
-    assert bank.longest >= 0
+    assert bank.layer.longest >= 0
     if not len(late.tick):
         return Corrected(bank.nothing(), bank.nothing())
-    reach = 2 * max(1, bank.longest)
+    reach = 2 * max(1, bank.layer.longest)
     while True:
         low = max(first, int(late.tick[0]) - reach)
         high = min(watermark, INT64_MAX - 1, int(late.tick[-1]) + reach)

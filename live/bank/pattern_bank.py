@@ -148,11 +148,6 @@ class PatternBank:
     def __len__(self) -> int:
         return len(self.layer.number)
 
-    @property
-    def longest(self) -> int:
-        """The greatest WITHIN in ticks; -1 if a pattern has none."""
-        return self.layer.longest
-
     def read_by(self, layer: Layer) -> list[str]:
         """The columns that some patterns read."""
         return [n for n in self.schema.names if n in layer.columns or n == self.time]
@@ -193,9 +188,6 @@ class PatternBank:
                 f"{self.limits.memory_bytes} bytes; add WITHIN, or narrow the conditions"
             )
         return matches
-
-    def no_partitions(self) -> Partitions:
-        return Partitions(self.schema, self.time, self.partition_by)
 
     def nothing(self) -> BankMatches:
         none = np.zeros(0, np.int64)

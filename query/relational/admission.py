@@ -17,6 +17,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,6 +77,15 @@ _EPOCH_MS = "CREATE MACRO epoch_ms" + ", ".join(
 _admitted: Lru[bytes, bool] = Lru(_ADMITTED_MAX)
 
 
+@cache
+def _empty_database() -> bytes:
+    with ScratchDirectory("empty") as directory:
+        path = directory / "empty"
+        with duckdb.connect(str(path), config={"threads": 1}) as empty:
+            empty.execute(_EPOCH_MS)
+        return path.read_bytes()
+
+
 def open_unlocked(**settings: Any) -> Any:
     """An empty instance; ``lock`` it before it runs foreign SQL."""
     settings = {
@@ -86,15 +96,14 @@ def open_unlocked(**settings: Any) -> Any:
     }
     try:
         place = ScratchDirectory("empty")
-    except OSError:  # a read-only system without a writable directory
+        path = place.path / "empty"
+        path.write_bytes(_empty_database())
+    except OSError:  # a read-only system without a writable directory, or without space
         connection = duckdb.connect(config=settings)
         connection.execute(_EPOCH_MS)
     else:
-        with place as directory:
-            path = str(directory / "empty")
-            with duckdb.connect(path, config={"threads": 1}) as empty:
-                empty.execute(_EPOCH_MS)
-            connection = duckdb.connect(path, read_only=True, config=settings)
+        with place:
+            connection = duckdb.connect(str(path), read_only=True, config=settings)
     connection.execute("SET TimeZone = 'UTC'")
     # relations have no known size, so every ASOF join would be planned as a tiny one
     connection.execute("SET asof_loop_join_threshold = 0")

@@ -236,29 +236,6 @@ def find_lonely(
 
 
 @kernel
-def _share(allowed, low, high, start, until, z):
-    """Fraction of a range that is in a set of relations to z; tests at most four situations."""
-    first_end = _first_ending(until, low, high, low, start[z])
-    first_start = _first_beginning(start, first_end, high, low, until[z])
-    overlap = 0
-    if allowed & _BEFORE:
-        overlap += first_end - low
-    if allowed & _AFTER:
-        overlap += high - first_start
-    if allowed & _DURING:
-        overlap += max(0, first_start - first_end - 3)
-    looked = -1
-    for j in range(4):
-        k = first_end + j if j < 2 else first_start - 3 + j
-        if k > looked and first_end <= k < high and k <= first_start:
-            looked = k
-            bits = _relation(start[k], until[k], start[z], until[z])
-            if bits & allowed and (bits & _AFTER == 0):
-                overlap += 1
-    return overlap / (high - low)
-
-
-@kernel
 def _complete(
     chosen, count, start, until, instant, trigger, least, bounded, by_end, allowed, early
 ):
@@ -290,13 +267,12 @@ def _complete(
 @kernel
 def join(
     where, instant, begin, name, group, start, until, offsets, count, orders, allowed, implied,
-    least, bounded, by_end, window, early, sizes, shares, alpha, enough, most, steps_max,
+    least, bounded, by_end, window, early, enough, most, steps_max,
 ):  # fmt: skip
     """Find the matches of triggers (``where``, by ascending ``instant``) from number ``begin`` on.
     ``offsets[g * count + p]``: first situation of name p in partition g.  ``orders[p]``: join order
-    for triggers of name p.  ``sizes``, ``shares``: moving averages (weight ``alpha``); updated.
-    ``enough``: results after which to stop at the next instant.  Returns situations by name and
-    instant, their number, the next trigger, and a status.
+    for triggers of name p.  ``enough``: results after which to stop at the next instant.  Returns
+    situations by name and instant, their number, the next trigger, and a status.
     """
     out = np.empty((1024, count + 1), np.int64)
     matches = 0
@@ -306,7 +282,6 @@ def join(
     lows = np.empty((count + 1, count), np.int64)
     highs = np.empty((count + 1, count), np.int64)
     hints = np.zeros((count, count, 2), np.int64)  # last search results, by pair of names
-    learned = np.empty((count, count), np.bool_)
     at = begin
     while at < where.shape[0]:
         if matches >= enough and instant[at] != instant[at - 1]:
@@ -332,12 +307,8 @@ def join(
                 high = _first_beginning(start, low, high, low, now - least[p])
             else:
                 high = low
-            if p != trigger:
-                sizes[p] += alpha * (high - low - sizes[p])
             lows[count, p] = low
             highs[count, p] = high
-            for q in range(count):
-                learned[p, q] = False
         steps = 0
         step = 0
         k = first
@@ -376,13 +347,6 @@ def join(
                     low = lows[before, q]
                     high = highs[before, q]
                     if implied[q, p] != _ALL and low < high:
-                        if allowed[q, p] != _ALL and not learned[q, p]:
-                            learned[q, p] = True
-                            share = _share(
-                                allowed[q, p], lows[count, q], highs[count, q], start, until, k
-                            )
-                            shares[q, p] += alpha * (share - shares[q, p])
-                            shares[p, q] = shares[q, p]
                         first_end = _first_ending(until, low, high, hints[q, p, 0], start[k])
                         first_start = _first_beginning(
                             start, first_end, high, hints[q, p, 1], until[k]

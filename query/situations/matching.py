@@ -2,21 +2,19 @@
 A situation is stored while a later match can reach it, unless it needs a partner that began before
 it ended and had none: for A STARTS B, a B that began without an A.
 
-The join order of names is cost-based, from moving averages::
+The next name to join is the cheapest, by the situations that there are of each (``n``)::
 
-    cost of a step  = partial matches so far * (2 log2 n searches a constraint + what is found)
-    what is found   = n * product of the shares of the constraints to names joined before
+    cost           = 2 log2 n searches a constraint + what is found
+    what is found  = n * product of the shares of the constraints to names joined before
 
-No order joins an unconstrained name while a constrained one is left.  Up to ``EXACT_MAX`` names the
-optimum is found by dynamic programming.  Changing the order needs no migration.  EXPLAIN shows
-constraints, triggers, join orders and bounds of endpoints.
+No order joins an unconstrained name while a constrained one is left.  Changing the order needs no
+migration.  EXPLAIN shows constraints, triggers, join orders and bounds of endpoints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
-from itertools import combinations
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from math import log2
 
 import numpy as np
@@ -40,105 +38,36 @@ from .join_kernels import (
 )
 from .network import ALL, FAR, RELATIONS, Masks, describe, relations_in
 
-ALPHA = 0.01
-"""Weight of one search in the moving averages."""
-DRIFT = 0.2
-"""Relative change of an average that triggers a new choice of orders."""
-EXACT_MAX = 8
-
 _SHARES = (
     0.445, 0.0049, 0.01, 0.0049, 0.03, 0.0049, 0.0006, 0.0049, 0.03, 0.0049, 0.01, 0.0049, 0.445,
 )  # fmt: skip
-"""Initial selectivity of each relation: table 5.3 of the thesis."""
+"""Selectivity of each relation: table 5.3 of the thesis."""
 
-SIZE_FIRST = 100.0
-
-FloatArray = npt.NDArray[np.float64]
+SIZE_FIRST = 100
 
 
-@dataclass
-class Statistics:
-    sizes: FloatArray
-    shares: FloatArray
-    _seen: tuple[FloatArray, FloatArray] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.remember()
-
-    @classmethod
-    def first(cls, masks: Masks) -> Statistics:
-        shares = [
-            [min(1.0, sum(_SHARES[i] for i in relations_in(mask))) for mask in row] for row in masks
-        ]
-        return cls(np.full(len(masks), SIZE_FIRST), np.array(shares, np.float64))
-
-    def remember(self) -> None:
-        self._seen = (self.sizes.copy(), self.shares.copy())
-
-    @property
-    def drifted(self) -> bool:
-        sizes, shares = self._seen
-        return bool(
-            (np.abs(self.sizes - sizes) > DRIFT * np.maximum(sizes, 1.0)).any()
-            or (np.abs(self.shares - shares) > DRIFT * np.maximum(shares, 0.001)).any()
-        )
-
-
-def join_orders(implied: Masks, statistics: Statistics) -> npt.NDArray[np.int64]:
+def join_orders(implied: Masks, sizes: Sequence[int]) -> npt.NDArray[np.int64]:
     """Per trigger name, all names in join order."""
-    count = len(implied)
-    choose = _exact if count <= EXACT_MAX else _greedy
-    return np.array([choose(first, implied, statistics) for first in range(count)], np.int64)
+    return np.array([_order(first, implied, sizes) for first in range(len(implied))], np.int64)
 
 
-def _step(
-    joined: tuple[int, ...], name: int, implied: Masks, statistics: Statistics
-) -> tuple[float, float]:
-    """Cost of one search of a name's buffer, and the expected number of results."""
-    size = max(float(statistics.sizes[name]), 1.0)
-    rows, searches = size, 1
-    for other in joined:
-        if implied[name][other] != ALL:
-            rows *= float(statistics.shares[name, other])
-            searches += 1
-    return searches * 2 * log2(size + 1) + rows, rows
-
-
-def _next(joined: tuple[int, ...], implied: Masks) -> list[int]:
-    left = [i for i in range(len(implied)) if i not in joined]
-    tied = [i for i in left if any(implied[i][j] != ALL for j in joined)]
-    return tied or left
-
-
-def _greedy(first: int, implied: Masks, statistics: Statistics) -> list[int]:
+def _order(first: int, implied: Masks, sizes: Sequence[int]) -> list[int]:
     order = [first]
     while len(order) < len(implied):
-        joined = tuple(order)
-        costs = {i: _step(joined, i, implied, statistics) for i in _next(joined, implied)}
+        left = [i for i in range(len(implied)) if i not in order]
+        tied = [i for i in left if any(implied[i][j] != ALL for j in order)]
+        costs = {i: _cost(order, i, implied, sizes) for i in tied or left}
         order.append(min(costs, key=lambda i: (costs[i], i)))
     return order
 
 
-def _exact(first: int, implied: Masks, statistics: Statistics) -> list[int]:
-    """Cheapest order by dynamic programming: the results of a set do not depend on its order."""
-    count = len(implied)
-    others = [i for i in range(count) if i != first]
-    best: dict[frozenset[int], tuple[float, float, tuple[int, ...]]] = {
-        frozenset((first,)): (0.0, 1.0, (first,))
-    }
-    for size in range(count - 1):
-        for chosen in combinations(others, size):
-            cheapest = best.get(frozenset((first, *chosen)))
-            if cheapest is None:
-                continue
-            cost, partial, order = cheapest
-            for name in _next(order, implied):
-                step, share = _step(order, name, implied, statistics)
-                key = frozenset((*order, name))
-                candidate = (cost + partial * step, partial * share, (*order, name))
-                if key not in best or candidate[0] < best[key][0]:
-                    best[key] = candidate
-    return list(best[frozenset(range(count))][2])
+def _cost(joined: Sequence[int], name: int, implied: Masks, sizes: Sequence[int]) -> float:
+    rows, searches = float(max(sizes[name], 1)), 1
+    for other in joined:
+        if implied[name][other] != ALL:
+            rows *= min(1.0, sum(_SHARES[i] for i in relations_in(implied[name][other])))
+            searches += 1
+    return searches * 2 * log2(max(sizes[name], 1) + 1) + rows
 
 
 IntArray = npt.NDArray[np.int64]
@@ -195,22 +124,27 @@ class Matching:
         self.measured = np.array([name in measured for name in compiled.names], np.bool_)
         self.kept = np.zeros((0, COLUMNS), np.int64)
         self.ended = self.kept
-        self.statistics = Statistics.first(compiled.allowed)
         self.plans = 0
-        self.orders = self._planned()
+        self._sizes: tuple[int, ...] = ()
+        self._plan((SIZE_FIRST,) * len(compiled.names))
 
     @property
     def nbytes(self) -> int:
         return int(self.kept.nbytes)
 
-    def _planned(self) -> IntArray:
-        self.plans += 1
-        self.statistics.remember()
-        forced = self.compiled.order
+    def _plan(self, sizes: tuple[int, ...]) -> None:
+        """Choose the orders for so many situations of each name."""
+        rounded = tuple(1 << size.bit_length() for size in sizes)
+        if rounded == self._sizes:
+            return
+        self._sizes, self.plans = rounded, self.plans + 1
+        names, forced = self.compiled.names, self.compiled.order
         if forced is None:
-            return join_orders(self.compiled.implied, self.statistics)
-        places = [self.compiled.names.index(name) for name in forced]
-        return np.array([[i, *(p for p in places if p != i)] for i in range(len(places))], np.int64)
+            self.orders = join_orders(self.compiled.implied, rounded)
+        else:
+            places = [names.index(name) for name in forced]
+            orders = [[i, *(p for p in places if p != i)] for i in range(len(places))]
+            self.orders = np.array(orders, np.int64)
 
     def _oldest(self, instant: int) -> IntArray:
         """Per name, the earliest start in a match at or after an instant."""
@@ -239,6 +173,9 @@ class Matching:
         if self.closing.any() and len(derived.ended):
             order, offsets = self._without_lonely(runs, order, offsets, deriver)
         runs = runs[order]
+        groups = max(1, deriver.groups)
+        held = np.bincount(runs[:, NAME], minlength=count) // groups
+        self._plan(tuple(held.tolist()))
         fresh = order >= len(self.kept)
         columns = [np.ascontiguousarray(runs[:, i]) for i in (NAME, GROUP, START, UNTIL)]
         where = np.empty(2 * len(runs), np.int64)
@@ -255,14 +192,11 @@ class Matching:
             results, size, at, status = join(
                 where, instant, at, *columns, offsets, count, self.orders, self.allowed,
                 self.implied, self.least, self.bounded, self.by_end, self.window,
-                self.compiled.early, self.statistics.sizes, self.statistics.shares, ALPHA,
-                RESULTS_AT_ONCE, self.limits.memory_bytes // (8 * (count + 1)),
-                self.limits.steps_max,
+                self.compiled.early, RESULTS_AT_ONCE,
+                self.limits.memory_bytes // (8 * (count + 1)), self.limits.steps_max,
             )  # fmt: skip
             if status != ENOUGH:
                 raise self._too_much(status)
-            if self.statistics.drifted:
-                self.orders = self._planned()
             if size:
                 yield self._matches_of(runs, results[:size])
 
@@ -385,7 +319,7 @@ def _triggers(compiled: CompiledSituations) -> list[str]:
 
 
 def _joins(compiled: CompiledSituations) -> list[str]:
-    orders = join_orders(compiled.implied, Statistics.first(compiled.allowed))
+    orders = join_orders(compiled.implied, (SIZE_FIRST,) * len(compiled.names))
     return [" > ".join(compiled.names[i] for i in order) for order in orders]
 
 

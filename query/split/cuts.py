@@ -142,16 +142,6 @@ class CutProbe(IntervalStream):
         self.pending = []
         return iter(())
 
-    def matches(self, rows: pa.Table) -> tuple[Ints, Ints]:
-        """First and last row of the match from every row."""
-        for batch in rows.select(self.inputs).to_batches():
-            for _ in self.feed_piece(batch, True):
-                pass
-        for _ in self.finish():
-            pass
-        none: Ints = np.zeros(0, np.int64)
-        return np.concatenate([none, *self._begins]), np.concatenate([none, *self._lasts])
-
     def cut(self, tick: int, until: int, follow: bool) -> Cut | None:
         """The cut at a tick, or None; leads are known up to ``until``; ``follow``: may carry."""
         none: Ints = np.zeros(0, np.int64)

@@ -34,15 +34,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ...core.native import kernel
+from ...core.identity import digests, words_of
+from ...core.sorting import firsts
 from ...core.times import INT64_MAX, INT64_MIN, half_open
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot, tail_start
 from ...store.tail import ticks_of_column
 from ..contract.operator import Check, MatchLimits, Part, PartRun
-from ..pattern.columns import flat, numbers
+from ..pattern.columns import KeyCodes, flat, numbers
 from ..pattern.compiled import CompiledMatch
 from ..pattern.match_stream import MatchStream, condition_columns
 from ..pattern.matcher import Groups
@@ -157,66 +157,17 @@ def reach_of(snapshot: Snapshot, compiled: CompiledMatch) -> Reach | str:
     return reach
 
 
-Words = npt.NDArray[np.uint64]
 STRETCH_EVENTS = 1 << 16
-_NULL = np.uint64(0x9E3779B97F4A7C15)
-
-
-@kernel
-def _hash_bytes(offsets, data, out):  # type: ignore[no-untyped-def]
-    """FNV-1a over each value, with a finaliser that spreads the last bytes over all bits."""
-    for i in range(out.shape[0]):
-        h = np.uint64(0xCBF29CE484222325)
-        for at in range(offsets[i], offsets[i + 1]):
-            h = (h ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
-        h ^= h >> np.uint64(33)
-        h *= np.uint64(0xFF51AFD7ED558CCD)
-        out[i] = h ^ (h >> np.uint64(33))
-
-
-def _mixed(words: Words) -> Words:
-    words = (words ^ (words >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
-    words = (words ^ (words >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
-    return words ^ (words >> np.uint64(33))
-
-
-def _hashed(values: pa.Array) -> Words:
-    type_ = values.type
-    if pa.types.is_boolean(type_):
-        return _mixed(np.asarray(values.cast(pa.uint8())).astype(np.uint64))
-    if pa.types.is_floating(type_):
-        floats = np.asarray(values.cast(pa.float64())) + 0.0  # no negative zero
-        floats[np.isnan(floats)] = np.nan
-        return _mixed(floats.view(np.uint64))
-    if pa.types.is_integer(type_):
-        wide = pa.uint64() if pa.types.is_unsigned_integer(type_) else pa.int64()
-        return _mixed(np.asarray(values.cast(wide)).view(np.uint64))
-    if pa.types.is_timestamp(type_) or pa.types.is_date64(type_):
-        return _mixed(np.asarray(values.cast(pa.int64())).view(np.uint64))
-    if pa.types.is_date32(type_):
-        return _mixed(np.asarray(values.cast(pa.int32())).astype(np.int64).view(np.uint64))
-    text = values if pa.types.is_binary(type_) else values.cast(pa.string()).cast(pa.binary())
-    _, offsets, data = text.buffers()
-    places = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1]
-    content = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    out = np.empty(len(text), np.uint64)
-    _hash_bytes(places, content, out)
-    return out
 
 
 def shares_of(columns: Sequence[pa.Array], shares: int) -> npt.NDArray[np.int64]:
-    total: Words | None = None
-    for column in columns:
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        encoded = pc.dictionary_encode(column)
-        hashes = np.full(len(encoded.dictionary) + 1, _NULL, np.uint64)
-        hashes[:-1] = _hashed(encoded.dictionary)
-        codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
-        words = hashes[codes]
-        total = words if total is None else _mixed(total * np.uint64(31) + words)
-    assert total is not None
-    numbers_: npt.NDArray[np.int64] = (total % np.uint64(shares)).astype(np.int64)
+    """The share of each row."""
+    codes = KeyCodes(len(columns)).encode([pa.chunked_array([column]) for column in columns])
+    code, row = firsts(codes)
+    keys = digests(b"", [column.take(pa.array(row)) for column in columns])
+    share = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
+    share[code] = words_of(keys)[:, 0] % np.uint64(shares)
+    numbers_: npt.NDArray[np.int64] = share[codes]
     return numbers_
 
 

@@ -306,7 +306,7 @@ def test_different_keys_are_limited_and_rows_with_many_are_cut_up() -> None:
     lines = b"".join(b'{"t": %d, "k%d": 1}\n' % (i, i) for i in range(20_000))
     with pytest.raises(ResourceLimit, match="different keys"):
         list(EventReader(lines, "ndjson", layout=Layout(time="t")))
-    one = b'{"t": 1' + b"".join(b', "k%d": 1' % i for i in range(1_000_000)) + b"}"
+    one = b'{"t": 1' + b"".join(b', "k%d": 1' % i for i in range(300_000)) + b"}"
     for data in (one, b"[" + one + b"]"):
         with pytest.raises(ResourceLimit, match="different keys"):
             events(data, "json")

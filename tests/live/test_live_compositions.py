@@ -14,6 +14,8 @@ import chronicle
 from chronicle.api.database import catalog_of
 from chronicle.errors import SqlError
 
+from ..rounds import rounds
+
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 
 TUMBLED = (
@@ -74,7 +76,7 @@ def test_any_order_of_commits_and_steps(db: Any, seed: int) -> None:
     for name, sql in QUERIES.items():
         db.create_live(name, sql, idle="never")
     at = {"s": 0, "r": 0}
-    for number in range(40):
+    for number in range(rounds(27, 40)):
         stream = rng.choice("sr")
         events = []
         for _ in range(rng.randrange(1, 9)):

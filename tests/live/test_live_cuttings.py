@@ -15,6 +15,7 @@ from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
 from .. import oracles_live as oracles
+from ..rounds import rounds
 
 QUERIES = {**oracles.QUERIES, **oracles.JOINED}
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
@@ -74,7 +75,9 @@ def test_large_steps_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_order_of_arrival_does_not_matter_where_no_tick_is_shared() -> None:
     """But for ties, whose order is that of arrival."""
     rng = random.Random(5)
-    events = [{"t": 2 * t, "k": rng.choice("ab"), "x": rng.randrange(10)} for t in range(200)]
+    events = [
+        {"t": 2 * t, "k": rng.choice("ab"), "x": rng.randrange(10)} for t in range(rounds(120, 200))
+    ]
     last = [{"t": 2000, "k": "a", "x": 1}]
     in_order = ended([events, last], lambda _: True)
     rng.shuffle(events)

@@ -222,7 +222,7 @@ def test_matches_that_do_not_wait_for_each_other(
     r = random.Random(name)
     twins = Twins()
     twins.begin(delay=0, late="correct")
-    for _ in range(30):
+    for _ in range(rounds(18, 30)):
         events = [
             (r.randint(0, 4), r.choice("abc"), r.randint(0, 9)) for _ in range(r.randint(1, 12))
         ]
@@ -304,7 +304,7 @@ def test_a_state_is_built_again_where_searches_are_known(
     monkeypatch.setattr(pattern_form, "_carried", counted)
     db.create_live("q", QUERIES[name], idle="never")
     r = random.Random(3)
-    for t in range(0, 400, 8):
+    for t in range(0, rounds(200, 400), 8):
         ticks = sorted(t + r.randrange(8) for _ in range(12))
         fed(db, [(tick, r.choice("aab"), r.randrange(10)) for tick in ticks])
         form_of(db, "q").drop_state()
@@ -320,7 +320,7 @@ def test_a_late_event_where_a_column_is_not_read(db: Database, name: str) -> Non
     """Of ``packed`` for instance ``k``: what it has kept lacks that."""
     live = db.create_live("q", QUERIES[name], idle="never")
     r = random.Random(6)
-    for t in range(0, 120, 4):
+    for t in range(0, rounds(72, 120), 4):
         fed(db, [(max(0, t - r.randrange(9) + 4), r.choice("ab"), r.randrange(10)) for _ in "123"])
         assert live.status()["error"] is None
     assert live.verify() == 0

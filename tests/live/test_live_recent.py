@@ -210,7 +210,7 @@ def test_steps_in_order_go_on_from_what_is_kept(
 def test_what_holds_is_what_the_join_says(seed: int) -> None:
     names = sorted(QUERIES)[seed % 4 :: 4]
     run = Run(seed, names)
-    for _ in range(7):
+    for _ in range(rounds(5, 7)):
         for action in run.rng.sample(ACTIONS, 2):
             action(run)
         run.step()

@@ -28,8 +28,8 @@ from ..query.situations.random_world import SCHEMA, STRETCHES, World, asked
 from ..query.situations.test_situations_many import Ints, ends_of
 from ..rounds import rounds
 
-CASES = int(os.environ.get("CHRONICLE_SITUATION_LIVE", rounds(400, 40_000, 400_000)))
-PATTERNS = 10
+CASES = int(os.environ.get("CHRONICLE_SITUATION_LIVE", rounds(200, 40_000, 400_000)))
+PATTERNS = rounds(6, 10)
 """Of one store."""
 COMMITS = 6
 

@@ -15,6 +15,8 @@ from chronicle.api.database import catalog_of
 from chronicle.errors import SqlError
 from chronicle.live.forms import StreamForm
 
+from ..rounds import rounds
+
 SCHEMA = pa.schema(
     [
         ("t", pa.int64()),
@@ -140,11 +142,11 @@ def test_what_holds_is_what_the_query_over_the_view_gives(db: Any, seed: int) ->
     for name, sql in QUERIES.items():
         db.sql(f"CREATE LIVE QUERY {name} IDLE NEVER AS {sql}")
     at = {"s": 0, "r": 0}
-    for number in range(60):
+    for number in range(rounds(36, 60)):
         grow(db, rng, at)
         if rng.random() < 0.4:
             db.run_live()
-        if number == 30:
+        if number == 20:
             assert {name: db.live(name).verify() for name in QUERIES} == dict.fromkeys(QUERIES, 0)
     finish(db)
     for name, sql in QUERIES.items():

@@ -80,7 +80,7 @@ def test_rows_are_those_of_the_executor(database: Any, where: str) -> None:
     snapshot = database.stream("s").snapshot()
     for start, end in ((None, None), (30, 110), (55, 56), (5, 5)):
         found = form._plain.over(snapshot, start, end, TIME)
-        wanted = form.evaluator.over(snapshot, start, end).arrow()
+        wanted = form.evaluator.over(snapshot, start, end)
         assert found.schema.types == wanted.schema.types
         assert repr(found.to_pylist()) == repr(
             wanted.rename_columns(found.column_names).to_pylist()
@@ -109,7 +109,7 @@ def test_columns_as_they_are(database: Any, select: str, plain: bool) -> None:
     form = form_of(database, select)
     assert (form._plain is not None) == plain
     snapshot = database.stream("s").snapshot()
-    wanted = form.evaluator.over(snapshot, None, None).arrow()
+    wanted = form.evaluator.over(snapshot, None, None)
     if form._plain is not None:
         found = form._plain.over(snapshot, None, None, TIME)
         assert repr(found.to_pylist()) == repr(wanted.to_pylist())

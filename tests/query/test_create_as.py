@@ -22,8 +22,10 @@ from chronicle.errors import ReadOnlyStore, SqlError, StreamExists
 def db(tmp_path: Path) -> Iterator[Any]:
     with chronicle.open(tmp_path / "store") as database:
         database.sql("CREATE STREAM s (t TIMESTAMP, name VARCHAR, x INTEGER) TIMESTAMP BY t")
-        rows = ", ".join(f"('2024-01-01 00:00:{n:02d}', 'n{n % 3}', {n})" for n in range(60))
-        database.sql(f"INSERT INTO s VALUES {rows}")
+        start = dt.datetime(2024, 1, 1)
+        database.stream("s").append(
+            [{"t": start.replace(second=n), "name": f"n{n % 3}", "x": n} for n in range(60)]
+        )
         yield database
 
 

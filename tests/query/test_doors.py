@@ -408,12 +408,12 @@ def test_brackets_need_no_stack_of_the_caller_and_leave_none_behind(shared):
 
 
 def test_prepared_statements_are_bound_by_their_size(shared, monkeypatch):
-    limit = engine.BYTES_MAX // 10
+    limit = engine.BYTES_MAX // 20
     monkeypatch.setattr(engine, "BYTES_MAX", limit)
     cache = engine.StatementCache()
     monkeypatch.setattr(catalog_of(shared).engine, "_prepared", cache)
     for i in range(20):
-        members = ", ".join(str(i * 500 + j) for j in range(500))
+        members = ", ".join(str(i * 250 + j) for j in range(250))
         shared.sql(f"SELECT x FROM s WHERE x IN ({members})").fetchall()
         assert cache.weight <= limit
     assert len(cache) < 20

@@ -122,7 +122,7 @@ def test_timeouts_end_a_search(db: Any) -> None:
     text = """SELECT count(*) FROM ones MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a
         PATTERN (A+ C) DEFINE A AS x = FIRST(A.x), C AS x > A.x)"""
     with pytest.raises(QueryTimeout):
-        db.sql(text, timeout=1.0).fetchall()
+        db.sql(text, timeout=0.2).fetchall()
 
 
 RISES = """MATCH_RECOGNIZE (ORDER BY tstamp MEASURES A.tstamp AS tstamp, LAST(B.price) AS price

@@ -132,13 +132,6 @@ def test_a_list_that_an_aggregate_makes_has_elements(database):
         assert (first, other, len(some)) == (0, 8, 2)
 
 
-def test_deep_nesting_is_an_error_not_a_crash(database):
-    with pytest.raises(SqlError):
-        database.sql("SELECT " + "(" * 5000 + "1" + ")" * 5000)
-    with pytest.raises(SqlError):
-        database.sql("SELECT " + "1 + " * 50_000 + "1").fetchall()
-
-
 def test_names_of_streams_and_columns_ignore_case(database):
     rows = database.sql("SELECT ALTITUDE FROM Flights WHERE SQUAWK = 1 LIMIT 1").arrow()
     assert rows.schema.names == ["altitude"]
@@ -398,19 +391,6 @@ def test_the_time_limit_holds_while_batches_are_taken(database, monkeypatch):
         list(batches)
 
 
-def test_a_slow_scan_ends_at_the_time_limit(database, monkeypatch):
-    plain = Snapshot.scan
-
-    def slow(self, *args, **kwargs):
-        for batch in plain(self, *args, **kwargs):
-            time.sleep(0.05)
-            yield batch
-
-    monkeypatch.setattr(Snapshot, "scan", slow)
-    with pytest.raises(QueryTimeout):
-        database.sql("SELECT median(altitude) FROM flights", timeout=0.2).fetchall()
-
-
 def test_a_query_is_cancelled_from_another_thread(database):
     token = Cancellation()
 
@@ -445,26 +425,6 @@ def test_too_much_memory_is_a_resource_limit(tmp_path):
         with pytest.raises(ResourceLimit, match="memory"):
             db.sql("SELECT list(a.t + b.t) FROM s a, s b").fetchall()
         assert db.sql("SELECT count(*) FROM s").fetchall() == [(20_000,)]
-
-
-def test_queries_run_in_many_threads(database):
-    answers: list[object] = []
-
-    def work(number: int) -> None:
-        for _ in range(5):
-            rows = database.sql(
-                "SELECT count(*), max(altitude) FROM flights WHERE squawk = $n", {"n": number}
-            ).fetchall()
-            answers.append((number, rows))
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(answers) == 30
-    for number in range(6):
-        assert len({repr(rows) for n, rows in answers if n == number}) == 1
 
 
 # ---------------------------------------------------------------------------------- types
@@ -597,15 +557,6 @@ def test_prepared_aggregates_do_little(database):
     params = {"a": dt.datetime(2020, 1, 1, 5), "b": dt.datetime(2020, 1, 2, 7)}
     database.sql(sql, params).arrow()
     assert calls_of(lambda: database.sql(sql, params).arrow()) < 1_500
-
-
-def test_closing_the_database_ends_the_engine(tmp_path):
-    db = chronicle.open(tmp_path)
-    db.sql("CREATE STREAM s (t BIGINT) TIMESTAMP BY t")
-    db.sql("SELECT t + 1 FROM s").fetchall()
-    db.close()
-    with pytest.raises(chronicle.StoreClosed):
-        db.sql("SELECT 1")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -15,8 +16,8 @@ from chronicle.server import create_token
 from chronicle.server.access.tokens import INCLUDED, SCOPES
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
-mcp = pytest.importorskip("mcp", reason="needs the extra mcp")
 httpx2 = pytest.importorskip("httpx2", reason="comes with mcp")
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra mcp")
 
 HEADERS = {"Accept": "application/json, text/event-stream"}
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
@@ -55,10 +56,11 @@ def test_the_client_of_the_protocol(filled: Any, live: Callable[..., Any], mode:
     _, secret = create_token(filled.path, "agent", ["read"], ["flights"])
     url = f"http://127.0.0.1:{live(filled).port}/mcp"
 
+    import mcp  # takes a second: whoever collects does without
+    from mcp.client.streamable_http import streamable_http_client
+
     async def run() -> list[Any]:
         async with httpx2.AsyncClient(headers=bearer(secret), timeout=PATIENCE_S) as http:
-            from mcp.client.streamable_http import streamable_http_client
-
             transport = streamable_http_client(url, http_client=http)
             async with mcp.Client(transport, mode=mode) as client:
                 names = {tool.name for tool in (await client.list_tools()).tools}
@@ -93,6 +95,8 @@ def test_tools_answer_the_same_over_a_client(filled: Any, live: Callable[..., An
         "profile": {"stream": "flights"},
         "explain": {"sql": "SELECT nothing FROM flights"},
     }
+
+    import mcp
 
     async def told(database: Any) -> dict[str, str]:
         async with mcp.Client(tools.tools_over(database)) as client:

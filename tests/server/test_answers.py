@@ -402,23 +402,6 @@ def test_an_error_in_the_middle_breaks_the_answer_off(fake: Any, teach: Any, cli
     wait_until(lambda: idle(client))
 
 
-def test_sixteen_clients_at_once(fake: Any, teach: Any, client: Any) -> None:
-    fake.taught["SELECT 2"] = teach.rows(3000)
-    found: list[Any] = []
-
-    def work() -> None:
-        for _ in range(5):
-            found.append(query(client).json()["row_count"])  # noqa: PERF401
-
-    threads = [threading.Thread(target=work) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [3000] * 80
-    wait_until(lambda: idle(client))
-
-
 def test_requests_are_named_and_timed(client: Any) -> None:
     response = client.get("/v1/query?q=SELECT%201", headers={"x-request-id": "abc-1.2:3"})
     assert response.headers["x-request-id"] == "abc-1.2:3"

@@ -366,15 +366,6 @@ def test_pages_are_accessible(steps: Any, open_console: Callable[..., Console], 
         assert found == [], place
 
 
-def test_a_phone_shows_everything(steps: Any, open_console: Callable[..., Console]) -> None:
-    console = open_console(width=390)
-    for place in ("#/query", "#/streams/steps", "#/health", "#/help"):
-        console.open(place)
-        console.page.wait_for_timeout(500)
-        wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert console.page.evaluate(wide) <= 0, place
-
-
 def test_matches_stand_below_what_the_stream_was_like(
     database: Any, open_console: Callable[..., Console]
 ) -> None:

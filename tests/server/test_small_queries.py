@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -86,29 +84,6 @@ def test_long_queries_leave_the_loop_to_others(
         finally:
             go_on.set()
         assert [answer.result().status_code for answer in answers] == [200] * len(asked)
-
-
-@pytest.mark.bench
-def test_healthz_beside_long_queries(
-    database: chronicle.Database, live: Callable[..., Any]
-) -> None:
-    served, asked = beside_long_queries(database, live)
-    stop, waits = threading.Event(), []
-
-    def keep_asking(ask: Callable[[], Any]) -> None:
-        while not stop.is_set():
-            assert ask().status_code == 200
-
-    with ThreadPoolExecutor() as clients:
-        asking = [clients.submit(keep_asking, each) for each in asked]
-        for _ in range(40):
-            begun = time.perf_counter()
-            assert served.http.get("/healthz").status_code == 200
-            waits.append(time.perf_counter() - begun)
-        stop.set()
-        for each in asking:
-            each.result()
-    print(f"/healthz beside long queries: {statistics.median(waits) * 1000:.1f} ms")
 
 
 def beside_long_queries(database: chronicle.Database, live: Callable[..., Any]) -> Any:

@@ -19,6 +19,7 @@ from chronicle.store.store import Store
 from chronicle.tests.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import CrashMode, MemoryFiles
 
+from ..rounds import rounds
 from . import test_filling
 from .test_deleting import LONG, PERSON, Filled, batch_of, holding, numbers, of
 from .test_replacing import RANGE, TIMES, put, replaced, staged_of
@@ -148,7 +149,7 @@ def settled(memory: MemoryFiles, change: Change) -> bool:
 @pytest.mark.parametrize("name", CHANGES)
 def test_power_cut_at_every_operation(name: str, fault: Fault, mode: CrashMode) -> None:
     kind, outcomes = CHANGES[name], set()
-    step = 1 if LONG else min(kind.stride, 3 if mode == "tear" else 7)
+    step = 1 if LONG else min(kind.stride, rounds(4, 3) if mode == "tear" else rounds(11, 7))
     for number, memory, _, change in strikes(fault, kind, step=step):
         acknowledged = False
         with suppress(SimulatedCrash):

@@ -29,6 +29,8 @@ from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import FaultyFiles, SimulatedCrash, strikes
 from chronicle.tests.memory_files import MemoryFiles
 
+from ..rounds import rounds
+
 SCHEMA = StreamSchema(
     pa.schema([("t", pa.int64()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())]), "t"
 )
@@ -151,7 +153,7 @@ def test_a_flipped_bit_is_found_wherever_it_is(codec: str) -> None:
     assert kinds == set(BlockKind)
     assert not any(data[at] for at in np.flatnonzero(~covered))
     rng = random.Random(5)
-    for at in range(0, len(data), 7 if LONG else 193):
+    for at in range(0, len(data), 7 if LONG else rounds(389, 193)):
         broken = flip(files, SEGMENT, at, rng.randrange(8))
         assert check(broken) == (not covered[at]), f"byte {at} of {len(data)}"
         found = answer(broken)

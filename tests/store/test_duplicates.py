@@ -36,6 +36,8 @@ from chronicle.tests.faulty_files import Fault, FaultyFiles, SimulatedCrash, str
 from chronicle.tests.memory_files import CrashMode, MemoryFiles
 from chronicle.tests.patience import PATIENCE_S
 
+from ..rounds import rounds
+
 SCHEMA = StreamSchema(
     pa.schema([("t", pa.int64()), ("n", pa.int64()), ("k", pa.int64()), ("s", pa.string())]), "t"
 )
@@ -221,7 +223,7 @@ def test_random_histories_are_those_of_a_plain_model(
     store = Store.open("memory", files=memory)
     store.create_stream("s", SCHEMA, OPTIONS)
     model = Model()
-    for number in range(90):
+    for number in range(rounds(60, 90)):
         stream = store.stream("s")
         assert isinstance(stream, EventStream)
         what = rng.random()

@@ -21,6 +21,8 @@ from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles
 from chronicle.tests.memory_files import MemoryFiles
 
+from ..rounds import rounds
+
 ROOT = Path(chronicle.__file__).parent
 STATE = {"manifest", "journal", "views", "log", "active"}
 SCHEMA = StreamSchema(pa.schema([("t", pa.timestamp("ms")), ("n", pa.int64())]), "t")
@@ -96,7 +98,7 @@ def changes() -> list[Any]:
 def test_a_change_that_fails_leaves_the_state_as_it_was(change: Any, kind: Any) -> None:
     """At whatever write, sync or rename it fails: nothing happened, or the stream refuses."""
     failed = 0
-    for operation in range(1, 200):
+    for operation in range(1, 200, rounds(3, 1)):
         files = FaultyFiles(MemoryFiles())
         stream = Store.open("memory", files=files).create_stream("s", SCHEMA, OPTIONS)
         assert isinstance(stream, EventStream)

@@ -176,7 +176,7 @@ def test_a_commit_of_pages_is_whole_or_nothing(fault: str) -> None:
     done, after = False, 0
     seen = set()
     while not done:
-        after += 1
+        after += rounds(2, 1)
         inner = memory.kill()
         files = FaultyFiles(inner)
         store = Store.open("memory", files=files)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from chronicle.errors import InvalidArgument, StorageFailed, StorageFull
+from chronicle.errors import StorageFailed, StorageFull
 from chronicle.store.file_contract import Files
 from chronicle.tests.memory_files import SECTOR_BYTES, MemoryFiles
 
@@ -198,7 +198,3 @@ class TestMemoryFiles:
             memory.remove("a")
             assert memory.free_bytes() == 10
             file.write(b"0123456789")
-
-    def test_unknown_modes_are_refused(self) -> None:
-        with pytest.raises(InvalidArgument, match="explode"):
-            MemoryFiles().crash(random.Random(0), "explode")  # type: ignore[arg-type]

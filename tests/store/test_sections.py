@@ -162,7 +162,7 @@ def test_a_flipped_bit_is_found_by_who_reads_it(written: Written, name: str) -> 
     start, length = written.chunk(name)
     rng = np.random.default_rng(5)
     whole = written.batch.column(SCHEMA.names.index(name))
-    for at in rng.integers(0, length, 12).tolist():
+    for at in rng.integers(0, length, rounds(5, 12)).tolist():
         bad = bytearray(written.data)
         bad[start + at] ^= 4
         wrong = 0

@@ -39,6 +39,8 @@ from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
 
+from ..rounds import rounds
+
 SCHEMA = StreamSchema(
     pa.schema([("t", pa.int64()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())]), "t"
 )
@@ -409,7 +411,7 @@ def compare(snapshot: Snapshot, events: list[Event]) -> None:
 
 @pytest.mark.crash
 def test_a_stream_is_a_sorted_list() -> None:
-    run_machine(60)
+    run_machine(rounds(30, 60))
 
 
 @pytest.mark.crash
@@ -428,7 +430,7 @@ def test_a_stream_of_many_segments_is_a_sorted_list(
     monkeypatch.setattr(manifest_pages, "INLINE_SEGMENTS", 1)
     monkeypatch.setattr(manifest_pages, "PAGE_SEGMENTS", 2)
     monkeypatch.setattr(open_files, "limit", 2)
-    run_machine(40)
+    run_machine(rounds(20, 40))
 
 
 def run_machine(examples: int) -> None:

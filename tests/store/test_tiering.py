@@ -468,7 +468,7 @@ def test_an_accident_while_moving_what_is_due(objects: ObjectStore) -> None:
         steps = counting.operations
         store.drop_stream("s")
     for kind in ("crash_before", "crash_after", "eio"):
-        for step in range(begun, steps, 2):
+        for step in range(begun, steps, rounds(4, 2)):
             memory = origin.kill()
             faulty = FaultyFiles(memory, FaultPlan(kind, step))  # type: ignore[arg-type]
             try:

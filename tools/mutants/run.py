@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 600
 SHARE = 4
 """Mutants with the same tests that one of several jobs takes at once."""
-DEFAULT_TIER = "smoke or not (heavy or extra or slow or bench)"
+DEFAULT_TIER = "smoke or not (heavy or extra or slow)"
 NOTHING_RAN = 5
 
 IGNORED = shutil.ignore_patterns(

@@ -6,7 +6,6 @@ that can go on past the other side's row are over-represented.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -21,11 +20,11 @@ from chronicle.query.run import recent_operator
 
 from ... import oracles_patterns
 from ... import oracles_recent as oracle
+from ...rounds import rounds
 from ..pattern.test_match_differential import used
 from .conftest import in_order
 
-NIGHTLY = os.environ.get("CHRONICLE_HYPOTHESIS") == "nightly"
-CASES = 400 if NIGHTLY else 16
+CASES = rounds(10, 16, 400)
 ORDERS = ("eager", "live_first", "archive_first", "both")
 SCHEMA = pa.schema([("t", pa.int64()), ("id", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 

@@ -80,7 +80,7 @@ def test_rows_are_those_of_a_replay(tmp_path: Path, partition: str, told: list[i
 @pytest.mark.parametrize("partition", ["", "PARTITION BY beat "])
 def test_the_column_of_the_key_is_hardly_read(tmp_path: Path, partition: str) -> None:
     r = np.random.default_rng(3)
-    count = 200_000
+    count = 60_000
     table = pa.table(
         {
             "t": np.arange(count), "beat": r.integers(0, 500, count),

@@ -165,7 +165,7 @@ def test_rows_are_those_of_a_replay_however_far_is_seen(
 ) -> None:
     """Runs of a few events, of which looking back sees more or fewer; windows across them."""
     used = 0
-    for seed in range(rounds(3, 60, 3000)):
+    for seed in range(rounds(2, 60, 3000)):
         r = random.Random(f"{partition} {seed}")
         monkeypatch.setattr(stream_indexes, "RUN_EVENTS", r.choice([64, 256]))
         monkeypatch.setattr(keys_of, "LOOK_BACK", r.choice([0, 7, 64, 10_000]))

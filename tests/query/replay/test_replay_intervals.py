@@ -38,7 +38,7 @@ from ...rounds import rounds
 FIRST = int(os.environ.get("CHRONICLE_SEED", "0"))
 SEEDS = int(os.environ.get("CHRONICLE_ROUNDS", "6"))
 ROUNDS = rounds(SEEDS, SEEDS, 2000)
-A_SEED = int(os.environ.get("CHRONICLE_PATTERNS", "6"))
+A_SEED = int(os.environ.get("CHRONICLE_PATTERNS", rounds(4, 6)))
 PATTERNS = rounds(A_SEED, A_SEED, 50)
 
 SCHEMA = StreamSchema(

@@ -139,7 +139,7 @@ def test_every_way_gives_the_rows_of_a_replay(
     if rng.random() < 0.5:
         stream.append(table(rng, 300, spread, spread // 10))
     snapshot = stream.snapshot()
-    for _ in range(rounds(10, 40, 60)):
+    for _ in range(rounds(6, 40, 60)):
         text = clause(rng)
         compiled = compile_match(clause_of_text(text), SCHEMA)
         try:
