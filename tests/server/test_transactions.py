@@ -64,7 +64,7 @@ def batch_of(rows: list[tuple[int, int]]) -> pa.RecordBatch:
 def served(tmp_path: Path) -> Iterator[Served]:
     database = Served(tmp_path / "store")
     yield database
-    catalog_of(database).store.close()
+    database.store.close()
 
 
 def test_nothing_is_seen_before_the_commit_and_all_after(served: Served) -> None:
