@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.api.database import catalog_of
 from chronicle.errors import ChronicleError, CorruptStore, NotAStore, StorageFull, StreamNotFound
 from chronicle.schema import StreamSchema
 from chronicle.store.store import Store
@@ -171,7 +170,7 @@ def test_a_store_opens_for_writing_on_a_full_disk() -> None:
         )
         with Store.open("memory", files=full) as again:
             opened = again.stream("s")
-            assert catalog_of(opened).snapshot().count == 200
+            assert opened.snapshot().count == 200
             with pytest.raises(StorageFull):
                 opened.append(rows(200, 50))
             full.capacity = None
