@@ -448,9 +448,10 @@ class StreamIndexes(OpenedIndexes):
                 same = times == stored
             else:
                 at = stored.index
-                # older runs do not look back beyond their start
+                # older runs do not look back beyond their start, and know one kind of null
                 lowest = stored.seen if stored.unknown >= 0 else first
-                run, entries = run_of(leaves, at, key, first, end, stored.generation, lowest)
+                gaps = stored.unknown >= 0
+                run, entries = run_of(leaves, at, key, first, end, stored.generation, lowest, gaps)
                 same = stored.says_the_same_as(run)
             place = at, stored.segment, first
             same = same and all(
@@ -482,11 +483,14 @@ def run_of(
     end: int,
     generation: int,
     lowest: int | None = None,
+    with_gaps: bool = True,
 ) -> tuple[Run, Entries]:
+    """``with_gaps``: tell the kinds of nulls apart, as only newer runs do."""
     segment = leaves.view.file.segment_id
     values = key.column(leaves, first, end, lowest)
+    gaps = values.gaps if with_gaps else None
     built = build_run(
-        index, segment, first, generation, end - first, values.column, key.attribute, values.gaps
+        index, segment, first, generation, end - first, values.column, key.attribute, gaps
     )
     at = (index, segment, first, generation)
     entries = [(block_key(b"k", *at, i), block) for i, block in enumerate(built.keys)]

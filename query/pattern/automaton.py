@@ -257,16 +257,17 @@ def _closure(
     seen: set[tuple[int, frozenset[int], int, int]] = set()
     none: frozenset[int] = frozenset()
     stack = [(at, none, 0, 0) for at in start]
-    push = stack.append
+    push, steps = stack.append, 0
     while stack:
         state = stack.pop()
         if state in seen:
             continue
         seen.add(state)
-        if len(seen) % 64 == 0:
+        steps += 1
+        if not steps % 64:
             checkpoint()
-        if len(edges) > EDGES_MAX or len(seen) > STEPS_MAX:
-            raise _too_many()
+            if len(edges) > EDGES_MAX or steps > STEPS_MAX:
+                raise _too_many()
         at, fresh, anchor, absent = state
         node = nodes[at]
         if node.name or at == _END:

@@ -160,7 +160,7 @@ SHOW DATABASES
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
-    opened = chronicle.open(tmp_path_factory.mktemp("store"))
+    opened = chronicle.open(tmp_path_factory.mktemp("store"), frames=False)
     stream = opened.create_stream("s", pa.schema([("t", pa.int64()), ("x", pa.float64())]), "t")
     stream.append(pa.table({"t": [1, 2, 3], "x": [1.0, 2.0, 3.0]}))
     yield opened

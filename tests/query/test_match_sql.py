@@ -72,7 +72,7 @@ def test_subqueries_and_parameters(db: Any) -> None:
     assert len(db.sql(within, [dt.timedelta(days=3)]).fetchall()) == 3
 
 
-def test_explain_shows_pattern_program_and_conditions(db: Any) -> None:
+def test_explain_shows_pattern_and_conditions(db: Any) -> None:
     path = V_SHAPE.replace("DEFINE", "DEFINE STRT AS price > 3,").replace(
         "UP.price > PREV(UP.price)", "UP.price > STRT.price"
     )
@@ -80,7 +80,6 @@ def test_explain_shows_pattern_program_and_conditions(db: Any) -> None:
     assert "pattern: STRT DOWN+ UP+" in shown
     assert 'STRT: "price" > 3' in shown
     assert "conditions in the matcher: UP:" in shown
-    assert "1 MATCH DOWN" in shown
     figures = db.explain(V_SHAPE, analyze=True).to_dict()
     assert "MatchRecognize" in str(figures)
 

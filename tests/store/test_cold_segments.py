@@ -269,10 +269,10 @@ def test_the_cache_is_bounded(
 
 
 def test_only_what_is_old_moves(flights: Database, objects: ObjectStore, tmp_path: Path) -> None:
-    segments = len(flights.store.stream("s").commits.views)
+    segments = len(catalog_of(flights).store.stream("s").commits.views)
     moved = flights.move(objects.url, stream="s", older_than="300 seconds")["s"]
     assert 0 < moved.segments < segments - 1
-    entries = flights.store.stream("s").commits.manifest.segments
+    entries = catalog_of(flights).store.stream("s").commits.manifest.segments
     horizon = 10**15 + (EVENTS - 1) * 10_000 - 300 * 10**6
     assert entries[moved.segments - 1].last < horizon <= entries[moved.segments].last
     with pytest.raises(InvalidArgument, match="age such as"):

@@ -206,14 +206,6 @@ def test_which_conditions_an_index_knows(key: str, condition: str, expected: str
     assert [term.text or shown(term.atoms) for term in terms] == [expected] * (expected is not None)
 
 
-def test_what_lies_outside_of_a_range_is_looked_up_on_both_sides() -> None:
-    name = index_key("x - PREV(x)", SCHEMA).name
-    clause = compiled("PATTERN (A)", "A AS NOT (x BETWEEN PREV(x) - 5 AND PREV(x) + 5)")
-    ((found,),) = cached_outlines(clause, SCHEMA, None, frozenset((name,)))
-    (term,) = found.symbols[0].terms
-    assert {Range(name, None, -6), Range(name, 6, None)} < set(term.atoms)
-
-
 @pytest.mark.parametrize("back", [1, 2])
 @pytest.mark.parametrize("partition", ["", "k"])
 def test_a_late_event_changes_a_value_far_behind_it(
