@@ -10,7 +10,8 @@ statements only read, each from one snapshot.  ``SET statement_timeout`` shorten
 limit; other settings have no effect, which a notice says.
 
 Limits: a message has ``MESSAGE_MAX`` bytes, a startup ``STARTUP_MAX``; a session has
-``STATEMENTS_MAX`` prepared statements, whose bytes count as uploads of its client; an address has
+``NAMES_MAX`` prepared statements and portals, whose texts and values count as uploads of its client
+while they exist; an address has
 ``CHRONICLE_MAX_ADDRESS_CONNECTIONS`` connections.  A client has the pace of HTTP to send a message
 it began and to take its answer.
 """
@@ -26,6 +27,7 @@ import ssl
 import struct
 import time
 from collections import Counter
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,7 +55,7 @@ from .values import KINDS, row_description
 
 logger = logging.getLogger("chronicle.server")
 STARTUP_MAX, MESSAGE_MAX = 10_000, 16 << 20
-STATEMENTS_MAX, STATEMENT_BYTES = 1000, 1024
+NAMES_MAX, STATEMENT_BYTES = 1000, 1024
 _REPORTED = (
     "server_version", "server_encoding", "client_encoding", "DateStyle", "IntervalStyle",
     "TimeZone", "integer_datetimes", "standard_conforming_strings", "is_superuser",
@@ -143,7 +145,11 @@ class Session:
             raise Ended
         data = await self._read(size)
         self._received += 5 + size
-        return message_of(kind, data)
+        try:
+            return message_of(kind, data)
+        except Problem as problem:  # what follows cannot be told to be a message
+            await self._fail(problem, "FATAL")
+            raise Ended from None
 
     _received = _sent = 0
 
@@ -183,7 +189,7 @@ class Session:
             pass
         finally:
             for portal in self._portals.values():
-                await portal.end()
+                portal.end()
 
     async def _start(self) -> bool:
         """Agree on TLS and authenticate; False for a connection that is done with that."""
@@ -292,10 +298,10 @@ class Session:
 
     async def _serve(self) -> None:
         while True:
+            message = await self._message()
+            if message.command == "Terminate":
+                return
             try:
-                message = await self._message()
-                if message.command == "Terminate":
-                    return
                 await self._answer(message)
             except (ChronicleError, Problem) as error:
                 await self._fail(as_problem(error), text=self._scope.get(STATEMENT, ""))
@@ -309,18 +315,16 @@ class Session:
 
     async def _skip_to_sync(self) -> None:
         while True:
-            with contextlib.suppress(Problem):
-                name = (await self._message()).command
-                if name == "Terminate":
-                    raise Ended
-                if name == "Sync":
-                    return
+            name = (await self._message()).command
+            if name == "Terminate":
+                raise Ended
+            if name == "Sync":
+                return
 
     async def _ready(self) -> None:
         if self._status == "I":
-            for portal in self._portals.values():
-                await portal.end()
-            self._portals.clear()
+            for name in list(self._portals):
+                self._forget_portal(name)
         await self._send(written("ReadyForQuery", self._status))
 
     async def _answer(self, message: Any) -> None:
@@ -357,28 +361,44 @@ class Session:
             try:
                 await self._execute(portal, 0, describe=True)
             finally:
-                await portal.end()
+                portal.end()
 
     def _parse(self, message: Any) -> None:
         if message.name and message.name in self._prepared:
             raise Problem("bad-request", f"the statement {message.name!r} exists already")
-        if len(self._prepared) >= STATEMENTS_MAX:
-            raise Problem(
-                "too-many-requests", f"a session has {STATEMENTS_MAX} prepared statements"
-            )
         if len(split(message.sql)) > 1:
             raise Problem("bad-request", "a prepared statement is one statement")
-        assert self._memory is not None
-        self._memory.hold(len(message.sql) + STATEMENT_BYTES)
+        self._forget_statement(message.name)
+        self._hold(self._prepared, len(message.sql) + STATEMENT_BYTES)
         self._prepared[message.name] = Statement(message.sql, message.types)
+
+    def _hold(self, named: Mapping[str, object], size: int) -> None:
+        if len(named) >= NAMES_MAX:
+            raise Problem(
+                "too-many-requests",
+                f"a session has at most {NAMES_MAX} prepared statements, and as many portals",
+            )
+        assert self._memory is not None
+        self._memory.hold(size)
+
+    def _forget_statement(self, name: str) -> None:
+        statement = self._prepared.pop(name, None)
+        if statement is not None and self._memory is not None:
+            self._memory.hold(-len(statement.text) - STATEMENT_BYTES)
+
+    def _forget_portal(self, name: str) -> None:
+        portal = self._portals.pop(name, None)
+        if portal is not None and self._memory is not None:
+            portal.end()
+            self._memory.hold(-portal.size)
 
     async def _bind(self, message: Any) -> None:
         statement = self._statement(message.statement)
         values = await self._server.call(self._statements.bound, self.principal, statement, message)
-        before = self._portals.pop(message.portal, None)
-        if before is not None:
-            await before.end()
-        self._portals[message.portal] = Portal(statement, values, message.results)
+        self._forget_portal(message.portal)
+        size = sum(len(value or b"") for value in message.values) + STATEMENT_BYTES
+        self._hold(self._portals, size)
+        self._portals[message.portal] = Portal(statement, values, message.results, size)
         await self._send(written("BindComplete"))
 
     def _statement(self, name: str) -> Statement:
@@ -469,9 +489,9 @@ class Session:
 
     async def _close(self, message: Any) -> None:
         if message.kind == "S":
-            self._prepared.pop(message.name, None)
-        elif message.name in self._portals:
-            await self._portals.pop(message.name).end()
+            self._forget_statement(message.name)
+        else:
+            self._forget_portal(message.name)
         await self._send(written("CloseComplete"))
 
     # --------------------------------------------------------------------------- commands
@@ -484,7 +504,7 @@ class Session:
         elif command == "DEALLOCATE":
             name = statement.words[-1].strip('"')
             for each in list(self._prepared) if name.upper() == "ALL" else [name]:
-                self._prepared.pop(each, None)
+                self._forget_statement(each)
         elif command == "SHOW":
             return _shown(_setting_of(statement))
         elif command == "SET":

@@ -55,14 +55,15 @@ class Statement:
 
 @dataclass
 class Portal:
-    """A statement with its values; ``run`` is its query once it has begun."""
+    """A statement with its values of ``size`` bytes; ``run`` is its query once it has begun."""
 
     statement: Statement
     values: list[Any] | None = None
     formats: Sequence[int] = ()
+    size: int = 0
     run: Run | None = None
 
-    async def end(self) -> None:
+    def end(self) -> None:
         if self.run is not None:
             self.run.end()
 

@@ -535,17 +535,44 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("sent", HOSTILE)
-def test_hostile_bytes_end_or_fail_their_own_session(database: Any, port: Any, sent: str) -> None:
+def test_hostile_bytes_end_or_fail_their_own_session(
+    database: Any, port: Any, sent: str, caplog: Any
+) -> None:
     fill(database, 10)
     served = port(database)
     with socket.create_connection(("127.0.0.1", served), PATIENCE_S) as raw:
         raw.sendall(HOSTILE[sent])
         raw.shutdown(socket.SHUT_WR)
         said = b"".join(iter(lambda: raw.recv(65_536), b""))
+    assert "ended" not in caplog.text  # by an error that nobody expected
     assert b"Traceback" not in said
     assert b"request_id" not in said
     with psycopg.connect(host="127.0.0.1", port=served, user="me") as connection:
         assert connection.execute("SELECT count(*) FROM flights").fetchone() == (10,)
+
+
+def test_what_a_session_prepared_is_given_back(database: Any, port: Any) -> None:
+    fill(database, 10)
+    text = "SELECT $1 AS long --" + "x" * 100_000
+
+    async def ask(driver: Any) -> None:
+        for _ in range(100):  # 10 MB of texts and as much of values, never more than 2 MB at once
+            statement = await driver.prepare(text)
+            assert await statement.fetchval("y" * 100_000)
+            del statement
+            assert await driver.fetchval("SELECT count(*) FROM flights") == 10
+
+    with_asyncpg(port(database, max_upload_memory_bytes=3_000_000), ask)
+
+
+def test_a_session_has_a_bounded_number_of_statements(database: Any, connect: Any) -> None:
+    session = connect(database).pgconn
+    names = [f"s{n}".encode() for n in range(1001)]
+    answers = [session.prepare(name, b"SELECT 1").error_message for name in names]
+    assert answers[:1000] == [b""] * 1000
+    assert b"at most 1000 prepared statements" in answers[1000]
+    session.exec_(b"DEALLOCATE ALL")
+    assert session.prepare(b"again", b"SELECT 1").error_message == b""
 
 
 def test_connections_of_an_address_are_bounded(database: Any, port: Any) -> None:
