@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.database import catalog_of
 from chronicle.errors import (
     ChronicleError,
     InvalidArgument,
@@ -347,6 +348,41 @@ def test_one_query_sees_one_state_of_a_stream(tmp_path):
         assert sum(batch.num_rows for batch in rows) == 1000
         assert first.column(0)[0].as_py() == 1000
         assert db.sql("SELECT count(*) FROM s").fetchall() == [(1001,)]
+
+
+def test_all_relations_of_one_query_see_one_state(tmp_path, monkeypatch):
+    with chronicle.open(tmp_path) as db:
+        stream = db.create_stream("s", pa.schema([("t", pa.int64())]), "t")
+        stream.append(pa.table({"t": [1, 2, 3]}))
+        catalog = catalog_of(db)
+        take = catalog.snapshot
+
+        def take_then_append(name):
+            snapshot = take(name)
+            stream.append(pa.table({"t": [4]}))
+            return snapshot
+
+        monkeypatch.setattr(catalog, "snapshot", take_then_append)
+        outer = (
+            "SELECT count(*) FROM s a FULL JOIN s b ON a.t = b.t WHERE a.t IS NULL OR b.t IS NULL"
+        )
+        assert db.sql(outer).fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("where", "rows"), [("b.x IS NULL", 1000), ("b.x IS NULL OR b.x > 5", 4000), ("b.x > 5", 3000)]
+)
+def test_a_condition_that_missing_rows_satisfy_does_not_prune_below_an_outer_join(
+    tmp_path, where, rows
+):
+    numbers = np.arange(10_000)
+    schema = pa.schema([("t", pa.int64()), ("x", pa.int64())])
+    with chronicle.open(tmp_path) as db:
+        for name, count in (("a", 10_000), ("b", 9000)):
+            stream = db.create_stream(name, schema, "t", options={"leaf_bytes": 1 << 12})
+            stream.append(pa.table({"t": numbers[:count], "x": numbers[:count] // 1000}))
+        joined = f"SELECT count(*) FROM a LEFT JOIN b ON a.t = b.t WHERE {where}"
+        assert db.sql(joined).fetchall() == [(rows,)]
 
 
 # ------------------------------------------------------------------- time limits, Ctrl-C
