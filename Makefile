@@ -5,11 +5,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VERSIONS := .ci/constraints.txt
-INSTALL := CHRONICLE_KERNELS=none $(BIN)/python -m pip install --quiet --editable ".[all]" --group dev
+# A module's byte code is made when it is first imported: for all packages it takes 40 s.
+INSTALL := CHRONICLE_KERNELS=none $(BIN)/python -m pip install --quiet --no-compile \
+	--editable ".[all]" --group dev
 
-# As many processes as there are cores.  Tests start processes of their own: what they compile of
-# Python is kept, whatever the environment says.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+# Targets and tests start many processes: they share byte code, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
+
+# As many processes as there are cores.
+PYTEST := $(BIN)/python -m pytest
 TOGETHER := -n logical --maxprocesses 4 --dist worksteal
 # tests/tiers.py says what is heavy, tests/default_tier.py which of that runs here
 DEFAULT_TIER := -m "smoke or not (heavy or extra or slow)"
