@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,7 @@ import typer
 from ..errors import InvalidData, StoreLocked, in_words_of
 from ..formats.dialect import ERRORS, IngestOptions, by_name
 from .options import Connection, connected
+from .start import reading_options
 from .terminal import IngestBar, human_bytes, say, warn
 
 if TYPE_CHECKING:
@@ -47,7 +50,7 @@ def ingest(
 
       tail -f log.ndjson | chronicle ingest - --stream log --time at --create --commit batch
     """
-    from ..ingest import IngestRequest
+    from ..ingest import IngestRequest, TimeUnnamed, expand
     from ..ingest import ingest as run
 
     target = connection.target()
@@ -55,6 +58,11 @@ def ingest(
     with IngestBar() as bar:
         try:
             report = run(request, target, bar)
+        except TimeUnnamed as error:
+            first = expand(inputs)[0].path
+            if os.path.isfile(first):
+                error.add_note(f"{first} can be read with {shlex.join(reading_options(first))}")
+            raise
         except InvalidData as error:
             if options.on_error == "fail" and error.row is not None:
                 error.add_note(

@@ -14,6 +14,9 @@ from .options import connection_of
 SERVER = "127.0.0.1", 8000
 _NAMED = 5
 
+SPREADSHEETS = "windows-1252"
+"""What spreadsheets write that do not write UTF-8."""
+
 
 def next_steps() -> Iterator[str]:
     """Lines of text and commands."""
@@ -30,8 +33,11 @@ def next_steps() -> Iterator[str]:
         yield f"  chronicle streams --url {url}"
     files = _files(streams)
     if files:
+        from ..formats.kinds import stem_of
+
         yield f"This directory has {_listed(files, 'file')} to load:"
-        yield f"  chronicle ingest {_loading(files[0])} --create"
+        words = [files[0], "--stream", stem_of(files[0]), *reading_options(files[0]), "--create"]
+        yield f"  chronicle ingest {shlex.join(words)}"
     if not streams and not files:
         yield f"There is neither a store at {path} nor a file to load here:"
         yield "  chronicle ingest FILE --stream NAME --time COLUMN --create"
@@ -72,20 +78,25 @@ def _files(streams: list[str]) -> list[str]:
     return [name for name in known if stem_of(name) not in streams]
 
 
-def _loading(file: str) -> str:
-    """The arguments of ``chronicle ingest`` for a file, its time column guessed."""
-    from ..formats.kinds import stem_of
+def reading_options(file: str) -> list[str]:
+    """Options of ``chronicle ingest`` that read a file, its time column guessed if it can be."""
+    from ..formats.dialect import TextOptions
     from ..formats.layout import Layout
-    from ..formats.reader import EventReader, Guess, guess_times
+    from ..formats.reader import EventReader, guess_times
 
-    try:
-        reader = EventReader(file, layout=Layout(timeless=True))
-        rows = next(iter(reader), None)
-        reader.close()
-        guess = Guess() if rows is None else guess_times(rows)
-    except (ChronicleError, OSError):
-        guess = Guess()
-    words = [file, "--stream", stem_of(file), "--time", guess.time or "COLUMN"]
-    if guess.formats:
-        words += ["--time-format", guess.formats[0]]
-    return shlex.join(words)
+    for encoding in (None, SPREADSHEETS):
+        words = [] if encoding is None else ["--encoding", encoding]
+        try:
+            text = TextOptions(encoding=encoding)
+            reader = EventReader(file, layout=Layout(timeless=True), text=text)
+            rows = next(iter(reader), None)
+            reader.close()
+        except (ChronicleError, OSError):
+            continue
+        guess = None if rows is None else guess_times(rows)
+        if guess is not None and guess.time is not None:
+            words += ["--time", guess.time]
+            words += ["--time-of-day", guess.time_of_day] if guess.time_of_day else []
+            words += ["--time-format", guess.formats[0]] if guess.formats else []
+            return words
+    return ["--time", "COLUMN"]

@@ -15,7 +15,7 @@ Reading order: ``request`` (options, counters, bad rows), ``sinks`` (bulk loads,
 
 from __future__ import annotations
 
-from .pipeline import Ingest, SourceReader, choose_engine, ingest
+from .pipeline import Ingest, SourceReader, TimeUnnamed, choose_engine, ingest
 from .request import BadRows, IngestReport, IngestRequest, InputSource, Progress, expand
 from .sinks import Sink, Target
 
@@ -29,6 +29,7 @@ __all__ = [
     "Sink",
     "SourceReader",
     "Target",
+    "TimeUnnamed",
     "choose_engine",
     "expand",
     "ingest",

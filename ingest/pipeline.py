@@ -41,6 +41,10 @@ from .request import BadRows, IngestReport, IngestRequest, InputSource, Progress
 from .sinks import Outcome, Sink, Target
 
 
+class TimeUnnamed(InvalidArgument):
+    """A new stream needs the name of its time column."""
+
+
 class SourceReader(Protocol):
     """Reads one source: an ``EventReader``, or one elsewhere."""
 
@@ -85,7 +89,7 @@ class Ingest:
                     f"{error}; add --create and --time COLUMN to make it from the data"
                 ) from None
             if request.time is None:
-                raise InvalidArgument(
+                raise TimeUnnamed(
                     f"the stream {request.stream!r} is to be made: give --time, the column that "
                     "holds the time of the events"
                 ) from None

@@ -138,6 +138,19 @@ def test_without_a_command_the_next_step(
     assert run("describe", "my data").code == 0
 
 
+def test_a_spreadsheet_export_is_read_as_proposed(run: Run, tmp_path: Path) -> None:
+    text = "Datum;Uhrzeit;Gerät;Wert\n31.01.2026;13:05;Kühler;12,56\n"
+    (tmp_path / "export.csv").write_text(text, encoding="windows-1252")
+    (command,) = re.findall(r"chronicle (ingest .*)", run().out)
+    refused = run("ingest", "export.csv", "--stream", "export", "--create")
+    assert refused.code == 2
+    (options,) = re.findall("export.csv can be read with (.*)", refused.err)
+    assert options in command
+    assert run(*shlex.split(command)).code == 0
+    rows = run("sql", "SELECT * FROM export", "-f", "csv").out.splitlines()
+    assert rows[1] == "2026-01-31 13:05:00,Kühler,12.56"
+
+
 def test_without_a_command_a_server_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     class Healthy(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
