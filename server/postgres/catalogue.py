@@ -28,7 +28,10 @@ from .values import KINDS, kind_of
 
 DATABASE, SCHEMA, OWNER = "chronicle", "public", "chronicle"
 SERVER_VERSION = "15.0"
-"""The version that tools are told: they choose their queries of the catalogue by it."""
+"""Tools choose their queries of the catalogue by it."""
+
+LONGEST = 1 << 15
+"""Characters of a query of the catalogue; those of tools have a tenth."""
 
 SETTINGS = {
     "server_version": SERVER_VERSION,
@@ -460,6 +463,11 @@ def names_catalog(text: str) -> bool:
 
 def translated(text: str, user: str) -> str:
     """A query over PostgreSQL's catalogue in Chronicle's SQL; raises ``SqlError``."""
+    if len(text) > LONGEST:  # its parser does not ask whether to go on
+        raise SqlError(
+            f"a query of PostgreSQL's catalogue has at most {LONGEST:,} characters, found "
+            f"{len(text):,}"
+        )
     try:
         tree = sqlglot.parse_one(text, read="postgres")
     except SqlglotError as error:

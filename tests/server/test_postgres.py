@@ -244,10 +244,11 @@ ERRORS = {
     "SELECT pg_sleep(10)": ("42601", "pg_sleep", None),
     "SELECT pg_read_file('/etc/passwd')": ("42601", "pg_read_file", None),
     "SELECT * FROM pg_class, read_csv('/etc/passwd')": ("42601", "", None),
+    f"SELECT oid FROM pg_class WHERE oid IN ({'1, ' * 20_000}1)": ("42601", "32,768 chara", None),
 }
 
 
-@pytest.mark.parametrize("text", ERRORS)
+@pytest.mark.parametrize("text", ERRORS, ids=[text[:40] for text in ERRORS])
 def test_an_error_says_what_and_where(database: Any, connect: Any, text: str) -> None:
     fill(database, 10)
     state, said, position = ERRORS[text]
