@@ -187,7 +187,7 @@ _QUERIES = (
         "GROUP BY window_start, window_end ORDER BY window_start LIMIT 5",
     ),
     (
-        "Situations: machines that shake while they run hot, told as soon as it is certain",
+        "Situations: machines that shake while they run hot, reported as soon as it is certain",
         "SELECT * FROM machines MATCH_SITUATIONS (PARTITION BY machine\n"
         "  MEASURES STARTED(H) AS hot, DETECTED() AS at, max(S.vibration) AS shaking\n"
         "  PATTERN (S INTERSECTS H) WITHIN INTERVAL '1' HOUR EMIT ON DETECTION\n"
@@ -340,7 +340,7 @@ def _alert(database: Database, last: dt.datetime) -> None:
         for row in batch.to_pylist():
             print(
                 f"   !! {row['machine']} shook at {row['shook']:%H:%M:%S} and was hot at "
-                f"{row['hot']:%H:%M:%S}: told {_duration(took)} after the append began",
+                f"{row['hot']:%H:%M:%S}: reported {_duration(took)} after the append began",
                 flush=True,
             )
 

@@ -236,8 +236,8 @@ async def tail(
         handle = server.catalog.handle(stream)
         if not isinstance(handle, EventStream):
             raise ReadOnlyStore(
-                "the store is open for reading here, and commits are told where they are made; "
-                "follow the stream through the server that writes"
+                "the store is open for reading here, and only the process that writes announces "
+                "commits; follow the stream through its server"
             )
         if where is not None:
             check_predicate(where)

@@ -57,7 +57,7 @@ class LiveSpec(BaseModel):
     delay: int | str | None = Field(None, description="How long events are waited for.")
     idle: str | None = Field(None, description="never, or a length of wall clock.")
     late: int | str = Field("correct", description="correct, ignore, or a length of time.")
-    emit: str = Field("close", description="close, or how often changes are put out.")
+    emit: str = Field("close", description="close, or how often changes are emitted.")
     options: dict[str, str | int | bool] = Field(
         default_factory=dict, description="What stands behind WITH."
     )

@@ -352,7 +352,7 @@ def _check_available(sink: Sink, name: str, after: int) -> None:
     newest = max(int(sink.stream.marks().get(SEQUENCE, 1)) - 1, int(stored.max or 0))
     if after > newest:
         raise SnapshotExpired(
-            f"the live query {name!r} has put out {newest} rows, and _seq {after} lies behind "
+            f"the live query {name!r} has emitted {newest} rows, and _seq {after} lies behind "
             "them: it was made anew, or this is another store; begin with after=0"
         )
     if after and snapshot.state.dropped and after + 1 < int(stored.min or newest + 1):

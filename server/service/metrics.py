@@ -48,8 +48,8 @@ INDEX_GAUGES = {
 LIVE_GAUGES = {
     "lag_events": "Events of the source that the live query has not taken in.",
     "lag_seconds": "Seconds since a commit that the live query has not taken in.",
-    "rows": "Results put out.",
-    "retractions": "Results taken back.",
+    "rows": "Results emitted.",
+    "retractions": "Results retracted.",
     "late": "Late events that corrected results.",
     "ignored": "Late events that corrected nothing.",
     "state_bytes": "Memory that the live query keeps.",
@@ -97,7 +97,7 @@ class Metrics:
         )
         self.result_rows = counter("result_rows_total", "Rows sent as answers.", ["format"])
         self.follows = counter("follows_total", "Feeds that ended.", ["kind", "outcome"])
-        self.followed_rows = counter("followed_rows_total", "Rows told by feeds.", ["kind"])
+        self.followed_rows = counter("followed_rows_total", "Rows sent by feeds.", ["kind"])
         self.rejected = counter(
             "rejected_requests_total", "Requests turned away by a limit.", ["reason"]
         )
