@@ -87,12 +87,16 @@ def statements() -> Iterator[str]:
         columns = "l.t, l.x" if few else "l.t, a.t AS u, l.x, a.x AS y"
         yield RECENT.format(columns=columns, kind=kind, on=on, within=within)
     for windows, keys, where in product(WINDOWS, ("", "k, "), ("", "WHERE x > 4")):
+        if windows.endswith("k)") and not keys:
+            continue  # sessions of two keys that end beyond the last tick have the same bounds
         yield (
             f"SELECT {keys}window_start, window_end, count(*) AS n, sum(x) AS x, first(x) AS y, "
             f"min(t) AS t FROM {windows} {where} GROUP BY {keys}window_start, window_end"
         )
     for fill in ("'null'", "'previous'", "'linear'", "0"):
         for where in ("t >= {2}", "t < {0} + 60"):
+            if fill == "'linear'" and "{0}" in where:
+                continue  # between starts of windows, of which the first is cut at the first tick
             yield (
                 f"SELECT window_start, count(*) AS n, max(x) AS x FROM TUMBLE(s, t, 10, "
                 f"fill => {fill}) WHERE {where} GROUP BY window_start"
