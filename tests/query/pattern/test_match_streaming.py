@@ -35,6 +35,10 @@ def compiled_over(clause: str, table: pa.Table) -> Any:
         "DEFINE B AS x > PREV(x), C AS x > A.x + 0.4",
         "ORDER BY t MEASURES A.t AS a, C.t AS c PATTERN (A B C) WITHIN 20 EVENT SELECTION SKIP TILL ANY "
         "MATCH DEFINE A AS x > 0.9, B AS x < 0.1, C AS x BETWEEN 0.5 AND 0.6",
+        "PARTITION BY k ORDER BY t MEASURES A.t AS a, C.t AS c PATTERN (A B* C) "
+        "DEFINE A AS x > 0.7, B AS x > PREV(x), C AS x > A.x AND NEXT(x) < x",
+        "PARTITION BY k ORDER BY t MEASURES A.t AS a, B.t AS b PATTERN (^ A | A B) "
+        "DEFINE A AS x > 0.5, B AS x > A.x",
     ],
 )
 def test_the_cut_into_batches_does_not_matter(clause: str, monkeypatch: pytest.MonkeyPatch) -> None:
