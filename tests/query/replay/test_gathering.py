@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.query.replay.reading import read_ranges
+from chronicle.query.replay.reading import read_ranges, read_stretches
 from chronicle.query.replay.timeline import Timeline, TimelinePart, leaf_rows
 from chronicle.schema import StreamSchema
 from chronicle.store.options import StreamOptions
@@ -59,6 +59,22 @@ def test_ranges_over_many_segments_are_those_of_a_scan(tmp_path: Path, codec: st
         whole = read_ranges(timeline, SCHEMA.arrow, np.array([(0, count)]))
         assert pa.Table.from_batches([whole]).equals(data)
         assert read_ranges(timeline, SCHEMA.arrow, np.zeros((0, 2), np.int64)).num_rows == 0
+
+
+def test_rows_around_an_interval_do_not_belong_to_it(tmp_path: Path) -> None:
+    ticks = np.arange(100)
+    data = pa.table({"t": ticks, "x": ticks / 8, "s": ["a"] * 100}, schema=SCHEMA.arrow)
+    with Store.open(tmp_path, "rw") as store:
+        stream = store.create_stream("s", SCHEMA)
+        stream.append(data)
+        stretches = np.array([(2, 5, 9, 12), (12, 12, 20, 21), (30, 40, 40, 45), (60, 60, 61, 61)])
+        pieces = read_stretches(Timeline(stream.snapshot()), SCHEMA.arrow, stretches)
+        rows, inside = zip(
+            *((batch["t"].to_numpy(), flags) for batch, flags in pieces), strict=True
+        )
+    found = np.concatenate(rows), np.concatenate(inside)
+    assert found[0].tolist() == [*range(2, 21), *range(30, 45), 60]
+    assert found[0][found[1]].tolist() == [*range(5, 9), *range(12, 20), 60]
 
 
 def test_parts_that_nothing_is_wanted_of_are_not_looked_at() -> None:
