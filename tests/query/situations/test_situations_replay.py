@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,8 @@ import pytest
 import chronicle
 from chronicle.errors import SqlError
 from chronicle.query.replay import situation_intervals
+from chronicle.query.situations.matching import Found
+from chronicle.query.situations.stream import Before, Certifier
 
 from ...rounds import LONG, rounds
 from .test_situations_differential import random_case
@@ -158,3 +162,22 @@ def test_an_end_is_looked_up_where_it_is_rarer(tmp_path: Path, emit: str, late: 
         assert "end of A: " in str(result.plan).split("Replay")[1]
         gap = query.format("/*+ strategy(all) */").replace(" EMIT", " GAP 50 EMIT")
         assert "end of A: " not in str(db.explain(gap)).split("Replay")[1]
+
+
+@pytest.mark.parametrize(("gap", "certain"), [(None, [2]), (4, [1, 2]), (5, [2])])
+def test_a_situation_begins_behind_a_gap_or_a_row_without_it(
+    gap: int | None, certain: list[int]
+) -> None:
+    """Three matches from tick 95; of their partitions, the row before is known."""
+
+    class Rows(Certifier):
+        def rows_before(self, groups: np.ndarray, rows: np.ndarray) -> list[Before]:
+            before = {0: (1, 91), 1: (1, 90), 2: (0, 91)}
+            return [before[group] for group in groups.tolist()]
+
+    ones = np.ones((3, 1), np.int64)
+    found = Found(
+        np.arange(3), 95 * ones, 99 * ones, ones == 0, ones, ones, ones, ones[:, 0], ones[:, 0]
+    )
+    compiled: Any = SimpleNamespace(gap=gap)
+    assert Rows(compiled).certified(found).group.tolist() == certain
