@@ -10,8 +10,8 @@ export function permalink(tab: Tab): string {
 }
 
 /** Open what the address asks for, in a tab; nothing runs by itself. */
-export function takePermalink(): void {
-  const hash = location.hash.replace(/^#/, "");
+export function takePermalink(place: string): void {
+  const hash = place.replace(/^#/, "");
   if (!hash.startsWith("q=")) return;
   const parts = new URLSearchParams(hash);
   const sql = parts.get("q") ?? "";
