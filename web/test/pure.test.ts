@@ -255,9 +255,10 @@ describe("health says what is wrong", () => {
   };
   it("nothing, where nothing is", () => expect(troubles(found, [])).toEqual([]));
   it("each thing in a sentence", () => {
-    const wrong = { ...found, trouble: "the log cannot be written", disk_free_bytes: 1 << 30, gates: { queries: { running: 8, waiting: 1, limit: 8 } }, store: { streams_damaged: 2, moves_failing_seconds: 90 } };
+    const wrong = { ...found, state: "starting", trouble: "the log cannot be written", disk_free_bytes: 1 << 30, gates: { queries: { running: 8, waiting: 1, limit: 8 } }, store: { streams_damaged: 2, moves_failing_seconds: 90 } };
     const live = [{ name: "low", state: "failed", sql: "", sink: "low", error: "no column v" }];
     expect(troubles(wrong, live)).toEqual([
+      "The server is starting.",
       "the log cannot be written",
       "2 streams are damaged and cannot be read: see Streams.",
       "Only 1.0 GiB of the disk is free: a full disk refuses new events.",

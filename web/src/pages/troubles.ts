@@ -9,6 +9,7 @@ const DISK_LEAST = 2 * 1024 ** 3;
 export function troubles(found: StatusSnapshot, live: LiveQuery[]): string[] {
   const wrong: string[] = [];
   const { store, gates, disk_free_bytes: free } = found;
+  if (found.state !== "ready") wrong.push(`The server is ${found.state}.`);
   if (found.trouble) wrong.push(found.trouble);
   if (store.streams_damaged) wrong.push(`${plural(store.streams_damaged, "stream is", "streams are")} damaged and cannot be read: see Streams.`);
   if (free !== null && free < DISK_LEAST) wrong.push(`Only ${bytes(free)} of the disk is free: a full disk refuses new events.`);

@@ -19,13 +19,13 @@ export function QueryPage() {
   const [ready, setReady] = useState(false);
   useEffect(() => {
     void restore().then(() => {
-      takePermalink(location.hash);
+      takePermalink();
       setReady(true);
     });
     void refreshStreams();
   }, []);
   useEffect(() => {
-    if (ready) takePermalink(place.value);
+    if (ready) takePermalink();
   }, [place.value]);
   if (!ready) return <main class="query"><Loading /></main>;
   const tab = tabs.value.find((one) => one.id === active.value) ?? (tabs.value[0] as Tab);
