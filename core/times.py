@@ -91,6 +91,25 @@ def time_text(ticks: int, type_: pa.DataType, separator: str = " ") -> str:
     return text + ("Z" if type_.tz is not None else "")
 
 
+_LENGTHS = (
+    ("day", 86_400 * NS_PER_SECOND), ("hour", 3600 * NS_PER_SECOND),
+    ("minute", 60 * NS_PER_SECOND), ("second", NS_PER_SECOND),
+    ("millisecond", 1_000_000), ("microsecond", 1_000), ("nanosecond", 1),
+)  # fmt: skip
+
+
+def length_text(ticks: int, type_: pa.DataType) -> str:
+    """A duration for people, as ``1 hour 30 minutes``; of an integer time the number."""
+    if not pa.types.is_timestamp(type_):
+        return str(ticks)
+    left, words = abs(ticks) * NS_PER_TICK[type_.unit], []
+    for name, size in _LENGTHS:
+        number, left = divmod(left, size)
+        if number:
+            words.append(f"{number} {name}{'s' * (number > 1)}")
+    return ("-" if ticks < 0 else "") + (" ".join(words) or "0 seconds")
+
+
 def ticks_of(value: object, name: str, unit: str | None) -> int:
     """Convert a user's time to ticks; an integer is taken as ticks.
 

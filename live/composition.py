@@ -215,9 +215,9 @@ class NestedForm(Form):
         name = self.form.stream
         return self.form.changed({name: rows}, {name: spans}, self._rows_watermark(watermark))
 
-    def explain(self) -> list[tuple[str, str]]:
-        lines = list(self.form.explain())
-        return lines + [(f"of {name}", value) for name, value in self.relation.inner.explain()]
+    def explain(self, time: pa.DataType) -> list[tuple[str, str]]:
+        lines = list(self.form.explain(time))
+        return lines + [(f"of {name}", value) for name, value in self.relation.inner.explain(time)]
 
 
 class UnionForm(Form):
@@ -261,10 +261,10 @@ class UnionForm(Form):
             tuple(span for part in self.parts for span in part.changed(moment, late, watermark))
         )
 
-    def explain(self) -> list[tuple[str, str]]:
+    def explain(self, time: pa.DataType) -> list[tuple[str, str]]:
         lines = [("class", f"{self.kind} of {len(self.parts)}")]
         for number, part in enumerate(self.parts, 1):
-            lines += [(f"{number}. {name}", value) for name, value in part.explain()]
+            lines += [(f"{number}. {name}", value) for name, value in part.explain(time)]
         return lines
 
 

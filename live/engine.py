@@ -329,7 +329,8 @@ class LiveQueries:
     def explain(self, name: str) -> list[str]:
         query = self.query(name)
         lines = [f"LiveQuery {name}"]
-        facts = [*query.form.explain(), *self._rounds.sharing.explain(name, query)]
+        time = self._store.stream(query.definition.sources[0]).schema.time_type
+        facts = [*query.form.explain(time), *self._rounds.sharing.explain(name, query)]
         lines += [f"  {key}: {value}" for key, value in facts]
         lines.append("  after a restart: goes on from its mark; what is kept is read again")
         lines.append("  query:")

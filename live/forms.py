@@ -260,7 +260,7 @@ class Form(ABC):
         """Ranges of result times that events in ranges of ticks may have changed."""
 
     @abstractmethod
-    def explain(self) -> list[tuple[str, str]]:
+    def explain(self, time: pa.DataType) -> list[tuple[str, str]]:
         """Class, reach, closing rule and the like, for EXPLAIN."""
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from ..core.identity import digests
-from ..core.times import INT64_MAX, INT64_MIN, moved
+from ..core.times import INT64_MAX, INT64_MIN, length_text, moved
 from ..query.contract.operator import EventOperator, InstantRange, InstantSearch, PartRun
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
@@ -100,12 +100,13 @@ class InstantForm(StatefulForm):
         spans = late.get(self.stream, ())
         return united(self._operator.changed(moment[self.stream], spans, watermark))
 
-    def explain(self) -> list[tuple[str, str]]:
+    def explain(self, time: pa.DataType) -> list[tuple[str, str]]:
         state = (
             "incremental: the open search is kept and a step reads its own events; one with late "
             "events, or after a restart, those of the reach"
         )
         if not self.keeps:
             state = "none: events within the reach are read again"
-        reach = ("reach", f"{self._operator.reach} ticks")
-        return [self._words[0], reach, *self._words[1:], ("state", state)]
+        least = self._operator.reach
+        reach = "unbounded" if least is None else length_text(least, time)
+        return [self._words[0], ("reach", reach), *self._words[1:], ("state", state)]

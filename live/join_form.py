@@ -35,7 +35,7 @@ from sqlglot import exp
 
 from ..core.identity import digests
 from ..core.native import kernel
-from ..core.times import INT64_MAX, INT64_MIN, moved
+from ..core.times import INT64_MAX, INT64_MIN, length_text, moved
 from ..query.engine import QueryEngine
 from ..query.pattern.columns import KeyCodes
 from ..schema import StreamSchema
@@ -549,16 +549,17 @@ class JoinForm(Form):
             spans += [(low, moved(high, reach)) for low, high in late.get(side.stream, ())]
         return united(tuple(spans))
 
-    def explain(self) -> list[tuple[str, str]]:
+    def explain(self, time: pa.DataType) -> list[tuple[str, str]]:
         bound = self._bound
         left, right = (f"{side.alias}.{side.schema.time}" for side in bound.sides)
         keys = f"{len(bound.left.keys)} keys" if bound.left.keys else "no key"
+        least, most = (length_text(one, time) for one in (-bound.before, bound.behind))
         closed = "with the later event of a pair"
         if bound.outer:
-            closed += f"; a row alone {self._lead} ticks after it"
+            closed += f"; a row alone {length_text(self._lead, time)} after it"
         return [
             ("class", f"{'left ' if bound.outer else ''}join in a time window ({keys})"),
-            ("reach", f"{-bound.before} <= {right} - {left} <= {bound.behind} ticks"),
+            ("reach", f"{least} <= {right} - {left} <= {most}"),
             ("closed", closed),
             ("state", "incremental: events that others can still meet are kept; one with late "
              "events, or after a restart, those within reach are read again"),

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from ..core.identity import digests
 from ..core.sorting import firsts
-from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
+from ..core.times import INT64_MAX, INT64_MIN, half_open, length_text, moved
 from ..query.contract.operator import PartRun
 from ..query.pattern.advancing import AdvancingMatch, final_with_last_event, marks_ends
 from ..query.pattern.columns import KeyCodes
@@ -235,7 +235,7 @@ class PatternForm(StatefulForm):
             end = reach.ahead(moved(end, 1))
         return watermark
 
-    def explain(self) -> list[tuple[str, str]]:
+    def explain(self, time: pa.DataType) -> list[tuple[str, str]]:
         within, state = self.compiled.within, "none: events {} are read again"
         if self.keeps:
             state = (
@@ -246,7 +246,10 @@ class PatternForm(StatefulForm):
         how = "each match by itself" if independent(self.compiled) else "one match at a time"
         return [
             ("class", f"{self.kind} ({how})"),
-            ("reach", "the greatest length of a match" if within is None else f"{within} ticks"),
+            (
+                "reach",
+                "the greatest length of a match" if within is None else length_text(within, time),
+            ),
             ("closed", "when no later event can change the match"),
             ("state", state.format(again)),
         ]

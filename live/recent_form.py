@@ -36,7 +36,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ..core.identity import digests, seed_of
-from ..core.times import INT64_MAX, half_open, moved
+from ..core.times import INT64_MAX, half_open, length_text, moved
 from ..errors import SqlError
 from ..query.binding import recent_binding
 from ..query.binding.match_binding import BoundMatch
@@ -455,7 +455,7 @@ class RecentForm(Form):
         self._state = None
         super().drop_state()
 
-    def explain(self) -> list[tuple[str, str]]:
+    def explain(self, time: pa.DataType) -> list[tuple[str, str]]:
         recency = self.recency
         words = [recency.kind] if recency.kind != "inner" else []
         words += [f"the last {recency.last}"] if recency.last is not None else []
@@ -468,13 +468,13 @@ class RecentForm(Form):
             closed += "; a live row alone when all archive rows are known that end before it"
         lines = [
             ("class", f"{self.kind} ({', '.join(words)})"),
-            ("reach", f"{recency.distance} ticks from the start of an archive row"),
+            ("reach", f"{length_text(recency.distance, time)} from the start of an archive row"),
             ("closed", closed),
             ("state", "incremental: rows are kept whose partners may still come; one with late "
              "events, or after a restart, those within reach are read again"),
         ]  # fmt: skip
         for name, side in (("live", self.live), ("archive", self.archive)):
-            lines += [(f"{name} {what}", value) for what, value in side.form.explain()]
+            lines += [(f"{name} {what}", value) for what, value in side.form.explain(time)]
         return lines
 
 

@@ -144,7 +144,7 @@ class RowForm(StreamForm):
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
         return late.get(self.stream, ())
 
-    def explain(self) -> list[tuple[str, str]]:
+    def explain(self, time: pa.DataType) -> list[tuple[str, str]]:
         return [("class", self.kind), ("reach", "none"), ("closed", "with the event")]
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.identity import digests
-from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
+from ..core.times import INT64_MAX, INT64_MIN, half_open, length_text, moved
 from ..query.windows.group_cache import (
     GroupCache,
     GroupHook,
@@ -262,10 +262,10 @@ class WindowForm(GroupedForm):
         spans = late.get(self.stream, ())
         return united(tuple((first, moved(last, self.windows.size - 1)) for first, last in spans))
 
-    def explain(self) -> list[tuple[str, str]]:
+    def explain(self, time: pa.DataType) -> list[tuple[str, str]]:
         return [
-            ("class", f"{self.kind} ({self.windows.describe()})"),
-            ("reach", f"{self.windows.size - 1} ticks"),
+            ("class", f"{self.kind} ({self.windows.describe(time)})"),
+            ("reach", length_text(self.windows.size - 1, time)),
             ("closed", "when the watermark passes the last tick of the window"),
         ]
 
@@ -354,10 +354,10 @@ class SessionForm(GroupedForm):
                 return min(watermark, int(ends[met].max()) - 1) if met.any() else last
             ahead *= 2
 
-    def explain(self) -> list[tuple[str, str]]:
+    def explain(self, time: pa.DataType) -> list[tuple[str, str]]:
         return [
-            ("class", f"{self.kind} (gap {self._gap} ticks)"),
-            ("reach", f"sessions so far up to {self._longest} ticks long"),
+            ("class", f"{self.kind} (gap {length_text(self._gap, time)})"),
+            ("reach", f"sessions so far up to {length_text(self._longest, time)} long"),
             ("closed", "when the watermark passes the end of the pause behind the last event"),
         ]
 
@@ -421,9 +421,9 @@ class CountForm(GroupedForm):
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
         return ()
 
-    def explain(self) -> list[tuple[str, str]]:
+    def explain(self, time: pa.DataType) -> list[tuple[str, str]]:
         return [
-            ("class", f"{self.kind} ({self._windows.describe()})"),
+            ("class", f"{self.kind} ({self._windows.describe(time)})"),
             ("reach", "none: late events are counted in from then on"),
             ("closed", "with the last event of the window"),
         ]

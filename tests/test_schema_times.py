@@ -9,7 +9,14 @@ import sys
 import pyarrow as pa
 import pytest
 
-from chronicle.core.times import INT64_MAX, INT64_MIN, TICKS_PER_SECOND, time_of, times_of
+from chronicle.core.times import (
+    INT64_MAX,
+    INT64_MIN,
+    TICKS_PER_SECOND,
+    length_text,
+    time_of,
+    times_of,
+)
 from chronicle.errors import InvalidArgument
 from chronicle.schema import StreamSchema
 
@@ -94,3 +101,18 @@ def test_conversions_of_times_do_without_pandas() -> None:
     )
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize(
+    ("ticks", "unit", "text"),
+    [
+        (1800, "s", "30 minutes"),
+        (3_661_500, "ms", "1 hour 1 minute 1 second 500 milliseconds"),
+        (-86_400_000_000, "us", "-1 day"),
+        (1_001, "ns", "1 microsecond 1 nanosecond"),
+        (0, "us", "0 seconds"),
+    ],
+)
+def test_lengths_of_time_are_words(ticks: int, unit: str, text: str) -> None:
+    assert length_text(ticks, pa.timestamp(unit)) == text
+    assert length_text(ticks, pa.int64()) == str(ticks)

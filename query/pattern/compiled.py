@@ -24,7 +24,7 @@ from sqlglot import exp
 
 from ...core.json_text import is_json
 from ...core.suggestion import did_you_mean
-from ...core.times import INT64_MAX, NS_PER_TICK, as_duration, only_durations
+from ...core.times import INT64_MAX, NS_PER_TICK, as_duration, length_text, only_durations
 from ...errors import AttributeNotFound, InvalidArgument, SqlError
 from ...schema import StreamSchema
 from ..conditions.constants import Folder, Kind
@@ -344,6 +344,11 @@ class InputColumns:
             )
         return matching
 
+    def length(self, ticks: int) -> str:
+        """A duration for people."""
+        assert self.time is not None
+        return length_text(ticks, self.arrow.field(self.time).type)
+
 
 @dataclass
 class CompiledMatch(Clause):
@@ -426,7 +431,7 @@ class CompiledMatch(Clause):
         clause = self.clause
         details: list[tuple[str, str | tuple[str, ...]]] = [("pattern", describe(clause.pattern))]
         if self.within is not None:
-            details.append(("within", f"{self.within} ticks, inclusive"))
+            details.append(("within", f"{self.columns.length(self.within)}, inclusive"))
         strategies = {
             "contiguous": "every contiguous match", "next": "every match, skip till next match",
             "any": "every match, skip till any match",

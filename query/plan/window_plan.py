@@ -202,7 +202,7 @@ def _unfilled(
     if low >= gone:
         return plain
     schema = planning.snapshot(bound.call.stream).schema
-    shown = shown_time(gone, schema.time_type) if schema.ticks_per_second else str(gone)
+    shown = shown_time(gone, schema.time_type)
     note = (
         f"events of {bound.call.stream} before {shown} were dropped by retention, and no roll-up "
         "answers this query for them"
@@ -314,8 +314,9 @@ class _Answer:
             tree = self._selected([str(key) for key in keys], aggregates, residual)
             rolled = self._planning.query(tree)
         pieces = tuple(piece for piece in (before, rolled, after) if piece is not None)
+        described = windows.describe(self._snapshot.schema.time_type)
         return RollupWindows(
-            self._bound.call.stream, rollup.name, self._bound.schema, form, windows.describe(),
+            self._bound.call.stream, rollup.name, self._bound.schema, form, described,
             rollup.size, since, until, pieces, tuple(self._fused.aggregates), tuple(aggregates),
             len(keys), self._fused.schema, same, self._notes(covered, low, since, until, inexact),
         )  # fmt: skip
@@ -470,13 +471,10 @@ class _Answer:
             return ()
         type_ = self._snapshot.schema.time_type
 
-        def shown(tick: int) -> str:
-            return shown_time(tick, type_) if pa.types.is_timestamp(type_) else str(tick)
-
-        dropped = f"events of {stream} before {shown(gone)} were dropped by retention"
-        answered = f"the roll-up {name} answers up to {shown(until)}"
+        dropped = f"events of {stream} before {shown_time(gone, type_)} were dropped by retention"
+        answered = f"the roll-up {name} answers up to {shown_time(until, type_)}"
         if since > low:
-            answered += f", from {shown(since)} on: of what is before, nothing is known"
+            answered += f", from {shown_time(since, type_)} on: of what is before, nothing is known"
         if until < gone:
             answered += f"; of what is between, only {stream} tells, which has not all"
         rounded = "; sums of floating-point numbers are those of its windows, added" * inexact

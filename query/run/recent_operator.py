@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.sorting import firsts, numbered
-from ...core.times import INT64_MAX, INT64_MIN, half_open
+from ...core.times import INT64_MAX, INT64_MIN, half_open, length_text
 from ...errors import ResourceLimit, SqlError
 from ...store.segment import ScanMetrics
 from ..conditions.constants import comparable
@@ -437,7 +437,10 @@ class RecentOperator(LeafOperator[RecentJoin]):
         node = self._node
         details: list[tuple[str, str | tuple[str, ...]]] = [
             ("join", node.kind if node.last is None else f"{node.kind}, the last {node.last}"),
-            ("within", "unbounded" if node.distance is None else f"{node.distance} ticks"),
+            (
+                "within",
+                "unbounded" if node.distance is None else length_text(node.distance, node.unit),
+            ),
         ]
         details.append(("order", f"{node.order.replace('_', ' ')}: {node.why}"))
         for name, side in (("live_side", self._live), ("archive_side", self._archive)):

@@ -280,7 +280,7 @@ class WindowAggregateOperator(LeafOperator[WindowAggregate]):
         node = self._node
         details: list[tuple[str, Any]] = [
             ("stream", node.stream),
-            ("windows", self._windows.describe()),
+            ("windows", self._windows.describe(self._node.event_schema.time_type)),
             ("aggregates", tuple(str(a) for a in node.aggregates)),
             *([("keys", node.keys)] if node.keys else []),
             ("strategy", node.strategy),
@@ -328,7 +328,7 @@ class WindowedEventsOperator(LeafOperator[WindowedEvents]):
     def explain(self) -> Operator:
         details = (
             ("stream", self._node.stream),
-            ("windows", self._windows.describe()),
+            ("windows", self._windows.describe(self._node.event_schema.time_type)),
             ("keys", self._node.keys),
             ("strategy", "replay"),
             ("because", "the query needs the events of each window"),
@@ -388,7 +388,10 @@ class FilledOperator(LeafOperator[FilledWindows]):
 
     def explain(self) -> Operator:
         figures = (("rows", self._rows),) if self._rows else ()
-        details = (("fill", str(self._node.fill)), ("windows", self._node.windows.describe()))
+        details = (
+            ("fill", str(self._node.fill)),
+            ("windows", self._node.windows.describe(self.schema.field("window_start").type)),
+        )
         return Operator("FillGaps", details, figures, inputs=(self._input.explain(),))
 
 
@@ -481,14 +484,11 @@ class RollupOperator(LeafOperator[RollupWindows]):
         node = self._node
         type_ = self.schema.field("window_start").type
 
-        def shown(tick: int) -> str:
-            return shown_time(tick, type_) if pa.types.is_timestamp(type_) else str(tick)
-
         details: list[tuple[str, Any]] = [
             ("stream", node.stream),
             ("rollup", node.rollup),
-            ("from", "the first" if node.since == TICK_MIN else shown(node.since)),
-            ("to", shown(node.until)),
+            ("from", "the first" if node.since == TICK_MIN else shown_time(node.since, type_)),
+            ("to", shown_time(node.until, type_)),
             ("windows", node.described),
             ("aggregates", tuple(str(a) for a in node.aggregates)),
             ("notes", node.notes),

@@ -265,9 +265,9 @@ def details(compiled: CompiledSituations) -> tuple[Detail, ...]:
         lines.append(("implied", implied))
     durations = compiled.durations
     if durations.window < FAR:
-        lines.append(("within", f"{durations.window} ticks, inclusive"))
+        lines.append(("within", f"{compiled.columns.length(durations.window)}, inclusive"))
     if compiled.gap is not None:
-        lines.append(("gap", f"{compiled.gap} ticks"))
+        lines.append(("gap", compiled.columns.length(compiled.gap)))
     lines.append(("emit", "on detection" if compiled.early else "on completion"))
     if compiled.partition_by:
         lines.append(("partition_by", compiled.partition_by))
@@ -293,25 +293,25 @@ def _constraints(compiled: CompiledSituations, implied: bool) -> tuple[str, ...]
 
 
 def _conditions(compiled: CompiledSituations) -> list[str]:
-    texts = []
+    texts, length = [], compiled.columns.length
     durations = compiled.durations
     for i, (name, bound) in enumerate(zip(compiled.names, compiled.conditions, strict=True)):
         least, most = durations.least[i], durations.most[i]
         lasting = ""
         if most < FAR:
-            lasting = f", lasting {least} to {most} ticks"
+            lasting = f", lasting {length(least)} to {length(most)}"
         elif least:
-            lasting = f", lasting {least} ticks or more"
+            lasting = f", lasting {length(least)} or more"
         texts.append(f"{name}: {readable_condition(bound, name, [bound.scalar])}{lasting}")
     return texts
 
 
 def _triggers(compiled: CompiledSituations) -> list[str]:
-    triggers = []
+    triggers, length = [], compiled.columns.length
     for i, name in enumerate(compiled.names):
         least, bounded = compiled.durations.least[i], compiled.durations.most[i] < FAR
         if compiled.early:
-            start = f"{name} has lasted {least} ticks" if least else f"start of {name}"
+            start = f"{name} has lasted {length(least)}" if least else f"start of {name}"
             triggers.append(f"end of {name}" if bounded else start)
         if compiled.ends_count[i] and not (compiled.early and bounded):
             triggers.append(f"end of {name}")
@@ -327,6 +327,6 @@ def _bounds(compiled: CompiledSituations) -> list[str]:
     texts = []
     for i, name in enumerate(compiled.names):
         most = compiled.kept(i)
-        shown = "without bound" if most is None else f"at most {most} ticks"
+        shown = "without bound" if most is None else f"at most {compiled.columns.length(most)}"
         texts.append(f"start of {name} to the match: {shown}")
     return texts

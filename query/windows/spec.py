@@ -45,8 +45,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.times import INT64_MAX, INT64_MIN
+from ...core.times import INT64_MAX, INT64_MIN, length_text
 from ...errors import InvalidArgument
+from ..conditions.predicates import shown_time
 
 TICK_MIN, TICK_MAX = INT64_MIN, INT64_MAX
 
@@ -162,9 +163,10 @@ class TimeWindows(_Sliding):
         highest = (TICK_MAX - self.size - self.origin % self.slide) // self.slide
         return np.where(numbers > highest, TICK_MAX, self.bounds(numbers)[1] - 1)
 
-    def describe(self) -> str:
-        origin = "first event" if self.origin is None else str(self.origin)
-        return f"time, size {self.size}, slide {self.slide}, origin {origin} (ticks)"
+    def describe(self, time: pa.DataType) -> str:
+        size, slide = length_text(self.size, time), length_text(self.slide, time)
+        origin = "first event" if self.origin is None else shown_time(self.origin, time)
+        return f"time, size {size}, slide {slide}, origin {origin}"
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ class CountWindows(_Sliding):
     def complete(self, events: int) -> int:
         return 0 if events < self.size else (events - self.size) // self.slide + 1
 
-    def describe(self) -> str:
+    def describe(self, time: pa.DataType) -> str:
         return f"count, size {self.size}, slide {self.slide} (events)"
 
 
@@ -194,8 +196,8 @@ class SessionWindows:
     def __post_init__(self) -> None:
         _measure("gap", self.gap)
 
-    def describe(self) -> str:
-        return f"session, gap {self.gap} (ticks)"
+    def describe(self, time: pa.DataType) -> str:
+        return f"session, gap {length_text(self.gap, time)}"
 
 
 Windows = TimeWindows | CountWindows | SessionWindows
@@ -281,7 +283,7 @@ class CalendarWindows:
         first, last = ((local // DAY_SECONDS - origin) // self.days).tolist()
         return (np.arange(first - 1, last + 3) * self.days + origin) * DAY_SECONDS
 
-    def describe(self) -> str:
+    def describe(self, time: pa.DataType) -> str:
         count, unit = (self.months, "month") if self.months else (self.days, "day")
         return f"calendar, {count} {unit}{'s' * (count > 1)}, time zone {self.zone or 'UTC'}"
 

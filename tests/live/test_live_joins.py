@@ -65,9 +65,7 @@ def form_of(db: Any, name: str) -> JoinForm:
 )
 def test_bounds(db: Any, condition: str, reach: str) -> None:
     db.create_live("q", f"SELECT s.t, r.t AS u FROM s JOIN r ON {condition}", idle="never")
-    assert any(
-        f"reach: {reach} ticks" in line for line in catalog_of(db).live_statements.explain("q")
-    )
+    assert f"  reach: {reach}" in catalog_of(db).live_statements.explain("q")
     rng = random.Random(1)
     for stream in ("s", "r"):
         events = sorted((rng.randrange(30), "a", 0) for _ in range(40))

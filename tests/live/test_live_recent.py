@@ -290,7 +290,7 @@ def test_sides_in_different_units_of_time(db: Database) -> None:
 def test_what_is_said_of_a_join(db: Database) -> None:
     db.create_live("q", QUERIES["last_left"])
     told = "\n".join(row[0] for row in db.sql("EXPLAIN LIVE QUERY q").fetchall())
-    for part in ("recency join (left, the last 1, no key)", "reach: 12 ticks", "closed: when all",
+    for part in ("recency join (left, the last 1, no key)", "reach: 12 from", "closed: when all",
                  "live class: rows", "archive class: patterns"):  # fmt: skip
         assert part in told
 

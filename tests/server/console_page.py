@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ class Console:
         self.write(sql)
         self.page.get_by_role("button", name="Run").click()
 
-    def shows(self, text: str) -> None:
+    def shows(self, text: str | re.Pattern[str]) -> None:
         """Wait for a text; where it does not come, tell what the page says instead."""
         try:
             self.page.get_by_text(text).wait_for()

@@ -26,18 +26,21 @@ def test_an_administrator_runs_jobs_and_sets_retention(
     console = open_console(backup_directory=backups)
     console.open("#/admin")
     page = console.page
+    scopes = page.get_by_role("form", name="New token").get_by_role("group", name="Scopes")
+    assert scopes.get_by_role("checkbox", checked=True).count() == 1
+    assert scopes.get_by_label("read").is_checked()
     jobs = page.get_by_role("region", name="Jobs", exact=True)
     jobs.get_by_label("Kind of job").select_option("check")
-    jobs.get_by_role("button", name="Begin").click()
+    jobs.get_by_role("button", name="Start job").click()
     jobs.get_by_text(re.compile("^sound: 2,000 events")).wait_for()
     jobs.get_by_label("Kind of job").select_option("backup")
     jobs.get_by_label("Name of the backup").fill("monday")
-    jobs.get_by_role("button", name="Begin").click()
+    jobs.get_by_role("button", name="Start job").click()
     jobs.get_by_text("stored as monday").wait_for()
     assert (backups / "monday").is_dir()
     console.expected = ["400"]
     jobs.get_by_label("Name of the backup").fill("../elsewhere")
-    jobs.get_by_role("button", name="Begin").click()
+    jobs.get_by_role("button", name="Start job").click()
     jobs.get_by_role("alert").get_by_text("a backup's name").wait_for()
     kept = page.get_by_role("table", name="Backups").get_by_role("row").filter(has_text="monday")
     kept.filter(has_text="whole").filter(has_text="steps 2,000").wait_for()
@@ -69,7 +72,7 @@ def test_jobs_write_and_read_files_and_name_what_they_did(
     page = console.page
     jobs = page.get_by_role("region", name="Jobs", exact=True)
     kinds = jobs.get_by_label("Kind of job")
-    begin = jobs.get_by_role("button", name="Begin")
+    begin = jobs.get_by_role("button", name="Start job")
     kinds.wait_for()
     assert kinds.get_by_role("option").all_inner_texts() == [
         "backup", "check", "compact", "move", "export", "import",

@@ -19,6 +19,7 @@ import pytest
 
 from chronicle.api.database import catalog_of
 from chronicle.server.access.tokens import create_token
+from chronicle.tests.patience import wait_until
 
 from .console_page import Console
 
@@ -34,7 +35,7 @@ def sign_in(console: Console, secret: str, place: str = "") -> None:
     console.expected = ["401"]
     console.open(place)
     console.page.get_by_label("Token").fill(secret)
-    console.page.get_by_role("button", name="Enter").click()
+    console.page.get_by_role("button", name="Sign in").click()
     console.page.get_by_label("Token").wait_for(state="detached")
 
 
@@ -131,7 +132,7 @@ def test_what_live_queries_put_out_is_told(
     alerts.get_by_text("k x · v 1").wait_for()
     first = alerts.get_by_role("row").nth(1).inner_text()
     assert "1970-01-01 00:50:01" in first
-    assert "put out" in first
+    assert "result" in first
     alerts.get_by_role("button", name="Pause").click()
     live = page.get_by_role("region", name="Live queries")
     live.get_by_role("button", name="Pause").click()
@@ -203,7 +204,7 @@ def test_views_stand_beside_streams_and_are_completed(
     console.open()
     page = console.page
     tree = page.get_by_role("tree", name="Streams")
-    view = tree.get_by_role("treeitem", name="slow: view")
+    view = tree.get_by_role("treeitem", name="slow view")
     view.get_by_role("button", name="Open").click()
     assert "SELECT t, v AS pace FROM steps" in str(
         view.get_by_role("button", name="slow").get_attribute("title")
@@ -222,9 +223,9 @@ def test_views_stand_beside_streams_and_are_completed(
     options.filter(has_text="pace").filter(has_text="slow").wait_for()
     page.keyboard.press("Escape")
     console.run("CREATE VIEW slower AS SELECT * FROM slow WHERE pace < 2")
-    tree.get_by_role("treeitem", name="slower: view").wait_for()
+    tree.get_by_role("treeitem", name="slower view").wait_for()
     page.get_by_label("Filter streams").fill("pace")
-    assert tree.get_by_role("treeitem", name=re.compile(": view")).count() == 2
+    assert tree.get_by_role("treeitem", name=re.compile(" view$")).count() == 2
     assert tree.get_by_role("treeitem", name="steps").count() == 0
 
 
@@ -259,6 +260,8 @@ def test_health_names_the_port_of_flight_sql(
 ) -> None:
     console = open_console()
     console.open("#/health")
+    console.shows("Everything works.")
+    console.page.get_by_text("All metrics").click()
     console.shows("off; --flight-port opens it")
 
 
@@ -393,10 +396,10 @@ def test_what_is_corrected_is_what_is_stored(
     page.get_by_label("File", exact=True).set_input_files(more)
     page.get_by_text("exists, 50 events").wait_for()
     page.get_by_label("Name of turns").fill("rounds")
-    page.get_by_text("1 of the first 2 rows are no events").wait_for()
-    page.get_by_label("leave bad rows out").check()
+    page.get_by_text("1 of the first 2 rows cannot be read as events").wait_for()
+    page.get_by_label("skip bad rows").check()
     page.get_by_role("button", name="Import", exact=True).click()
-    page.get_by_role("status").get_by_text("1 bad rows were left out").wait_for()
+    page.get_by_role("status").get_by_text("1 bad rows were skipped").wait_for()
     assert database.stream("my_pumps").count == 51
 
 
@@ -411,3 +414,81 @@ def test_a_file_that_cannot_be_read_says_why(
     console.page.get_by_label("File", exact=True).set_input_files(path)
     console.page.get_by_role("alert").wait_for()
     assert console.page.get_by_role("button", name="Import", exact=True).count() == 0
+
+
+def test_an_empty_tab_offers_queries_for_what_is_stored(
+    steps: Any, open_console: Callable[..., Console]
+) -> None:
+    console = open_console()
+    console.open()
+    page = console.page
+    page.get_by_role("button", name="v over time, by k").click()
+    page.get_by_role("img", name="Chart of mean over window_start").wait_for()
+    page.get_by_role("button", name="New query").click()
+    page.get_by_role("button", name=re.compile("^When v was above .*, by k")).click()
+    page.get_by_text(re.compile(r"^1 of \d+$")).wait_for()
+    page.get_by_role("region", name="Events of the match").get_by_role("table").wait_for()
+    assert page.get_by_role("alert").count() == 0
+
+
+def test_an_empty_store_says_how_events_come_in(
+    database: Any, open_console: Callable[..., Console]
+) -> None:
+    console = open_console()
+    for place in ("", "#/streams"):
+        console.open(place)
+        console.shows("This store has no events yet")
+        console.page.get_by_role("link", name="Import a file").wait_for()
+        console.shows(re.compile(r"chronicle ingest .* --url http://127\.0\.0\.1:\d+/"))
+
+
+def test_the_address_selects_also_where_its_page_is_shown(
+    steps: Any, open_console: Callable[..., Console]
+) -> None:
+    console = open_console()
+    console.open("#/live")
+    page = console.page
+    page.get_by_role("button", name="Follow").wait_for()
+    page.evaluate("location.hash = '#/live/steps'")
+    page.get_by_role("button", name="Pause").wait_for()
+    tail = page.get_by_role("region", name="Tail")
+    assert tail.get_by_role("combobox").input_value() == "steps"
+    page.evaluate("location.hash = '#/query'")
+    editor = page.get_by_role("textbox", name="SQL editor")
+    editor.wait_for()
+    page.evaluate("location.hash = '#q=SELECT+7+AS+linked'")
+    editor.get_by_text("linked").wait_for()
+    page.evaluate("location.hash = '#/streams'")
+    page.get_by_role("link", name="steps").wait_for()
+    page.evaluate("location.hash = '#/streams/steps'")
+    page.get_by_role("heading", name="Schema").wait_for()
+
+
+@pytest.mark.parametrize(
+    ("place", "asked", "early"),
+    [
+        ("#/live", "**/v1/live/low/rows*", "No results yet"),
+        ("#/streams/steps", "**/profile*", "0 events"),
+        ("#/streams", "**/v1/streams", "0 streams"),
+        ("#/health", "**/v1/status", "Everything works"),
+        ("#/admin", "**/v1/tokens", "None:"),
+        ("", "**/v1/streams", "No streams yet"),
+    ],
+)
+def test_what_is_loading_says_so(
+    steps: Any, open_console: Callable[..., Console], place: str, asked: str, early: str
+) -> None:
+    """And not that there is nothing."""
+    steps.create_live("low", "SELECT k, v FROM steps WHERE v < 2", idle="never")
+    steps.run_live()
+    console = open_console()
+    page = console.page
+    held: list[Any] = []
+    page.route(asked, lambda route: held.append(route), times=1)
+    with page.expect_request(asked):
+        console.open(place)
+    loading = page.get_by_role("status").filter(has_text="Loading…")
+    loading.first.wait_for()
+    assert page.get_by_role("main").get_by_text(re.compile(rf"\b{early}")).count() == 0
+    held[0].continue_()
+    wait_until(lambda: loading.count() == 0)

@@ -13,6 +13,8 @@ import { ImportPage } from "./pages/import";
 import { LivePage } from "./pages/live";
 import { StreamsPage } from "./pages/streams";
 import { QueryPage } from "./query/page";
+import { Loading } from "./ui/loading";
+import { place } from "./ui/place";
 import { localTimes, showLocalTimes, theme, type Theme } from "./ui/preferences";
 
 /** A page whose script is loaded when it is asked for. */
@@ -20,7 +22,7 @@ function later(load: () => Promise<() => preact.JSX.Element>) {
   return function Later() {
     const [Page, setPage] = useState<(() => preact.JSX.Element) | null>(null);
     useEffect(() => void load().then((page) => setPage(() => page)), []);
-    return Page ? <Page /> : <main aria-busy="true" />;
+    return Page ? <Page /> : <main class="page"><Loading /></main>;
   };
 }
 
@@ -46,8 +48,6 @@ const FOR: Partial<Record<Name, Scope[]>> = {
 const offered = (name: Name) => FOR[name]?.some((scope) => may(scope)) ?? true;
 
 type Name = keyof typeof PAGES;
-export const place = signal(location.hash);
-addEventListener("hashchange", () => (place.value = location.hash));
 
 function pageOf(hash: string): { name: Name; rest: string } {
   const [, name = "", rest = ""] = /^#\/([a-z]+)\/?(.*)$/.exec(hash) ?? [];
@@ -62,7 +62,7 @@ function NotOffered({ name }: { name: Name }) {
     <main class="page">
       <div class="pagehead"><h1>{PAGES[name][0]}</h1></div>
       <p class="empty">
-        {session.value?.console === "read" ? "This console only reads." : "This token may not do what this page does."} It takes{" "}
+        {session.value?.console === "read" ? "This console is read-only." : "Your token does not allow this page."} It takes{" "}
         {FOR[name]?.map((scope, i) => <span key={scope}>{i ? " or " : "the scope "}<code>{scope}</code></span>)}.
       </p>
     </main>
@@ -83,7 +83,7 @@ function App() {
       <Header current={name} />
       {session.value?.open && session.value.console === "full" && <OpenNote />}
       {trouble && <p class="banner bad" role="alert">{trouble}</p>}
-      {asked ? <Login /> : session.value ? (offered(name) ? <Page key={name} rest={rest} /> : <NotOffered name={name} />) : <main aria-busy="true" />}
+      {asked ? <Login /> : session.value ? (offered(name) ? <Page key={name} rest={rest} /> : <NotOffered name={name} />) : !trouble && <main class="page"><Loading /></main>}
     </>
   );
 }
@@ -98,7 +98,7 @@ function Header({ current }: { current: Name }) {
         ))}
       </nav>
       <span class="space" />
-      <button type="button" class="quiet" title="Time zone of what is shown" onClick={() => showLocalTimes(!localTimes.value)}>{localTimes.value ? "Local time" : "UTC"}</button>
+      <button type="button" class="quiet" title="Time zone of the times shown" onClick={() => showLocalTimes(!localTimes.value)}>{localTimes.value ? "Local time" : "UTC"}</button>
       <select aria-label="Theme" value={theme.value} onChange={(e) => (theme.value = e.currentTarget.value as Theme)}>
         <option value="auto">Auto</option>
         <option value="light">Light</option>
@@ -106,7 +106,7 @@ function Header({ current }: { current: Name }) {
       </select>
       {token.value && (
         <button type="button" class="quiet" title={session.value?.scopes.join(", ") ?? ""} onClick={() => (useToken(""), location.reload())}>
-          {session.value?.name ?? "token"} · Forget
+          {session.value?.name ?? "token"} · Sign out
         </button>
       )}
     </header>
@@ -122,10 +122,10 @@ function OpenNote() {
     noteSeen.value = true;
   };
   return (
-    <p class="banner slim">
-      <span>This server has no tokens: whoever uses this machine may do everything. <code>chronicle token create NAME</code> closes it.</span>
+    <aside class="banner slim" aria-label="Note">
+      <span>This server has no tokens: everyone on this machine may do everything. Admin or <code>chronicle token create NAME</code> restricts it.</span>
       <button type="button" class="icon" aria-label="Hide this note" onClick={hide}>×</button>
-    </p>
+    </aside>
   );
 }
 
@@ -142,14 +142,14 @@ function Login() {
   return (
     <main class="login">
       <form onSubmit={(event) => void enter(event)}>
-        <h1>This server asks for a token</h1>
-        <p class="quiet">Made by <code>chronicle token create NAME --scope read</code>. It is kept until this browser tab is closed.</p>
+        <h1>Sign in with a token</h1>
+        <p class="quiet"><code>chronicle token create NAME --scope read</code> creates one. This browser tab keeps it until it is closed.</p>
         <label>
           <span>Token</span>
           <input type="password" autoComplete="off" value={typed} onInput={(e) => setTyped(e.currentTarget.value)} />
         </label>
         {wrong && <p role="alert" class="bad">The server does not know this token, or it has expired.</p>}
-        <button type="submit" class="primary">Enter</button>
+        <button type="submit" class="primary">Sign in</button>
       </form>
     </main>
   );

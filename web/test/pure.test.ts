@@ -1,12 +1,22 @@
 import { Int64, makeData, TimestampNanosecond, vectorFromArray } from "apache-arrow";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
+
+vi.hoisted(() => {
+  const nothing = () => null;
+  vi.stubGlobal("localStorage", { getItem: nothing, setItem: nothing });
+  vi.stubGlobal("matchMedia", () => ({ matches: false, addEventListener: nothing }));
+  vi.stubGlobal("document", { documentElement: { dataset: {} } });
+});
 import { clock, decimal, duration, float32, float64, instant, textOf } from "../src/arrow/format";
-import { asGroups, asLines } from "../src/chart/arrange";
+import { asGroups, asLines, groupingOf, keysOf } from "../src/chart/arrange";
 import { runsOf, withGaps } from "../src/chart/buckets";
-import { lanesOf, situationsOf } from "../src/matches/lanes";
+import { lanesOf, placesOfMarks, situationsOf } from "../src/matches/lanes";
 import { isRecent, rowsOfPairs } from "../src/matches/pairs";
 import { NOTHING, specOf } from "../src/pages/jobspec";
 import { columnsOf, type Look, lookedAt, nameOf, paramsOf, timeFormatOf, WRITTEN } from "../src/pages/looking";
+import { type Operator, sentenceOf } from "../src/plan/sentence";
+import { columnsOf as columnsOfStream, sampled, samplesOf } from "../src/query/samplesof";
+import { troubles } from "../src/pages/troubles";
 import { globbed } from "../src/ui/glob";
 import { cellText } from "../src/ui/values";
 import { quoted } from "../src/query/names";
@@ -60,8 +70,22 @@ describe("pictures", () => {
   });
   it("gaps for NULL, one line a group", () => {
     expect(asLines(Float64Array.of(2, 1), [Float64Array.of(5, NaN)], ["a"])).toMatchObject({ x: [1, 2], lines: [{ y: [null, 5] }] });
-    const grouped = asGroups(Float64Array.of(1, 1, 2), Float64Array.of(1, 2, 3), ["a", "b", "a"], 1);
-    expect(grouped).toMatchObject({ left: 1, lines: [{ label: "a", y: [1, 3] }] });
+    const [x, y] = [Float64Array.of(1, 1, 2), Float64Array.of(1, 2, 3)];
+    expect(asGroups(x, [y], ["v"], ["a", "b", "a"], 1)).toMatchObject({ left: 1, lines: [{ label: "a", y: [1, 3] }] });
+    const two = asGroups(x, [y, y], ["v", "w"], ["a", "b", "a"], 2).lines;
+    expect(two.map(({ label, group, column }) => [label, group, column])).toEqual([["a · v", 0, 0], ["b · v", 1, 0], ["a · w", 0, 1], ["b · w", 1, 1]]);
+  });
+  it("lines are by the columns that tell rows of one x apart, and by no more", () => {
+    const [x, room, floor, note] = [Float64Array.of(1, 1, 2, 2), ["a", "b", "a", "b"], ["1", "1", "2", "2"], ["p", "q", "r", "s"]];
+    expect(groupingOf(x, [note, room, floor])).toEqual([1]);
+    expect(groupingOf(x, [floor, room])).toEqual([0, 1]);
+    expect(groupingOf(x, [note])).toEqual([]);
+    expect(keysOf(room, ["1", null, "2", "2"])).toEqual(["a · 1", "b · NULL", "a · 2", "b · 2"]);
+  });
+  it("no mark lies on another", () => {
+    expect(placesOfMarks([0, 20, 5], 1, 10)).toEqual([0, 0, null]);
+    expect(placesOfMarks([0, 5, 20], 2, 10)).toEqual([0, -1, 0]);
+    expect(placesOfMarks([3, 0, 6], 3, 10)).toEqual([-1, 0, 1]);
   });
 });
 
@@ -183,5 +207,64 @@ describe("jobs", () => {
 describe("cells of answers in JSON", () => {
   it("shows lists and structs as JSON, and nothing for what is missing", () => {
     expect([[1, 2], { a: "x" }, 1.5, "x", true, null, undefined].map(cellText)).toEqual(["[1,2]", '{"a":"x"}', "1.5", "x", "true", "", ""]);
+  });
+});
+
+describe("a plan begins with a sentence", () => {
+  const of = (plan: Operator, total_ms?: number) => sentenceOf({ plan, ...(total_ms === undefined ? {} : { total_ms }) }, 0.25);
+  const scan = (...found: [string, number][]): Operator => ({ operator: "Scan", regions: { found: found.map(([kind, events]) => [0, 9, kind, events]), unit: "us", cut: false } });
+  it("of intervals that indexes have found", () => {
+    const replay = { ...scan(["skipped", 19_000_000], ["read", 1_000_000]), indexes: ["S: vibration > 10.2", "H: temperature > 95.0"], replay: "0.4%: 29 intervals of 19 partitions" };
+    expect(of({ operator: "MatchRecognize", inputs: [{ ...replay, figures: { intervals: 29, events_replayed: 80_000 } }] }, 12)).toBe("Read 0.4 % of 20 M events: 29 intervals, found by the indexes on vibration and temperature, 12.0 ms.");
+    expect(of(replay)).toBe("Read at most 5.0 % of 20 M events: 29 intervals, found by the indexes on vibration and temperature, 250 ms.");
+  });
+  it("of what was looked up, aggregated, read whole, or not at all", () => {
+    expect(of({ ...scan(["skipped", 1998], ["looked_up", 2]), index: ["v > 10"] })).toBe("Read 0.1 % of 2 k events: found by the index on v, 250 ms.");
+    expect(of({ ...scan(["skipped", 1000], ["aggregated", 1000]), figures: { events_read: 20 } }, 2)).toBe("Read 1.0 % of 2 k events: stored aggregates answer the query, 2.0 ms.");
+    expect(of(scan(["aggregated", 1000]), 2)).toBe("Read none of 1 k events: stored aggregates answer the query, 2.0 ms.");
+    expect(of({ ...scan(["read", 2000]), because: "the tree does not keep aggregates by key" }, 2)).toBe("Read all 2 k events: the tree does not keep aggregates by key, 2.0 ms.");
+    expect(of({ operator: "Scan", figures: { events_read: 10 } }, 2)).toBe("Read 10 events, 2.0 ms.");
+    expect(of({ operator: "Projection" }, 2)).toBe("Read no stored events, 2.0 ms.");
+  });
+});
+
+describe("samples are of what is stored", () => {
+  const column = (name: string, sql_type: string) => ({ name, sql_type, type: "", nullable: true });
+  const stream = (name: string, count: number, schema = [column("at", "timestamp"), column("room", "varchar"), column("n", "bigint"), column("order", "double")]) => ({
+    name, count, schema, time: "at", version: 1, time_range: { first: "2026-01-01T00:00:00", last: "2026-01-08T00:00:00", first_ticks: 0, last_ticks: 1 },
+  });
+  it("the largest stream, its text as key, its measure as value", () => {
+    expect(sampled([stream("few", 1), stream("many", 9), { ...stream("broken", 99), damage: "gone" }])?.name).toBe("many");
+    expect(sampled([{ ...stream("none", 0), time_range: null }])).toBeUndefined();
+    expect(columnsOfStream(stream("s", 1)).value?.name).toBe("order");
+  });
+  it("windows, a pattern where the values are known, the latest events", () => {
+    const found = samplesOf(stream("heating", 9), { avg: 20, max: 30 });
+    expect(found.map((one) => one.view)).toEqual(["Chart", "Matches", "Table"]);
+    expect(found[0]?.sql).toContain('avg("order") AS mean\nFROM TUMBLE(heating, at, INTERVAL \'6\' HOUR)\nGROUP BY room, window_start');
+    expect(found[1]?.sql).toContain('DEFINE HIGH AS "order" > 29, BACK AS "order" <= 29');
+    expect(samplesOf(stream("heating", 9), null)).toHaveLength(2);
+    expect(samplesOf(stream("log", 9, [column("at", "bigint"), column("text", "varchar")]), null).map((one) => one.view)).toEqual(["Table"]);
+  });
+});
+
+describe("health says what is wrong", () => {
+  const found = {
+    version: "1", state: "ready", mode: "rw", uptime_s: 1, memory_bytes: 1, disk_free_bytes: 1e12, flight_port: null, postgres_port: null,
+    gates: { queries: { running: 8, waiting: 0, limit: 8 } }, store: { streams_damaged: 0 }, trouble: null, every_s: 5, history: {},
+  };
+  it("nothing, where nothing is", () => expect(troubles(found, [])).toEqual([]));
+  it("each thing in a sentence", () => {
+    const wrong = { ...found, state: "starting", trouble: "the log cannot be written", disk_free_bytes: 1 << 30, gates: { queries: { running: 8, waiting: 1, limit: 8 } }, store: { streams_damaged: 2, moves_failing_seconds: 90 } };
+    const live = [{ name: "low", state: "failed", sql: "", sink: "low", error: "no column v" }];
+    expect(troubles(wrong, live)).toEqual([
+      "The server is starting.",
+      "the log cannot be written",
+      "2 streams are damaged and cannot be read: see Streams.",
+      "Only 1.0 GiB of the disk is free: a full disk refuses new events.",
+      "All 8 slots for queries are in use: 1 waits.",
+      "The live query low has failed: no column v.",
+      "Segments have not been moved to the object store for 90.00 s.",
+    ]);
   });
 });

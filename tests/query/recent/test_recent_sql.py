@@ -234,6 +234,6 @@ def test_describe_and_explain(table1: Any) -> None:
     assert [row[:2] for row in described] == [("low", "DOUBLE"), ("s", "BIGINT")]
     plan = table1.explain(text, analyze=True)
     shown = str(plan)
-    for part in ("RecentJoin", "within: 7 ticks", "l.symbol = a.symbol", '"a.high" > "l.low"'):
+    for part in ("RecentJoin", "within: 7", "l.symbol = a.symbol", '"a.high" > "l.low"'):
         assert part in shown
     assert "pairs 4" in shown

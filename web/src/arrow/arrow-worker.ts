@@ -105,9 +105,9 @@ async function run(ask: Extract<Ask, { kind: "run" }>): Promise<void> {
     const detail = stopped
       ? "Cancelled."
       : schema
-        ? "The answer broke off before its end: what is shown is only a part."
-        : "The server could not be reached, or broke off its answer.";
-    end({ code: "broken", title: "Broken off", status: 0, detail }, stopped);
+        ? "The connection ended before the last row. Run the query again."
+        : "The server could not be reached, or the connection ended.";
+    end({ code: "broken", title: "The answer is incomplete", status: 0, detail }, stopped);
   }
 }
 

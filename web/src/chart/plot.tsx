@@ -26,6 +26,9 @@ export interface PlotProps {
   legend?: boolean;
   /** Whether days are left out at the axis, and with them a line of text. */
   clocks?: boolean;
+  /** Values of the left axis, with their unit, and steps between its lines. */
+  text?: (value: number) => string;
+  steps?: number[];
   /** Called with a range that was dragged; both ends in the unit of x. */
   chosen?: (from: number, to: number) => void;
   made?: (plot: uPlot) => void;
@@ -81,7 +84,8 @@ export function Plot(props: PlotProps) {
     const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "12px system-ui, sans-serif" };
     const scaleOf = log ? { distr: 3 as const } : {};
     const span = () => (plot.current?.scales.x?.max ?? 0) - (plot.current?.scales.x?.min ?? 0);
-    const height = () => props.height ?? Math.max(160, host.clientHeight - (legend ? 34 : 0));
+    const under = () => (legend ? (host.querySelector<HTMLElement>(".u-legend")?.offsetHeight ?? 34) : 0);
+    const height = () => props.height ?? Math.max(160, host.clientHeight - under());
     const made = new uPlot(
       {
         width: Math.max(200, host.clientWidth),
@@ -91,7 +95,7 @@ export function Plot(props: PlotProps) {
         scales: { x: { time }, y: scaleOf, y2: scaleOf },
         axes: [
           { ...axis, ...(props.clocks ? { size: 30 } : {}), values: time ? ((props.clocks ? CLOCKS : TIMES) as uPlot.Axis.Values) : (_, all) => all.map(short) },
-          { ...axis, size: 60, space: 26, values: (_, all) => all.map((v) => (v === null ? "" : short(v))) },
+          { ...axis, size: props.text ? 92 : 60, space: 26, ...(props.steps ? { incrs: props.steps } : {}), values: (_, all) => all.map((v) => (v === null ? "" : (props.text ?? short)(v))) },
           ...(lines.some((one) => one.second)
             ? [{ ...axis, side: 1, scale: "y2", size: 60, grid: { show: false }, values: (_: uPlot, all: number[]) => all.map((v) => (v === null ? "" : short(v))) }]
             : []),

@@ -5,18 +5,20 @@ import type { Answer } from "../arrow/answer";
 import type { ColumnHead } from "../arrow/protocol";
 import { newTab } from "../query/shelf";
 import { save } from "../query/export";
-import {  } from "../api";
 import { quoted } from "../query/names";
 import { SERIES } from "../ui/preferences";
 import { count } from "../ui/numbers";
 import type { Run } from "../query/run";
-import { asGroups, asLines, type Drawn } from "./arrange";
+import { Loading } from "../ui/loading";
+import { asGroups, asLines, type Drawn, groupingOf, keysOf } from "./arrange";
 import { type Kind, type Line, Plot } from "./plot";
 
 const POINTS_MAX = 400_000;
 const KINDS: Kind[] = ["line", "steps", "area", "bars", "points"];
 const UNSET = -2;
 const DASHES = [undefined, [8, 4], [2, 3], [10, 3, 2, 3]];
+const TEXT = /char|string|utf8|enum|uuid|bool|dict/i;
+const KEY = /char|string|utf8|enum|uuid|bool|dict|int/i;
 
 export function ChartView({ answer, columns, run }: { answer: Answer; columns: ColumnHead[]; run: Run }) {
   const numeric = columns.flatMap((column, i) => (column.numeric ? [i] : []));
@@ -24,7 +26,8 @@ export function ChartView({ answer, columns, run }: { answer: Answer; columns: C
   const [x, setX] = useState(firstX);
   const [ys, setYs] = useState<number[]>(() => numeric.filter((i) => i !== firstX).slice(0, 3));
   const [second, setSecond] = useState(UNSET);
-  const [key, setKey] = useState(-1);
+  /** Columns by which there are lines; null until the rows have told which. */
+  const [keys, setKeys] = useState<number[] | null>(null);
   const [kind, setKind] = useState<Kind>("line");
   const [log, setLog] = useState(false);
   const [range, setRange] = useState<[number, number] | null>(null);
@@ -38,37 +41,45 @@ export function ChartView({ answer, columns, run }: { answer: Answer; columns: C
     void (async () => {
       const found = await answer.series([x, ...ys], POINTS_MAX);
       const [xs, ...rest] = found.values as [Float64Array, ...Float64Array[]];
-      let made: Drawn;
-      if (key >= 0 && rest[0]) {
-        const texts = await answer.texts(key, found.step === 1 ? xs.length : answer.rows.value);
-        const keys = found.step === 1 ? texts : texts.filter((_, i) => i % found.step === 0);
-        made = asGroups(xs, rest[0], keys, SERIES.length);
-      } else made = asLines(xs, rest, ys.map((i) => columns[i]?.name ?? ""));
+      const textsOf = async (column: number) => {
+        const texts = await answer.texts(column, found.step === 1 ? xs.length : answer.rows.value);
+        return found.step === 1 ? texts : texts.filter((_, i) => i % found.step === 0);
+      };
+      if (!keys) {
+        if (!ended) return;
+        const named = columns.flatMap((column, i) => (TEXT.test(column.type) ? [i] : []));
+        const grouping = groupingOf(xs, await Promise.all(named.map(textsOf))).map((k) => named[k] as number);
+        if (!live) return;
+        setKeys(grouping);
+        if (grouping.length) setYs(ys.slice(0, 1));
+        return;
+      }
+      const labels = ys.map((i) => columns[i]?.name ?? "");
+      const made = keys.length ? asGroups(xs, rest, labels, keysOf(...(await Promise.all(keys.map(textsOf)))), SERIES.length) : asLines(xs, rest, labels);
       if (!live) return;
       setStep(found.step);
       setDrawn(made);
-      if (key < 0 && second === UNSET) setSecond(ys.find((_, i) => i > 0 && apart(made.lines[0]?.y, made.lines[i]?.y)) ?? -1);
+      const of = (column: number) => made.lines.find((line) => line.column === column)?.y;
+      if (second === UNSET) setSecond(ys.find((_, i) => i > 0 && apart(of(0), of(i))) ?? -1);
     })();
     return () => {
       live = false;
     };
-  }, [answer, x, ys, key, ended]);
+  }, [answer, x, ys, keys, ended]);
 
   const lines = useMemo<Line[]>(
     () =>
-      (drawn?.lines ?? []).map((line, i) => ({
-        label: line.label,
-        colour: SERIES[i % SERIES.length] as string,
-        ...(DASHES[Math.floor(i / SERIES.length) % 4] ? { dash: DASHES[Math.floor(i / SERIES.length) % 4] as number[] } : {}),
-        kind,
-        second: key < 0 && ys[i] === second,
-      })),
+      (drawn?.lines ?? []).map((line) => {
+        const dash = DASHES[(keys?.length ? line.column : Math.floor(line.group / SERIES.length)) % 4];
+        return { label: line.label, colour: SERIES[line.group % SERIES.length] as string, ...(dash ? { dash } : {}), kind, second: ys[line.column] === second };
+      }),
     [drawn, kind, second],
   );
   const data = useMemo(() => [drawn?.x ?? [], ...(drawn?.lines.map((line) => line.y) ?? [])] as uPlot.AlignedData, [drawn]);
 
-  if (!numeric.length) return <p class="empty">No column of this answer is a number: there is nothing to draw.</p>;
+  if (!numeric.length) return <p class="empty">A chart needs a column of numbers; this answer has none.</p>;
   const time = columns[x]?.time ?? false;
+  const groups = columns.flatMap((column, i) => (i !== x && !column.time && !ys.includes(i) && KEY.test(column.type) ? [i] : []));
   const toggle = (i: number) => setYs(ys.includes(i) ? ys.filter((one) => one !== i) : [...ys, i]);
   return (
     <div class="chart">
@@ -80,16 +91,23 @@ export function ChartView({ answer, columns, run }: { answer: Answer; columns: C
             <label key={i}><input type="checkbox" checked={ys.includes(i)} onChange={() => toggle(i)} /> {columns[i]?.name}</label>
           ))}
         </fieldset>
-        <Choice label="Lines by" value={key} set={setKey} options={[[-1, "–"], ...columns.map((c, i) => [i, c.name] as const).filter(([i]) => i !== x && !ys.includes(i))]} />
-        {key < 0 && ys.length > 1 && <Choice label="Right axis" value={second} set={setSecond} options={[[-1, "–"], ...ys.map((i) => [i, columns[i]?.name ?? ""] as const)]} />}
+        {groups.length > 0 && (
+          <fieldset>
+            <legend class="quiet">Lines by</legend>
+            {groups.map((i) => (
+              <label key={i}><input type="checkbox" checked={keys?.includes(i) ?? false} onChange={() => setKeys(keys?.includes(i) ? keys.filter((one) => one !== i) : [...(keys ?? []), i])} /> {columns[i]?.name}</label>
+            ))}
+          </fieldset>
+        )}
+        {ys.length > 1 && <Choice label="Right axis" value={second} set={setSecond} options={[[-1, "–"], ...ys.map((i) => [i, columns[i]?.name ?? ""] as const)]} />}
         <label><span class="quiet">Kind</span> <select value={kind} onChange={(e) => setKind(e.currentTarget.value as Kind)}>{KINDS.map((one) => <option key={one}>{one}</option>)}</select></label>
         <label><input type="checkbox" checked={log} onChange={() => setLog(!log)} /> log</label>
         <span class="space" />
         {time && range && <button type="button" onClick={() => newTab(within(run.sql, columns[x]?.name ?? "", range))}>Query this range</button>}
         <button type="button" onClick={() => plot.current?.ctx.canvas.toBlob((blob) => blob && save(blob, "chart.png"))}>PNG</button>
       </div>
-      {step > 1 && <p class="quiet note">Every {count(step)}th row is drawn: let windows (TUMBLE) condense so many.</p>}
-      {drawn && drawn.left > 0 && <p class="quiet note">{count(drawn.left)} more groups have no line.</p>}
+      {step > 1 && <p class="quiet note">Every {count(step)}th row is drawn; windows (TUMBLE) would summarise all of them.</p>}
+      {drawn && drawn.left > 0 && <p class="quiet note">The {count(SERIES.length)} largest groups are drawn; {count(drawn.left)} more are not.</p>}
       {drawn && drawn.x.length > 0 ? (
         <Plot label={`Chart of ${ys.map((i) => columns[i]?.name).join(", ")} over ${columns[x]?.name}`} data={data} lines={lines} time={time} log={log} made={(made) => {
           plot.current = made;
@@ -99,8 +117,10 @@ export function ChartView({ answer, columns, run }: { answer: Answer; columns: C
             if (name === "x" && min != null && max != null) setRange(min > (all[0] ?? 0) || max < (all.at(-1) ?? 0) ? [min, max] : null);
           });
         }} />
+      ) : drawn ? (
+        <p class="empty">{ys.length ? "No rows to draw." : "Choose a column as y."}</p>
       ) : (
-        <p class="empty">Nothing to draw.</p>
+        <Loading what="Drawing…" />
       )}
     </div>
   );

@@ -40,7 +40,7 @@ export function scrollFor(row: number, rows: number, view: number): number {
 }
 
 function widthOf(head: ColumnHead, sample: (string | null)[][], at: number): number {
-  let most = head.name.length + 4;
+  let most = head.name.length + 0.9 * head.type.length + 3;
   for (const row of sample) most = Math.max(most, Math.min(48, (row[at] ?? "NULL").length));
   return Math.round(Math.min(420, Math.max(72, most * 7.4 + 22)));
 }

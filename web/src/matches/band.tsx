@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { refreshStreams, streams } from "../api";
 import { type Buckets, runsOf } from "../chart/buckets";
 import { loadProfile, NUMERIC } from "../pages/profile";
+import { drawnAgain, penOf } from "../ui/canvas";
 import { colour, dark } from "../ui/preferences";
 import { short } from "../ui/numbers";
 import { LABEL, RIGHT } from "./timeline";
@@ -36,11 +37,7 @@ export function Band({ stream, range, integers }: { stream: string; range: [numb
   useEffect(() => {
     const element = canvas.current;
     if (!element || !found) return undefined;
-    const draw = () => drawBand(element, found, name, range);
-    draw();
-    const watch = new ResizeObserver(draw);
-    watch.observe(element);
-    return () => watch.disconnect();
+    return drawnAgain(element, () => drawBand(element, found, name, range));
   }, [found, range, dark.value]);
   return (
     <div class="band">
@@ -53,20 +50,15 @@ export function Band({ stream, range, integers }: { stream: string; range: [numb
 }
 
 function drawBand(element: HTMLCanvasElement, found: Buckets, name: string, range: [number, number]): void {
-  const pen = element.getContext("2d");
-  if (!pen) return;
-  const ratio = devicePixelRatio || 1;
-  const [width, height] = [element.clientWidth, element.clientHeight];
-  element.width = width * ratio;
-  element.height = height * ratio;
-  pen.scale(ratio, ratio);
+  const paper = penOf(element);
+  if (!paper) return;
+  const { pen, width, height } = paper;
   const [high, low, mean] = found.envelopes[name] ?? [found.counts, found.counts.map(() => 0), found.counts];
   const known = [...high, ...low].filter((value): value is number => value !== null);
   if (!known.length) return;
   const [least, most] = [Math.min(...known), Math.max(...known)];
   const x = (at: number) => LABEL + ((at - range[0]) / (range[1] - range[0])) * (width - LABEL - RIGHT);
   const y = (value: number) => height - 8 - ((value - least) / (most - least || 1)) * (height - 18);
-  pen.font = "11px system-ui, sans-serif";
   pen.fillStyle = colour("quiet");
   pen.textAlign = "right";
   pen.fillText(short(most), LABEL - 8, y(most) + 6);

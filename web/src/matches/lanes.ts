@@ -35,6 +35,23 @@ export function lanesOf<T extends Span>(spans: readonly T[], groupOf: (span: T) 
   return { lane, groups };
 }
 
+/**
+ * Where marks of a lane stand, in steps from its middle (0, -1, 1, -2 …), so that none covers another;
+ * null for one that has no place.
+ */
+export function placesOfMarks(xs: readonly number[], rows: number, apart: number): (number | null)[] {
+  const until = new Array<number>(Math.max(1, rows)).fill(-Infinity);
+  const places = new Array<number | null>(xs.length).fill(null);
+  for (const i of [...xs.keys()].sort((a, b) => (xs[a] as number) - (xs[b] as number))) {
+    const x = xs[i] as number;
+    const row = until.findIndex((taken) => taken + apart <= x);
+    if (row < 0) continue;
+    until[row] = x;
+    places[i] = Math.ceil(row / 2) * (row % 2 ? -1 : 1) || 0;
+  }
+  return places;
+}
+
 export type Shape = "circle" | "square" | "triangle" | "diamond" | "cross" | "star" | "bar";
 export const SHAPES: Shape[] = ["circle", "square", "triangle", "diamond", "cross", "star", "bar"];
 export const GLYPHS: Record<Shape, string> = { circle: "●", square: "■", triangle: "▲", diamond: "◆", cross: "✕", star: "★", bar: "▮" };

@@ -1,14 +1,18 @@
 /** The lanes of matches on a canvas: drag to move, wheel to zoom, click to choose. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { colour, dark, localTimes, SERIES } from "../ui/preferences";
+import { fitted } from "../ui/canvas";
 import { count, instantOf, moment, spot, stretch } from "../ui/numbers";
-import { mark, SHAPES } from "./lanes";
+import { mark, placesOfMarks, SHAPES } from "./lanes";
 import type { Drawn } from "./view";
 
-const LANE = 22;
-export const LABEL = 108;
+/** The least height of a lane of marks, of single bars, and of each of several bars. */
+const [LANE, BAR, BARS] = [22, 18, 13];
+/** The width below which a match is a bar: marks would lie on each other. */
+const NARROW = 14;
+export const LABEL = 124;
 export const RIGHT = 12;
-const HEAD = 22;
+const HEAD = 24;
 const LANES_MAX = 400;
 
 export interface Arrow {
@@ -42,9 +46,12 @@ export function Timeline({ matches, lane, groups, variables, hidden, chosen, cho
   const margin = (last - first) * 0.02;
   const [range, setRange] = useState<[number, number]>([first - margin, last + margin]);
   const [over, setOver] = useState(-1);
-  const [width, setWidth] = useState(600);
+  const [[width, room], setBox] = useState<[number, number]>([600, 0]);
+  const moved = useRef(false);
   const lanes = Math.min(LANES_MAX, groups.length);
-  const height = HEAD + lanes * LANE + 6;
+  const least = arrows ? BAR : bars ? BARS * variables.length + 8 : LANE;
+  const tall = Math.max(least, Math.floor((room - HEAD - 6) / Math.max(1, lanes)));
+  const height = HEAD + lanes * tall + 6;
   const scale = (ms: number) => LABEL + ((ms - range[0]) / (range[1] - range[0])) * (width - LABEL - RIGHT);
 
   useEffect(() => setRange([first - margin, last + margin]), [matches]);
@@ -52,6 +59,10 @@ export function Timeline({ matches, lane, groups, variables, hidden, chosen, cho
   useEffect(() => {
     const one = matches[chosen];
     if (!one) return;
+    if (!moved.current) {
+      moved.current = true; // the one that is chosen at first is seen among all
+      return;
+    }
     const span = range[1] - range[0];
     const narrow = (one.to - one.from) / span < 0.02;
     if (narrow || one.from < range[0] || one.to > range[1]) {
@@ -59,15 +70,15 @@ export function Timeline({ matches, lane, groups, variables, hidden, chosen, cho
       const middle = (one.from + one.to) / 2;
       setRange([middle - wanted / 2, middle + wanted / 2]);
     }
-    const top = HEAD + (lane[chosen] ?? 0) * LANE;
+    const top = HEAD + (lane[chosen] ?? 0) * tall;
     const box = canvas.current?.parentElement;
-    if (box && (top < box.scrollTop + HEAD || top > box.scrollTop + box.clientHeight - LANE)) box.scrollTop = top - box.clientHeight / 2;
+    if (box && (top < box.scrollTop + HEAD || top > box.scrollTop + box.clientHeight - tall)) box.scrollTop = top - box.clientHeight / 2;
   }, [chosen]);
 
   useEffect(() => {
     const box = canvas.current?.parentElement;
     if (!box) return undefined;
-    const watch = new ResizeObserver(() => setWidth(Math.max(260, box.clientWidth)));
+    const watch = new ResizeObserver(() => setBox([Math.max(260, box.clientWidth), box.clientHeight]));
     watch.observe(box);
     return () => watch.disconnect();
   }, []);
@@ -85,12 +96,12 @@ export function Timeline({ matches, lane, groups, variables, hidden, chosen, cho
     axis(pen, range, scale, width, height, integers);
     let before = "";
     groups.slice(0, lanes).forEach((group, i) => {
-      const y = HEAD + i * LANE;
+      const y = HEAD + i * tall;
       if (group !== before) {
         pen.fillStyle = colour("line");
         pen.fillRect(0, y - 0.5, width, 1);
         pen.fillStyle = colour("text");
-        pen.fillText(group.length > 15 ? `${group.slice(0, 14)}…` : group, 8, y + LANE / 2);
+        pen.fillText(fitted(pen, group, LABEL - 16), 8, y + tall / 2);
       }
       before = group;
     });
@@ -98,57 +109,74 @@ export function Timeline({ matches, lane, groups, variables, hidden, chosen, cho
     pen.beginPath();
     pen.rect(LABEL, 0, width - LABEL, height);
     pen.clip();
-    matches.forEach((match, i) => {
+    const drawMatch = (match: Drawn, i: number) => {
       const at = lane[i] ?? 0;
       if (at >= lanes || match.to < range[0] || match.from > range[1]) return;
-      const y = HEAD + at * LANE + LANE / 2;
+      const y = HEAD + at * tall + tall / 2;
       const [x1, x2] = [scale(match.from), scale(match.to)];
       if (bars) {
         const together = arrows ? 1 : variables.length;
-        const thick = Math.max(2, Math.min(arrows ? 9 : 6, (LANE - 6) / together));
+        const thick = Math.min(24, (tall - 8) / together);
+        if (i === chosen) {
+          pen.fillStyle = colour("selection");
+          pen.fillRect(x1 - 4, y - tall / 2 + 1, Math.max(4, x2 - x1) + 8, tall - 2);
+        }
         variables.forEach((name, v) => {
           const one = match.variables[name];
           if (!one) return;
           pen.fillStyle = colour(SERIES[v % SERIES.length] as string);
           const [a, b] = [scale(instantOf(one.first)), scale(instantOf(one.last))];
-          pen.fillRect(a, y + ((arrows ? 0 : v) - together / 2) * thick, Math.max(3, b - a), thick - 1);
+          pen.fillRect(a, y + ((arrows ? 0 : v) - together / 2) * thick, Math.max(3, b - a), thick - 2);
         });
         return;
       }
-      pen.fillStyle = colour(i === chosen || i === over ? "accent" : "line");
-      pen.fillRect(x1 - 1, y - (i === chosen ? 3 : 2), Math.max(3, x2 - x1 + 2), i === chosen ? 6 : 4);
-      if (x2 - x1 < 14) {
-        pen.fillStyle = colour(i === chosen || i === over ? "accent" : "series-7");
-        pen.fillRect(x1 - 1, y - 5, Math.max(3, x2 - x1), 10); // too narrow for marks: zoom in
+      const strong = i === chosen || i === over;
+      if (x2 - x1 < NARROW) {
+        const high = Math.min(24, tall * 0.5) + (i === chosen ? 6 : 0);
+        pen.fillStyle = colour(strong ? "accent" : "series-7");
+        pen.fillRect(x1 - 1, y - high / 2, Math.max(i === chosen ? 5 : 4, x2 - x1), high);
         return;
       }
+      pen.fillStyle = colour(strong ? "accent" : "line");
+      pen.fillRect(x1 - 1, y - (i === chosen ? 3 : 2), x2 - x1 + 2, i === chosen ? 6 : 4);
+      const size = Math.min(7, Math.max(4.2, tall * 0.14));
+      const marks: { x: number; v: number }[] = [];
       variables.forEach((name, v) => {
         const one = match.variables[name];
         if (!one?.count || hidden.has(name)) return;
         pen.fillStyle = colour(SERIES[v % SERIES.length] as string);
-        const shape = SHAPES[v % SHAPES.length] ?? "circle";
         const [a, b] = [scale(instantOf(one.first)), scale(instantOf(one.last))];
         if (one.count > 1 && b - a > 3) {
           pen.fillRect(a, y - 1.5, b - a, 3);
           const text = `×${count(one.count)}`;
           if (b - a > pen.measureText(text).width + 22) pen.fillText(text, (a + b) / 2 - pen.measureText(text).width / 2, y - 7);
+          marks.push({ x: b, v });
         }
-        mark(pen, shape, a, y, 4.2);
-        if (one.count > 1 && b - a > 3) mark(pen, shape, b, y, 4.2);
+        marks.push({ x: a, v });
       });
-    });
-    const end = (i: number): [number, number] => [scale(matches[i]?.to ?? 0), HEAD + (lane[i] ?? 0) * LANE + LANE / 2];
+      const apart = 2.6 * size;
+      placesOfMarks(marks.map(({ x }) => x), Math.floor(tall / apart), apart).forEach((place, k) => {
+        const { x, v } = marks[k] as { x: number; v: number };
+        if (place === null) return; // zoomed in it has room
+        pen.fillStyle = colour(SERIES[v % SERIES.length] as string);
+        mark(pen, SHAPES[v % SHAPES.length] ?? "circle", x, y + place * apart, size);
+      });
+    };
+    matches.forEach((match, i) => i !== chosen && drawMatch(match, i));
+    const one = matches[chosen];
+    if (one) drawMatch(one, chosen); // over its neighbours
+    const end = (i: number): [number, number] => [scale(matches[i]?.to ?? 0), HEAD + (lane[i] ?? 0) * tall + tall / 2];
     for (const one of [...(arrows ?? [])].sort((a, b) => Number(a.on) - Number(b.on))) {
       if (Math.max(lane[one.from] ?? 0, lane[one.to] ?? 0) < lanes) arrow(pen, end(one.from), end(one.to), one.on);
     }
     pen.restore();
-  }, [matches, arrows, lane, groups, hidden, chosen, over, range, width, dark.value, localTimes.value]);
+  }, [matches, arrows, lane, groups, hidden, chosen, over, range, width, tall, dark.value, localTimes.value]);
 
   const nearest = (event: MouseEvent): number => {
     const element = event.currentTarget as HTMLElement;
     const rect = element.getBoundingClientRect();
     const [x, y] = [event.clientX - rect.left, event.clientY - rect.top];
-    const at = Math.floor((y - HEAD) / LANE);
+    const at = Math.floor((y - HEAD) / tall);
     let best = -1;
     let distance = 8;
     matches.forEach((match, i) => {
@@ -255,7 +283,9 @@ export function axis(pen: CanvasRenderingContext2D, range: [number, number], sca
     pen.fillStyle = colour("line");
     pen.fillRect(x, HEAD - 4, 1, height);
     pen.fillStyle = colour("quiet");
-    const text = integers ? count(at) : moment(at);
-    pen.fillText(integers ? text : step >= 864e5 ? text.slice(0, 10) : step >= 6e4 ? text.slice(5, 16) : text.slice(11), x + 4, HEAD / 2);
+    const whole = integers ? count(at) : moment(at);
+    const text = integers ? whole : step >= 864e5 ? whole.slice(0, 10) : step >= 6e4 ? whole.slice(5, 16) : whole.slice(11);
+    const wide = pen.measureText(text).width;
+    pen.fillText(text, x + 4 + wide > width ? x - 4 - wide : x + 4, HEAD / 2);
   }
 }

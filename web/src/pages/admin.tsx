@@ -1,6 +1,7 @@
 /** Admin: tokens, jobs, backups, indexes, what streams keep, settings. */
 import { useState } from "preact/hooks";
 import { address, everywhere, may, messageOf, postJson, remove, type Scope, session } from "../api";
+import { Instead, Scroll } from "../ui/loading";
 import { useRepeated } from "../ui/repeated";
 import { useRows } from "../ui/rows";
 import { Sure } from "../ui/sure";
@@ -56,20 +57,19 @@ function Tokens() {
   const revoke = (token: TokenInfo) => act(async () => void (await remove(address("tokens", token.token_id))));
   return (
     <section aria-label="Tokens">
-      <div class="options"><h2>Tokens</h2><span class="quiet">who may ask this server, and for what</span></div>
-      {(trouble || problem) && <p class="banner bad" role="alert">{trouble || problem}</p>}
+      <div class="options"><h2>Tokens</h2><span class="quiet">who may use this server, and for what</span></div>
       {secret && (
         <p class="banner ok" role="status">
-          The secret of {secret.name}, shown this once: <code class="secret">{secret.text}</code>{" "}
+          The secret of {secret.name}, shown only once: <code class="secret">{secret.text}</code>{" "}
           <button type="button" onClick={() => void navigator.clipboard.writeText(secret.text)}>Copy</button>{" "}
           <button type="button" onClick={() => setSecret(null)}>Done</button>
         </p>
       )}
-      {found?.tokens.length === 0 && <p class="empty">None: whoever reaches this server may do everything. The first one closes it.</p>}
+      <Instead of={found?.tokens} problem={trouble || problem} none="None: everyone who reaches this server may do everything. With the first token, every request needs one." />
       {found && found.tokens.length > 0 && (
-        <div class="scroll">
+        <Scroll label="Tokens, all columns">
           <table class="list" aria-label="Tokens">
-            <thead><tr><th>Name</th><th>May</th><th>Streams</th><th>Made</th><th>Expires</th><th>Last used</th><th /></tr></thead>
+            <thead><tr><th>Name</th><th>Scopes</th><th>Streams</th><th>Created</th><th>Expires</th><th>Last used</th><td /></tr></thead>
             <tbody>
               {found.tokens.map((token) => (
                 <tr key={token.token_id}>
@@ -87,7 +87,7 @@ function Tokens() {
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
       {found && <NewToken first={found.tokens.length === 0} make={(spec) => void act(() => postJson("v1/tokens", spec))} />}
     </section>
@@ -96,7 +96,7 @@ function Tokens() {
 
 function NewToken({ first, make }: { first: boolean; make: (spec: unknown) => void }) {
   const [name, setName] = useState("");
-  const [scopes, setScopes] = useState<string[]>(first ? ["admin"] : ["read"]);
+  const [scopes, setScopes] = useState<string[]>(["read"]);
   const [globs, setGlobs] = useState("*");
   const [expires, setExpires] = useState("");
   const toggle = (scope: string) => setScopes(scopes.includes(scope) ? scopes.filter((one) => one !== scope) : [...scopes, scope]);
@@ -109,12 +109,13 @@ function NewToken({ first, make }: { first: boolean; make: (spec: unknown) => vo
     <form class="options" onSubmit={submit} aria-label="New token">
       <label><span class="quiet">Name</span> <input value={name} required onInput={(e) => setName(e.currentTarget.value)} /></label>
       <fieldset>
-        <legend class="quiet">May</legend>
+        <legend class="quiet">Scopes</legend>
         {SCOPES.map((scope) => <label key={scope}><input type="checkbox" checked={scopes.includes(scope)} onChange={() => toggle(scope)} /> {scope}</label>)}
       </fieldset>
       <label><span class="quiet">Streams</span> <input value={globs} placeholder="* or flights, sensor_*" onInput={(e) => setGlobs(e.currentTarget.value)} /></label>
       <label><span class="quiet">Expires</span> <input value={expires} size={12} placeholder="never, or 90d" onInput={(e) => setExpires(e.currentTarget.value)} /></label>
-      <button type="submit" class="primary" disabled={!name.trim() || !scopes.length}>Make token</button>
+      <button type="submit" class="primary" disabled={!name.trim() || !scopes.length}>Create token</button>
+      {first && !scopes.includes("admin") && <p class="quiet">Without a token with <code>admin</code>, only the command line can create further ones.</p>}
     </form>
   );
 }
@@ -127,16 +128,16 @@ function Settings() {
     <section aria-label="Settings">
       <div class="options">
         <h2>Settings</h2>
-        <span class="quiet">in force since the server began{session.value ? `, version ${session.value.version}` : ""}</span>
+        <span class="quiet">in effect since the server started{session.value ? `, version ${session.value.version}` : ""}</span>
         <span class="space" />
         <input type="search" aria-label="Search the settings" placeholder="Search" value={words} onInput={(e) => setWords(e.currentTarget.value)} />
       </div>
-      {problem && <p class="banner bad" role="alert">{problem}</p>}
-      <div class="scroll tall" tabIndex={0} role="region" aria-label="All settings">
+      <Instead of={rows && shown} problem={problem} none="No setting contains these words." />
+      <Scroll label="All settings" tall>
         <table class="list" aria-label="Settings">
           <tbody>{shown.map((one) => <tr key={one.name}><td><code>{one.name}</code></td><td><code>{one.value}</code></td><td class="quiet wrap">{one.description}</td></tr>)}</tbody>
         </table>
-      </div>
+      </Scroll>
     </section>
   );
 }

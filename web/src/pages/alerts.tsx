@@ -1,11 +1,13 @@
 /**
- * What live queries put out and take back, of all of them together, the newest first.
+ * Results and retractions of all live queries, the newest first.
  *
  * A live query is asked for its rows when its figures say that there are more: nothing is held open,
  * and of what comes faster than anybody reads only the newest is asked for.
  */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { address, ask, getJson, Problem } from "../api";
+import { Instead, Scroll } from "../ui/loading";
+import { cellText } from "../ui/values";
 import type { LiveQuery } from "./live";
 
 const KEPT = 200;
@@ -15,7 +17,7 @@ interface Alert {
   live: string;
   seq: number;
   time: string;
-  /** Whether it takes back what was put out before. */
+  /** Whether it retracts an earlier result. */
   back: boolean;
   text: string;
 }
@@ -26,7 +28,7 @@ interface Seen {
 }
 
 export function Alerts({ live }: { live: LiveQuery[] }) {
-  const [alerts, setAlerts] = useState<Alert[]>([]);
+  const [alerts, setAlerts] = useState<Alert[] | null>(null);
   const [only, setOnly] = useState("");
   const [on, setOn] = useState(true);
   const seen = useRef(new Map<string, Seen>());
@@ -37,40 +39,40 @@ export function Alerts({ live }: { live: LiveQuery[] }) {
     void news(live, seen.current)
       .then((found) => {
         const fresh = new Set(found.map(keyOf));
-        if (found.length) setAlerts((old) => [...found, ...old.filter((one) => !fresh.has(keyOf(one)))].slice(0, KEPT));
+        setAlerts((old) => [...found, ...(old ?? []).filter((one) => !fresh.has(keyOf(one)))].slice(0, KEPT));
       })
       .finally(() => (asking.current = false));
   }, [live, on]);
-  const shown = only ? alerts.filter((one) => one.live === only) : alerts;
+  const shown = only ? alerts?.filter((one) => one.live === only) : alerts;
   return (
     <section aria-label="Alerts">
       <div class="options">
         <h2>Alerts</h2>
-        <span class="quiet">what live queries put out and take back</span>
-        <select aria-label="Of which live query" value={only} onChange={(e) => setOnly(e.currentTarget.value)}>
-          <option value="">all</option>
+        <span class="quiet">results of live queries; a late event retracts earlier ones</span>
+        <select aria-label="Live query" value={only} onChange={(e) => setOnly(e.currentTarget.value)}>
+          <option value="">all live queries</option>
           {live.map((one) => <option key={one.name}>{one.name}</option>)}
         </select>
         <span class="space" />
-        <button type="button" onClick={() => setOn(!on)}>{on ? "Pause" : "Go on"}</button>
+        <button type="button" onClick={() => setOn(!on)}>{on ? "Pause" : "Resume"}</button>
       </div>
-      {shown.length === 0 && <p class="empty">Nothing yet.</p>}
-      {shown.length > 0 && (
-        <div class="scroll tall" tabIndex={0} role="region" aria-label="Alerts, newest first">
+      <Instead of={shown} problem="" none="No results yet." />
+      {shown && shown.length > 0 && (
+        <Scroll label="Alerts, newest first" tall>
           <table class="list">
-            <thead><tr><th>Time</th><th>Result</th><th>Live query</th><th /></tr></thead>
+            <thead><tr><th>Time</th><th>Result</th><th>Live query</th><th>Kind</th></tr></thead>
             <tbody>
               {shown.map((one) => (
                 <tr key={keyOf(one)}>
                   <td>{one.time}</td>
                   <td class="wrap"><code>{one.text}</code></td>
                   <td>{one.live}</td>
-                  <td><span class={`badge ${one.back ? "warn" : "good"}`}>{one.back ? "taken back" : "put out"}</span></td>
+                  <td><span class={`badge ${one.back ? "warn" : "good"}`}>{one.back ? "retracted" : "result"}</span></td>
                 </tr>
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
     </section>
   );
@@ -78,7 +80,7 @@ export function Alerts({ live }: { live: LiveQuery[] }) {
 
 const keyOf = (one: Alert) => `${one.live}\n${one.seq}`;
 
-/** The rows that live queries have put out since they were asked last, the newest first. */
+/** The rows of live queries since they were asked last, the newest first. */
 async function news(live: LiveQuery[], seen: Map<string, Seen>): Promise<Alert[]> {
   const none = (name: string) => (error: unknown) => {
     if (error instanceof Problem && error.document.status === 410) seen.delete(name); // it was made anew
@@ -115,6 +117,6 @@ function alertOf(live: string, row: Record<string, unknown>): Alert {
     seq: Number(row._seq),
     time: String(row._time).replace("T", " ").replace(/(\.\d{3})\d+/, "$1"),
     back: Number(row._diff ?? 1) < 0,
-    text: values.map(([name, value]) => `${name} ${value === null ? "NULL" : String(value)}`).join(" · "),
+    text: values.map(([name, value]) => `${name} ${value === null ? "NULL" : cellText(value).replace(/^(\d{4}-\d\d-\d\d)T(?=\d\d:)/, "$1 ")}`).join(" · "),
   };
 }

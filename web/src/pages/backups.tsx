@@ -1,4 +1,5 @@
 /** Backups that jobs have written: a delete does not reach those that were made before it. */
+import { Instead, Scroll } from "../ui/loading";
 import { bytes, count } from "../ui/numbers";
 import { useRepeated } from "../ui/repeated";
 
@@ -20,13 +21,12 @@ export function Backups() {
   const backups = found?.backups.toReversed() ?? [];
   return (
     <section aria-label="Backups">
-      <div class="options"><h2>Backups</h2><span class="quiet">what was deleted after a backup began is still in it</span></div>
-      {problem && <p class="banner bad" role="alert">{problem}</p>}
-      {found && !backups.length && <p class="empty">{found.configured ? "None." : "None: CHRONICLE_BACKUP_DIRECTORY names no place for them."}</p>}
+      <div class="options"><h2>Backups</h2><span class="quiet">a backup still contains what was deleted after it started</span></div>
+      <Instead of={found && backups} problem={problem} none={found?.configured ? "No backups yet." : "No backups: CHRONICLE_BACKUP_DIRECTORY is not set."} />
       {backups.length > 0 && (
-        <div class="scroll tall" tabIndex={0} role="region" aria-label="Backups, newest first">
+        <Scroll label="Backups, newest first" tall>
           <table class="list" aria-label="Backups">
-            <thead><tr><th>Name</th><th>Began</th><th>State</th><th class="number">Events</th><th class="number">Size</th><th>Streams</th></tr></thead>
+            <thead><tr><th>Name</th><th>Started</th><th>State</th><th class="number">Events</th><th class="number">Size</th><th>Streams</th></tr></thead>
             <tbody>
               {backups.map((one) => (
                 <tr key={one.name}>
@@ -40,7 +40,7 @@ export function Backups() {
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
     </section>
   );

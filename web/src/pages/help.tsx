@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { messageOf, ROOT } from "../api";
 import { newTab } from "../query/shelf";
+import { Loading } from "../ui/loading";
 import type { Block } from "./markdown";
 
 /** The three parts of the documentation, in the order of the README; pages that no part names end the last one. */
@@ -48,10 +49,13 @@ export function HelpPage({ rest }: { rest: string }) {
         {words.trim() ? (
           <ul>
             {found.map((hit, i) => <li key={i}><a href={`#/help/${hit.name}`}><b>{hit.title}</b><span class="quiet">{hit.line}</span></a></li>)}
-            {found.length === 0 && <li class="quiet">Nothing has these words.</li>}
+            {!pages.size && <li class="quiet" role="status">Loading…</li>}
+            {pages.size > 0 && found.length === 0 && <li class="quiet">No page contains these words.</li>}
           </ul>
         ) : (
-          PARTS.map(([part, names], i) => (
+          <details open={innerWidth > 760}>
+            <summary>Pages</summary>
+            {PARTS.map(([part, names], i) => (
             <section key={part} aria-label={part}>
               <p class="quiet">{part}</p>
               <ul>
@@ -60,12 +64,14 @@ export function HelpPage({ rest }: { rest: string }) {
                 ))}
               </ul>
             </section>
-          ))
+            ))}
+            <p><a href="../docs">API reference</a></p>
+          </details>
         )}
-        <p><a href="../docs">API reference</a></p>
       </nav>
       <article class="doc">
         {problem && <p class="banner bad" role="alert">{problem}</p>}
+        {!pages.size && !problem && <Loading />}
         {pages.get(name) && <Page key={name} source={pages.get(name) as string} />}
       </article>
     </main>
@@ -121,7 +127,7 @@ function Part({ block }: { block: Block }) {
       </div>
     );
   }
-  if (block.tag === "table") return <div class="scroll"><table class="list">{inside}</table></div>;
+  if (block.tag === "table") return <div class="scroll" tabIndex={0}><table class="list">{inside}</table></div>;
   const Tag = block.tag as "p";
   return <Tag {...(block.href ? { href: block.href, ...(block.href.startsWith("http") ? { rel: "noreferrer noopener", target: "_blank" } : {}) } : {})}>{inside}</Tag>;
 }

@@ -8,6 +8,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ask, headers, may, messageOf, Problem, type ProblemDocument, refreshStreams, ROOT, streams } from "../api";
 import { quoted } from "../query/names";
 import { newTab } from "../query/shelf";
+import { Scroll } from "../ui/loading";
 import { bytes, count, share } from "../ui/numbers";
 import { AMBIGUOUS, type BadRow, columnsOf, ENCODINGS, type Ingested, type Look, lookedAt, nameOf, paramsOf, paramsOfFile, type Planned, TIME_FORMATS, timeFormatOf, TYPES, type Written, WRITTEN } from "./looking";
 
@@ -72,7 +73,7 @@ export function ImportPage() {
         }}
       >
         <strong>{chosen ? chosen.file.name : looking || "Drop a file here, or choose one"}</strong>
-        <span class="quiet" role="status">{looking ? "The server looks at it…" : chosen ? factsOf(chosen) : "CSV, JSON, NDJSON, Parquet, Arrow, Excel or line protocol; packed by gzip, zstd, bzip2 or zip as well"}</span>
+        <span class="quiet" role="status">{looking ? "Reading its beginning…" : chosen ? factsOf(chosen) : "CSV, JSON, NDJSON, Parquet, Arrow, Excel or line protocol; packed by gzip, zstd, bzip2 or zip as well"}</span>
         <input type="file" aria-label="File" onChange={(event) => choose(event.currentTarget.files?.[0])} />
       </label>
       {problem && <p class="banner bad" role="alert">{problem}</p>}
@@ -152,20 +153,20 @@ function Settings({ chosen: { file, written, body, first } }: { chosen: Chosen }
         {!known && (
           <label><span class="quiet">Time</span> <select aria-label="Time" value={time} onChange={(e) => chooseTime(e.currentTarget.value)}><option value="">choose…</option>{columns.filter((one) => one.keep).map((one) => <option key={one.from}>{one.as}</option>)}</select></label>
         )}
-        <label><span class="quiet">read as</span> <input list="time-formats" size={20} aria-label="How times are read" title="several behind each other, a | b: each value has the first that reads it" value={timeFormat} onInput={(e) => setTimeFormat(e.currentTarget.value)} /></label>
+        <label><span class="quiet">read as</span> <input list="time-formats" size={20} aria-label="How times are read" title="a | b: each value is read by the first pattern that fits" value={timeFormat} onInput={(e) => setTimeFormat(e.currentTarget.value)} /></label>
         <datalist id="time-formats">{first.time_formats.map((value) => <option key={value} value={value}>as in the file</option>)}{TIME_FORMATS.map(([value, text]) => <option key={value} value={value}>{text}</option>)}</datalist>
-        <label><span class="quiet">with the time of day in</span> <select aria-label="Time of day" value={timeOfDay} onChange={(e) => setTimeOfDay(e.currentTarget.value)}><option value="">no other column</option>{columns.filter((one) => one.keep && one.as !== time).map((one) => <option key={one.from}>{one.as}</option>)}</select></label>
+        <label><span class="quiet">time of day in</span> <select aria-label="Time of day" value={timeOfDay} onChange={(e) => setTimeOfDay(e.currentTarget.value)}><option value="">no other column</option>{columns.filter((one) => one.keep && one.as !== time).map((one) => <option key={one.from}>{one.as}</option>)}</select></label>
         <label><span class="quiet">time zone</span> <input list="time-zones" size={12} aria-label="Time zone" placeholder="UTC" value={timeZone} onInput={(e) => setTimeZone(e.currentTarget.value)} /></label>
         <datalist id="time-zones">{Intl.supportedValuesOf("timeZone").map((zone) => <option key={zone} value={zone} />)}</datalist>
-        {timeZone.trim() && <label><span class="quiet">a time that occurs twice</span> <select aria-label="A time shown twice" value={ambiguous} onChange={(e) => setAmbiguous(e.currentTarget.value)}>{AMBIGUOUS.map(([value, text]) => <option key={value} value={value}>{text}</option>)}</select></label>}
-        {!known && <label><span class="quiet">Keeps</span> <input size={10} aria-label="Retention" placeholder="everything" title="30 days, 10 GB" value={retention} onInput={(e) => setRetention(e.currentTarget.value)} /></label>}
-        <label><input type="checkbox" checked={skip} onChange={() => setSkip(!skip)} /> leave bad rows out</label>
+        {timeZone.trim() && <label><span class="quiet">a time that the clocks show twice</span> <select aria-label="A time shown twice" value={ambiguous} onChange={(e) => setAmbiguous(e.currentTarget.value)}>{AMBIGUOUS.map(([value, text]) => <option key={value} value={value}>{text}</option>)}</select></label>}
+        {!known && <label><span class="quiet">retention</span> <input size={10} aria-label="Retention" placeholder="forever" title="30 days, 10 GB" value={retention} onInput={(e) => setRetention(e.currentTarget.value)} /></label>}
+        <label><input type="checkbox" checked={skip} onChange={() => setSkip(!skip)} /> skip bad rows</label>
         <span class="space" />
         <button type="button" disabled={!ready} title="Read all of the file, store nothing" onClick={() => ingest(true)}>Check all</button>
         <button type="button" class="primary" disabled={!ready} onClick={() => ingest(false)}>Import</button>
       </div>
-      {!mine && <p class="banner slim"><span>This token may not {known ? "append to" : "make"} this stream: that takes the scope <code>{known ? "ingest" : "write"}</code> for its name.</span></p>}
-      {!known && !time && <p class="banner slim"><span>No column is like a time: choose which one is.</span></p>}
+      {!mine && <p class="banner slim"><span>Your token may not {known ? "append to" : "create"} this stream: it needs the scope <code>{known ? "ingest" : "write"}</code> for its name.</span></p>}
+      {!known && !time && <p class="banner slim"><span>No column looks like a time: choose one.</span></p>}
       {!timeFormat.trim() && (
         <p class="banner slim" role="status">
           <span>{first.time_formats.length > 1 ? `Several patterns read the column ${first.time}: choose the right one.` : "How are times read? auto, iso, s, ms, us, ns, or a pattern."}</span>
@@ -173,7 +174,7 @@ function Settings({ chosen: { file, written, body, first } }: { chosen: Chosen }
         </p>
       )}
       {sent >= 0 && <progress aria-label="Sent" max={file.size} value={sent} />}
-      {sent >= 0 && <p class="hint quiet" role="status">{sent < file.size ? `${share(sent, file.size)} sent` : "The server reads it…"}</p>}
+      {sent >= 0 && <p class="hint quiet" role="status">{sent < file.size ? `${share(sent, file.size)} sent` : "The server is reading it…"}</p>}
       {problem && <p class="banner bad" role="alert">{problem}</p>}
       {refused && (
         <div class="banner bad" role="alert">
@@ -187,7 +188,7 @@ function Settings({ chosen: { file, written, body, first } }: { chosen: Chosen }
       {seen.notes.length > 0 && <ul class="notes">{seen.notes.map((note) => <li key={note}>{note}</li>)}</ul>}
       {seen.rejected > 0 && (
         <div class="banner">
-          <strong>{count(seen.rejected)} of the first {count(seen.looked_at)} rows are no events</strong>
+          <strong>{count(seen.rejected)} of the first {count(seen.looked_at)} rows cannot be read as events</strong>
           <Errors found={seen.errors} />
         </div>
       )}
@@ -210,7 +211,7 @@ interface ColumnsProps {
 function Columns({ columns, seen, busy, time, timeOfDay, known, change }: ColumnsProps) {
   const types = new Map(seen.columns.map((one) => [one.name, one.sql_type]));
   return (
-    <div class="scroll" aria-busy={busy}>
+    <Scroll label="Columns of the file" busy={busy}>
       <table class="list" aria-label="Columns">
         <thead><tr><th>{known ? "" : "Keep"}</th><th>In the file</th><th>Column</th><th>Type</th><th>First values</th></tr></thead>
         <tbody>
@@ -237,7 +238,7 @@ function Columns({ columns, seen, busy, time, timeOfDay, known, change }: Column
           })}
         </tbody>
       </table>
-    </div>
+    </Scroll>
   );
 }
 
@@ -246,7 +247,7 @@ function Done({ done }: { done: Ingested }) {
   if (done.dry_run) {
     return (
       <div class="banner ok" role="status">
-        <strong>{count(done.rows)} rows can be stored</strong>{done.rejected ? `, ${count(done.rejected)} would be left out` : ""}. Nothing was stored.
+        <strong>{count(done.rows)} rows can be stored</strong>{done.rejected ? `, ${count(done.rejected)} would be skipped` : ""}. Nothing was stored.
         <Errors found={done.errors} />
       </div>
     );
@@ -254,7 +255,7 @@ function Done({ done }: { done: Ingested }) {
   return (
     <div class="banner ok" role="status">
       <strong>{count(done.appended)} events stored</strong>{done.late ? `, ${count(done.late)} of them late` : ""}; {stream} has {count(done.count ?? 0)}.{" "}
-      {done.rejected ? `${count(done.rejected)} bad rows were left out. ` : ""}
+      {done.rejected ? `${count(done.rejected)} bad rows were skipped. ` : ""}
       {may("read", stream) && <button type="button" onClick={() => (newTab(`SELECT *\nFROM ${quoted(stream)}\nLIMIT 1000`, stream), (location.hash = "#/query"))}>Query it</button>}
       <Errors found={done.errors} />
     </div>

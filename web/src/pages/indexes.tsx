@@ -2,6 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { address, may, messageOf, refreshStreams, remove, streams } from "../api";
 import { JobProgress, useJob } from "../ui/job";
+import { Instead, Scroll } from "../ui/loading";
 import { bytes, count, share } from "../ui/numbers";
 import { useRows } from "../ui/rows";
 import { Sure } from "../ui/sure";
@@ -38,13 +39,12 @@ export function Indexes() {
   };
   return (
     <section aria-label="Indexes">
-      <div class="options"><h2>Indexes</h2><span class="quiet">where rare values are, so that filters and patterns read little</span></div>
-      {(trouble || failure || problem) && <p class="banner bad" role="alert">{trouble || failure || problem}</p>}
-      {rows?.length === 0 && <p class="empty">None.</p>}
+      <div class="options"><h2>Indexes</h2><span class="quiet">filters and patterns on an indexed column skip most of the stream</span></div>
+      <Instead of={rows} problem={trouble || failure || problem} none="No indexes yet." />
       {rows && rows.length > 0 && (
-        <div class="scroll">
+        <Scroll label="Indexes, all columns">
           <table class="list" aria-label="Indexes">
-            <thead><tr><th>Stream</th><th>Attribute</th><th>State</th><th class="number">Covers</th><th class="number">Runs</th><th class="number">Size</th><th /></tr></thead>
+            <thead><tr><th>Stream</th><th>Column</th><th>State</th><th class="number">Covers</th><th class="number">Runs</th><th class="number">Size</th><td /></tr></thead>
             <tbody>
               {rows.map((one) => (
                 <tr key={`${one.stream}\n${one.attribute}`}>
@@ -59,11 +59,11 @@ export function Indexes() {
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
       <form class="options" aria-label="New index" onSubmit={(event) => (event.preventDefault(), start({ kind: "index", stream, attribute }))}>
         <label><span class="quiet">Stream</span> <select aria-label="Stream" value={stream} onChange={(e) => (setStream(e.currentTarget.value), setAttribute(""))}><option value="">choose…</option>{known.map((one) => <option key={one.name}>{one.name}</option>)}</select></label>
-        <label><span class="quiet">Attribute</span> <select aria-label="Attribute" value={attribute} onChange={(e) => setAttribute(e.currentTarget.value)}><option value="">choose…</option>{columns.map((one) => <option key={one.name}>{one.name}</option>)}</select></label>
+        <label><span class="quiet">Column</span> <select aria-label="Attribute" value={attribute} onChange={(e) => setAttribute(e.currentTarget.value)}><option value="">choose…</option>{columns.map((one) => <option key={one.name}>{one.name}</option>)}</select></label>
         <button type="submit" class="primary" disabled={job !== null || !stream || !attribute}>Create index</button>
         {job && <JobProgress job={job} what={`the index on ${job.stream} ${job.attribute}`} />}
       </form>

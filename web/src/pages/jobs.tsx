@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { messageOf } from "../api";
 import { begin, cancel, type Job } from "../ui/job";
+import { Instead, Scroll } from "../ui/loading";
 import { bytes, count, seconds, share } from "../ui/numbers";
 import { Sure } from "../ui/sure";
 import { useRepeated } from "../ui/repeated";
@@ -24,13 +25,12 @@ export function Jobs() {
   const jobs = found?.jobs.toReversed() ?? [];
   return (
     <section aria-label="Jobs">
-      <div class="options"><h2>Jobs</h2><span class="quiet">one after the other, while the server serves</span></div>
-      {(trouble || problem) && <p class="banner bad" role="alert">{trouble || problem}</p>}
-      {found && !jobs.length && <p class="empty">None.</p>}
+      <div class="options"><h2>Jobs</h2><span class="quiet">maintenance in the background, one at a time</span></div>
+      <Instead of={found && jobs} problem={trouble || problem} none="No jobs yet." />
       {jobs.length > 0 && (
-        <div class="scroll tall" tabIndex={0} role="region" aria-label="Jobs, newest first">
+        <Scroll label="Jobs, newest first" tall>
           <table class="list" aria-label="Jobs">
-            <thead><tr><th>Job</th><th>State</th><th>Done</th><th>Began</th><th class="number">Took</th><th>Result</th><th /></tr></thead>
+            <thead><tr><th>Job</th><th>State</th><th>Progress</th><th>Started</th><th class="number">Duration</th><th>Result</th><td /></tr></thead>
             <tbody>
               {jobs.map((job) => (
                 <tr key={job.job_id}>
@@ -45,7 +45,7 @@ export function Jobs() {
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
       <NewJob start={(spec) => void act(() => begin(spec))} />
     </section>

@@ -1,9 +1,11 @@
-/** Live: the tail of a stream, live queries with what they put out, and what runs now. */
+/** Live: the tail of a stream, live queries with their results, and what runs now. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { address, may, messageOf, refreshStreams, request, streams } from "../api";
 import { count } from "../ui/numbers";
 import { follow } from "../ui/feed";
+import { Instead, Scroll } from "../ui/loading";
 import { useRepeated } from "../ui/repeated";
+import { quoted } from "../query/names";
 import { cellText } from "../ui/values";
 import { Alerts } from "./alerts";
 import { Ended, Running } from "./running";
@@ -39,6 +41,12 @@ function Tail({ first }: { first: string }) {
   const [late, setLate] = useState(0);
   const [problem, setProblem] = useState("");
   const seen = useRef(0);
+  useEffect(() => {
+    setName(first);
+    setOn(Boolean(first));
+    setRows([]);
+    setProblem("");
+  }, [first]);
   useEffect(() => {
     if (!on || !name) return undefined;
     const stop = new AbortController();
@@ -78,30 +86,32 @@ function Tail({ first }: { first: string }) {
     setRows([]);
     setOn(true);
   };
+  const numeric = streams.value?.find((one) => one.name === name)?.schema.find((column) => /double|real|int|decimal/i.test(column.sql_type));
+  const example = numeric ? `WHERE ${quoted(numeric.name)} > 10` : "WHERE …";
   const heads = [...new Set(rows.slice(0, 50).flatMap(({ row }) => Object.keys(row)))];
   return (
     <section aria-label="Tail">
       <div class="options">
         <h2>Tail</h2>
-        <label><span class="quiet">Stream</span> <select value={name} onChange={(e) => (setName(e.currentTarget.value), setOn(false), setRows([]))}>
+        <label><span class="quiet">Stream</span> <select value={name} onChange={(e) => (setName(e.currentTarget.value), setOn(false), setRows([]), history.replaceState(null, "", `#/live/${encodeURIComponent(e.currentTarget.value)}`))}>
           <option value="">choose…</option>
           {(streams.value ?? []).filter((one) => !one.damage).map((one) => <option key={one.name}>{one.name}</option>)}
         </select></label>
-        <input class="wide" placeholder="WHERE altitude > 10000" aria-label="Condition" value={where} onInput={(e) => setWhere(e.currentTarget.value)} onKeyDown={(e) => e.key === "Enter" && name && start()} />
+        <input class="wide" placeholder={example} aria-label="Condition" value={where} onInput={(e) => setWhere(e.currentTarget.value)} onKeyDown={(e) => e.key === "Enter" && name && start()} />
         {on ? <button type="button" onClick={() => setOn(false)}>Pause</button> : <button type="button" class="primary" disabled={!name} onClick={start}>Follow</button>}
         <span class="space" />
         {on && <span class="quiet" role="status">{count(rate)} events/s{late ? ` · ${count(late)} late` : ""}</span>}
       </div>
       {problem && <p class="banner bad" role="alert">{problem}</p>}
       {rows.length > 0 ? (
-        <div class="scroll tall">
+        <Scroll label="Events, newest first" tall>
           <table class="list mono">
             <thead><tr>{heads.map((head) => <th key={head}>{head}</th>)}</tr></thead>
             <tbody>{rows.map(({ id, row }) => <tr key={id}>{heads.map((head) => <td key={head} class={typeof row[head] === "number" ? "number" : ""}>{row[head] === null ? <i class="quiet">NULL</i> : cellText(row[head])}</td>)}</tr>)}</tbody>
           </table>
-        </div>
+        </Scroll>
       ) : (
-        <p class="empty">{on ? "Nothing new yet." : "Choose a stream to see what is appended, as it is committed."}</p>
+        <p class="empty" role="status">{on ? `Waiting for new events of ${name}…` : "Choose a stream to see its new events as they are committed."}</p>
       )}
     </section>
   );
@@ -139,12 +149,11 @@ function LiveQueries() {
     <>
       <section aria-label="Live queries">
         <div class="options"><h2>Live queries</h2></div>
-        {(trouble || problem) && <p class="banner bad" role="alert">{trouble || problem}</p>}
-        {found?.live.length === 0 && <p class="empty">None. <code>CREATE LIVE QUERY name AS SELECT …</code> makes one.</p>}
+        <Instead of={found?.live} problem={trouble || problem} none={<>No live queries. <code>CREATE LIVE QUERY name AS SELECT …</code> creates one.</>} />
         {found && found.live.length > 0 && (
-          <div class="scroll">
+          <Scroll label="Live queries, all columns">
             <table class="list">
-              <thead><tr><th>Name</th><th>State</th><th class="number">Rows</th><th>Complete up to</th><th class="number">Behind</th><th>Query</th><th /></tr></thead>
+              <thead><tr><th>Name</th><th>State</th><th class="number">Rows</th><th>Complete up to</th><th class="number">Behind</th><th>Query</th><td /></tr></thead>
               <tbody>
                 {found.live.map((live) => (
                   <tr key={live.name}>
@@ -159,7 +168,7 @@ function LiveQueries() {
                 ))}
               </tbody>
             </table>
-          </div>
+          </Scroll>
         )}
       </section>
       {found && found.live.length > 0 && <Alerts live={found.live} />}

@@ -7,7 +7,7 @@ import { type Asked, NOTHING, specOf } from "./jobspec";
 const WHAT: Record<Kind, string> = {
   backup: "a copy of the store, below CHRONICLE_BACKUP_DIRECTORY",
   check: "every block is read and its checksum compared; nothing is changed",
-  compact: "late runs and small segments are written anew, in order",
+  compact: "late events and small segments are rewritten in order",
   move: "sealed segments go to CHRONICLE_OBJECTS; queries find them there",
   export: "all events, or the rows of a query, into a new file in CHRONICLE_EXCHANGE_DIRECTORY; its suffix says the format",
   import: "a file in CHRONICLE_EXCHANGE_DIRECTORY into a stream, in one commit or not at all",
@@ -50,18 +50,18 @@ export function NewJob({ start }: { start: (spec: object) => void }) {
   return (
     <form class="options" aria-label="New job" onSubmit={submit}>
       <label><span class="quiet">Job</span> <select aria-label="Kind of job" value={kind} onChange={(e) => choose(e.currentTarget.value as Kind)}>{kinds.map((one) => <option key={one}>{one}</option>)}</select></label>
-      {kind === "backup" && text("name", "Name of the backup", "Name", "the time")}
+      {kind === "backup" && text("name", "Name of the backup", "Name", "date and time")}
       {kind === "compact" && choice("Stream to compact", all ? "all" : "choose…")}
       {kind === "move" && choice("Stream to move", all ? "all" : "choose…")}
-      {kind === "move" && text("older", "Age of what moves", "Older than", "all that is sealed, or 90 days")}
+      {kind === "move" && text("older", "Age of what moves", "Older than", "90 days; empty for all")}
       {kind === "export" && choice("Stream to export", all ? "a query" : "choose…")}
       {kind === "export" && all && !asked.stream && text("sql", "Query to export", "Query", "SELECT …")}
       {kind === "export" && text("file", "File to write", "File", "flights.parquet")}
       {kind === "import" && text("file", "File to read", "File", "pumps.csv.gz")}
       {kind === "import" && may("write") && <label><input type="checkbox" checked={create} onChange={() => (setCreate(!create), setAsked({ ...asked, stream: "" }))} /> a new stream</label>}
       {kind === "import" && (create ? text("stream", "Name of the new stream", "Stream", "pumps") : choice("Stream to import into", "choose…"))}
-      {kind === "import" && create && text("time", "Time column of the new stream", "Time", "its column")}
-      <button type="submit" class="primary" disabled={!spec}>Begin</button>
+      {kind === "import" && create && text("time", "Time column of the new stream", "Time column", "at")}
+      <button type="submit" class="primary" disabled={!spec}>Start job</button>
       <span class="quiet">{WHAT[kind]}</span>
     </form>
   );

@@ -10,6 +10,7 @@ import { address, type StreamInfo } from "../api";
 import { Answer } from "../arrow/answer";
 import { type Buckets, type Three, withGaps } from "../chart/buckets";
 import { type Line, Plot } from "../chart/plot";
+import { Loading } from "../ui/loading";
 import { count, instantOf, isInteger, spot } from "../ui/numbers";
 
 const BUCKETS = 400;
@@ -74,7 +75,7 @@ export function Profile({ stream }: { stream: StreamInfo }) {
       <div class="options">
         <h2>History</h2>
         <fieldset>
-          <legend class="quiet">Attributes</legend>
+          <legend class="quiet">Columns</legend>
           {numeric.map((column) => (
             <label key={column.name}>
               <input type="checkbox" checked={shown.includes(column.name)} onChange={() => setShown(shown.includes(column.name) ? shown.filter((one) => one !== column.name) : [...shown, column.name])} /> {column.name}
@@ -82,15 +83,16 @@ export function Profile({ stream }: { stream: StreamInfo }) {
           ))}
         </fieldset>
         <span class="space" />
-        <span class="quiet">{spot(range[0], integers, range[1] - range[0])} … {spot(range[1], integers, range[1] - range[0])} · {count(total)} events</span>
+        <span class="quiet">{spot(range[0], integers, range[1] - range[0])} … {spot(range[1], integers, range[1] - range[0])}{found && ` · ${count(total)} events`}</span>
         <button type="button" disabled={!zoomed} onClick={() => setRange(whole)}>Whole history</button>
       </div>
       {problem && <p class="banner bad" role="alert">{problem}</p>}
+      {!found && !problem && <Loading />}
       {found && density && (
         <>
           <Plot label={`Events over time, ${count(total)} in all`} data={density} lines={DENSITY} time={!integers} height={110} legend={false} chosen={choose} />
           {shown.map((name, i) => found.envelopes[name] && <Envelope key={name} name={name} time={!integers} at={found.at} of={found.envelopes[name]} colour={`series-${(i % 6) + 1}`} choose={choose} />)}
-          <p class="quiet hint">Drag to zoom. Bands are from the least to the greatest value, the line is the mean.</p>
+          <p class="quiet hint">Drag to zoom. A band reaches from minimum to maximum; its line is the mean.</p>
         </>
       )}
     </section>

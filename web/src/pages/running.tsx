@@ -1,8 +1,10 @@
 /** What runs on the server now, and what has ended. */
-import { useEffect, useState } from "preact/hooks";
-import { address, messageOf, remove, rowsOf } from "../api";
+import { useState } from "preact/hooks";
+import { address, remove } from "../api";
+import { Instead, Scroll } from "../ui/loading";
 import { count, seconds, short } from "../ui/numbers";
 import { useRepeated } from "../ui/repeated";
+import { useRows } from "../ui/rows";
 
 interface RunningQuery {
   id: string;
@@ -23,12 +25,11 @@ export function Running() {
   return (
     <section aria-label="Running queries">
       <div class="options"><h2>Running queries</h2></div>
-      {problem && <p class="banner bad" role="alert">{problem}</p>}
-      {found?.queries.length === 0 && <p class="empty">Nothing runs.</p>}
+      <Instead of={found?.queries} problem={problem} none="No query is running." />
       {found && found.queries.length > 0 && (
-        <div class="scroll">
+        <Scroll label="Running queries, all columns">
           <table class="list">
-            <thead><tr><th>Query</th><th>Kind</th><th>Of</th><th class="number">For</th><th>Read</th><th /></tr></thead>
+            <thead><tr><th>Query</th><th>Kind</th><th>Token</th><th class="number">Running for</th><th>Events read</th><td /></tr></thead>
             <tbody>
               {found.queries.map((query) => (
                 <tr key={query.id}>
@@ -37,12 +38,12 @@ export function Running() {
                   <td class="quiet">{query.token ?? ""}</td>
                   <td class="number">{seconds(query.running_ms / 1000)}</td>
                   <td><Progress query={query} /></td>
-                  <td class="number"><button type="button" class="danger" onClick={() => void end(query)}>End</button></td>
+                  <td class="number"><button type="button" class="danger" onClick={() => void end(query)}>Cancel</button></td>
                 </tr>
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
     </section>
   );
@@ -80,26 +81,16 @@ const ENDED = "SELECT id, kind, text, token, started, duration_ms, rows, outcome
 
 /** What ran lately, the newest first; an example to run again is a click away. */
 export function Ended() {
-  const [rows, setRows] = useState<EndedQuery[] | null>(null);
-  const [problem, setProblem] = useState("");
   const [round, setRound] = useState(0);
-  useEffect(() => {
-    const stop = new AbortController();
-    rowsOf<EndedQuery>(ENDED, stop.signal).then(
-      (found) => (setRows(found), setProblem("")),
-      (error: unknown) => stop.signal.aborted || setProblem(messageOf(error)),
-    );
-    return () => stop.abort();
-  }, [round]);
+  const { rows, problem } = useRows<EndedQuery>(ENDED, round);
   return (
     <section aria-label="Ended queries">
       <div class="options"><h2>Ended queries</h2><span class="space" /><button type="button" onClick={() => setRound(round + 1)}>Refresh</button></div>
-      {problem && <p class="banner bad" role="alert">{problem}</p>}
-      {rows?.length === 0 && <p class="empty">None since the server began.</p>}
+      <Instead of={rows} problem={problem} none="None since the server started." />
       {rows && rows.length > 0 && (
-        <div class="scroll tall" tabIndex={0} role="region" aria-label="Ended queries, newest first">
+        <Scroll label="Ended queries, newest first" tall>
           <table class="list">
-            <thead><tr><th>Query</th><th>Kind</th><th>Began</th><th class="number">Took</th><th class="number">Rows</th><th>Outcome</th></tr></thead>
+            <thead><tr><th>Query</th><th>Kind</th><th>Started</th><th class="number">Duration</th><th class="number">Rows</th><th>Outcome</th></tr></thead>
             <tbody>
               {rows.map((query) => (
                 <tr key={query.id}>
@@ -113,7 +104,7 @@ export function Ended() {
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
     </section>
   );

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { may, messageOf, postJson, refreshStreams } from "../api";
 import { quoted } from "../query/names";
+import { Instead, Scroll } from "../ui/loading";
 import { bytes, count } from "../ui/numbers";
 import { useRows } from "../ui/rows";
 import { Sure } from "../ui/sure";
@@ -29,13 +30,12 @@ export function Storage() {
   };
   return (
     <section aria-label="Storage">
-      <div class="options"><h2>Storage</h2><span class="quiet">what streams take, and how long they keep it</span></div>
-      {problem && <p class="banner bad" role="alert">{problem}</p>}
-      {rows?.length === 0 && <p class="empty">No streams yet.</p>}
+      <div class="options"><h2>Storage</h2><span class="quiet">size and retention of each stream</span></div>
+      <Instead of={rows} problem={problem} none="No streams yet." />
       {rows && rows.length > 0 && (
-        <div class="scroll">
+        <Scroll label="Storage, all columns">
           <table class="list" aria-label="Storage">
-            <thead><tr><th>Stream</th><th class="number">Events</th><th class="number">Size</th><th class="number">Segments</th><th>Codec</th><th>Keeps</th><th /></tr></thead>
+            <thead><tr><th>Stream</th><th class="number">Events</th><th class="number">Size</th><th class="number">Segments</th><th>Codec</th><th>Retention</th><td /></tr></thead>
             <tbody>
               {rows.map((one) => (
                 <tr key={one.stream}>
@@ -44,12 +44,12 @@ export function Storage() {
                   <td class="number">{one.events && !one.segments ? <span class="quiet">in the log</span> : one.bytes === null ? "" : bytes(one.bytes)}</td>
                   <td class="number">{one.segments === null ? "" : count(one.segments)}</td>
                   <td>{one.codec}</td>
-                  <td>{changing === one.stream ? <Retention row={one} done={done} /> : (one.retention ?? "everything")}</td>
+                  <td>{changing === one.stream ? <Retention row={one} done={done} /> : (one.retention ?? "forever")}</td>
                   <td class="number">
                     {one.damage && <span class="bad">{one.damage}</span>}
                     {!one.damage && may("admin", one.stream) && (
                       <button type="button" aria-label={changing === one.stream ? `Leave ${one.stream} as it is` : `Change how long ${one.stream} keeps events`} onClick={() => setChanging(changing === one.stream ? "" : one.stream)}>
-                        {changing === one.stream ? "Leave" : "Change"}
+                        {changing === one.stream ? "Cancel" : "Change"}
                       </button>
                     )}
                   </td>
@@ -57,7 +57,7 @@ export function Storage() {
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
     </section>
   );
@@ -78,7 +78,7 @@ function Retention({ row, done }: { row: KeptRow; done: () => void }) {
   };
   return (
     <span class="confirm">
-      <input size={12} aria-label={`${row.stream} keeps`} placeholder="everything" title="30 days, 10 GB; where time is an integer, a number of ticks" value={typed} onInput={(e) => setTyped(e.currentTarget.value)} />
+      <input size={12} aria-label={`${row.stream} keeps`} placeholder="forever" title="30 days or 10 GB; a plain number where the time is an integer" value={typed} onInput={(e) => setTyped(e.currentTarget.value)} />
       <Sure label={`Set how long ${row.stream} keeps events`} text="Set" act={() => void set()} />
       {problem && <span class="bad wrap" role="alert">{problem}</span>}
     </span>

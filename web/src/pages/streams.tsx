@@ -2,8 +2,10 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { address, getJson, may, messageOf, refreshStreams, remove, type StreamInfo, streams, streamsProblem, views } from "../api";
 import { quoted } from "../query/names";
+import { NoEvents } from "../query/samples";
 import { newTab } from "../query/shelf";
 import { JobProgress, useJob } from "../ui/job";
+import { Loading, Scroll } from "../ui/loading";
 import { bytes, count, share } from "../ui/numbers";
 import { Profile } from "./profile";
 import { Views } from "./views";
@@ -17,9 +19,10 @@ export function StreamsPage({ rest }: { rest: string }) {
     <main class="page">
       <div class="pagehead"><h1>Streams</h1><span class="quiet">{all ? `${count(all.length)} streams` : ""}</span></div>
       {streamsProblem.value && <p class="banner bad" role="alert">{streamsProblem.value}</p>}
-      {all?.length === 0 && <p class="empty">No streams yet. <a href="#/import">Import a file</a>.</p>}
+      {!all && !streamsProblem.value && <Loading />}
+      {all?.length === 0 && <NoEvents />}
       {all && all.length > 0 && (
-        <div class="scroll">
+        <Scroll label="Streams">
           <table class="list">
             <thead><tr><th>Stream</th><th class="number">Events</th><th>First</th><th>Last</th><th>Columns</th></tr></thead>
             <tbody>
@@ -40,7 +43,7 @@ export function StreamsPage({ rest }: { rest: string }) {
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
       {views.value.length > 0 && <Views />}
     </main>
@@ -82,6 +85,7 @@ function StreamPage({ name }: { name: string }) {
         {may("admin", name) && stream && <Drop name={name} />}
       </div>
       {problem && <p class="banner bad" role="alert">{problem}</p>}
+      {!stream && !problem && <Loading />}
       {stream && (
         <>
           <dl class="facts">
@@ -93,9 +97,9 @@ function StreamPage({ name }: { name: string }) {
           </dl>
           {stream.time_range && may("read", name) && <Profile stream={stream} />}
           <h2>Schema</h2>
-          <div class="scroll">
+          <Scroll label="Schema">
             <table class="list">
-              <thead><tr><th>Column</th><th>Type</th><th>NULL</th><th>Index</th><th /></tr></thead>
+              <thead><tr><th>Column</th><th>Type</th><th>Nullable</th><th>Index</th><td /></tr></thead>
               <tbody>
                 {stream.schema.map((column) => {
                   const index = indexes.find((one) => one.attribute === column.name);
@@ -103,7 +107,7 @@ function StreamPage({ name }: { name: string }) {
                     <tr key={column.name}>
                       <td>{column.name}{column.name === stream.time && <> <span class="badge">time</span></>}</td>
                       <td><code>{column.sql_type}</code></td>
-                      <td class="quiet">{column.nullable ? "may be" : "never"}</td>
+                      <td class="quiet">{column.nullable ? "yes" : "no"}</td>
                       <td class="quiet">{index ? indexText(index) : ""}</td>
                       <td class="number">{may("admin", name) && column.name !== stream.time && <IndexButton stream={name} column={column.name} there={Boolean(index)} done={load} />}</td>
                     </tr>
@@ -111,7 +115,7 @@ function StreamPage({ name }: { name: string }) {
                 })}
               </tbody>
             </table>
-          </div>
+          </Scroll>
         </>
       )}
     </main>
@@ -176,7 +180,7 @@ function Drop({ name }: { name: string }) {
       {problem && <span class="bad" role="alert">{problem}</span>}
       <input aria-label={`Type ${name} to drop it`} placeholder={`Type ${name}`} value={typed} onInput={(e) => setTyped(e.currentTarget.value)} />
       <button type="button" class="danger" disabled={typed !== name} onClick={() => void drop()}>Drop</button>
-      <button type="button" onClick={() => setAsked(false)}>Keep</button>
+      <button type="button" onClick={() => setAsked(false)}>Cancel</button>
     </span>
   );
 }

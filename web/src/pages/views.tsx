@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { may, messageOf, postJson, refreshStreams, streams, type ViewInfo, views } from "../api";
 import { quoted } from "../query/names";
 import { newTab } from "../query/shelf";
+import { Scroll } from "../ui/loading";
 import { Sure } from "../ui/sure";
 
 export function Views() {
@@ -23,11 +24,11 @@ export function Views() {
   };
   return (
     <section aria-label="Views">
-      <div class="options"><h2>Views</h2><span class="quiet">queries that have a name; they stand in FROM as streams do</span></div>
+      <div class="options"><h2>Views</h2><span class="quiet">named queries; use them in FROM like streams</span></div>
       {problem && <p class="banner bad" role="alert">{problem}</p>}
-      <div class="scroll">
+      <Scroll label="Views, all columns">
         <table class="list" aria-label="Views">
-          <thead><tr><th>View</th><th>Reads</th><th>Columns</th><th>Query</th><th /></tr></thead>
+          <thead><tr><th>View</th><th>Reads</th><th>Columns</th><th>Query</th><td /></tr></thead>
           <tbody>
             {views.value.map((view) => (
               <tr key={view.name}>
@@ -43,7 +44,7 @@ export function Views() {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scroll>
     </section>
   );
 }

@@ -5,6 +5,7 @@
  * beside the strip are shares of events.
  */
 import { useEffect, useRef } from "preact/hooks";
+import { drawnAgain, penOf } from "../ui/canvas";
 import { colour, dark, localTimes } from "../ui/preferences";
 import { count, share, spot } from "../ui/numbers";
 
@@ -32,15 +33,11 @@ export function HistoryMap({ regions, cut, integers = false, indented = false }:
   const of = (kind: string) => regions.reduce((sum, region) => sum + (region[2] === kind ? region[3] : 0), 0);
   useEffect(() => {
     const element = canvas.current;
-    const context = element?.getContext("2d");
-    if (!element || !context) return undefined;
-    const draw = () => {
-      const ratio = devicePixelRatio || 1;
-      const width = element.clientWidth;
-      const height = element.clientHeight;
-      element.width = width * ratio;
-      element.height = height * ratio;
-      context.scale(ratio, ratio);
+    if (!element) return undefined;
+    return drawnAgain(element, () => {
+      const found = penOf(element);
+      if (!found) return;
+      const { pen: context, width, height } = found;
       const at = (ms: number) => ((ms - first) / Math.max(1, last - first)) * width;
       // what was done is drawn over what was left out, and never narrower than a pixel
       for (const kind of [...kinds].sort((a) => (a === "skipped" ? -1 : 1))) {
@@ -50,13 +47,11 @@ export function HistoryMap({ regions, cut, integers = false, indented = false }:
           if (what === kind) context.fillRect(at(from), 0, Math.max(1, at(to) - at(from)), height);
         }
       }
-    };
-    draw();
-    const watch = new ResizeObserver(draw);
-    watch.observe(element);
-    return () => watch.disconnect();
+    });
   }, [regions, dark.value]);
-  const summary = kinds.map((kind) => `${KINDS[kind]?.name ?? kind} ${share(of(kind), total)}`).join(", ");
+  // of partitions only some events are read where something is
+  const nameOf = (kind: string) => (indented && kind === "read" ? "partly read" : (KINDS[kind]?.name ?? kind));
+  const summary = kinds.map((kind) => `${nameOf(kind)} ${share(of(kind), total)}`).join(", ");
   return (
     <figure class={indented ? "history indented" : "history"}>
       <canvas ref={canvas} role="img" aria-label={`History map: ${summary}`} />
@@ -65,10 +60,10 @@ export function HistoryMap({ regions, cut, integers = false, indented = false }:
         {kinds.map((kind) => (
           <span key={kind} class="key">
             <i class={KINDS[kind]?.hatch ? "swatch hatch" : "swatch"} style={KINDS[kind]?.hatch ? {} : { background: `var(--${KINDS[kind]?.colour ?? "series-4"})` }} />
-            {KINDS[kind]?.name ?? kind} <b>{share(of(kind), total)}</b> <span class="quiet">{count(of(kind))} events</span>
+            {nameOf(kind)} <b>{share(of(kind), total)}</b> <span class="quiet">{count(of(kind))} events</span>
           </span>
         ))}
-        {cut && <span class="quiet">coarser than it ran</span>}
+        {cut && <span class="quiet">simplified for drawing</span>}
         <span class="quiet">{spot(last, integers, last - first)}{localTimes.value || integers ? "" : " UTC"}</span>
       </figcaption>
     </figure>

@@ -1,5 +1,6 @@
 /** Below a history map: of the partitions that were replayed most, a lane each, over the same time. */
 import { useEffect, useRef, useState } from "preact/hooks";
+import { drawnAgain, fitted, penOf } from "../ui/canvas";
 import { colour, dark } from "../ui/preferences";
 import { count } from "../ui/numbers";
 
@@ -18,15 +19,11 @@ export function PartitionLanes({ lanes, range, partitions }: { lanes: Lane[]; ra
   const shown = all ? lanes : lanes.slice(0, FEW);
   useEffect(() => {
     const element = canvas.current;
-    const pen = element?.getContext("2d");
-    if (!element || !pen) return undefined;
-    const draw = () => {
-      const ratio = devicePixelRatio || 1;
-      const [width, height] = [element.clientWidth, shown.length * LANE];
-      element.width = width * ratio;
-      element.height = height * ratio;
-      pen.scale(ratio, ratio);
-      pen.font = "11px system-ui, sans-serif";
+    if (!element) return undefined;
+    return drawnAgain(element, () => {
+      const found = penOf(element);
+      if (!found) return;
+      const { pen, width } = found;
       pen.textBaseline = "middle";
       const at = (ms: number) => LABEL + ((ms - range[0]) / Math.max(1, range[1] - range[0])) * (width - LABEL);
       shown.forEach((lane, i) => {
@@ -34,15 +31,11 @@ export function PartitionLanes({ lanes, range, partitions }: { lanes: Lane[]; ra
         pen.fillStyle = colour("line");
         pen.fillRect(LABEL, y + LANE - 1, width - LABEL, 1);
         pen.fillStyle = colour("text");
-        pen.fillText(fitted(pen, lane.key), 0, y + LANE / 2);
+        pen.fillText(fitted(pen, lane.key, LABEL - 8), 0, y + LANE / 2);
         pen.fillStyle = colour("series-2");
         for (const [from, to] of lane.found) pen.fillRect(Math.min(at(from), width - 2), y + 3, Math.max(2, at(to) - at(from)), LANE - 7);
       });
-    };
-    draw();
-    const watch = new ResizeObserver(draw);
-    watch.observe(element);
-    return () => watch.disconnect();
+    });
   }, [shown.length, lanes, range[0], range[1], dark.value]);
   const more = lanes.length - FEW;
   return (
@@ -54,12 +47,4 @@ export function PartitionLanes({ lanes, range, partitions }: { lanes: Lane[]; ra
       </figcaption>
     </figure>
   );
-}
-
-/** A text that fits beside a lane. */
-function fitted(pen: CanvasRenderingContext2D, text: string): string {
-  if (pen.measureText(text).width <= LABEL - 8) return text;
-  let end = text.length;
-  while (end > 1 && pen.measureText(`${text.slice(0, end)}…`).width > LABEL - 8) end -= 1;
-  return `${text.slice(0, end)}…`;
 }

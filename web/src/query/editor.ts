@@ -46,6 +46,9 @@ const look = EditorView.theme({
   ".cm-diagnostic-error": { borderLeft: "3px solid var(--bad)" },
 });
 
+/** The width of a phone, in pixels: lines are wrapped. */
+const NARROW = 760;
+
 export interface EditorOptions {
   text: string;
   changed(text: string): void;
@@ -130,9 +133,10 @@ export function mountEditor(host: HTMLElement, options: EditorOptions): Editor {
           ...lintKeymap,
           indentWithTab,
         ]),
-        placeholder("SELECT … · Ctrl+Enter runs the statement at the cursor, or what is selected"),
+        placeholder(innerWidth > NARROW ? "SELECT … (Ctrl+Enter runs the statement at the cursor)" : "SELECT …"),
+        ...(innerWidth > NARROW ? [] : [EditorView.lineWrapping]),
         EditorView.domEventHandlers({ beforeinput: replaced }),
-        EditorView.contentAttributes.of({ "aria-label": "SQL editor", spellcheck: "false" }),
+        EditorView.contentAttributes.of({ "aria-label": "SQL editor", spellcheck: "false", tabindex: "0" }),
         EditorView.updateListener.of((update) => {
           if (update.docChanged) options.changed(update.state.doc.toString());
         }),

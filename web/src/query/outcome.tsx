@@ -8,10 +8,13 @@ import { RecentView } from "../matches/recent";
 import { isSituations, SituationsView } from "../matches/situations";
 import { MatchesView } from "../matches/view";
 import { PlanView } from "../plan/view";
+import { Loading } from "../ui/loading";
 import { bytes, count, seconds } from "../ui/numbers";
 import { exportAs, FORMATS, type Format } from "./export";
 import type { Run } from "./run";
+import { Samples } from "./samples";
 import { changeTab, type Tab, type View } from "./shelf";
+import { RunProblem } from "./trouble";
 
 const VIEWS: View[] = ["Table", "Chart", "Matches", "Plan"];
 
@@ -38,7 +41,7 @@ export function Outcome({ tab, run, say }: { tab: Tab; run: Run | undefined; say
         {run?.answer.columns.value && <Taking run={run} say={say} filtered={tab.view === "Table"} />}
       </div>
       <div class="pane" role="tabpanel" id="pane" aria-labelledby={`tab-${tab.view}`}>
-        {run ? <Pane key={run.answer.id} view={tab.view} run={run} /> : <Welcome />}
+        {run ? <Pane key={run.answer.id} view={tab.view} run={run} /> : <Samples tab={tab} />}
       </div>
       {run && <Status run={run} />}
     </div>
@@ -50,10 +53,11 @@ function Pane({ view, run }: { view: View; run: Run }) {
   const columns = answer.columns.value;
   const end = answer.end.value;
   const trouble = end && <Trouble run={run} />;
+  if (end?.problem && !end.rows) return trouble;
   if (view === "Matches" && isRecent(run.sql)) return <RecentView run={run} />;
   if (view === "Matches") return isSituations(run.sql) ? <SituationsView run={run} /> : <MatchesView run={run} />;
   if (view === "Plan") return <PlanView run={run} />;
-  if (!columns) return <>{trouble ?? <p class="empty" role="status">Running…</p>}</>;
+  if (!columns) return trouble || <Loading what="Running…" />;
   return (
     <>
       {trouble}
@@ -72,22 +76,13 @@ function Table({ run }: { run: Run }) {
 function Trouble({ run }: { run: Run }) {
   const end = run.answer.end.value;
   if (!end) return null;
-  if (end.stopped) return <p class="banner" role="alert">Cancelled. {end.rows ? `What is shown are the first ${count(end.rows)} rows.` : ""}</p>;
-  if (end.problem) {
-    const { title, detail, position } = end.problem;
-    const place = position ? ` (line ${position.line}, column ${position.column})` : "";
-    return (
-      <div class="banner bad" role="alert">
-        <strong>{title}{place}</strong>
-        <p>{detail}</p>
-      </div>
-    );
-  }
+  if (end.stopped) return <p class="banner" role="alert">Cancelled. {end.rows ? `These are the first ${count(end.rows)} rows.` : ""}</p>;
+  if (end.problem) return <RunProblem run={run} problem={end.problem} />;
   if (!end.whole) {
     return (
       <div class="banner bad" role="alert">
-        <strong>The answer broke off</strong>
-        <p>It has no end marker: what is shown is only a part. Run it again.</p>
+        <strong>The answer is incomplete</strong>
+        <p>The connection ended before the last row. Run the query again.</p>
       </div>
     );
   }
@@ -138,7 +133,7 @@ function Status({ run }: { run: Run }) {
   const rows = answer.rows.value;
   return (
     <div class="statusline" role="status">
-      <span>{count(rows)} rows{end?.truncated ? " (cut at the limit)" : ""}{shown !== rows ? `, ${count(shown)} shown` : ""}</span>
+      <span>{count(rows)} {rows === 1 ? "row" : "rows"}{end?.truncated ? " (cut at the limit)" : ""}{shown !== rows ? `, ${count(shown)} shown` : ""}</span>
       <span>{bytes(answer.bytes.value)}</span>
       {end ? <span>{seconds(end.seconds)}</span> : <span>running…</span>}
       {end && phasesOf(end.timing).map(([name, ms]) => <span key={name} class="quiet">{name} {seconds(ms / 1000)}</span>)}
@@ -149,13 +144,4 @@ function Status({ run }: { run: Run }) {
 /** The phases of a Server-Timing header. */
 export function phasesOf(header: string): [string, number][] {
   return [...header.matchAll(/([\w-]+);dur=([\d.]+)/g)].map((found) => [found[1] ?? "", Number(found[2])]);
-}
-
-function Welcome() {
-  return (
-    <div class="empty">
-      <p>Write a statement above and press <kbd>Ctrl</kbd>+<kbd>Enter</kbd>.</p>
-      <p class="quiet"><a href="#/help">Help</a> has the dialect; click a stream at the left to put its name in.</p>
-    </div>
-  );
 }

@@ -2,6 +2,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { effect } from "@preact/signals";
 import { messageOf, refreshStreams, session } from "../api";
+import { place } from "../ui/place";
 import { LIVE_NOTE, permalink, takePermalink } from "./permalink";
 import type { Editor } from "./editor";
 import { check, diagnosticOf, forgetChecks } from "./check";
@@ -10,6 +11,7 @@ import { cancel, forget, mayRun, runs, start } from "./run";
 import { active, changeTab, closeTab, newTab, past, restore, type Tab, tabs } from "./shelf";
 import { parametersOf, statementAt } from "./statements";
 import { Tree } from "./tree";
+import { Loading } from "../ui/loading";
 import { count, seconds } from "../ui/numbers";
 import { streams } from "../api";
 
@@ -22,7 +24,10 @@ export function QueryPage() {
     });
     void refreshStreams();
   }, []);
-  if (!ready) return <main class="query" aria-busy="true" />;
+  useEffect(() => {
+    if (ready) takePermalink();
+  }, [place.value]);
+  if (!ready) return <main class="query"><Loading /></main>;
   const tab = tabs.value.find((one) => one.id === active.value) ?? (tabs.value[0] as Tab);
   return <Workbench tab={tab} />;
 }
@@ -32,7 +37,7 @@ function Workbench({ tab }: { tab: Tab }) {
   const editor = useRef<Editor | null>(null);
   /** The tab whose text the editor has. */
   const shown = useRef(tab.id);
-  const [height, setHeight] = useState(() => (innerWidth > 760 ? 220 : 150));
+  const [height, setHeight] = useState(() => (innerWidth > 760 && innerHeight > 1000 ? 220 : 150));
   const [note, setNote] = useState("");
   const [pastShown, showPast] = useState(false);
   const [treeShown, showTree] = useState(() => innerWidth > 760);
@@ -84,7 +89,7 @@ function Workbench({ tab }: { tab: Tab }) {
 
   useEffect(() => {
     const problem = end?.problem;
-    if (!run || !editor.current || problem?.code !== "sql-error") return;
+    if (!run || !editor.current || !problem?.position) return;
     if (tab.sql.slice(run.from, run.from + run.sql.length) !== run.sql) return;
     editor.current.mark([diagnosticOf(problem, run.sql, run.from)]);
   }, [end]);
@@ -96,6 +101,7 @@ function Workbench({ tab }: { tab: Tab }) {
   const names = parametersOf(tab.sql);
   return (
     <main class={treeShown ? "query" : "query narrow"}>
+      <h1 class="unseen">Query</h1>
       {treeShown && <Tree insert={(text) => editor.current?.insert(text)} />}
       <section class="bench">
         <div class="tabs" role="group" aria-label="Open queries">

@@ -1,4 +1,5 @@
 /** A link to a query.  It stands in the fragment, which browsers do not send: no log has it. */
+import { place } from "../ui/place";
 import { active, changeTab, newTab, type Tab, tabs } from "./shelf";
 
 export const LIVE_NOTE = "CHRONICLE_CONSOLE=read: statements that change the store are refused";
@@ -16,6 +17,7 @@ export function takePermalink(): void {
   const parts = new URLSearchParams(hash);
   const sql = parts.get("q") ?? "";
   history.replaceState(null, "", "#/query");
+  place.value = location.hash;
   const known = tabs.value.find((tab) => tab.sql === sql);
   const tab = known ?? newTab(sql, "Shared");
   const params: Record<string, string> = { ...tab.params };

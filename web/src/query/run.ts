@@ -10,6 +10,9 @@ export interface Run {
   sql: string;
   /** Where the statement stands in the tab's text, for errors at their place. */
   from: number;
+  /** The same as lines before it and columns before it in its first line. */
+  line: number;
+  column: number;
   params: Record<string, unknown>;
 }
 
@@ -29,7 +32,9 @@ export async function start(tab: Tab, sql: string, from: number): Promise<void> 
     ...(Object.keys(params).length ? { params } : {}),
     ...(session.value?.console === "read" ? { read_only: true } : {}),
   });
-  runs.value = { ...runs.value, [tab.id]: { answer, sql, from, params } };
+  const before = tab.sql.slice(0, from).split("\n");
+  const [line, column] = [before.length - 1, before.at(-1)?.length ?? 0];
+  runs.value = { ...runs.value, [tab.id]: { answer, sql, from, line, column, params } };
   const end = await answer.ended;
   remember({ sql, at: Date.now(), rows: end.rows, seconds: end.seconds, failed: Boolean(end.problem) || !end.whole });
   if (!/^\s*(select|with|explain|show|describe|values)\b/i.test(sql)) void refreshStreams();

@@ -40,9 +40,10 @@ export function Tree({ insert }: { insert: (text: string) => void }) {
           <Branch key={one.name} of={one} first={i === 0} open={open.has(one.name)} toggle={toggle} insert={insert} />
         ))}
       </div>
+      {!streams.value && !streamsProblem.value && <p class="quiet" role="status">Loading…</p>}
       {streamsProblem.value && <p class="quiet">{streamsProblem.value}</p>}
       {streams.value?.length === 0 && (
-        <p class="quiet">No streams yet. <a href="#/import">Import a file</a>, or CREATE STREAM.</p>
+        <p class="quiet">No streams yet.</p>
       )}
     </nav>
   );
@@ -61,7 +62,7 @@ function Branch({ of, first, open, toggle, insert }: BranchProps) {
   const stream = "sql" in of ? null : of;
   if (stream?.damage) {
     return (
-      <div role="treeitem" tabIndex={first ? 0 : -1} class="branch broken" title={stream.damage} aria-label={`${name}: damaged`}>
+      <div role="treeitem" tabIndex={first ? 0 : -1} aria-level={1} class="branch broken" title={stream.damage}>
         <span class="line"><span class="caret" aria-hidden="true">⚠</span><span class="name">{name}</span><span class="count">damaged</span></span>
         <p class="damage">{stream.damage}</p>
       </div>
@@ -69,19 +70,19 @@ function Branch({ of, first, open, toggle, insert }: BranchProps) {
   }
   const title = "sql" in of ? `${name}: a view\n${of.sql}` : spanText(of);
   return (
-    <div role="treeitem" tabIndex={first ? 0 : -1} aria-expanded={open} aria-label={stream ? name : `${name}: view`} data-stream={name} class="branch">
-      <span class="line">
+    <div class="branch" role="none">
+      <div role="treeitem" aria-level={1} tabIndex={first ? 0 : -1} aria-expanded={open} data-stream={name} class="line">
         <button type="button" tabIndex={-1} class="caret" aria-label={open ? "Close" : "Open"} onClick={() => toggle(name)}>{open ? "▾" : "▸"}</button>
         <button type="button" tabIndex={-1} class="name insert" title={title} onClick={() => insert(quoted(name))}>{name}</button>
         <span class="count">{stream ? short(stream.count) : "view"}</span>
         {stream && <a class="more" tabIndex={-1} href={`#/streams/${encodeURIComponent(name)}`} aria-label={`About ${name}`}>→</a>}
-      </span>
+      </div>
       {open && (
-        <div role="group">
+        <div class="group" role="none">
           {of.schema.map((column) => (
-            <div key={column.name} role="treeitem" tabIndex={-1} aria-label={`${column.name} ${column.sql_type}`} class="leaf">
+            <div key={column.name} role="treeitem" aria-level={2} tabIndex={-1} class="leaf">
               <button type="button" tabIndex={-1} class="name insert" onClick={() => insert(quoted(column.name))}>{column.name}</button>
-              <span class="type">{column.sql_type}{column.name === stream?.time ? " · time" : ""}</span>
+              <span class="type" title={column.sql_type}>{column.sql_type}{column.name === stream?.time ? " · time" : ""}</span>
             </div>
           ))}
         </div>

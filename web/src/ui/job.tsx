@@ -65,7 +65,7 @@ export function useJob(ended: () => void): { job: Job | null; problem: string; s
 export function JobProgress({ job, what }: { job: Job; what: string }) {
   return (
     <span class="progress" role="status">
-      {job.state === "waiting" ? <span class="quiet">waits for its turn</span> : <><progress aria-label={`Progress of ${what}`} max={1} value={job.progress} /><span class="quiet">{share(job.progress, 1)}</span></>}
+      {job.state === "waiting" ? <span class="quiet">waiting</span> : <><progress aria-label={`Progress of ${what}`} max={1} value={job.progress} /><span class="quiet">{share(job.progress, 1)}</span></>}
       <Sure label={`Cancel ${what}`} text="Cancel" act={() => void cancel(job).catch(() => undefined)} />
     </span>
   );

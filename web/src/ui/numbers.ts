@@ -16,7 +16,7 @@ export function short(value: number): string {
   for (const [size, unit] of steps) {
     if (Math.abs(value) >= size) return `${Number((value / size).toPrecision(3))}${unit}`;
   }
-  return Number.isInteger(value) ? String(value) : value.toPrecision(3);
+  return String(Number(value.toPrecision(3)));
 }
 
 export function bytes(value: number): string {
@@ -31,9 +31,13 @@ export function bytes(value: number): string {
 }
 
 export function seconds(value: number): string {
+  if (!value) return "0 ms";
   if (value < 0.0995) return `${(value * 1000).toFixed(1)} ms`;
   if (value < 0.9995) return `${(value * 1000).toFixed(0)} ms`;
-  return value < 120 ? `${value.toFixed(2)} s` : `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
+  if (value < 120) return `${value.toFixed(2)} s`;
+  const [size, unit, less, part] = value < 7200 ? [60, "min", 1, "s"] : value < 2 * 86_400 ? [3600, "h", 60, "min"] : [86_400, "d", 3600, "h"];
+  const whole = Math.round(value / less) * less;
+  return `${Math.floor(whole / size)} ${unit} ${Math.round((whole % size) / less)} ${part}`;
 }
 
 export function share(part: number, whole: number): string {
