@@ -43,7 +43,7 @@ from ..store.tap import Spans, united
 from .analysis import column_node
 from .changes import Removals, Results, removals_of, spared
 from .forms import Evaluator, Form, Moment, chosen, engine_with, snapshot_of, ticks_of
-from .join_binding import BoundJoin
+from .join_binding import BoundJoin, JoinedStream
 from .row_form import TIME, PlainRows, plain_rows, ranks, rows_between
 
 # mypy: disable-error-code="no-untyped-def"
@@ -411,7 +411,10 @@ class JoinForm(Form):
         named = {name: name for name in self._names[number]}
         named |= {f"#key{i}": str(side.attribute(node)) for i, node in enumerate(side.keys)}
         fields = [pa.field(as_, side.schema.attribute(name).type) for as_, name in named.items()]
-        plain = plain_rows(engine().plan(tree.copy(), text), fields)
+        if side.plain is None:
+            plain = plain_rows(engine().plan(tree.copy(), text), fields)
+        else:
+            plain = _plain_side(engine(), text, side, side.plain, fields, list(named.values()))
         return Evaluator(engine, tree, text, side.stream), plain
 
     def _pairs_query(
@@ -563,6 +566,30 @@ class JoinForm(Form):
             ("state", "incremental: events that others can still meet are kept; one with late "
              "events, or after a restart, those within reach are read again"),
         ]  # fmt: skip
+
+
+def _plain_side(
+    engine: QueryEngine, text: str, side: JoinedStream, query: PlainRows,
+    fields: Sequence[pa.Field], columns: Sequence[str],
+) -> PlainRows | None:  # fmt: skip
+    """The plain form of columns of a query of plain form, under the side's conditions."""
+    attributes = dict(zip(query.names, query.shown, strict=False))  # the time is shown besides
+
+    def of_stream(node: Any) -> Any:
+        name = side.attribute(node) if isinstance(node, exp.Column) else None
+        return node if name is None else column_node(attributes[name])
+
+    if any(node.find(exp.Lambda) for node in side.conditions):  # its names hide columns
+        return None
+    shown = [
+        _named(column_node(attributes[name]), field.name)
+        for name, field in zip(columns, fields, strict=True)
+    ]
+    tree = exp.select(*shown).from_(exp.Table(this=exp.to_identifier(side.stream, quoted=True)))
+    if side.conditions:
+        tree.set("where", exp.Where(this=_all([n.transform(of_stream) for n in side.conditions])))
+    rows = plain_rows(engine.plan(tree, text), fields)
+    return None if rows is None else rows.narrowed(query.passing)
 
 
 def _named(node: Any, name: str) -> Any:
