@@ -189,7 +189,8 @@ class StoreCatalog:
         self._check_unread(name)
 
         def change(commits: Commits) -> None:
-            with self.indexes.widening(name, commits.schema.attribute(column), type_):
+            schema = commits.schema
+            with self.indexes.widening(name, schema, schema.attribute(column), type_):
                 widen_attribute(commits, column, type_)
 
         stream.alter(change)

@@ -212,13 +212,17 @@ class StoreIndexes:
             self._notify(stream)
 
     @contextmanager
-    def widening(self, stream: str, attribute: Attribute, type_: pa.DataType) -> Iterator[None]:
-        """A context for a type change, without indexing; refused if keys would change."""
+    def widening(
+        self, stream: str, schema: StreamSchema, attribute: Attribute, type_: pa.DataType
+    ) -> Iterator[None]:
+        """A context for a type change, without indexing; refused if keys would change.  Its caller
+        holds the stream's lock, which a listener takes before the indexes', too; those who drop or
+        close the stream hold the store's lock and wait for it, so that is not taken here.
+        """
         indexes = self._streams.get(stream)
         if indexes is None or not widens(attribute.type, type_):  # refused anyway
             yield
             return
-        schema = self._store.stream(stream).schema
         with indexes.held():
             for name in indexes.attributes:
                 key = index_key(name, schema)

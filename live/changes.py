@@ -123,6 +123,8 @@ class Changes:
 
     @classmethod
     def joined(cls, parts: list[Changes]) -> Changes:
+        if len(parts) == 1:
+            return parts[0]
         return cls(
             Results.joined([part.results for part in parts]),
             np.concatenate([part.revision for part in parts]),

@@ -465,7 +465,9 @@ class _Parts:
             raise self._refuse("a live join compares times: select the time here", item.this)
         schema = StreamSchema(pa.schema(inner.fields), times[0])
         source = _aliased(exp.Subquery(this=item.this.copy()), item.alias)
-        return JoinedStream(inner.form.streams[0], item.alias, schema, source, set(times))
+        stream = inner.form.streams[0]
+        plain = inner.form.plain if isinstance(inner.form, RowForm) else None
+        return JoinedStream(stream, item.alias, schema, source, set(times), plain)
 
     def _refuse(self, message: str, node: Any) -> SqlError:
         return refused(self._text, node, message)

@@ -29,12 +29,13 @@ from ..query.binding.binder import conjuncts
 from ..query.conditions.constants import Folder, Kind
 from ..schema import StreamSchema
 from .analysis import refused
+from .row_form import PlainRows
 
 
 @dataclass
 class JoinedStream:
     """A side of a join: events of a stream, from the FROM item ``source``; the columns that are
-    their time; pushed-down conditions and key expressions.
+    their time; the plain form of a query of them; pushed-down conditions and key expressions.
     """
 
     stream: str
@@ -42,6 +43,7 @@ class JoinedStream:
     schema: StreamSchema
     source: Any
     times: Set[str]
+    plain: PlainRows | None = None
     conditions: list[Any] = field(default_factory=list)
     keys: list[Any] = field(default_factory=list)
 

@@ -25,7 +25,8 @@ Cost: new rows and pairs; rows that are too recent for shifted bounds are skippe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,16 +36,34 @@ from sqlglot import exp
 
 from ..core.identity import digests
 from ..core.native import kernel
-from ..core.times import INT64_MAX, INT64_MIN, length_text, moved
+from ..core.times import INT64_MAX, INT64_MIN, half_open, length_text, moved
 from ..query.engine import QueryEngine
-from ..query.pattern.columns import KeyCodes
+from ..query.pattern.columns import KeyCodes, take_ranges
 from ..schema import StreamSchema
-from ..store.tap import Spans, united
+from ..store.tap import Spans, tick_ranges, united
 from .analysis import column_node
-from .changes import Removals, Results, removals_of, spared
-from .forms import Evaluator, Form, Moment, chosen, engine_with, snapshot_of, ticks_of
-from .join_binding import BoundJoin
-from .row_form import TIME, PlainRows, plain_rows, ranks, rows_between
+from .changes import Corrected, Removals, Results, removals_of, spared
+from .forms import (
+    Evaluator,
+    Form,
+    LateEvents,
+    Moment,
+    chosen,
+    coalesced,
+    engine_with,
+    snapshot_of,
+    ticks_of,
+)  # fmt: skip
+from .join_binding import BoundJoin, JoinedStream
+from .row_form import (
+    EVENTS_MAX,
+    PLAIN_REGION_EVENTS,
+    TIME,
+    PlainRows,
+    plain_rows,
+    ranks,
+    rows_between,
+)
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -159,22 +178,36 @@ class SideRows:
     rank: IntArray
     table: pa.Table
     keys: tuple[str, ...]
+    nbytes: int
+
+    @classmethod
+    def of(cls, tick: IntArray, rank: IntArray, table: pa.Table, keys: tuple[str, ...]) -> SideRows:
+        return cls(tick, rank, table, keys, int(tick.nbytes + rank.nbytes + table.nbytes))
 
     def __len__(self) -> int:
         return len(self.tick)
 
     def slice(self, begin: int) -> SideRows:
-        return SideRows(self.tick[begin:], self.rank[begin:], self.table.slice(begin), self.keys)
+        table = self.table.slice(begin)
+        return SideRows.of(self.tick[begin:], self.rank[begin:], table, self.keys)
+
+    def where(self, chosen: npt.NDArray[np.bool_]) -> SideRows:
+        table = self.table.filter(pa.array(chosen))
+        return SideRows.of(self.tick[chosen], self.rank[chosen], table, self.keys)
+
+    def late(self, ticks: IntArray) -> npt.NDArray[np.bool_]:
+        """Which rows are late, given the ascending ticks of those: the last of each tick."""
+        distinct, count = np.unique(ticks, return_counts=True)
+        end = self.tick.searchsorted(distinct, "right")
+        is_late = np.zeros(len(self), np.bool_)
+        is_late[take_ranges(end - count, end)] = True
+        return is_late
 
     def followed_by(self, more: SideRows) -> SideRows:
         return SideRows(
             np.concatenate([self.tick, more.tick]), np.concatenate([self.rank, more.rank]),
-            pa.concat_tables([self.table, more.table]), self.keys,
+            pa.concat_tables([self.table, more.table]), self.keys, self.nbytes + more.nbytes,
         )  # fmt: skip
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.tick.nbytes + self.rank.nbytes + self.table.nbytes)
 
 
 def key_codes(numbers: KeyCodes | None, table: pa.Table, keys: Sequence[str]) -> IntArray:
@@ -213,7 +246,7 @@ class _Side:
         self.rows = self.rows.followed_by(rows)
         if self.rows.table.column(0).num_chunks > CHUNKS_MAX:
             table = self.rows.table.combine_chunks()
-            self.rows = SideRows(self.rows.tick, self.rows.rank, table, rows.keys)
+            self.rows = replace(self.rows, table=table)
         self.code = np.concatenate([self.code, codes])
         self.before = np.concatenate([self.before, np.full(len(rows), -1, np.int64)])
 
@@ -375,6 +408,7 @@ class JoinForm(Form):
         self._back = max(0, bound.before)
         self._state: JoinState | None = None
         self._gone: dict[str, Removals] = {}
+        self._none: Results | None = None
         expressions = [*tree.expressions, *bound.on, *bound.where]
         self._names = tuple(
             tuple(dict.fromkeys(
@@ -411,7 +445,10 @@ class JoinForm(Form):
         named = {name: name for name in self._names[number]}
         named |= {f"#key{i}": str(side.attribute(node)) for i, node in enumerate(side.keys)}
         fields = [pa.field(as_, side.schema.attribute(name).type) for as_, name in named.items()]
-        plain = plain_rows(engine().plan(tree.copy(), text), fields)
+        if side.plain is None:
+            plain = plain_rows(engine().plan(tree.copy(), text), fields)
+        else:
+            plain = _plain_side(engine(), text, side, side.plain, fields, list(named.values()))
         return Evaluator(engine, tree, text, side.stream), plain
 
     def _pairs_query(
@@ -430,7 +467,7 @@ class JoinForm(Form):
         table = rows_between(self._plain[number], evaluator, moment[side.stream], low, high)
         ticks = ticks_of(table, TIME)
         table = table.select([*self._names[number], *keys, TIME])
-        return SideRows(ticks, ranks(ticks), table, keys)
+        return SideRows.of(ticks, ranks(ticks), table, keys)
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         high = min(high, known)
@@ -471,6 +508,8 @@ class JoinForm(Form):
         return Pairs(pairs.left[passing], pairs.right[passing])
 
     def _results(self, left: SideRows, right: SideRows, pairs: Pairs, alone: IntArray) -> Results:
+        if self._none is not None and not len(pairs.left) and not len(alone):
+            return self._none
         lefts = np.concatenate([pairs.left, alone])
         rights = np.concatenate([pairs.right, np.full(len(alone), -1, np.int64)])
         times = np.concatenate(
@@ -498,7 +537,10 @@ class JoinForm(Form):
                 *(pa.array(values, mask=lonely) for values in other),
             ],
         )  # fmt: skip
-        return Results(times, names, chosen(table, self.columns))
+        results = Results(times, names, chosen(table, self.columns))
+        if not len(results):
+            self._none = results
+        return results
 
     # -- steps in order ---------------------------------------------------------------------------
 
@@ -541,6 +583,43 @@ class JoinForm(Form):
 
     # -- what late events change ------------------------------------------------------------------
 
+    def corrected(self, late: LateEvents, known: int) -> Corrected | None:
+        """The pairs with late rows: an inner join takes none back."""
+        bound, moment, spans = self._bound, late.moment, []
+        late_ticks = []
+        for number, side in enumerate(bound.sides):
+            plain, events = self._plain[number], late.events.get(side.stream)
+            if bound.outer or (side.stream in late.events and (plain is None or events is None)):
+                return None
+            ticks = np.zeros(0, np.int64)
+            if plain is not None and events is not None:
+                ticks = ticks_of(plain.rows_of(events, TIME), TIME)
+            late_ticks.append(ticks)
+            back, ahead = (self._lead, self._back) if number else (self._back, self._lead)
+            spans += [(moved(low, -back), moved(high, ahead)) for low, high in tick_ranges(ticks)]
+        regions = coalesced(moment, united(tuple(spans)), PLAIN_REGION_EVENTS) or ((1, 0),)
+        between = [half_open(*each) for each in regions]
+        held = (s.aggregate((), *each).count for s in moment.values() for each in between)
+        if sum(held) > EVENTS_MAX:
+            return None
+        left, right = (
+            reduce(
+                SideRows.followed_by,
+                (self._read(moment, n, low, min(high, late.watermark)) for low, high in regions),
+            )
+            for n in (0, 1)
+        )
+        ours, theirs = left.late(late_ticks[0]), right.late(late_ticks[1])
+        parts = []
+        for mine, other in ((ours, np.ones(len(right), np.bool_)), (~ours, theirs)):
+            one, two = left.where(mine), right.where(other)
+            some = self._empty(one, two).follow(one, two)
+            parts.append((np.flatnonzero(mine)[some.left], np.flatnonzero(other)[some.right]))
+        pairs = Pairs(*map(np.concatenate, zip(*parts, strict=True)))
+        added = self._results(left, right, pairs, np.zeros(0, np.int64))
+        self.drop_state()  # it lacks the late rows
+        return Corrected(added.id[:0], added.time[:0], added)
+
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
         spans: list[tuple[int, int]] = []
         for side, reach in zip(self._bound.sides, (self._lead, self._back), strict=True):
@@ -564,6 +643,30 @@ class JoinForm(Form):
             ("state", "incremental: events that others can still meet are kept; one with late "
              "events, or after a restart, those within reach are read again"),
         ]  # fmt: skip
+
+
+def _plain_side(
+    engine: QueryEngine, text: str, side: JoinedStream, query: PlainRows,
+    fields: Sequence[pa.Field], columns: Sequence[str],
+) -> PlainRows | None:  # fmt: skip
+    """The plain form of columns of a query of plain form, under the side's conditions."""
+    attributes = dict(zip(query.names, query.shown, strict=False))  # the time is shown besides
+
+    def of_stream(node: Any) -> Any:
+        name = side.attribute(node) if isinstance(node, exp.Column) else None
+        return node if name is None else column_node(attributes[name])
+
+    if any(node.find(exp.Lambda) for node in side.conditions):  # its names hide columns
+        return None
+    shown = [
+        _named(column_node(attributes[name]), field.name)
+        for name, field in zip(columns, fields, strict=True)
+    ]
+    tree = exp.select(*shown).from_(exp.Table(this=exp.to_identifier(side.stream, quoted=True)))
+    if side.conditions:
+        tree.set("where", exp.Where(this=_all([n.transform(of_stream) for n in side.conditions])))
+    rows = plain_rows(engine.plan(tree, text), fields)
+    return None if rows is None else rows.narrowed(query.passing)
 
 
 def _named(node: Any, name: str) -> Any:

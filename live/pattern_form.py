@@ -125,11 +125,11 @@ class PatternForm(StatefulForm):
         return self._named(table, np.concatenate([part_result for _, part_result in tables]))
 
     def _nothing(self, snapshot: Snapshot) -> Results:
-        if self._none is None:
-            self._none = self._computed(snapshot, lambda _: [])
-        return self._none
+        return self._computed(snapshot, lambda _: []) if self._none is None else self._none
 
     def _named(self, table: pa.Table, ticks: Ticks) -> Results:
+        if not len(ticks) and self._none is not None:
+            return self._none
         names = table.column(MATCH).combine_chunks()
         order = np.asarray(
             pc.sort_indices(
@@ -143,7 +143,10 @@ class PatternForm(StatefulForm):
             names = digests(b"", [names, table.column(EVENT)])
         if isinstance(names, pa.ChunkedArray):
             names = pa.concat_arrays(names.chunks)
-        return Results(ticks, names, chosen(table, self.columns))
+        results = Results(ticks, names, chosen(table, self.columns))
+        if not len(results):
+            self._none = results
+        return results
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
         snapshot = moment[self.stream]

@@ -47,7 +47,7 @@ from .definition import LiveDefinition
 from .forms import coalesced, ticks_of
 from .pattern_form import PatternForm
 from .query import LiveQuery, Timer, figures, status_row
-from .sink import Mark, Sink, leave_marks, put_together
+from .sink import Mark, Sink, leave_marks, put_at_once
 from .sources import Sources
 
 IntArray = npt.NDArray[np.int64]
@@ -379,9 +379,8 @@ class PatternGroup:
             self._reopen(snapshot)
         scan = self._scan(snapshot, self.bank.read_by(self.bank.layer))
         matches = self.bank.advance(scan(before.watermark + 1, upto), upto)
-        span = snapshot.time_range
-        if span is not None and snapshot.state.dropped:  # drop matches with removed events
-            matches = matches.where(matches.first_tick >= span[0])
+        if len(matches) and snapshot.state.dropped and (span := snapshot.time_range) is not None:
+            matches = matches.where(matches.first_tick >= span[0])  # of events that are there
         parts, failed = self._changes(moment, corrected, matches, upto)
         late = count if self.key.correct else 0
         mark = Mark(
@@ -419,8 +418,9 @@ class PatternGroup:
         return count, spans
 
     def _corrected(self, snapshot: Snapshot, spans: Spans) -> Corrected | None:
-        span, watermark = snapshot.time_range, self.mark.watermark
-        if not spans or span is None or watermark is None:
+        watermark = self.mark.watermark
+        span = snapshot.time_range if spans else None
+        if span is None or watermark is None:
             return None
         events = self.sources.late_events(self.key.source, snapshot, self.mark, self._rule)
         late = late_ticks(self.moment[self.key.source], snapshot, events, spans)
@@ -498,9 +498,13 @@ class PatternGroup:
             member.mark = member.mark.counted(changes, mark.step)
             of_sink = sinks.setdefault(member.sink, [])
             of_sink.append((query.sink, changes, self.mark_of(name, mark)))
-        for stream, of_sink in sinks.items():
-            whole = {self.key.name: mark.to_json()} if stream in self._shared else {}
-            put_together(stream, of_sink, whole)
+        of_group = {self.key.name: mark.to_json()}
+        errors = put_at_once(
+            [(each, of, of_group if each in self._shared else {}) for each, of in sinks.items()]
+        )
+        for error in errors:
+            if error is not None:
+                raise error
         if not quiet:
             return
         self._marked = now

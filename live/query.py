@@ -32,7 +32,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ from .bank.symbols import Card
 from .changes import Changes, Corrected, Emitted, Results, difference, newly
 from .definition import LiveDefinition
 from .forms import Form, LateEvents, Moment, coalesced
-from .sink import Mark, Sink, SinkReader, leave_marks
+from .sink import Mark, Put, Sink, SinkReader, leave_marks
 from .sources import Sources
 from .window_form import CountForm
 
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("chronicle.live")
+
+Step = Generator[Put, float, bool]
 
 QUIET_MARK_SECONDS = 5.0
 """Interval between marks of steps without results."""
@@ -197,13 +199,15 @@ class LiveQuery:
 
     # -- a step -----------------------------------------------------------------------------------
 
-    def step(self, at: tuple[Moment, int] | None = None) -> bool:
-        """Process what is new, or a part (to ``at`` if given); whether there may be more."""
+    def step(self, at: tuple[Moment, int] | None = None) -> Step:
+        """Process what is new, or a part (to ``at`` if given); returns whether there may be more.
+        Yields what it puts out, before it goes on with the seconds that this took.
+        """
         with self.holding():
             if not self.active or self.group is not None:
                 return False
             try:
-                return self._step(at)
+                return (yield from self._step(at))
             except Exception as error:  # other queries continue
                 self.fail(error)
                 return False
@@ -216,7 +220,7 @@ class LiveQuery:
             exc_info=not isinstance(error, ChronicleError),
         )  # fmt: skip
 
-    def _step(self, at: tuple[Moment, int] | None) -> bool:
+    def _step(self, at: tuple[Moment, int] | None) -> Step:
         moment = self._moment = self.sources.look() if at is None else at[0]
         positions = {name: snapshot.version for name, snapshot in moment.items()}
         definition, before = self.definition, self.mark
@@ -233,9 +237,9 @@ class LiveQuery:
         if definition.on_truncate == "stop":
             self._check_truncated()
         with self.stepping.timed():
-            return self._taken_in(moment, watermark)
+            return (yield from self._taken_in(moment, watermark))
 
-    def _taken_in(self, moment: Moment, known: int) -> bool:
+    def _taken_in(self, moment: Moment, known: int) -> Step:
         definition, before = self.definition, self.mark
         form, start = self.form, self._first
         upto = known
@@ -296,7 +300,7 @@ class LiveQuery:
             self._emitted = time.monotonic()
         self._check_state()
         changes = Changes.joined(parts) if parts else None
-        self._put(changes, moment, upto, late, windows)
+        yield from self._put(changes, moment, upto, late, windows)
         self._previous = moment
         self._whole = False
         self._caught_up = upto >= known
@@ -452,7 +456,7 @@ class LiveQuery:
 
     def _put(
         self, changes: Changes | None, moment: Moment, upto: int, late: int, windows: int
-    ) -> None:
+    ) -> Generator[Put, float, None]:
         definition, before = self.definition, self.mark
         mark = replace(
             before.counted(changes, before.step + 1), watermark=upto, windows=windows, group="",
@@ -464,7 +468,9 @@ class LiveQuery:
         now = time.monotonic()
         quiet = not changes and before.watermark is not None
         if not quiet:
-            self.sink.put(changes, mark)
+            waits = time.perf_counter()
+            seconds = yield self.sink.stream, [(self.sink, changes, mark)], {}
+            self.stepping.seconds += seconds - (time.perf_counter() - waits)  # others step, too
         elif now - self._marked >= QUIET_MARK_SECONDS:
             leave_marks(self.sink.stream, {definition.name: mark.to_json()})
         else:

@@ -50,7 +50,7 @@ from ..query.sql.dialect import canonical, error_at
 from ..query.sql.statement_clauses import RecentRelation
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
-from ..store.tap import Spans, united
+from ..store.tap import Spans, covering, united
 from .analysis import (
     Analysed,
     check_live,
@@ -63,7 +63,7 @@ from .analysis import (
     result_columns,
 )
 from .changes import Removals, Results, removals_of, spared
-from .forms import Form, Moment, StreamForm, chosen
+from .forms import Form, Moment, StreamForm, chosen, coalesced
 from .join_form import (
     PAIRS,
     ROW,
@@ -191,10 +191,6 @@ class RecentState:
         return self.live.nbytes + self.archive.nbytes + self.met.nbytes
 
 
-REGIONS_MAX = 64
-"""Maximum number of archive ranges read separately."""
-
-
 @dataclass(frozen=True)
 class Recency:
     """Kind (inner, left, semi, anti), distance P in ticks, archive rows per live row, condition."""
@@ -274,7 +270,8 @@ class RecentForm(Form):
         ends = live.end[live.known]
         regions = Regions.of(back(ends, self.recency.distance), moved(ends, -1))
         near = [
-            self._ending(moment, low, high, known, codes) for low, high in self._coalesced(regions)
+            self._ending(moment, low, high, known, codes)
+            for low, high in coalesced(moment, covering(regions.low, regions.high))
         ] or [self._ending(moment, 1, 0, known, codes)]
         return near[0].followed_by(*near[1:])
 
@@ -284,19 +281,6 @@ class RecentForm(Form):
         lead = self.archive.lead
         ends = (moved(low, -lead), moved(high, -lead)) if low <= high else (1, 0)
         return self.archive.rows(self.archive.form.results(moment, *ends, known), codes)
-
-    def _coalesced(self, regions: Regions) -> list[tuple[int, int]]:
-        """Ranges, merged where gaps are at most the distance, and down to ``REGIONS_MAX``."""
-        if not len(regions):
-            return []
-        gaps = regions.low[1:] - regions.high[:-1]
-        least = self.recency.distance
-        if len(gaps) >= REGIONS_MAX:
-            least = max(least, int(np.partition(gaps, -REGIONS_MAX)[-REGIONS_MAX]))
-        apart = np.flatnonzero(gaps > least)
-        lows = regions.low[np.concatenate([[0], apart + 1])]
-        highs = regions.high[np.concatenate([apart, [len(gaps)]])]
-        return list(zip(lows.tolist(), highs.tolist(), strict=True))
 
     # -- pairs ------------------------------------------------------------------------------------
 

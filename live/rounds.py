@@ -22,8 +22,9 @@ from ..store.recent import CommitTap
 from ..store.stream import EventStream
 from .definition import Definitions, LiveDefinition
 from .pattern_group import PatternGroup
-from .query import LiveQuery, error_text
+from .query import LiveQuery, Step, error_text
 from .sharing import Sharing
+from .sink import PUTS_MAX, Put, put_at_once
 from .sources import Sources, Views
 
 logger = logging.getLogger("chronicle.live")
@@ -87,6 +88,7 @@ class Rounds:
             if source.name not in read:
                 source.unsubscribe(self._committed)
                 self._heard.discard(source)
+                self._views.drop(source)
         return self._queries.pop(definition.name, None)
 
     def sources(self, names: Iterable[str]) -> Sources:
@@ -204,13 +206,45 @@ class Rounds:
         for group in self.sharing.groups:
             late()
             more = self.sharing.step(group) or more
-        for query in queries:
-            late()
-            more = query.step(at=self.sharing.goal_of(query)) or more
+        more = self._step_each(queries, late) or more
         self.sharing.join(queries)
         self._forget(self._stepping(queries))
         with self._stepped:
             self._stepped.notify_all()
+        return more
+
+    def _step_each(self, queries: Iterable[LiveQuery], late: Callable[[], None]) -> bool:
+        """A step of each query; some put out their results at once, before others read these."""
+        waiting: list[tuple[Step, Put]] = []
+        more = False
+        try:
+            for query in queries:
+                late()
+                sinks = {put[0] for _, put in waiting}
+                if len(waiting) == PUTS_MAX or sinks & {*query.sources.streams.values()}:
+                    more = self._put_out(waiting) or more
+                step = query.step(at=self.sharing.goal_of(query))
+                try:
+                    waiting.append((step, next(step)))
+                except StopIteration as ended:
+                    more = ended.value or more
+            return self._put_out(waiting) or more
+        finally:
+            for step, _ in waiting:  # an error: they let go their locks
+                step.close()
+
+    @staticmethod
+    def _put_out(waiting: list[tuple[Step, Put]]) -> bool:
+        """End steps that wait for their results to be put out."""
+        more, begun = False, time.perf_counter()
+        errors = put_at_once([put for _, put in waiting])
+        seconds = time.perf_counter() - begun
+        while waiting:
+            (step, _), error = waiting.pop(0), errors.pop(0)
+            try:
+                step.send(seconds) if error is None else step.throw(error)
+            except StopIteration as ended:
+                more = ended.value or more
         return more
 
     def _resume(self) -> None:

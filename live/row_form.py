@@ -7,7 +7,7 @@ whose planning would take longer than a step may; rows, order and types are the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,11 @@ class PlainRows:
         batches = [self.passing(batch) for batch in events.to_batches()]
         rows = pa.Table.from_batches(batches, events.schema)
         return pa.table([rows.column(name) for name in self.shown], names=[*self.names, time])
+
+    def narrowed(self, other: PredicateFilter) -> PlainRows:
+        """Of the events that another filter passes, too."""
+        both = AllOf((other.predicate, self.passing.predicate))
+        return replace(self, passing=replace(self.passing, predicate=both))
 
 
 def plain_rows(plan: QueryPlan, fields: Sequence[pa.Field]) -> PlainRows | None:
@@ -98,7 +103,7 @@ class RowForm(StreamForm):
     ) -> None:
         super().__init__(evaluator, columns)
         self._seed = seed
-        self._plain = plain
+        self.plain = plain
         self._name = name
         self._none: Results | None = None
         if plain is not None:
@@ -106,7 +111,7 @@ class RowForm(StreamForm):
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         snapshot = moment[self.stream]
-        table = rows_between(self._plain, self.evaluator, snapshot, low, min(high, known))
+        table = rows_between(self.plain, self.evaluator, snapshot, low, min(high, known))
         if self._none is not None and not table.num_rows:
             return self._none
         ticks = ticks_of(table, TIME)
@@ -125,7 +130,7 @@ class RowForm(StreamForm):
 
     def corrected(self, late: LateEvents, known: int) -> Corrected | None:
         """Rows of the events that pass, ranked behind the earlier rows of their ticks."""
-        plain, snapshot, events = self._plain, late.moment[self.stream], late.events[self.stream]
+        plain, snapshot, events = self.plain, late.moment[self.stream], late.events[self.stream]
         if plain is None or events is None:
             return None
         table = plain.rows_of(events, TIME)

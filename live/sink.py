@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 
 from ..core.caches import Lru, lazy
 from ..core.json_text import is_json, read_json
+from ..core.ownership import OwnThreads
 from ..core.times import INT64_MAX, INT64_MIN, half_open
 from ..errors import ChronicleError, InvalidArgument, InvalidData, ResourceLimit, UnsupportedType
 from ..query.conditions.row_filters import PredicateFilter
@@ -59,6 +60,8 @@ SEQUENCE = ""
 CACHED_ROWS_MAX = 1 << 17
 CHUNKS_MAX = 16
 BYTES_MAX = 64 << 20
+PUTS_MAX = 8
+_PUTTING = OwnThreads(PUTS_MAX, "chronicle-live-put")
 
 
 @dataclass(frozen=True)
@@ -441,6 +444,33 @@ def put_together(
         for sink, batch in zip(written, batches, strict=True):
             sink.numbered = version, first or 1
             sink.note(batch)
+
+
+Put = tuple[EventStream, Sequence[tuple[Sink, Changes | None, Mark | None]], Mapping[str, Any]]
+"""Arguments of ``put_together``."""
+
+
+def put_at_once(puts: Sequence[Put]) -> list[BaseException | None]:
+    """Commit each, those of one sink in turn; the disk syncs those of others together.  Returns the
+    error of each.
+    """
+    errors: list[BaseException | None] = [None] * len(puts)
+    by_sink: dict[EventStream, list[int]] = {}
+    for number, (stream, *_) in enumerate(puts):
+        by_sink.setdefault(stream, []).append(number)
+
+    def commit(numbers: Sequence[int]) -> None:
+        for number in numbers:
+            try:
+                put_together(*puts[number])
+            except BaseException as error:
+                errors[number] = error
+
+    if len(by_sink) > 1:
+        list(_PUTTING.pool().map(commit, by_sink.values()))
+    else:
+        commit(range(len(puts)))
+    return errors
 
 
 def leave_marks(stream: EventStream, marks: Mapping[str, Any]) -> None:

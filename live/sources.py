@@ -15,32 +15,38 @@ A *watermark* is the tick up to which all events are assumed to have arrived.  T
 the newest tick open.  Ticks more than ``AHEAD_SECONDS`` beyond the wall clock do
 not advance a watermark, so that one wrong clock does not make all later events late.
 
-The live queries of one round share snapshots, with cached counts and columns, also for parts of a
-range that was read.  A view answers as
-its snapshot does, and is never older than what a query has seen.  Outside a round, and for sinks,
-every look takes a new snapshot.  Filtered, limited and large scans are not cached.
+The live queries of one round share snapshots, and the recent events as columns (``RecentEvents``).
+A view answers as its snapshot does, and is never older than what a query has seen.  Outside a
+round, and for sinks, every look takes a new snapshot.  Filtered, limited and large scans read the
+stream.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
+from ..schema import StreamSchema
 from ..store.aggregates import LightweightAggregates
 from ..store.catalog import truncated_at
 from ..store.options import retention_limits
-from ..store.segment import ScanMetrics
-from ..store.snapshot import Snapshot, StreamState
+from ..store.recent import LargeCommit
+from ..store.segment import Aggregation, ScanMetrics
+from ..store.snapshot import Snapshot, StreamState, closed
 from ..store.stream import EventStream
-from ..store.tail import ticks_of_column
+from ..store.tail import is_sorted, ticks_of_column
 from ..store.tap import Spans, united
+from .changes import Removals
 from .definition import LiveDefinition
 from .forms import Form, Moment, ticks_of
 from .sink import Mark
@@ -80,21 +86,123 @@ def combined_watermark(sources: Iterable[tuple[Snapshot, bool]], delay: int) -> 
     return max(watermarks, default=None)
 
 
-EVENTS_MAX = 1 << 18
-RANGES_MAX = 8
+EVENTS_MAX = 1 << 19
+VERSIONS_KEPT = 2
 
-_Range = tuple[int | None, int | None]
+
+class RecentEvents:
+    """The events of a stream from tick ``since`` on, as columns, from round to round.
+
+    Commits are merged in; where one is not at hand, or events were changed, the stream is read
+    again.  It begins where most events from the first one on are asked for, and lets go what was
+    not asked for at the last ``VERSIONS_KEPT`` versions.
+    """
+
+    def __init__(self, stream: EventStream) -> None:
+        self._tap = stream.tap()
+        self._lock = threading.RLock()
+        self._rows: pa.Table | None = None
+        self._ticks = np.zeros(0, np.int64)
+        self._since = INT64_MAX
+        self._asked: deque[int] = deque([INT64_MAX], VERSIONS_KEPT)
+        self._version = 0
+        self._schema: StreamSchema | None = None
+        self._removals = Removals(0, 0, 0, 0)
+
+    def ticks(self, view: View, start: int | None, end: int | None) -> npt.NDArray[np.int64] | None:
+        """Ticks of the events of a range; None where they are not at hand."""
+        with self._lock:
+            low, high = closed(start, end)
+            if low > high or not self._follows(view) or low < self._since:
+                return None
+            return self._ticks[slice(*self._places(view, low, high))]
+
+    def read(
+        self, view: View, start: int | None, end: int | None, names: Sequence[str]
+    ) -> pa.Table | None:
+        """Columns of the events of a range, as ``ticks``."""
+        with self._lock:
+            low, high = closed(start, end)
+            if low > high:
+                return None
+            rows = self._rows if self._follows(view) else None
+            if rows is None or low < self._since or not {*names} <= {*rows.schema.names}:
+                rows = self._begun(view, start, end, names)
+            if rows is None:
+                return None
+            self._asked[-1] = min(self._asked[-1], low)
+            first, last = self._places(view, low, high)
+            return rows.select(names).slice(first, last - first)
+
+    def _places(self, view: View, low: int, high: int) -> tuple[int, int]:
+        if view.state.floor is not None:  # retention hides what is before
+            low = max(low, view.state.floor)
+        last = int(self._ticks.searchsorted(high, "right"))
+        return min(last, int(self._ticks.searchsorted(low))), last
+
+    def _follows(self, view: View) -> bool:
+        """Whether it has the events of a view, after it has merged in those of new commits."""
+        if self._rows is None or view.version <= self._version:
+            return self._rows is not None and view.version == self._version
+        self._rows = self._merged(self._rows, view)
+        self._version = view.version
+        return self._rows is not None
+
+    def _merged(self, rows: pa.Table, view: View) -> pa.Table | None:
+        commits = self._tap.commits(self._version, view.version)
+        if (
+            commits is None or view.schema != self._schema
+            or not self._removals.spare(view.state, self._since)
+        ):  # fmt: skip
+            return None
+        self._removals = Removals.of(view.state)
+        self._since = max(self._since, min(self._asked))
+        self._asked.append(INT64_MAX)
+        gone = int(self._ticks.searchsorted(self._since))
+        ticks, parts = [self._ticks[gone:]], [rows.slice(gone)]
+        for commit in commits:
+            if isinstance(commit, LargeCommit) or commit.events.schema != view.schema.arrow:
+                return None
+            new = ticks_of_column(commit.events.column(view.schema.time))
+            first = int(new.searchsorted(self._since))
+            ticks.append(new[first:])
+            parts.append(
+                pa.Table.from_batches([commit.events.slice(first)]).select(rows.schema.names)
+            )
+        self._ticks, rows = np.concatenate(ticks), pa.concat_tables(parts)
+        if not is_sorted(self._ticks):
+            order = np.argsort(self._ticks, kind="stable")
+            self._ticks, rows = self._ticks[order], rows.combine_chunks().take(pa.array(order))
+        return rows
+
+    def _begun(
+        self, view: View, start: int | None, end: int | None, names: Sequence[str]
+    ) -> pa.Table | None:
+        held, whole = (view.aggregate((), start, stop).count for stop in (end, None))
+        if whole > min(EVENTS_MAX, 2 * held):
+            return None
+        if self._rows is not None and self._schema == view.schema:
+            names = [*self._rows.schema.names, *names]
+        names = list(dict.fromkeys([*names, view.schema.time]))
+        fields = [view.schema.arrow.field(name) for name in names]
+        batches = Snapshot.scan(view, start, None, names)
+        self._rows = pa.Table.from_batches(batches, pa.schema(fields)).combine_chunks()
+        self._ticks = ticks_of(self._rows, view.schema.time)
+        self._since, _ = closed(start, None)
+        self._version, self._schema = view.version, view.schema
+        self._removals = Removals.of(view.state)
+        return self._rows
 
 
 class View(Snapshot):
-    def __init__(self, state: StreamState, remembers: bool) -> None:
+    """A snapshot that the queries of a round share."""
+
+    def __init__(self, state: StreamState, recent: RecentEvents | None) -> None:
         super().__init__(state)
-        self._remembers = remembers
-        self._counted: dict[_Range, LightweightAggregates] = {}
-        self._read: dict[_Range, pa.Table] = {}
+        self._recent = recent
 
     def forget(self) -> None:
-        self._remembers, self._counted, self._read = False, {}, {}
+        self._recent = None
 
     def aggregate(
         self,
@@ -104,13 +212,13 @@ class View(Snapshot):
         *,
         metrics: ScanMetrics | None = None,
     ) -> LightweightAggregates:
-        if attributes or not self._remembers:
+        recent = self._recent
+        ticks = None if attributes or recent is None else recent.ticks(self, start, end)
+        if ticks is None:
             return super().aggregate(attributes, start, end, metrics=metrics)
-        counted = self._counted
-        aggregated = counted.get((start, end))
-        if aggregated is None:
-            aggregated = counted[start, end] = super().aggregate((), start, end, metrics=metrics)
-        return aggregated
+        counted = Aggregation(self.schema)
+        counted.add_ticks(ticks)
+        return counted.result()
 
     def scan(
         self,
@@ -119,48 +227,20 @@ class View(Snapshot):
         columns: Sequence[str] | None = None,
         **options: Any,
     ) -> Iterator[pa.RecordBatch]:
-        selects = ("prune", "filter", "limit")
-        if (
-            self._remembers
-            and columns
-            and not any(options.get(name) is not None for name in selects)
-            and self.aggregate((), start, end).count <= EVENTS_MAX
-        ):
-            return self._remembered(start, end, columns, options)
+        recent, selects = self._recent, ("prune", "filter", "limit")
+        if recent and columns and all(options.get(name) is None for name in selects):
+            names = list(self.schema.select(columns))
+            events = recent.read(self, start, end, names)
+            if events is not None:
+                return iter(events.to_batches())
         return super().scan(start, end, columns, **options)
-
-    def _remembered(
-        self, start: int | None, end: int | None, columns: Sequence[str], options: Any
-    ) -> Iterator[pa.RecordBatch]:
-        names = list(self.schema.select(columns))
-        for (low, high), table in self._read.items():
-            if (
-                (low is None or (start is not None and low <= start))
-                and (high is None or (end is not None and end <= high))
-                and table.num_rows
-                and {self.schema.time, *names} <= set(table.schema.names)
-            ):
-                ticks = ticks_of_column(table.column(self.schema.time).chunk(0))
-                first = 0 if start is None else int(ticks.searchsorted(start))
-                last = len(ticks) if end is None else int(ticks.searchsorted(end))
-                return iter(table.select(names).slice(first, max(0, last - first)).to_batches())
-        columns_read = self._read.get((start, end), pa.table({}))
-        missing = [name for name in names if name not in columns_read.schema.names]
-        fields = [self.schema.arrow.field(name) for name in missing]
-        options = {**options, "dictionary": False}
-        batches = super().scan(start, end, missing, **options)
-        new = pa.Table.from_batches(batches, pa.schema(fields)).combine_chunks()
-        for field, column in zip(columns_read.schema, columns_read.columns, strict=True):
-            new = new.append_column(field, column)
-        if new.num_rows and (len(self._read) < RANGES_MAX or columns_read.num_columns):
-            self._read[start, end] = new
-        return iter(new.select(names).to_batches())
 
 
 class Views:
     def __init__(self) -> None:
         self._round = False
         self._views: dict[EventStream, View] = {}
+        self._recent: dict[EventStream, RecentEvents] = {}
 
     @contextmanager
     def round(self) -> Iterator[None]:
@@ -181,10 +261,17 @@ class Views:
         """A stream now, or as seen earlier in this round unless that is before version ``seen``."""
         view = self._views.get(stream)
         if view is None or view.version < seen or stream.commits.manifest.owner is not None:
-            view = View(stream.snapshot().state, self._round)
+            recent = None
+            if self._round:
+                recent = self._recent.get(stream) or RecentEvents(stream)
+                self._recent[stream] = recent
+            view = View(stream.snapshot().state, recent)
             if self._round:
                 self._views[stream] = view
         return view
+
+    def drop(self, stream: EventStream) -> None:
+        self._recent.pop(stream, None)
 
 
 EVENTS_PER_STEP = 1 << 20

@@ -162,6 +162,15 @@ class Aggregation:
         """Merge children [first, end) of an entry table."""
         merge_children(table, first, end, self.positions, self.kinds, self.words)
 
+    def add_ticks(self, ticks: npt.NDArray[np.int64]) -> None:
+        """Count events with ascending ticks."""
+        if not len(ticks):
+            return
+        words, first, last = self.words, int(ticks[0]), int(ticks[-1])
+        words[1] = min(int(words[1]), first) if words[0] else first
+        words[2] = max(int(words[2]), last) if words[0] else last
+        words[0] += len(ticks)
+
     def add_zones(
         self, leaf: Zoned, zones: Table, positions: Table, start: int,
         column: Callable[[str, int, int], pa.Array],

@@ -143,6 +143,9 @@ class Snapshot:
                 _aggregate(part, older)
                 sums.add_part(older)
         for leaf in _within(self._leaves(), low, high):
+            if not sums.names:
+                sums.add_ticks(leaf.ticks(*leaf.rows(low, high)))
+                continue
             zones = leaf.zones_of(tuple(sums.names))
             sums.add_zones(leaf, zones, sums.order, low, leaf.column)
         return sums.result()

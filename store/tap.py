@@ -45,7 +45,7 @@ def tick_ranges(ticks: npt.NDArray[np.int64]) -> Spans:
     if not len(ticks):
         return ()
     distinct = ticks[np.concatenate(([True], ticks[1:] != ticks[:-1]))]
-    return _covering(distinct, distinct)
+    return covering(distinct, distinct)
 
 
 def disjoint(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -67,10 +67,11 @@ def united(spans: Spans) -> Spans:
     ends = np.maximum.accumulate(ordered[:, 1])
     cut = np.concatenate(([True], ordered[1:, 0] > ends[:-1]))
     begins = np.flatnonzero(cut)
-    return _covering(ordered[begins, 0], ends[np.append(begins[1:], len(ordered)) - 1])
+    return covering(ordered[begins, 0], ends[np.append(begins[1:], len(ordered)) - 1])
 
 
-def _covering(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> Spans:
+def covering(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> Spans:
+    """At most ``RANGES_MAX`` ranges that cover some ascending, disjoint ones."""
     if len(first) > RANGES_MAX:
         # unsigned: a gap may need all 64 bits
         gaps = first[1:].view(np.uint64) - last[:-1].view(np.uint64)

@@ -450,13 +450,14 @@ class _Near:
             np.empty(len(row), np.bool_), row, rank, among,
         )  # fmt: skip
         order, _ = counted_order(stretch.code[row[:near_count]], len(self.size))
-        number = np.cumsum(stretch.is_late) - 1  # of a late event, in time order
+        late_rows = np.flatnonzero(stretch.is_late)
         begins = _begins_piece(stretch.code[row[order]], rank[order])
         if not again.all():
             every = np.cumsum(begins) - 1
             late = np.flatnonzero(stretch.is_late[row[order]])
             wanted = np.zeros(len(order), np.bool_)  # by piece
-            wanted[every[late[again[number[row[order[late]]]]]]] = True
+            number = late_rows.searchsorted(row[order[late]])  # in time order
+            wanted[every[late[again[number]]]] = True
             order, begins = order[wanted[every]], begins[wanted[every]]
         row, self.rank, among = row[order], rank[order], among[order]
         partition, tick, is_late = stretch.code[row], stretch.tick[row], stretch.is_late[row]
@@ -472,7 +473,7 @@ class _Near:
         ends = np.searchsorted(at, self.offsets)
         self.first, self.last = place[at[ends[:-1]]], place[at[ends[1:] - 1]]
         self.counts = np.diff(ends)
-        self.late, self.piece = number[row[at]], every[at]
+        self.late, self.piece = late_rows.searchsorted(row[at]), every[at]
         """Numbers of the late events in time order, and the piece of each."""
         self.lasting = np.ones(len(begin), np.bool_)
         self.is_late, self.stays = is_late, np.flatnonzero(~is_late)

@@ -191,7 +191,7 @@ class PatternBank:
 
     def nothing(self) -> BankMatches:
         none = np.zeros(0, np.int64)
-        return BankMatches((), none, self.partitions.keys_at(none), none, none, none, none)
+        return BankMatches((), none, self.partitions.keys.slice(0, 0), none, none, none, none)
 
     def _tidy(self) -> None:
         places = self.partitions

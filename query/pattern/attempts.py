@@ -30,7 +30,7 @@ class Waiting(NamedTuple):
     Before a search: ``start[g]`` is the first row of group ``g``'s attempt, or -1, and ``where[g]``
     the offset of its ``stack``, -1 if it must restart.  After: ``entry`` has group, start and
     offset in ``saved`` of each; ``count`` their number, the words used, and the words needed.
-    ``go_on``: starts after a suspended one are searched too.  ``keep``: stacks are reusable.
+    ``keep``: stacks are reusable.
     """
 
     start: IntArray
@@ -39,14 +39,11 @@ class Waiting(NamedTuple):
     entry: IntArray
     saved: IntArray
     count: IntArray
-    go_on: bool
     keep: bool
 
 
-_NONE = np.zeros(0, np.int64)
-NOTHING = Waiting(
-    _NONE, _NONE, _NONE, np.zeros((0, 3), np.int64), _NONE, np.zeros(3, np.int64), False, False
-)
+NONE: IntArray = np.zeros(0, np.int64)
+NOTHING = Waiting(NONE, NONE, NONE, np.zeros((0, 3), np.int64), NONE, np.zeros(3, np.int64), False)
 
 
 @kernel
@@ -169,9 +166,6 @@ def restore_attempt(stack, at, s, conditional, image, frame, known, visited, vis
     return top, marked, ready, reach + moved if reach >= 0 else reach, steps
 
 
-NONE: IntArray = np.zeros(0, np.int64)
-
-
 @kernel
 def _gather(where, sizes, stack, out):
     """Copy stacks to a new block, without gaps; updates ``where``."""
@@ -217,8 +211,7 @@ class OpenAttempts:
         capacity = max(64, len(self._given[0]) + 64)
         return Waiting(
             *self._given, self._stack, np.empty((capacity, 3), np.int64),
-            np.empty(max(1024, self._used), np.int64), np.zeros(3, np.int64), False,
-            self._keep,
+            np.empty(max(1024, self._used), np.int64), np.zeros(3, np.int64), self._keep,
         )  # fmt: skip
 
     def grown(self, waiting: Waiting) -> Waiting:

@@ -401,11 +401,7 @@ def match_contiguous(
                 if not saved:
                     position[g] = s
                     return STACKS_FULL
-                if not (waits_for_rows and attempts.go_on):
-                    break
-                s += 1
-                position[g] = s
-                continue
+                break
             following = s + 1
             length = frame[top + 2] - s
             if outcome == MATCH and (length > 0 or task.empty_match):

@@ -52,12 +52,9 @@ class RetainedEvents:
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.rows = 0
+        self.nbytes = 0
         self._tables: list[pa.Table] = []
         self._numbers: list[IntArray] = []
-
-    @property
-    def nbytes(self) -> int:
-        return int(sum(t.nbytes for t in [*self._tables, *self._numbers]))
 
     def append(self, table: pa.Table, numbers: IntArray) -> None:
         """Append rows whose numbers are larger than all before."""
@@ -66,6 +63,7 @@ class RetainedEvents:
         self._tables.append(table.combine_chunks())
         self._numbers.append(numbers)
         self.rows += table.num_rows
+        self.nbytes += int(table.nbytes + numbers.nbytes)
         while len(self._tables) > CHUNKS_MAX:
             cut, behind = len(self._tables) - 2, self._tables[-1].num_rows
             while cut and self._tables[cut].num_rows <= behind:
@@ -82,7 +80,7 @@ class RetainedEvents:
         table = self.table(self.schema.names, numbers)
         self._tables = [table.combine_chunks()] if len(numbers) else []
         self._numbers = [numbers] if len(numbers) else []
-        self.rows = len(numbers)
+        self.rows, self.nbytes = len(numbers), int(table.nbytes + numbers.nbytes)
 
     def take(self, name: str, numbers: IntArray) -> pa.Array:
         return flat(self.table([name], numbers).column(0))

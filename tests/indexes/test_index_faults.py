@@ -26,6 +26,7 @@ from chronicle.indexes.manager import StoreIndexes
 from chronicle.indexes.opened import RunsChanged
 from chronicle.indexes.storage import IndexStorage, descriptor_key
 from chronicle.indexes.stream_indexes import StreamIndexes
+from chronicle.store.stream import EventStream
 from chronicle.tests.patience import PATIENCE_S, wait_for_indexes
 
 from .conftest import FaultyDisk, SmallDisk
@@ -571,3 +572,37 @@ def test_a_database_is_not_closed_during_a_lookup(tmp_path: Path) -> None:
         assert answer.result(PATIENCE_S) == b"kk"
         ended.result(PATIENCE_S)
     assert slow.closed
+
+
+def test_a_column_is_widened_while_its_stream_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who drops holds the store's lock and waits for the stream's, which who widens holds."""
+    widening, dropping = threading.Event(), threading.Event()
+    with chronicle.open(tmp_path / "s") as database:
+        schema = pa.schema([("t", pa.int64()), ("x", pa.int32()), ("y", pa.string())])
+        database.create_stream("w", schema, "t").create_index("y")
+        catalog = catalog_of(database)
+
+        def widens(*types: pa.DataType) -> bool:
+            widening.set()
+            assert dropping.wait(PATIENCE_S)
+            return True
+
+        def close(stream: EventStream) -> None:
+            dropping.set()
+            closed(stream)
+
+        closed = EventStream.close
+        monkeypatch.setattr("chronicle.indexes.manager.widens", widens)
+        monkeypatch.setattr(EventStream, "close", close)
+        widener = threading.Thread(
+            target=catalog.widen_column, args=("w", "x", pa.int64()), daemon=True
+        )
+        widener.start()
+        assert widening.wait(PATIENCE_S)
+        dropper = threading.Thread(target=catalog.store.drop_stream, args=("w",), daemon=True)
+        dropper.start()
+        for thread in (widener, dropper):
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()

@@ -211,7 +211,7 @@ def test_the_same_select_twice_is_two_results(db: Any) -> None:
 def _rows(rng: random.Random, begin: int, end: int) -> SideRows:
     ticks = np.sort(np.array([rng.randrange(begin, end) for _ in range(25)], np.int64))
     keys = pa.array([rng.choice(["a", "b", "c", None]) for _ in ticks])
-    return SideRows(ticks, np.zeros(25, np.int64), pa.table({"#key0": keys}), ("#key0",))
+    return SideRows.of(ticks, np.zeros(25, np.int64), pa.table({"#key0": keys}), ("#key0",))
 
 
 @pytest.mark.parametrize(("before", "behind"), [(5, 3), (0, 0), (8, -2), (-3, 9), (40, 40)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +14,13 @@ import pytest
 import chronicle
 from chronicle.api.database import catalog_of
 from chronicle.errors import InvalidArgument, ResourceLimit, SqlError, StreamNotFound
-from chronicle.live import forms
+from chronicle.live import forms, sink
 from chronicle.live.query import LiveQuery
 from chronicle.query.contract.operator import MatchLimits
 from chronicle.query.pattern.advancing import AdvancingMatch
 from chronicle.query.sql.dialect import parse_statement
 from chronicle.store import staging
+from chronicle.tests.patience import PATIENCE_S
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 ROWS = "SELECT t, x FROM s WHERE x > 2"
@@ -133,6 +135,42 @@ def test_too_much_state_stops_that_query_alone(db: Any) -> None:
     assert db.live("small").net().num_rows == before
     assert db.live("large").status()["state"] == "running"
     assert db.live("large").verify() == 0
+
+
+def test_queries_of_a_round_put_out_at_once(db: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the disk syncs one sink, others are committed; an error is that of one query."""
+    for name in ("one", "two", "wrong"):
+        db.create_live(name, ROWS, idle="never")
+    together, real = threading.Barrier(3), sink.put_together
+
+    def put_together(stream: Any, *rest: Any) -> None:
+        together.wait(PATIENCE_S)
+        if stream.name == "wrong":
+            raise OSError("the disk is gone")
+        real(stream, *rest)
+
+    monkeypatch.setattr(sink, "put_together", put_together)
+    feed(db, *range(20))
+    db.run_live()
+    for name in ("one", "two"):
+        assert db.live(name).status()["state"] == "running"
+        assert db.live(name).net().num_rows == db.sql(f"{ROWS} AND t < 19").arrow().num_rows
+    assert "the disk is gone" in db.live("wrong").status()["error"]
+    assert db.live("wrong").net().num_rows == 0
+    monkeypatch.undo()
+    db.live("wrong").resume()
+    assert db.live("wrong").verify() == 0
+    assert db.live("wrong").net().num_rows == db.live("one").net().num_rows
+
+
+def test_a_query_reads_what_another_puts_out_in_the_same_round(db: Any) -> None:
+    db.create_live("one", ROWS, idle="never")
+    db.create_live("next", "SELECT _time AS at, x AS y FROM one", idle="never")
+    feed(db, *range(20))
+    db.run_live()
+    rows = db.live("one").net()
+    open_ = rows["_time"].to_pylist().count(rows["_time"][-1].as_py())
+    assert db.live("next").net().num_rows == rows.num_rows - open_ > 0
 
 
 def truncate(db: Any) -> None:

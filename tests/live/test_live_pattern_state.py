@@ -384,13 +384,12 @@ def test_what_is_said_when_the_commit_fails(db: Database, monkeypatch: pytest.Mo
     db.create_live("q", QUERIES["falling"], idle="never")
     fed(db, [(t, "a", t * 7 % 10) for t in range(40)])
     fed(db, [(t, "a", t * 7 % 10) for t in range(40, 60)])
-    sink = catalog_of(db).live_statements.query("q").sink
 
     def fails(*_: Any) -> None:
         raise ResourceLimit("the disk is full")
 
     with monkeypatch.context() as broken:
-        broken.setattr(sink, "put", fails)
+        broken.setattr("chronicle.live.sink.put_together", fails)
         fed(db, [(t, "a", t * 7 % 10) for t in range(60, 80)])
     assert db.live("q").status()["error"] == "the disk is full"
     db.live("q").resume()

@@ -315,7 +315,7 @@ def test_an_interrupted_step_is_done_again(db: Database, monkeypatch: pytest.Mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(catalog_of(db).live_statements.query("q").sink, "put", interrupted)
+        patched.setattr("chronicle.live.sink.put_together", interrupted)
         db.stream("s").append(
             [dict(zip("tkxy", overlapping(t), strict=True)) for t in range(100, 200, 4)]
         )

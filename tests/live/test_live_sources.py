@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from chronicle.errors import StreamOwned
 from chronicle.live import sources
 from chronicle.live.definition import LiveDefinition
 from chronicle.live.sink import Mark
+from chronicle.store.snapshot import Snapshot
 
 from .. import oracles_live as oracles
 
@@ -131,3 +133,36 @@ def test_retention_of_one_source_takes_nothing_back(tmp_path: Path) -> None:
         assert live.status()["retractions"] == 0
         assert live.status()["rows"] >= said > 200
         assert live.verify() == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_events_that_rounds_share_are_those_of_the_stream(db: Any, seed: int) -> None:
+    rng = random.Random(seed)
+    stream = catalog_of(db).store.stream("s")
+    views, newest, served = sources.Views(), 0, 0
+    for _ in range(80):
+        kind = rng.random()
+        if kind < 0.05:
+            low = rng.randrange(newest + 1)
+            db.stream("s").delete(None, low, low + 2)
+        for _ in range(rng.randrange(3)):
+            first = newest if kind < 0.6 else max(0, newest - rng.randrange(40))
+            ticks = sorted(rng.randrange(first, newest + 9) for _ in range(rng.randrange(1, 9)))
+            feed(db, "s", *ticks)
+            newest = max(newest, *ticks)
+        with views.round():
+            view = views.look(stream, 0)
+            whole = Snapshot(view.state)
+            for _ in range(3):
+                low = rng.choice([None, newest - rng.randrange(30)])
+                high = rng.choice([None, newest - rng.randrange(20)])
+                names = rng.sample(SCHEMA.names, rng.randrange(1, 4))
+                found, wanted = (list(each.scan(low, high, names)) for each in (view, whole))
+                schema = pa.schema([view.schema.arrow.field(name) for name in names])
+                found, wanted = (pa.Table.from_batches(each, schema) for each in (found, wanted))
+                assert found.to_pylist() == wanted.to_pylist()
+                counts = (each.aggregate((), low, high) for each in (view, whole))
+                (count, first, last), other = ((c.count, c.first, c.last) for c in counts)
+                assert (count, first, last) == other
+            served += view._recent.ticks(view, newest, None) is not None
+    assert served > 20

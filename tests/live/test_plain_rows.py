@@ -76,10 +76,10 @@ def form_of(database: Any, select: str) -> RowForm:
 def test_rows_are_those_of_the_executor(database: Any, where: str) -> None:
     columns = "t AS time, n, X, kind, at, single, b, flag"
     form = form_of(database, f"SELECT {columns} FROM s WHERE {where}")
-    assert form._plain is not None, where
+    assert form.plain is not None, where
     snapshot = database.stream("s").snapshot()
     for start, end in ((None, None), (30, 110), (55, 56), (5, 5)):
-        found = form._plain.over(snapshot, start, end, TIME)
+        found = form.plain.over(snapshot, start, end, TIME)
         wanted = form.evaluator.over(snapshot, start, end)
         assert found.schema.types == wanted.schema.types
         assert repr(found.to_pylist()) == repr(
@@ -89,7 +89,7 @@ def test_rows_are_those_of_the_executor(database: Any, where: str) -> None:
 
 @pytest.mark.parametrize("where", OTHER)
 def test_what_is_none_of_these_is_left_to_the_executor(database: Any, where: str) -> None:
-    assert form_of(database, f"SELECT t FROM s WHERE {where}")._plain is None
+    assert form_of(database, f"SELECT t FROM s WHERE {where}").plain is None
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,39 @@ def test_what_is_none_of_these_is_left_to_the_executor(database: Any, where: str
 )
 def test_columns_as_they_are(database: Any, select: str, plain: bool) -> None:
     form = form_of(database, select)
-    assert (form._plain is not None) == plain
+    assert (form.plain is not None) == plain
     snapshot = database.stream("s").snapshot()
     wanted = form.evaluator.over(snapshot, None, None)
-    if form._plain is not None:
-        found = form._plain.over(snapshot, None, None, TIME)
+    if form.plain is not None:
+        found = form.plain.over(snapshot, None, None, TIME)
         assert repr(found.to_pylist()) == repr(wanted.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("query", "condition", "plain"),
+    [
+        ("SELECT t, n FROM s", "true", True),
+        ("SELECT n, t AS n2, x AS t FROM s WHERE kind = 'a'", "q.n > 1", True),
+        ("SELECT n, t AS n2, kind AS t FROM s", "q.t = 'a' AND Q.N2 < 90", True),
+        ("SELECT t, x AS n, n AS x FROM s WHERE x < 0.3 OR flag", "q.x = 1 AND q.n < 0.2", True),
+        ("SELECT t, n, x FROM s", "q.x < q.n", False),
+        ("SELECT t, n + 1 AS n FROM s", "true", False),
+    ],
+)
+def test_a_side_of_a_join_that_renames_columns(
+    database: Any, query: str, condition: str, plain: bool
+) -> None:
+    time = "n2" if "n2" in query else "t"
+    live = catalog_of(database).live_statements
+    sql = (
+        f"SELECT q.n, s.kind FROM ({query}) AS q JOIN s ON s.t BETWEEN q.{time} AND q.{time} + 5 "
+        f"WHERE {condition}"
+    )
+    joined = live._analyse(parse_statement(sql), sql).form
+    side = joined._plain[0]
+    assert (side is not None) == plain
+    if side is not None:
+        snapshot = database.stream("s").snapshot()
+        rows, wanted = side.over(snapshot, None, None, TIME), joined._sides[0].over(snapshot)
+        assert rows.schema.types == wanted.schema.types
+        assert repr(rows.to_pylist()) == repr(wanted.to_pylist())
