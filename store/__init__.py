@@ -20,7 +20,7 @@ ranks).
 *Reading:* ``segment_views`` (and their roots), ``snapshot``, ``floor`` (retention, hidden events),
 ``recovery``, ``recent`` (commits), ``check``, ``pins`` (versions that readers need; garbage).
 
-*Writing:* ``conform`` (validation), ``append_queue``, ``commits`` (drafts; creation),
+*Writing:* ``conform`` (validation), ``commits`` (drafts; creation),
 ``duplicates`` (recent keys), ``compaction`` (policy, rewriting), ``deleting``, ``moving`` (to
 objects; throttling; statistics), ``background``, ``repair`` (losses), ``schema_change``, ``stream``
 (writer, reader).

@@ -4,9 +4,9 @@ Large batches become leaves and are written once; the rest waits in the tail und
 log; late events wait in their buffer under the same log, then in late runs (storage.md, decisions 5
 to 8).  An append is atomic: one log record, or one replacement of the manifest, publishes it.
 
-Concurrency: one lock serialises changes; its holder performs waiting appends, too
-(``append_queue``).  Log syncs happen outside of it.  Readers take the published state, a reference,
-and never wait.  After a failed log sync the stream refuses changes until it is opened again.
+Concurrency: one lock serialises changes.  Log syncs happen outside of it.  Readers take the
+published state, a reference, and never wait.  After a failed log sync the stream refuses changes
+until it is opened again.
 
 Large appends: full leaves are written directly, and the rest becomes the new tail, in one
 commit::
@@ -24,7 +24,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,6 @@ from ..core.append_result import AppendResult
 from ..core.ownership import OwnedLock
 from ..errors import ChronicleError, InvalidArgument, SchemaMismatch, StoreClosed
 from ..schema import StreamSchema
-from .append_queue import Append, AppendQueue, AppendSeries
 from .background import Compactor, Flusher
 from .catalog import StreamManifest, log_name
 from .check import CheckReport, Problem
@@ -185,6 +184,33 @@ class _Handle(ABC):
         return self.manifest.owner
 
 
+@dataclass
+class _Append:
+    """The input of an append, and its outcome: what is stored and the log position that makes it
+    durable.
+    """
+
+    batch: pa.RecordBatch
+    ticks: npt.NDArray[np.int64]
+    rules: AppendRules
+    durable: bool
+    marks: Marks | None
+    keys: Keys | None
+    duplicates: int = 0
+    late: int = 0
+    newest: int | None = None
+    position: int = 0
+    log: LogWriter = field(init=False)
+    state: StreamState = field(init=False)
+
+    @property
+    def result(self) -> AppendResult:
+        count = Snapshot(self.state).count
+        return AppendResult(
+            self.batch.num_rows, self.late, count, self.state.position, self.newest, self.duplicates
+        )
+
+
 class EventStream(_Handle):
     """A stream that is open for writing; made by ``store.Store``."""
 
@@ -194,7 +220,6 @@ class EventStream(_Handle):
         self._rules = AppendRules.of(self.commits.manifest)
         self._flusher: Flusher | None = None
         self._compactor = Compactor(self.commits)
-        self._appends = AppendQueue(self.commits.lock, self._settle)
         self._recent_keys = RecentKeys(self.commits)
         if self.options.durability == "interval":
             self._start_flusher()
@@ -267,7 +292,9 @@ class EventStream(_Handle):
         job = self._job(data, durability, owner, marks)
         if not job.batch.num_rows and marks is None:
             return self._nothing()
-        self._appends.submit(job)
+        with self.commits.lock:
+            self._append(job)
+        self._settle(job)
         return job.result
 
     def append_each(
@@ -275,11 +302,19 @@ class EventStream(_Handle):
     ) -> list[AppendResult]:
         """Append batches as separate commits; returns results before the first failure."""
         jobs = [self._job(data, durability) for data in batches]
-        if not jobs:
-            return []
-        series = AppendSeries(jobs)
-        self._appends.submit(series)
-        return [job.result for job in series.jobs[: series.done]]
+        done: list[_Append] = []
+        with self.commits.lock:
+            for job in jobs:
+                try:
+                    self._append(job)
+                except Exception:
+                    if not done:
+                        raise
+                    break
+                done.append(job)
+        if done:
+            self._settle(done[-1])
+        return [job.result for job in done]
 
     def _job(
         self,
@@ -287,7 +322,7 @@ class EventStream(_Handle):
         durability: str | None,
         owner: str | None = None,
         marks: Marks | None = None,
-    ) -> Append:
+    ) -> _Append:
         self.commits.check_owner(owner)
         promise = durability or self.commits.manifest.options.durability
         if promise not in DURABILITIES:
@@ -303,7 +338,7 @@ class EventStream(_Handle):
         if promise == "interval" and self._flusher is None:
             self._start_flusher()
         keys = self._keys(batch, ticks, rules)
-        return Append(self._append, batch, ticks, rules, promise == "commit", marks, keys)
+        return _Append(batch, ticks, rules, promise == "commit", marks, keys)
 
     def _keys(
         self, batch: pa.RecordBatch, ticks: npt.NDArray[np.int64], rules: AppendRules
@@ -316,7 +351,7 @@ class EventStream(_Handle):
         snapshot = self.snapshot()
         return AppendResult(0, 0, snapshot.count, snapshot.version)
 
-    def _append(self, job: Append) -> None:
+    def _append(self, job: _Append) -> None:
         commits, last = self.commits, self.commits.journal.last
         commits.check_writable()
         if commits.manifest.schema is not job.rules.schema:
@@ -373,7 +408,7 @@ class EventStream(_Handle):
         job.state = commits.state()
         job.log, job.position = commits.log, commits.log.size
 
-    def _sift(self, job: Append) -> Sifted | None:
+    def _sift(self, job: _Append) -> Sifted | None:
         manifest = self.commits.manifest
         if job.rules.options is not manifest.options:
             job.rules = self._rules_of(manifest)
@@ -384,12 +419,11 @@ class EventStream(_Handle):
         job.batch, job.ticks, job.duplicates = sifted.batch, sifted.ticks, sifted.duplicates
         return sifted
 
-    def _settle(self, jobs: Sequence[Append | AppendSeries]) -> None:
-        """Sync and publish: the newest append covers all, also across a new log."""
-        newest = jobs[-1]
-        if newest.patient:
-            self._sync(newest.log, newest.position)
-        self.commits.publish(newest.state)
+    def _settle(self, job: _Append) -> None:
+        """Sync and publish what was appended up to a job."""
+        if job.durable:
+            self._sync(job.log, job.position)
+        self.commits.publish(job.state)
 
     def _rules_of(self, manifest: StreamManifest) -> AppendRules:
         rules = self._rules

@@ -313,13 +313,14 @@ def test_an_append_that_waits_goes_by_the_settings_of_now(store: Store) -> None:
             target=lambda: told.append(stream.append(batch_of([(1, 1, 1, "a")])).duplicates)
         )
         prepared = threading.Event()
-        submit = stream._appends.submit
+        prepare = stream._job
 
-        def waiting(job: Any) -> None:
+        def waiting(*arguments: Any) -> Any:
+            job = prepare(*arguments)
             prepared.set()
-            submit(job)
+            return job
 
-        stream._appends.submit = waiting  # type: ignore[method-assign]
+        stream._job = waiting  # type: ignore[method-assign]
         thread.start()
         assert prepared.wait(PATIENCE_S)
         set_options(stream.commits, unique="k, s", within="10")

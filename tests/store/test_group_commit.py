@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import collections
+import random
 import struct
 import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from chronicle.errors import StorageFailed
+from chronicle.schema import StreamSchema
 from chronicle.store.files import RealFiles
 from chronicle.store.log import GroupCommit, LogWriter, read_log
+from chronicle.store.store import Store
+from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles
+from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 
@@ -49,7 +55,7 @@ class TestGroupCommit:
         return thread
 
     def wait_for_waiters(self, commit: GroupCommit, count: int) -> None:
-        wait_until(lambda: len(commit._waiters) >= count)
+        wait_until(lambda: len(commit._turn._waiters) >= count)  # type: ignore[attr-defined]
 
     def test_all_who_wait_share_the_next_sync(self) -> None:
         disk, results = SlowDisk(), []
@@ -122,53 +128,31 @@ class TestGroupCommit:
         assert sorted(results[1:]) == [2, 3, 4]  # type: ignore[type-var]
         assert (disk.calls, commit.failure) == (2, None)
 
-    @pytest.mark.parametrize("chosen", [False, True])
-    def test_an_interrupted_waiter_strands_nobody(
-        self, chosen: bool, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Also when it is interrupted at the moment in which it was to become the leader."""
+    def test_an_interrupted_waiter_strands_nobody(self) -> None:
         disk, results = SlowDisk(), []
         commit = GroupCommit(disk.sync, lambda: disk.end, 0, "a file")
         disk.end = 1
         threads = [self.start(commit, 1, results)]
         assert disk.inside.acquire(timeout=PATIENCE_S)
         disk.end = 3
+        wait = commit._turn.wait
 
-        class Interrupted:
-            """A lock whose waiter gets Ctrl-C: at once, or after it was woken."""
+        def interrupted(timeout: float | None = None) -> bool:
+            commit._turn.wait = wait  # type: ignore[method-assign]
+            raise KeyboardInterrupt
 
-            def __init__(self) -> None:
-                self.woken = threading.Event()
-
-            def acquire(self) -> None:
-                assert not chosen or self.woken.wait(PATIENCE_S)
-                raise KeyboardInterrupt
-
-            def release(self) -> None:
-                self.woken.set()
-
-        class Waiters(collections.deque):  # type: ignore[type-arg]
-            def append(self, waiter: Any) -> None:
-                if not self:
-                    waiter.wake = Interrupted()
-                super().append(waiter)
-
-        commit._waiters = Waiters()
+        commit._turn.wait = interrupted  # type: ignore[method-assign]
         threads.append(self.start(commit, 2, results))
-        if chosen:
-            self.wait_for_waiters(commit, 1)
-        else:
-            threads[-1].join(PATIENCE_S)
-            assert isinstance(results[-1], KeyboardInterrupt)
-            commit._waiters = collections.deque(commit._waiters)
+        threads[-1].join(PATIENCE_S)
+        assert isinstance(results[-1], KeyboardInterrupt)
         threads.append(self.start(commit, 3, results))
-        self.wait_for_waiters(commit, 2 if chosen else 1)
+        self.wait_for_waiters(commit, 1)
         disk.go.release(2)
         for thread in threads:
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
         assert sorted(str(result) for result in results) == ["", "1", "3"]
-        assert commit._leader is None
+        assert not commit._syncing
 
     def test_threads_on_a_real_disk(self, tmp_path: Path) -> None:
         files = FaultyFiles(RealFiles(tmp_path))  # only for its trace
@@ -238,3 +222,79 @@ class TestGroupCommit:
         assert max(acknowledged, default=0) <= log.durable_size
         assert [entry.name for entry in files.trace].count("sync") == number
         log.close()
+
+
+SCHEMA = StreamSchema(pa.schema([("t", pa.timestamp("ms")), ("n", pa.int64())]), "t")
+
+
+def event(tick: int, number: int) -> pa.RecordBatch:
+    columns = [np.array([tick], "datetime64[ms]"), np.array([number])]
+    return pa.RecordBatch.from_arrays([pa.array(c) for c in columns], schema=SCHEMA.arrow)
+
+
+def numbers(stream: Any) -> list[int]:
+    return [
+        number for batch in stream.snapshot().scan() for number in batch.column("n").to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("failing", [None, 1])
+def test_appends_that_share_a_sync_are_durable_when_they_return(failing: int | None) -> None:
+    """After a power cut every acknowledged event is there, and those refused are known as such."""
+    memory = MemoryFiles()
+    files = FaultyFiles(memory)
+    stream = Store.open("memory", files=files).create_stream("s", SCHEMA)
+    assert isinstance(stream, EventStream)
+    stream.append(event(0, -1))
+    log = stream.commits.log
+    plain, records = log._commit._sync_file, log.records
+
+    def sync() -> None:
+        wait_until(lambda: log.records == records + 12)
+        plain()
+
+    log._commit._sync_file = sync
+    safe: list[int] = []
+    refused: list[int] = []
+    kept: list[bool] = []
+    seen: list[bool] = []
+
+    def run(number: int) -> None:
+        try:
+            result = stream.append(event(number, number))
+            assert result.appended == 1
+            seen.append(number in numbers(stream))
+            disk = memory.crash(random.Random(number), "lose")
+            with Store.open("memory", files=disk) as after:
+                kept.append(number in numbers(after.stream("s")))
+            safe.append(number)
+        except StorageFailed:
+            refused.append(number)
+
+    if failing is not None:
+        files.plan = FaultPlan("fsync", failing, only={"sync"})
+        files.operations = 0
+    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    assert sorted(safe + refused) == list(range(12))
+    assert all(kept), "acknowledged, and lost in a power cut"
+    assert all(seen), "acknowledged, and not to be read"
+    assert bool(refused) == (failing == 1)
+
+
+def test_a_series_of_appends_is_shown_up_to_its_first_failure() -> None:
+    files = FaultyFiles(MemoryFiles())
+    stream = Store.open("memory", files=files).create_stream("s", SCHEMA)
+    assert isinstance(stream, EventStream)
+    series = [event(number, number) for number in range(3)]
+    assert len(stream.append_each(series)) == 3
+    assert numbers(stream) == [0, 1, 2]
+    files.plan = FaultPlan("enospc", 2, only={"write"})
+    files.operations = 0
+    done = stream.append_each([event(number, number) for number in range(3, 6)])
+    assert [result.count for result in done] == [4]
+    assert numbers(stream) == [0, 1, 2, 3]
