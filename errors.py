@@ -284,16 +284,6 @@ HINTS = (
         "give --time-zone UTC, or the zone that times without one are of",
         "send all of them with an offset, or a file with time_zone=UTC (or another zone)",
     ),
-    Hint(
-        "give their names by columns= when the file has no header",
-        "give their names with --columns when the file has no header",
-        "send a header line",
-    ),
-    Hint(
-        "give it the type string to keep its JSON text",
-        "give it the type string (--types) to keep its JSON text",
-        "send its JSON text as a string",
-    ),
     Hint("--encoding ", "--encoding ", "encoding="),
     Hint("--decimal ", "--decimal ", "decimal="),
     Hint("--no-header", "--no-header", "header=false"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -150,38 +149,13 @@ def write_rows(rows: list[dict[str, Any]], columns: Mapping[str, str], format: s
     write_answer(table.to_batches(), schema, format)
 
 
-WIDTH_MAX = 160
+def plot_file(format: str, output: Path | None) -> Path | None:
+    """The file if an answer is drawn into it: an .svg file without another format."""
+    drawn = format == "auto" and output is not None and output.suffix.lower() == ".svg"
+    return output if drawn else None
 
 
-def plot_format(format: str, plot: bool, output: Path | None) -> str | None:
-    """``text``, ``svg``, ``html`` or ``png`` for a plot, else None; raises ``InvalidArgument``."""
-    from ..formats.plots import FORMATS
+def draw(batches: Iterable[pa.RecordBatch], schema: pa.Schema, output: Path) -> None:
+    from ..formats.plots import series_of
 
-    if format == "auto" and output is not None and output.suffix.lower()[1:] in FORMATS:
-        format = output.suffix.lower()[1:]
-    if format in FORMATS:
-        if output is None:
-            raise InvalidArgument(f"--format {format} writes a file: name it with --output")
-        return format
-    if not plot:
-        return None
-    if format not in ("auto", "table") or output is not None:
-        raise InvalidArgument(
-            "--plot draws in the terminal; for a file use --output with .svg, .html or .png"
-        )
-    return "text"
-
-
-def draw(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, format: str, output: Path | None
-) -> None:
-    """Draw an answer as text on stdout, or into a file."""
-    table = pa.Table.from_batches(list(batches), schema)
-    from ..formats.plots import series_of, terminal_text
-
-    if format == "text":
-        size = shutil.get_terminal_size((78, 24))
-        print(terminal_text(series_of(table), min(size.columns, WIDTH_MAX), 18))
-        return
-    assert output is not None
-    series_of(table).save(output, format)
+    series_of(pa.Table.from_batches(list(batches), schema)).save(output)

@@ -126,6 +126,12 @@ class ChunkReader(Protocol):
     def chunks(self) -> Iterator[RecordChunk]: ...
 
 
+def slices(batches: Iterable[pa.RecordBatch], rows_max: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, rows_max):
+            yield batch.slice(start, rows_max)
+
+
 def regroup(
     batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int = 32 << 20
 ) -> Iterator[pa.RecordBatch]:

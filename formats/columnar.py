@@ -15,6 +15,7 @@ structs), whose values that do not fit become bad rows.
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
 
@@ -27,7 +28,7 @@ from ..core.ownership import LOADING
 from ..core.soundness import require_sound
 from ..errors import InvalidData, ResourceLimit, UnsupportedType
 from ..schema import storage_of
-from .chunks import BadRow, Columns
+from .chunks import BadRow, Columns, slices
 from .convert import decoded_bytes, flatten
 from .dialect import Limits, Meter
 from .sources import ByteSource
@@ -42,13 +43,12 @@ class SupportsRead(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-class StreamFile:
+class StreamFile(io.RawIOBase):
     """An Arrow stream as a file that takes no memory for absent bytes; ``ended``: by its marker."""
 
     def __init__(self, source: SupportsRead) -> None:
         self._source = source
         self.ended = False
-        self.closed = False
 
     def read(self, size: int = -1) -> bytes:
         pieces = []
@@ -62,15 +62,6 @@ class StreamFile:
 
     def readable(self) -> bool:
         return True
-
-    def writable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self.closed = True
 
 
 UNITS = ("ns", "us", "s")
@@ -198,22 +189,26 @@ class ParquetRecords:
     typed = True
 
     def __init__(self, source: ByteSource, limits: Limits) -> None:
-        with LOADING:
-            import pyarrow.parquet as pq
-
         self._name = source.name
         self._meter = Meter(limits, source.name)
         if not source.peek(1):
             raise InvalidData(f"{source.name} is empty; expected a Parquet file")
         self._bytes = source.seekable()
         with _explained(source.name, "Parquet file"):
-            footer = pq.ParquetFile(self._bytes)
+            footer = self._file()
             self._meter.columns(footer.metadata.num_columns)
             self.schema: pa.Schema = footer.schema_arrow
         self._metadata = footer.metadata
         self._source = source
         self._rows = max(1, footer.metadata.num_rows)
         self._columns = list(self.schema.names)
+
+    def _file(self, **options: Any) -> Any:
+        with LOADING:
+            import pyarrow.parquet as pq
+
+        # Buffered reads: a row group may exceed the memory bound.
+        return pq.ParquetFile(self._bytes, pre_buffer=False, buffer_size=_BUFFER_BYTES, **options)
 
     def keep(self, columns: list[str], nested: Collection[str]) -> None:
         """Read only these columns; ``nested`` may be lists or structs."""
@@ -231,9 +226,6 @@ class ParquetRecords:
 
         Dictionaries stay encoded, as any number of rows may refer to one long string.
         """
-        with LOADING:
-            import pyarrow.parquet as pq
-
         wanted = set(self._columns)
         metadata = self._metadata
         leaves = [
@@ -253,14 +245,7 @@ class ParquetRecords:
                     rows = min(rows, max(1, most))
                 elif column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page:
                     dictionaries.add(column.path_in_schema)
-        # Buffered reads: a row group may exceed the memory bound.
-        file = pq.ParquetFile(
-            self._bytes,
-            pre_buffer=False,
-            buffer_size=_BUFFER_BYTES,
-            read_dictionary=sorted(dictionaries),
-        )
-        return file, rows
+        return self._file(read_dictionary=sorted(dictionaries)), rows
 
     def chunks(self) -> Iterator[BatchChunk]:
         row = 1
@@ -281,16 +266,10 @@ class ParquetRecords:
             self._source.at_share(row / self._rows)
 
     def _times_of_96_bits(self, rows: int) -> Int96Columns | None:
-        with LOADING:
-            import pyarrow.parquet as pq
-
         names = sorted(names_of_int96(self._metadata) & set(self._columns))
 
         def batches(unit: str) -> Iterator[pa.RecordBatch]:
-            file = pq.ParquetFile(
-                self._bytes, pre_buffer=False, buffer_size=_BUFFER_BYTES,
-                coerce_int96_timestamp_unit=unit,
-            )  # fmt: skip
+            file = self._file(coerce_int96_timestamp_unit=unit)
             read: Iterator[pa.RecordBatch] = file.iter_batches(batch_size=rows, columns=names)
             return read
 
@@ -350,7 +329,6 @@ class ArrowRecords:
             require_sound(batch, self._name, row - 1)
             if self._columns is not None:
                 batch = batch.select(self._columns)
-            for start in range(0, batch.num_rows, _BATCH_ROWS):
-                part = batch.slice(start, _BATCH_ROWS)
+            for part in slices([batch], _BATCH_ROWS):
                 yield BatchChunk(self._name, part, row, self._meter)
                 row += part.num_rows

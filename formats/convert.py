@@ -198,20 +198,21 @@ def _from_text(values: pa.Array, target: pa.DataType, inferred: bool) -> Convert
     trimmed = pc.utf8_trim_whitespace(values)
     if pa.types.is_decimal(target):
         return _decimals_from_text(trimmed, target)
-    if pa.types.is_floating(target):
-        return _floats_from_text(trimmed, target, inferred)
-    if not pa.types.is_integer(target):
+    whole = pa.types.is_integer(target)
+    if not (whole or pa.types.is_floating(target)):
         return _cast(trimmed, target)
-    plain = pc.replace_substring_regex(trimmed, r"^\+", "")
-    plain = pc.replace_substring_regex(plain, r"\.0*$", "")
-    fits = pc.fill_null(pc.match_substring_regex(trimmed, INTEGER_TEXT), True)
-    if pc.all(fits).as_py() in (True, None):
-        return _cast(plain, target)
-    result = _cast(pc.if_else(fits, plain, pa.scalar(None, plain.type)), target)
+    fits = pc.match_substring_regex(trimmed, INTEGER_TEXT if whole else FLOAT_TEXT)
+    fits = pc.fill_null(fits, True)
+    digits = pc.replace_substring_regex(trimmed, r"^\+", "")
+    if whole:
+        digits = pc.replace_substring_regex(digits, r"\.0*$", "")
+    result = _cast(pc.if_else(fits, digits, pa.scalar(None, digits.type)), target)
     bad = ~fits.to_numpy(zero_copy_only=False)
     if result.codes is not None:
         bad |= result.codes != 0
-    return _outcome(result.values, bad, target)
+    if whole:
+        return _outcome(result.values, bad, target)
+    return _exact_floats(digits, result.values, bad, inferred)
 
 
 def read_numbers(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
@@ -253,26 +254,23 @@ def inexact_wholes(texts: pa.Array, values: pa.Array) -> npt.NDArray[np.bool_]:
     return inexact
 
 
-def _floats_from_text(trimmed: pa.Array, target: pa.DataType, inferred: bool) -> Converted:
-    fits = pc.fill_null(pc.match_substring_regex(trimmed, FLOAT_TEXT), True)
-    digits = pc.replace_substring_regex(trimmed, r"^\+", "")
-    if not pc.all(fits).as_py():
-        digits = pc.if_else(fits, digits, pa.scalar(None, digits.type))
-    values = digits.cast(target)
-    bad = ~fits.to_numpy(zero_copy_only=False)
+def _exact_floats(
+    texts: pa.Array, values: pa.Array, bad: npt.NDArray[np.bool_], inferred: bool
+) -> Converted:
+    """Floats of texts; bad are those that are too large, and inexact ones if ``inferred``."""
+    target = values.type
     infinite = pc.fill_null(pc.is_inf(values), False)
     if pc.any(infinite).as_py():
-        written = pc.match_substring(trimmed, "inf", ignore_case=True)
+        written = pc.match_substring(texts, "inf", ignore_case=True)
         beyond = pc.and_(infinite, pc.invert(pc.fill_null(written, True)))
         values = pc.if_else(beyond, pa.scalar(None, target), values)
         bad |= beyond.to_numpy(zero_copy_only=False)
-    if inferred:
-        lost = inexact_wholes(digits, values)
-        if lost.any():
-            codes = np.where(bad, 1, np.where(lost, 2, 0)).astype(np.uint8)
-            values = pc.if_else(pa.array(lost), pa.scalar(None, target), values)
-            return Converted(values, codes, (_found_instead(target), _INEXACT))
-    return _outcome(values, bad, target)
+    lost = inexact_wholes(texts, values) if inferred else np.zeros(len(values), np.bool_)
+    if not lost.any():
+        return _outcome(values, bad, target)
+    codes = np.where(bad, 1, np.where(lost, 2, 0)).astype(np.uint8)
+    values = pc.if_else(pa.array(lost), pa.scalar(None, target), values)
+    return Converted(values, codes, (_found_instead(target), _INEXACT))
 
 
 def _decimals_from_text(texts: pa.Array, target: pa.DataType) -> Converted:

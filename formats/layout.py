@@ -40,7 +40,6 @@ from ..errors import InvalidArgument, InvalidData, SchemaMismatch, UnsupportedTy
 from ..schema import StreamSchema, storage_of, stored_nested
 from .convert import (
     FLOAT_TEXT,
-    INTEGER_TEXT,
     convert,
     inexact_wholes,
     may_be_rounded,
@@ -141,18 +140,9 @@ def _may_be_rounded_inside(values: pa.Array) -> bool:
 
 
 def _whole_type(digits: pa.Array) -> pa.DataType | None:
-    if not pc.all(pc.match_substring_regex(digits, INTEGER_TEXT)).as_py():
-        return None
     if pc.any(pc.match_substring(digits, ".")).as_py():
         return None
-    plain = pc.replace_substring_regex(digits, r"^\+", "")
-    for type_ in (pa.int64(), pa.uint64()):
-        try:
-            plain.cast(type_)
-        except pa.ArrowInvalid:
-            continue
-        return type_
-    return None
+    return next((t for t in (pa.int64(), pa.uint64()) if not convert(digits, t).bad), None)
 
 
 def _exact_type(digits: pa.Array) -> pa.DataType | None:

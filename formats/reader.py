@@ -566,15 +566,18 @@ def look(
         chosen = _layout_of(guess, chosen.rule, layout)
         chosen.note("header", notes.get("header"))
     reader, first, count, bad = _first(open_source(), format, name, chosen, options)
+    texts = reader.rule.texts()
     return Look(
         reader.format,
         guess.time or chosen.time or None,
-        None if chosen.timeless else _text_of(reader.rule),
+        None if chosen.timeless else texts if len(texts) > 1 else texts[0],
         reader.rows + count,
         count,
         bad,
         list(chosen.notes.values()),
-        _empty(chosen.schema()) if first is None else first.slice(0, rows_max),
+        pa.RecordBatch.from_pylist([], chosen.schema())
+        if first is None
+        else first.slice(0, rows_max),
         guess.formats,
         guess.time_of_day or chosen.time_of_day,
     )
@@ -609,15 +612,6 @@ def _first(
         return reader, next(iter(reader), None), count, bad
     finally:
         reader.close()
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
-
-
-def _text_of(rule: TimeRule) -> str | list[str]:
-    texts = rule.texts()
-    return texts[0] if len(texts) == 1 else texts
 
 
 @dataclass(frozen=True)

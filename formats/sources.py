@@ -45,11 +45,12 @@ _COPY_BYTES = 1 << 20
 LIVE_SECONDS = 0.5
 
 
-class _Counting(io.RawIOBase):
-    def __init__(self, file: IO[bytes] | None, chunks: Iterator[bytes] | None, head: bytes) -> None:
-        self._file = file
-        self._chunks = chunks
-        self._rest = memoryview(head)
+class _ReadBy(io.RawIOBase):
+    """A file of what a function reads, which may give more than it is asked for."""
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
+        self._rest = memoryview(b"")
         self.count = 0
 
     def readable(self) -> bool:
@@ -57,15 +58,7 @@ class _Counting(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
-        if not self._rest:
-            if self._file is not None:
-                read_some = getattr(self._file, "read1", self._file.read)
-                self._rest = memoryview(read_some(len(view)) or b"")
-            elif self._chunks is not None:
-                for chunk in self._chunks:
-                    if chunk:
-                        self._rest = memoryview(chunk)
-                        break
+        self._rest = self._rest or memoryview(self._read(len(view)))
         size = min(len(view), len(self._rest))
         view[:size] = self._rest[:size]
         self._rest = self._rest[size:]
@@ -94,7 +87,6 @@ class ByteSource:
         self._path: Path | None = None
         self._owned: list[IO[Any]] = []
         file: IO[bytes] | None = None
-        chunks: Iterator[bytes] | None = None
         if isinstance(source, (str, os.PathLike)):
             file = self._open_path(os.fspath(source), name)
         elif isinstance(source, (bytes, bytearray, memoryview)):
@@ -105,7 +97,7 @@ class ByteSource:
             if name is None and isinstance(getattr(source, "name", None), str):
                 self.name = str(file.name)
         elif isinstance(source, Iterable):
-            chunks = iter(source)
+            pieces = filter(None, source)
         else:
             raise InvalidArgument(
                 f"expected a path, bytes or a binary file to read, found {type(source).__name__}"
@@ -114,7 +106,11 @@ class ByteSource:
         is_file = self._path is not None or isinstance(file, io.BufferedReader | io.BytesIO)
         at_begin = is_file and file is not None and file.seekable() and file.tell() == 0
         self._whole = file if at_begin else None
-        self._raw = _Counting(file, chunks, b"")
+        if file is None:
+            self._raw = _ReadBy(lambda _: next(pieces, b""))
+        else:
+            read = getattr(file, "read1", file.read)
+            self._raw = _ReadBy(lambda size: read(size) or b"")
         self._buffered = io.BufferedReader(self._raw, buffer_size=1 << 18)
         self.compression = compression
         if compression == "auto":
@@ -315,21 +311,6 @@ def _pipe_of(file: IO[bytes] | None) -> int | None:
 
 
 PIECE_BYTES = 1 << 20
-
-
-class _ReadBy(io.RawIOBase):
-    """A file of what a function reads."""
-
-    def __init__(self, read: Callable[[int], bytes]) -> None:
-        self._read = read
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
 
 def unpacked(

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -106,11 +107,13 @@ def reader_of(data: Any) -> pa.RecordBatchReader | None:
     if _is_pandas(data):
         named = [level for level in data.index.names if level is not None]
         frame = data.reset_index(level=named)
-        return pa.Table.from_pandas(frame, preserve_index=False).to_reader()
+        return _of_pandas(frame).to_reader()
     if type(data).__module__.startswith("polars") and hasattr(data, "collect"):
         data = data.collect()
     if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
-        return pa.Table.from_pylist(data).to_reader()
+        names = dict.fromkeys(name for row in data for name in row)
+        columns = {name: _own_array([row.get(name) for row in data]) for name in names}
+        return pa.table(columns).to_reader()
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
     return None
@@ -129,7 +132,7 @@ def _table_of_pandas(frame: Any, schema: StreamSchema) -> pa.Table:
     for name, column in frame.select_dtypes("object").items():
         _refuse_absurd_decimals(str(name), column)
     try:
-        return pa.Table.from_pandas(frame, preserve_index=False)
+        return _of_pandas(frame)
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
         raise SchemaMismatch(f"the frame cannot be read as a table: {error}") from None
 
@@ -185,11 +188,9 @@ def _array_of(values: list[Any], attribute: Attribute) -> pa.Array:
     try:
         if pa.types.is_decimal(type_) or pa.types.is_binary(type_) or not values:
             return pa.array(values, type_)
-        if pa.types.is_timestamp(type_) and any(getattr(v, "nanosecond", 0) for v in values):
-            return _array_of_mixed([pa.scalar(None, pa.timestamp("ns", type_.tz)), *values])[1:]
         if pa.types.is_uint64(type_):
             return pa.array(values, type_ if _only_integers(values) else None)
-        return pa.array(values)
+        return _own_array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError, TypeError) as error:
         with contextlib.suppress(pa.ArrowException, OverflowError, TypeError, StopIteration):
             return _array_of_mixed(values)
@@ -199,6 +200,44 @@ def _array_of(values: list[Any], attribute: Attribute) -> pa.Array:
             f"{row + 1} ({_first_line(error)})",
             row + 1,
         ) from None
+
+
+def _own_array(values: list[Any], from_pandas: bool = False) -> pa.Array:
+    """Values in their own type; Arrow would cut the nanoseconds of pandas."""
+    array = pa.array(values, from_pandas=from_pandas)
+    fine = _in_nanoseconds(array.type)
+    if fine == array.type or "pandas" not in sys.modules or not any(map(_is_fine, values)):
+        return array
+    return pa.array(values, fine, from_pandas=from_pandas)
+
+
+def _of_pandas(frame: Any) -> pa.Table:
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    for at, kind in enumerate(frame.dtypes):
+        field = table.schema.field(at)
+        if str(kind) == "object" and _in_nanoseconds(field.type) != field.type:
+            values = _own_array(frame.iloc[:, at].tolist(), from_pandas=True)
+            table = table.set_column(at, field.name, values)
+    return table
+
+
+def _in_nanoseconds(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_):
+        return pa.timestamp("ns", type_.tz)
+    if pa.types.is_list(type_):
+        return pa.list_(_in_nanoseconds(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(each.name, _in_nanoseconds(each.type)) for each in type_])
+    return type_
+
+
+def _is_fine(value: Any) -> bool:
+    """Whether a value of pandas, also inside of a list or struct, has nanoseconds."""
+    if isinstance(value, Mapping):
+        return any(map(_is_fine, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_fine, value))
+    return bool(getattr(value, "nanosecond", 0))
 
 
 def _array_of_mixed(values: list[Any]) -> pa.Array:
@@ -383,26 +422,33 @@ def _castable(source: pa.DataType, target: pa.DataType) -> bool:
         return types.is_struct(source) and all(
             _castable(parts.get(each.name.lower(), pa.null()), each.type) for each in target
         )
-    if types.is_integer(target):
-        return bool(types.is_integer(source) or types.is_floating(source))
-    if types.is_floating(target):
-        return bool(
-            types.is_integer(source) or types.is_floating(source) or types.is_decimal(source)
-        )
-    if types.is_decimal(target):
-        return bool(types.is_decimal(source) or types.is_integer(source))
-    if types.is_timestamp(target):
-        return bool(types.is_timestamp(source) or types.is_date(source) or is_text(source))
-    if types.is_date(target):
-        return bool(types.is_date(source) or is_text(source))
-    if is_text(target):
-        return is_text(source)
-    return bool(
-        types.is_binary(source)
-        or types.is_large_binary(source)
-        or types.is_fixed_size_binary(source)
-        or types.is_binary_view(source)
-    ) and bool(types.is_binary(target) or types.is_large_binary(target))
+    return _kind(source) in _TAKEN.get(_kind(target), ())
+
+
+_BYTES = r"(large_)?binary|binary_view|fixed_size_binary\[\d+\]"
+_KINDS = {
+    "integer": pa.types.is_integer,
+    "float": pa.types.is_floating,
+    "decimal": pa.types.is_decimal,
+    "timestamp": pa.types.is_timestamp,
+    "date": pa.types.is_date,
+    "text": is_text,
+    "bytes": lambda type_: re.fullmatch(_BYTES, str(type_)) is not None,
+}
+_TAKEN = {
+    "integer": ("integer", "float"),
+    "float": ("integer", "float", "decimal"),
+    "decimal": ("decimal", "integer"),
+    "timestamp": ("timestamp", "date", "text"),
+    "date": ("date", "text"),
+    "text": ("text",),
+    "bytes": ("bytes",),
+}
+"""Kinds of values that columns of a kind take."""
+
+
+def _kind(type_: pa.DataType) -> str:
+    return next((kind for kind, holds in _KINDS.items() if holds(type_)), "")
 
 
 def _advice(source: pa.DataType, target: pa.DataType) -> str:

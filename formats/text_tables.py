@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
+from .chunks import slices
 from .kinds import is_number
 from .writers import shown_columns
 
@@ -30,9 +32,9 @@ def _clean(text: str | None) -> str:
     return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, ...]]:
+def _rows(batch: pa.RecordBatch) -> list[tuple[str, ...]]:
     columns = shown_columns(batch)
-    yield from zip(*([_clean(text) for text in column] for column in columns), strict=True)
+    return list(zip(*([_clean(text) for text in column] for column in columns), strict=True))
 
 
 def plain_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[str]:
@@ -46,19 +48,14 @@ def plain_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterato
         )
         return "  ".join(padded).rstrip()
 
-    for whole in batches:
-        for start in range(0, whole.num_rows, _SLICE_ROWS):
-            rows = list(_rows(whole.slice(start, _SLICE_ROWS)))
-            if not widths:
-                names = [_clean(name) for name in schema.names]
-                widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
-                yield line(names)
-                yield "  ".join("-" * width for width in widths)
-            yield from map(line, rows)
-    if not widths:
-        widths = [len(name) for name in schema.names]
-        yield line(schema.names)
-        yield "  ".join("-" * width for width in widths)
+    names = [_clean(name) for name in schema.names]
+    nothing: list[tuple[str, ...]] = []
+    for rows in chain(map(_rows, slices(batches, _SLICE_ROWS)), [nothing]):
+        if not widths:
+            widths += [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+            yield line(names)
+            yield "  ".join("-" * width for width in widths)
+        yield from map(line, rows)
 
 
 def terminal_table(
@@ -126,11 +123,10 @@ def _first_rows(
     batches: Iterable[pa.RecordBatch], rows_max: int
 ) -> tuple[list[tuple[str, ...]], bool]:
     rows: list[tuple[str, ...]] = []
-    for whole in batches:
-        for start in range(0, whole.num_rows, _SLICE_ROWS):
-            rows += _rows(whole.slice(start, _SLICE_ROWS))
-            if rows_max and len(rows) > rows_max:
-                return rows[:rows_max], True
+    for batch in slices(batches, _SLICE_ROWS):
+        rows += _rows(batch)
+        if rows_max and len(rows) > rows_max:
+            return rows[:rows_max], True
     return rows, False
 
 

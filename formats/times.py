@@ -692,12 +692,10 @@ def _plain_ticks(values: pa.Array, codes: Codes) -> Any:
         numbers = np.where(far, 0.0, numbers)
         flag(codes, numbers != np.floor(numbers), UNREADABLE)
         return numbers.astype(np.int64)
-    if pa.types.is_uint64(type_):
-        raw = values.fill_null(0).to_numpy(zero_copy_only=False)
-        flag(codes, raw > np.uint64(INT64_MAX), TOO_FAR)
-        return np.where(raw > np.uint64(INT64_MAX), np.uint64(0), raw).astype(np.int64)
     if pa.types.is_integer(type_):
-        return values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
+        raw = values.fill_null(0).to_numpy(zero_copy_only=False)
+        flag(codes, raw > INT64_MAX, TOO_FAR)
+        return np.where(raw > INT64_MAX, 0, raw).astype(np.int64)
     flag(codes, codes == 0, UNREADABLE)
     return np.zeros(len(values), np.int64)
 

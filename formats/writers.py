@@ -50,6 +50,7 @@ from ..core.times import (
     time_text,
 )
 from ..errors import InvalidArgument
+from .chunks import slices
 from .convert import flatten
 from .kinds import WRITE_FORMATS
 from .times import is_text
@@ -195,10 +196,8 @@ def _member(array: pa.Array) -> pa.Array:
 
 def _few_values(column: pa.Array) -> list[str]:
     values = flatten(column)
-    if is_json(column.type):
-        return ["null" if v is None else v for v in values.to_pylist()]
     type_, types = values.type, pa.types
-    if is_text(type_):
+    if is_text(type_) and not is_json(column.type):
         plain_values = values.to_pylist()
         return ["null" if v is None else json.dumps(v, ensure_ascii=False) for v in plain_values]
     if types.is_timestamp(type_):
@@ -206,9 +205,7 @@ def _few_values(column: pa.Array) -> list[str]:
         return ["null" if v is None else f'"{time_text(v, type_, "T")}"' for v in plain_values]
     if types.is_floating(type_):
         return [_few_float(text) for text in values.cast(_TEXT).to_pylist()]
-    if types.is_integer(type_):
-        return ["null" if v is None else str(v) for v in values.to_pylist()]
-    text, quoted = column_text(values)
+    text, quoted = column_text(column)
     mark = '"' if quoted else ""
     return ["null" if v is None else f"{mark}{v}{mark}" for v in text.to_pylist()]
 
@@ -342,10 +339,9 @@ def encode(
     schema: pa.Schema,
     format: str,
     *,
-    codec: str | None = None,
     line_end: str = "\r\n",
 ) -> Iterator[bytes]:
-    """Encode batches as they come, in whole rows for text formats; ``codec`` compresses inside.
+    """Encode batches as they come, in whole rows for text formats.
 
     ``arrow`` is the IPC stream, "arrow file" the file.  Intervals with months are refused at once
     if the format cannot store them.
@@ -357,7 +353,7 @@ def encode(
     if format == "csv":
         return _csv(batches, schema, line_end)
     if format in ("arrow", "arrow file"):
-        return _arrow(batches, schema, codec, as_file=format != "arrow")
+        return _arrow(batches, schema, as_file=format != "arrow")
     if format == "parquet":
         for field in schema:
             if pa.types.is_interval(field.type):
@@ -366,7 +362,7 @@ def encode(
                     f"microseconds and no type in Parquet; CAST({field.name} AS VARCHAR) writes "
                     "them as text"
                 )
-        return _parquet(batches, schema, codec or "zstd")
+        return _parquet(batches, schema)
     raise InvalidArgument(f"unknown format {format!r}; known are {', '.join(WRITE_FORMATS)}")
 
 
@@ -382,15 +378,9 @@ def write(
         out.write(chunk)
 
 
-def _slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for start in range(0, batch.num_rows, _ROWS):
-            yield batch.slice(start, _ROWS)
-
-
 def _json(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
     first = True
-    for batch in _slices(batches):
+    for batch in slices(batches, _ROWS):
         text = json_bytes(batch, last="},\n")[:-2]
         yield (b"[" if first else b",\n") + text
         first = False
@@ -398,13 +388,13 @@ def _json(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 
 
 def _ndjson(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    for batch in _slices(batches):
+    for batch in slices(batches, _ROWS):
         yield json_bytes(batch)
 
 
 def _csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, line_end: str) -> Iterator[bytes]:
     yield csv_header(schema, line_end)
-    for batch in _slices(batches):
+    for batch in slices(batches, _ROWS):
         text = csv_bytes(batch, line_end)
         if text:
             yield text
@@ -433,13 +423,12 @@ class _Drain(io.RawIOBase):
 
 
 def _arrow(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, codec: str | None, *, as_file: bool
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, *, as_file: bool
 ) -> Iterator[bytes]:
     drain = _Drain()
     sink = pa.PythonFile(drain, "w")
-    options = pa.ipc.IpcWriteOptions(compression=codec)
     make = pa.ipc.new_file if as_file else pa.ipc.new_stream
-    writer = make(sink, schema, options=options)
+    writer = make(sink, schema)
     for batch in batches:
         writer.write_batch(batch)
         sink.flush()
@@ -451,14 +440,14 @@ def _arrow(
     yield drain.take()
 
 
-def _parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, codec: str) -> Iterator[bytes]:
+def _parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[bytes]:
     with LOADING:
         import pyarrow.parquet as pq
 
     drain = _Drain()
     sink = pa.PythonFile(drain, "w")
     try:
-        writer = pq.ParquetWriter(sink, schema, compression=codec)
+        writer = pq.ParquetWriter(sink, schema, compression="zstd")
     except pa.ArrowNotImplementedError as error:
         raise InvalidArgument(f"{error} Or take another format.") from None
     for batch in batches:

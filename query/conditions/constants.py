@@ -159,8 +159,9 @@ class Folder:
     def cast_text(self, text: str, type_name: str) -> Constant:
         if self._evaluate is None:
             return UNKNOWN
-        node = exp.cast(exp.Literal.string(text), type_name, dialect="duckdb")
-        return constant_of_scalar(self._evaluate(node))
+        # udt: sqlglot does not know TIMESTAMPTZ_NS
+        to = exp.DataType.build(type_name, dialect="duckdb", udt=True)
+        return constant_of_scalar(self._evaluate(exp.cast(exp.Literal.string(text), to)))
 
     def _fold(self, node: Any) -> Constant:
         if isinstance(node, exp.Literal):

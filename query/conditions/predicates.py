@@ -523,9 +523,7 @@ class PredicateCompiler:
             if nanoseconds is not None and not nanoseconds % tick_ns(attribute.type):
                 return Constant(Kind.TIME, nanoseconds)
             # an unusual spelling, or finer than the column: the executor decides what it means
-            zoned = getattr(attribute.type, "tz", None) is not None
-            kind = "TIMESTAMPTZ" if zoned else sql_type(attribute.type)
-            return self._folder.cast_text(constant.value, kind)
+            return self._folder.cast_text(constant.value, sql_type(attribute.type))
         if attribute.storage in (Storage.SIGNED, Storage.UNSIGNED):
             return self._folder.cast_text(constant.value, sql_type(attribute.type))
         if attribute.storage is Storage.FLOAT:

@@ -14,7 +14,6 @@ avg, bool_and, bool_or, arbitrary; functions of them need an instruction.
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,7 +29,6 @@ from ..relational.interface import evaluate
 from ..sql.dialect import to_text
 from ..sql.rendering import identifier as quote
 from ..sql.rendering import literal
-from ..sql.sql_types import OFFSET
 from . import machine as m
 from .binding import (
     CLASSIFIER,
@@ -575,8 +573,8 @@ class Compiler(RowReader):
             raise Unsupported("comparison of a string with a time")
         text = literal(str(value.constant))
         instant = evaluate(f"SELECT CAST({text} AS TIMESTAMPTZ) AS c").column(0)[0]
-        if self.unit == "ns" and not re.search(OFFSET, str(value.constant)):
-            fine = evaluate(f"SELECT TRY_CAST({text} AS TIMESTAMP_NS) AS c").column(0)[0]
+        if self.unit == "ns":
+            fine = evaluate(f"SELECT TRY_CAST({text} AS TIMESTAMPTZ_NS) AS c").column(0)[0]
             instant = fine if fine.is_valid else instant
         return constant("t", self._ticks(instant))
 

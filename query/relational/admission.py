@@ -176,7 +176,8 @@ def check_hugeints(relation: Any, hugeints: Sequence[int], batch: pa.RecordBatch
     for at in hugeints:
         low, high = (bound.as_py() for bound in pc.min_max(batch.column(at)).values())
         wrapped = str(relation.types[at]) == "UHUGEINT"
-        if low is not None and (max(-low, high) >= 10**38 or (wrapped and low < 0)):
+        # no arithmetic: it would round to the 28 digits of the context
+        if low is not None and (low <= -(10**38) or high >= 10**38 or (wrapped and low < 0)):
             raise duckdb.OutOfRangeException(
                 f"Out of Range Error: a value of column {batch.schema.names[at]!r} has more than "
                 "38 digits; cast it to DOUBLE or VARCHAR"

@@ -86,30 +86,22 @@ def _on_error(
 OnError = Annotated[str, Depends(_on_error)]
 
 
-def from_query(
-    schema: type[T], without: Collection[str] = (), hidden: Collection[str] = ()
-) -> Callable[..., T]:
-    """A dependency that makes the options of a dataclass (``core.options``) from the query.
-
-    ``hidden`` are further parameters of the dataclass, which the document does not show.
-    """
+def from_query(schema: type[T], without: Collection[str] = ()) -> Callable[..., T]:
+    """A dependency that makes the options of a dataclass (``core.options``) from the query."""
     parameters = [each for each in parameters_of(schema) if each.field not in without]
-    defaults = {each.name: each.default for each in parameters} | dict.fromkeys(hidden)
+    defaults = {each.name: each.default for each in parameters}
     usual = schema()
 
     def read(**values: Any) -> T:
         if values == defaults:
             return usual
-        more = {name: values[name] for name in hidden}
-        return options_from(schema, values, {"names": _names, "pairs": _pairs}, more)
+        return options_from(schema, values, {"names": _names, "pairs": _pairs})
 
-    shown = [(each.name, each.default, _as_query(each)) for each in parameters]
-    hide = Annotated[str | None, Query(include_in_schema=False)]
     keyword = inspect.Parameter.KEYWORD_ONLY
     vars(read)["__signature__"] = inspect.Signature(
         [
-            inspect.Parameter(name, keyword, default=default, annotation=kind)
-            for name, default, kind in (*shown, *((name, None, hide) for name in hidden))
+            inspect.Parameter(each.name, keyword, default=each.default, annotation=_as_query(each))
+            for each in parameters
         ]
     )
     return read
@@ -132,7 +124,7 @@ def _pairs(texts: Iterable[str], parameter: Parameter) -> dict[str, str]:
     return parse_pairs(texts, parameter.name)
 
 
-Text = Annotated[TextOptions, Depends(from_query(TextOptions, hidden=("separator",)))]
+Text = Annotated[TextOptions, Depends(from_query(TextOptions))]
 
 FeedFormatName = Annotated[
     str | None, Query(description="sse, ndjson or arrow; wins over the Accept header.")

@@ -382,8 +382,6 @@ _OPTION = re.compile(
 _WORDS = (
     ("pass time_format= ", "give time_format="),
     ("pass time_format=", "give time_format="),
-    ("give their names by columns= when", "give their names (columns=) when"),
-    ("give it the type string to", "give it the type string (types=) to"),
 )
 
 

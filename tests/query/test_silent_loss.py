@@ -308,3 +308,43 @@ def test_epochs_of_times_before_1970_round_down(database):
         "DEFINE A AS epoch_ms(FIRST(A.t)) = -1)"
     )
     assert database.sql(pattern).fetchall() == [(-1,)]
+
+
+@pytest.mark.parametrize("text", ["00:00:00.123000500", "01:00:00.1230005+01:00"])
+def test_nine_digits_are_compared_with_zoned_nanoseconds(database, text):
+    fields = [("t", pa.timestamp("ns", "UTC")), ("x", pa.timestamp("ns", "UTC"))]
+    database.create_stream("z", pa.schema(fields), "t")
+    times = pa.array([1704067200123000000, 1704067200123000500], fields[0][1])
+    database.stream("z").append(pa.table({"t": times, "x": times}))
+    wanted = [(times[1],)]
+    for where in ("t = {}", "x = {}", "x IN ({})", "t >= {}", "coalesce(x, t) = {}"):
+        query = "SELECT x FROM z WHERE " + where.format(f"'2024-01-01 {text}'")
+        assert database.sql(query).fetchall() == wanted, query
+    pattern = (
+        "SELECT * FROM z MATCH_RECOGNIZE (ORDER BY t MEASURES A.x AS x PATTERN (A) "
+        f"DEFINE A AS A.x = '2024-01-01 {text}')"
+    )
+    assert database.sql(pattern).fetchall() == wanted
+
+
+def test_nanoseconds_of_pandas_inside_of_lists_and_structs(database):
+    pandas = pytest.importorskip("pandas")
+    nanos = pa.timestamp("ns")
+    inside = [("l", pa.list_(nanos)), ("s", pa.struct([("a", pa.list_(nanos))]))]
+    database.create_stream("n", pa.schema([("t", pa.int64()), *inside]), "t")
+    time = pandas.Timestamp("2024-01-01 00:00:00.123456789")
+    row = {"l": [time, None, dt.datetime(2024, 1, 1)], "s": {"a": [time]}}
+    database.stream("n").append([{"t": 1, **row}, {"t": 2, "l": None}])
+    database.stream("n").append(pandas.DataFrame([{"t": 3, **row}]))
+    database.ingest([{"t": 4}, {"t": 5, **row}], "n")
+    database.ingest(pandas.DataFrame([{"t": 6, **row}]), "n")
+    table = database.sql("SELECT l, s FROM n WHERE l IS NOT NULL").arrow()
+    assert table.num_rows == 4
+    for lists, structs in zip(table["l"], table["s"], strict=True):
+        assert [each.value for each in lists.values] == [time.value, None, 1704067200 * 10**9]
+        assert structs["a"].values[0].value == time.value
+    database.create_stream(
+        "u", pa.schema([("t", pa.int64()), ("l", pa.list_(pa.timestamp("us")))]), "t"
+    )
+    with pytest.raises(chronicle.ChronicleError, match="row 1"):
+        database.stream("u").append([{"t": 1, "l": [time]}])
