@@ -149,10 +149,9 @@ def write_rows(rows: list[dict[str, Any]], columns: Mapping[str, str], format: s
     write_answer(table.to_batches(), schema, format)
 
 
-def plot_file(format: str, output: Path | None) -> Path | None:
-    """The file if an answer is drawn into it: an .svg file without another format."""
-    drawn = format == "auto" and output is not None and output.suffix.lower() == ".svg"
-    return output if drawn else None
+def is_plot(format: str, output: Path | None) -> bool:
+    """Whether an answer is drawn: into an .svg file."""
+    return format == "auto" and output is not None and output.suffix.lower() == ".svg"
 
 
 def draw(batches: Iterable[pa.RecordBatch], schema: pa.Schema, output: Path) -> None:

@@ -27,7 +27,7 @@ from ..core.suggestion import did_you_mean
 from ..errors import ChronicleError, InvalidArgument, in_words_of
 from ..query.sql.first_word import split
 from .options import Connection, connected, parameters
-from .output import ANSWER_FORMATS, check_format, draw, plot_file, write_answer
+from .output import ANSWER_FORMATS, check_format, draw, is_plot, write_answer
 from .session import Session, is_complete, named_files
 from .terminal import fail, is_terminal, say
 
@@ -360,8 +360,8 @@ def sql(
 
       chronicle sql < script.sql
     """
-    plot = plot_file(format, output)
-    chosen = "table" if plot is not None else check_format(format, output)
+    drawn = is_plot(format, output)
+    chosen = "table" if drawn else check_format(format, output)
     values = parameters(param or [])
     files = named_files(with_ or [])
     if files and connection.url is not None:
@@ -379,8 +379,8 @@ def sql(
     with Session(connection, timeout, files) as session:
         for at, statement in enumerate(statements):
             with session.run(statement, values) as (schema, batches):
-                if plot is not None:
-                    draw(batches, schema, plot)
+                if drawn and output is not None:
+                    draw(batches, schema, output)
                     continue
                 if at and chosen == "table":
                     print()

@@ -41,7 +41,7 @@ class Line:
         return np.isfinite(self.x) & np.isfinite(self.y)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Series:
     """A plot; ``times``: ``x`` is epoch seconds; ``total`` is the number of lines without the
     limit.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from chronicle.commands.output import plot_file
+from chronicle.commands.output import is_plot
 from chronicle.errors import InvalidArgument
 from chronicle.formats.plots import series_of, svg_text
 
@@ -98,7 +98,7 @@ def test_nothing_to_draw() -> None:
 
 
 def test_an_answer_is_drawn_into_a_file_by_its_suffix() -> None:
-    assert plot_file("auto", Path("a.SVG")) == Path("a.SVG")
-    assert plot_file("csv", Path("a.svg")) is None
-    assert plot_file("auto", Path("a.csv")) is None
-    assert plot_file("auto", None) is None
+    assert is_plot("auto", Path("a.SVG"))
+    assert not is_plot("csv", Path("a.svg"))
+    assert not is_plot("auto", Path("a.csv"))
+    assert not is_plot("auto", None)
