@@ -68,9 +68,12 @@ def options_from(
     schema: type[T],
     values: Mapping[str, Any],
     read: Mapping[str, Callable[[Any, Parameter], Any]],
+    more: Mapping[str, Any] | None = None,
 ) -> T:
-    """The object of what was ``values`` by parameter; ``read`` reads names and pairs."""
-    chosen: dict[str, Any] = {}
+    """The object of what was ``values`` by parameter; ``read`` reads names and pairs, and ``more``
+    sets other fields.
+    """
+    chosen = dict(more or {})
     for each in parameters_of(schema):
         value = values.get(each.name)
         if value is not None:

@@ -3,7 +3,7 @@ r"""Reading CSV: the byte stream is cut into chunks of complete records, which A
 RFC 4180 with any one-character delimiter (inferred among comma, semicolon, tab and bar) and quote,
 line breaks in quotes, and blank lines.  Lines end in LF, CR LF, CR CR LF, or in CR if there is no
 LF.  A wrong number of values or another lone CR outside quotes makes a bad row; a number beyond its
-type a bad value.  Empty values, ``NULL``, ``null``, ``\N`` and those given are null, unless quoted
+type a bad value.  Empty values, ``NULL``, ``null``, ``\N`` and ``nulls`` are null, unless quoted
 (numbers: also quoted).  Column names are trimmed, values are not; unnamed and duplicate columns are
 named as by DuckDB (``column1``, ``v_1``).  If a ``#`` comment line precedes the header, such lines
 are skipped throughout.  A record must fit into 64 MB.
@@ -257,7 +257,7 @@ class CsvRecords:
     ) -> None:
         self.source = source
         self._doubled: dict[str, str] = {}
-        self.nulls = [*NULLS, *options.null]
+        self.nulls = [*NULLS, *options.nulls]
         self.quote = options.quote
         self._notes = {} if notes is None else notes
         source.begin_text(options.encoding)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import InitVar, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,8 +99,9 @@ class TextOptions:
     r"""How a text file is written; all but ``encoding`` and ``flatten`` are for CSV.
 
     ``encoding`` is one of ``ENCODINGS``; UTF-8 unless a byte order mark says otherwise.
-    ``delimiter`` may be ``tab``.  Without ``columns`` and a header the names are column0, column1,
-    ...  ``null`` are spellings of null besides the empty value, ``NULL``, ``null`` and ``\N``.
+    ``delimiter``, also named ``separator``, may be ``tab``.  Without ``columns`` and a header the
+    names are column0, column1, ...  ``nulls``, also named ``null``, are spellings of null besides
+    the empty value, ``NULL``, ``null`` and ``\N``.
     """
 
     encoding: str | None = option(
@@ -116,6 +117,7 @@ class TextOptions:
         None,
         "Of CSV: one character, or tab; else inferred from the header (, ; tab |).",
         "C",
+        flags=("--delimiter", "--separator"),
         panel=READING,
     )
     quote: str = option('"', "Of CSV; '' for none.", "C", panel=READING)
@@ -139,10 +141,11 @@ class TextOptions:
     sheet: str | None = option(
         None, "Of Excel workbooks; the first by default.", "NAME", panel=READING
     )
-    null: Sequence[str] = option(
+    nulls: Sequence[str] = option(
         (),
         "A further spelling of null in CSV, e.g. N/A; repeatable.",
         "TEXT",
+        name="null",
         many="texts",
         panel=READING,
     )
@@ -152,11 +155,13 @@ class TextOptions:
         "SEP",
         panel=READING,
     )
+    separator: InitVar[str | None] = None
+    null: InitVar[Sequence[str] | None] = None
 
-    def __post_init__(self) -> None:
-        null = [self.null] if isinstance(self.null, str) else list(self.null)
-        object.__setattr__(self, "null", null)
-        delimiter = self.delimiter
+    def __post_init__(self, separator: str | None, null: Sequence[str] | None) -> None:
+        if null is not None:
+            object.__setattr__(self, "nulls", [null] if isinstance(null, str) else list(null))
+        delimiter = self.delimiter or separator
         if delimiter is not None:
             delimiter = _TABS.get(delimiter, delimiter)
             if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '\r\n"':

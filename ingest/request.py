@@ -212,8 +212,10 @@ class IngestRequest(IngestOptions):
     stream: str
     bad_rows: InitVar[str | None] = field(default=None, kw_only=True)
 
-    def __post_init__(self, bad_rows: str | None) -> None:
-        super().__post_init__()
+    def __post_init__(
+        self, separator: str | None, null: Sequence[str] | None, bad_rows: str | None
+    ) -> None:
+        super().__post_init__(separator, null)
         if bad_rows is not None:
             object.__setattr__(self, "on_error", bad_rows)
         if not self.inputs:

@@ -58,7 +58,9 @@ from .route import Call, Called, Routes, Secret
 _files = Routes("events", "/v1/ingest")
 ROWS_MAX = 1000
 
-_Given = Annotated[FileOptions, Depends(from_query(FileOptions, without=("file_column",)))]
+_Given = Annotated[
+    FileOptions, Depends(from_query(FileOptions, without=("file_column",), hidden=("separator",)))
+]
 
 
 def file_options(request: Request, options: _Given) -> FileOptions:

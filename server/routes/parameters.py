@@ -86,22 +86,30 @@ def _on_error(
 OnError = Annotated[str, Depends(_on_error)]
 
 
-def from_query(schema: type[T], without: Collection[str] = ()) -> Callable[..., T]:
-    """A dependency that makes the options of a dataclass (``core.options``) from the query."""
+def from_query(
+    schema: type[T], without: Collection[str] = (), hidden: Collection[str] = ()
+) -> Callable[..., T]:
+    """A dependency that makes the options of a dataclass (``core.options``) from the query.
+
+    ``hidden`` are further parameters of the dataclass, which the document does not show.
+    """
     parameters = [each for each in parameters_of(schema) if each.field not in without]
-    defaults = {each.name: each.default for each in parameters}
+    defaults = {each.name: each.default for each in parameters} | dict.fromkeys(hidden)
     usual = schema()
 
     def read(**values: Any) -> T:
         if values == defaults:
             return usual
-        return options_from(schema, values, {"names": _names, "pairs": _pairs})
+        more = {name: values[name] for name in hidden}
+        return options_from(schema, values, {"names": _names, "pairs": _pairs}, more)
 
+    shown = [(each.name, each.default, _as_query(each)) for each in parameters]
+    hide = Annotated[str | None, Query(include_in_schema=False)]
     keyword = inspect.Parameter.KEYWORD_ONLY
     vars(read)["__signature__"] = inspect.Signature(
         [
-            inspect.Parameter(each.name, keyword, default=each.default, annotation=_as_query(each))
-            for each in parameters
+            inspect.Parameter(name, keyword, default=default, annotation=kind)
+            for name, default, kind in (*shown, *((name, None, hide) for name in hidden))
         ]
     )
     return read
@@ -124,7 +132,7 @@ def _pairs(texts: Iterable[str], parameter: Parameter) -> dict[str, str]:
     return parse_pairs(texts, parameter.name)
 
 
-Text = Annotated[TextOptions, Depends(from_query(TextOptions))]
+Text = Annotated[TextOptions, Depends(from_query(TextOptions, hidden=("separator",)))]
 
 FeedFormatName = Annotated[
     str | None, Query(description="sse, ndjson or arrow; wins over the Accept header.")

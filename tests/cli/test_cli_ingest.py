@@ -26,7 +26,7 @@ def test_ingest_with_every_option_of_columns(run: Run, tmp_path: Path) -> None:
     (tmp_path / "pump_1.txt").write_text("01.02.2020 05:00;7;a;N/A\n01.02.2020 06:00;8;b;3\n")
     outcome = run(
         *("ingest", "*.txt", "--stream", "s", "--create", "--format", "csv"),
-        *("--columns", "when,code,junk,x", "--delimiter", ";", "--null", "N/A"),
+        *("--columns", "when,code,junk,x", "--separator", ";", "--null", "N/A"),
         *("--rename", "when=t", "--time", "t", "--time-format", "%d.%m.%Y %H:%M"),
         *("--types", "code=string,x=float", "--select", "code,x", "--file-column", "sensor"),
         *("--codec", "zstd", "--retention", "30 days", "--batch-size", "1"),

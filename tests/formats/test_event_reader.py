@@ -69,7 +69,7 @@ def read(
     """Everything in a source as one table; bad rows raise unless a list is given for them."""
     reader_options = {
         key: options.pop(key)
-        for key in ("delimiter", "columns", "null", "name", "compression")
+        for key in ("separator", "columns", "nulls", "name", "compression")
         if key in options
     }
     if quarantine is not None:

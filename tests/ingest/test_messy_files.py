@@ -152,7 +152,7 @@ FILES = {
     ),
     "no header, names given": Messy(b"2024-01-01,1\n", [(DAY, 1)], {"columns": ["t", "v"]}),
     "a null of its own": Messy(
-        b"t,v\n2024-01-01,n/a\n2024-01-02,2\n", [(DAY, None), (NEXT, 2)], {"null": ["n/a"]}
+        b"t,v\n2024-01-01,n/a\n2024-01-02,2\n", [(DAY, None), (NEXT, 2)], {"nulls": ["n/a"]}
     ),
     "tabs": Messy(PLAIN.replace(b",", b"\t"), ROWS),
     "bars": Messy(PLAIN.replace(b",", b"|"), ROWS),
@@ -572,10 +572,10 @@ def test_the_options_of_an_ingest_are_those_of_the_reader(tmp_path: Path) -> Non
     path = tmp_path / "f.csv"
     path.write_bytes("x\nt^Größe\n2024-01-01^'1,5'\n2024-01-02^-\n".encode("latin-1"))
     request = IngestRequest(
-        [str(path)], "s", time="t", create=True, encoding="latin1", skip=1, delimiter="^",
+        [str(path)], "s", time="t", create=True, encoding="latin1", skip=1, separator="^",
         quote="'", decimal=",", null=["-"], bad_rows="skip",
     )  # fmt: skip
-    assert (request.on_error, request.null) == ("skip", ["-"])
+    assert (request.on_error, request.nulls) == ("skip", ["-"])
     ingest(request, Target(path=tmp_path / "store"))
     with chronicle.open(tmp_path / "store", mode="r") as database:
         rows = database.sql('SELECT "Größe" FROM s ORDER BY t').arrow()

@@ -107,7 +107,7 @@ def test_options_are_those_of_the_command(api: Any, database: Any, tmp_path: Any
     """The same file with the same options, by the server and by the pipeline beside it."""
     body = b"03.02.2026 10:00|a|N/A|9\n04.02.2026 11:30|b|5|8\n"
     options: dict[str, Any] = {
-        "time": "t", "time_format": "%d.%m.%Y %H:%M", "delimiter": "|",
+        "time": "t", "time_format": "%d.%m.%Y %H:%M", "separator": "|",
         "columns": ["at", "name", "x", "y"], "rename": {"at": "t"}, "select": ["name", "x"],
         "types": ["x=smallint"],
     }  # fmt: skip
@@ -120,7 +120,7 @@ def test_options_are_those_of_the_command(api: Any, database: Any, tmp_path: Any
     assert answer.status_code == 200, answer.text
     file = tmp_path / "a.csv"
     file.write_bytes(body)
-    request = IngestRequest([str(file)], "other", create=True, null=["N/A"], **options)
+    request = IngestRequest([str(file)], "other", create=True, nulls=["N/A"], **options)
     ingest(request, Target(catalog=catalog_of(database)))
     for text in ("SELECT * FROM {}", "DESCRIBE {}"):
         ours = database.sql(text.format("s")).arrow()
@@ -260,7 +260,7 @@ def test_types_widen_over_the_whole_file(api: Any, database: Any) -> None:
         (CSV, {"rename": "a"}, "invalid-argument"),
         (CSV, {"types": "speed=double"}, "invalid-argument"),
         (CSV, {"time": "name", "time_format": "%Q"}, "invalid-argument"),
-        (CSV, {"delimiter": "xx"}, "invalid-argument"),
+        (CSV, {"separator": "xx"}, "invalid-argument"),
         (CSV, {"format": "parquet"}, "invalid-data"),
         (CSV, {"format": "xml"}, "unsupported-media-type"),
         (b"PAR1" + bytes(100), {}, "invalid-data"),
