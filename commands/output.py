@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -149,12 +150,38 @@ def write_rows(rows: list[dict[str, Any]], columns: Mapping[str, str], format: s
     write_answer(table.to_batches(), schema, format)
 
 
-def is_plot(format: str, output: Path | None) -> bool:
-    """Whether an answer is drawn: into an .svg file."""
-    return format == "auto" and output is not None and output.suffix.lower() == ".svg"
+WIDTH_MAX = 160
 
 
-def draw(batches: Iterable[pa.RecordBatch], schema: pa.Schema, output: Path) -> None:
-    from ..formats.plots import series_of
+def plot_format(format: str, plot: bool, output: Path | None) -> str | None:
+    """``text``, ``svg``, ``html`` or ``png`` for a plot, else None; raises ``InvalidArgument``."""
+    from ..formats.plots import FORMATS
 
-    series_of(pa.Table.from_batches(list(batches), schema)).save(output)
+    if format == "auto" and output is not None and output.suffix.lower()[1:] in FORMATS:
+        format = output.suffix.lower()[1:]
+    if format in FORMATS:
+        if output is None:
+            raise InvalidArgument(f"--format {format} writes a file: name it with --output")
+        return format
+    if not plot:
+        return None
+    if format not in ("auto", "table") or output is not None:
+        raise InvalidArgument(
+            "--plot draws in the terminal; for a file use --output with .svg, .html or .png"
+        )
+    return "text"
+
+
+def draw(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, format: str, output: Path | None
+) -> None:
+    """Draw an answer as text on stdout, or into a file."""
+    table = pa.Table.from_batches(list(batches), schema)
+    from ..formats.plots import series_of, terminal_text
+
+    if format == "text":
+        size = shutil.get_terminal_size((78, 24))
+        print(terminal_text(series_of(table), min(size.columns, WIDTH_MAX), 18))
+        return
+    assert output is not None
+    series_of(table).save(output, format)

@@ -27,7 +27,7 @@ from ..core.suggestion import did_you_mean
 from ..errors import ChronicleError, InvalidArgument, in_words_of
 from ..query.sql.first_word import split
 from .options import Connection, connected, parameters
-from .output import ANSWER_FORMATS, check_format, draw, is_plot, write_answer
+from .output import ANSWER_FORMATS, check_format, draw, plot_format, write_answer
 from .session import Session, is_complete, named_files
 from .terminal import fail, is_terminal, say
 
@@ -312,7 +312,8 @@ def sql(
             "--format",
             "-f",
             metavar="FORMAT",
-            help="table, json, ndjson, csv, arrow, parquet. [default: table, or by --output]",
+            help="table, json, ndjson, csv, arrow, parquet, or a plot: svg, html, png. "
+            "[default: table, or by --output]",
             show_default=False,
         ),
     ] = "auto",
@@ -321,9 +322,7 @@ def sql(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Write the answer to a file; .svg draws it."
-        ),
+        typer.Option("--output", "-o", metavar="FILE", help="Write the answer to a file."),
     ] = None,
     param: Annotated[
         list[str] | None,
@@ -341,6 +340,9 @@ def sql(
         float | None,
         typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Give up after so long."),
     ] = None,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Draw the answer, such as windows, in the terminal.")
+    ] = False,
     max_rows: MaxRows = None,
 ) -> None:
     """Run SQL and print the answer; without SQL, a prompt.
@@ -356,11 +358,11 @@ def sql(
 
       chronicle sql --with fleet=fleet.csv "SELECT * FROM flights JOIN fleet USING (icao24)"
 
-      chronicle sql -o x.svg "SELECT window_start, avg(x) FROM TUMBLE(s, t, 60) GROUP BY 1"
+      chronicle sql --plot "SELECT window_start, avg(x) FROM TUMBLE(s, t, 60) GROUP BY 1"
 
       chronicle sql < script.sql
     """
-    drawn = is_plot(format, output)
+    drawn = plot_format(format, plot, output)
     chosen = "table" if drawn else check_format(format, output)
     values = parameters(param or [])
     files = named_files(with_ or [])
@@ -379,8 +381,8 @@ def sql(
     with Session(connection, timeout, files) as session:
         for at, statement in enumerate(statements):
             with session.run(statement, values) as (schema, batches):
-                if drawn and output is not None:
-                    draw(batches, schema, output)
+                if drawn:
+                    draw(batches, schema, drawn, output)
                     continue
                 if at and chosen == "table":
                     print()

@@ -1,4 +1,4 @@
-"""Line plots of an answer, as SVG.
+"""Line plots of an answer: text in the terminal, SVG, HTML, or PNG (with the extra ``plot``).
 
 The first column of times or numbers is the horizontal axis, every other numeric column a line
 (``window_end`` and ``window_id`` are left out beside ``window_start``).  If several rows share a
@@ -19,12 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, MissingDependency
 from .kinds import is_number
 
 LINES_MAX = 8
 _COLOURS = ("#1f6f8b", "#c8553d", "#588157", "#8e5ea2", "#b08900", "#3d405b", "#d1495b", "#2a9d8f")
 TEXT = "#1b2330"
+FORMATS = ("svg", "html", "png")
+_MARKS = "•+x*o#@%"
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,7 +43,7 @@ class Line:
         return np.isfinite(self.x) & np.isfinite(self.y)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Series:
     """A plot; ``times``: ``x`` is epoch seconds; ``total`` is the number of lines without the
     limit.
@@ -60,14 +62,30 @@ class Series:
             *_bounds(np.concatenate([line.y for line in lines])),
         )
 
+    def __str__(self) -> str:
+        return terminal_text(self)
+
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         return svg_text(self)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as an ``.svg`` file."""
-        if Path(path).suffix.lower() != ".svg":
-            raise InvalidArgument(f"a plot is an .svg file, found {os.fspath(path)!r}")
-        Path(path).write_text(svg_text(self))
+    def save(self, path: str | os.PathLike[str], format: str | None = None) -> None:
+        """Write it as ``.svg``, ``.html`` or ``.png``, by ``format`` or the path's suffix."""
+        output = Path(path)
+        format = format or output.suffix.lower()[1:]
+        if format not in FORMATS:
+            raise InvalidArgument(f"a plot is a .svg, .html or .png file, found {str(output)!r}")
+        if format == "svg":
+            output.write_text(svg_text(self))
+        elif format == "html":
+            title = escape(", ".join(self.lines))
+            output.write_text(
+                f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>\n'
+                f"{svg_text(self)}</html>\n"
+            )
+        else:
+            _write_png(self, output)
 
     @property
     def title(self) -> str:
@@ -179,6 +197,32 @@ def _thinned(line: Line, columns: int) -> Line:
     return Line(x[chosen], y[chosen])
 
 
+def terminal_text(series: Series, width: int = 78, height: int = 18) -> str:
+    low_x, high_x, low, high = series.bounds()
+    labels = [_label(high, 0, False), _label((low + high) / 2, 0, False), _label(low, 0, False)]
+    margin = max(len(label) for label in labels) + 1
+    columns = max(10, width - margin - 1)
+    grid = np.full((height, columns), " ")
+    for mark, line in zip(_MARKS, series.lines.values(), strict=False):
+        x, y = line.x[line.finite], line.y[line.finite]
+        across = np.rint((x - low_x) / (high_x - low_x) * (columns - 1))
+        down = np.rint((high - y) / (high - low) * (height - 1))
+        grid[down.astype(np.int64), across.astype(np.int64)] = mark
+    rows = []
+    for number, cells in enumerate(grid):
+        at = {0: 0, height // 2: 1, height - 1: 2}.get(number)
+        label = labels[at] if at is not None else ""
+        rows.append(f"{label:>{margin}}{'┤' if at is not None else '│'}{''.join(cells).rstrip()}")
+    span = high_x - low_x
+    first, last = _label(low_x, span, series.times), _label(high_x, span, series.times)
+    gap = max(1, columns - len(first) - len(last))
+    rows.append(f"{'':>{margin}}└{'─' * columns}")
+    rows.append(f"{'':>{margin + 1}}{first}{' ' * gap}{last}")
+    named = "   ".join(f"{m} {name}" for m, name in zip(_MARKS, series.lines, strict=False))
+    rows.append(f"{'':>{margin + 1}}{named}   over {series.title}")
+    return "\n".join(rows)
+
+
 def text(value: object, x: float, y: float, *, colour: str = TEXT, more: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}"{more}>{escape(str(value))}</text>'
 
@@ -224,3 +268,24 @@ def svg_text(series: Series, width: int = 860, height: int = 380) -> str:
         parts.append(text(name, left + 150 * number, 20, colour=colour))
     parts.append(text(series.title, left + inner / 2, height - 6, more=' text-anchor="middle"'))
     return sheet(width, height, f"{', '.join(series.lines)} over {series.title}", parts)
+
+
+def _write_png(series: Series, output: Path) -> None:
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError:
+        raise MissingDependency(
+            "a PNG needs matplotlib: pip install 'chronicle-eventstore[plot]'; "
+            "--format svg and html need nothing"
+        ) from None
+    figure, axes = pyplot.subplots(figsize=(8.6, 3.8))
+    for name, line in series.lines.items():
+        x = (line.x * 1e6).astype("datetime64[us]") if series.times else line.x
+        axes.plot(x, line.y, label=name)
+    axes.set_xlabel(series.title)
+    axes.legend()
+    figure.savefig(output, format="png", dpi=120)
+    pyplot.close(figure)

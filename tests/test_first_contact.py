@@ -206,10 +206,11 @@ def test_results_are_shown_and_drawn(
     db.sql("SELECT at FROM s").show()
     assert capsys.readouterr().out.endswith("5 rows; 1 column\n")
     plot = result.plot()
+    assert "over at" in str(plot)
     assert plot._repr_html_().startswith("<svg")
     plot.save(tmp_path / "p.svg")
     assert (tmp_path / "p.svg").read_text().startswith("<svg")
-    with pytest.raises(InvalidArgument, match=r"an \.svg file"):
+    with pytest.raises(InvalidArgument, match=r"\.svg, \.html or \.png"):
         plot.save(tmp_path / "p.gif")
 
 

@@ -278,10 +278,10 @@ class Result:
         print_table(*self._first(rows))
 
     def plot(self) -> Series:
-        """Lines over the first column of times or numbers, which a notebook shows.
+        """Lines over the first column of times or numbers, drawn where it is printed.
 
         Every other column of numbers is a line, and columns of text are keys with lines of their
-        own.  ``save("name.svg")`` writes a file.
+        own.  ``save("name.svg")`` writes a file, also ``.html`` and ``.png``.
         """
         from ...formats.plots import series_of
 

@@ -1,8 +1,9 @@
-"""Plots of answers."""
+"""Plots of answers, in the terminal and as files, and the weights of the cost model."""
 
 from __future__ import annotations
 
 import datetime as dt
+import importlib.util
 import math
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -10,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from chronicle.commands.output import is_plot
-from chronicle.errors import InvalidArgument
-from chronicle.formats.plots import series_of, svg_text
+from chronicle.commands.output import plot_format
+from chronicle.errors import InvalidArgument, MissingDependency
+from chronicle.formats.plots import series_of, svg_text, terminal_text
 
 
 @pytest.fixture
@@ -73,19 +74,40 @@ def test_more_keys_than_lines_are_told() -> None:
     )
     series = series_of(table)
     assert (len(series.lines), series.total) == (8, 20)
+    assert "8 of 20 lines" in terminal_text(series)
     assert "8 of 20 lines" in svg_text(series)
 
 
+def test_terminal_text(table: pa.Table) -> None:
+    """Lines fit the width; the greatest value is in the first row, the least in the last."""
+    text = terminal_text(series_of(table.select(["window_start", "n"])), 70, 12).split("\n")
+    assert len(text) == 15
+    assert all(len(line) <= 70 for line in text)
+    assert text[0].rstrip().endswith("•")
+    assert text[11].index("•") < 8
+    assert "2020" in text[13] or "00:00:00" in text[13]
+
+
 def test_svg_is_xml_with_a_path_per_line(table: pa.Table, tmp_path: Path) -> None:
-    """Names are escaped, a null breaks the line, the file holds the same picture."""
+    """Names are escaped, a null breaks the line, HTML holds the same picture."""
     root = ET.fromstring(svg_text(series_of(table)))
     paths = [e for e in root if e.tag.endswith("path") and e.get("fill") == "none"]
     assert len(paths) == 2
     assert paths[0].get("d", "").count("M") == 1
     assert paths[1].get("d", "").count("M") == 2
     assert "avg <x>" in [e.text for e in root]
-    series_of(table).save(tmp_path / "p.svg")
-    assert (tmp_path / "p.svg").read_text() == svg_text(series_of(table))
+    series_of(table).save(tmp_path / "p.html")
+    assert "<svg" in (tmp_path / "p.html").read_text()
+
+
+def test_png_without_matplotlib_says_what_to_do(table: pa.Table, tmp_path: Path) -> None:
+    """A picture where matplotlib is, its name where it is not."""
+    if importlib.util.find_spec("matplotlib") is None:
+        with pytest.raises(MissingDependency, match="matplotlib"):
+            series_of(table).save(tmp_path / "p.png")
+    else:
+        series_of(table).save(tmp_path / "p.png")
+        assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_nothing_to_draw() -> None:
@@ -94,11 +116,19 @@ def test_nothing_to_draw() -> None:
         series_of(pa.table({"k": ["a"]}))
     with pytest.raises(InvalidArgument):
         series_of(pa.table({"t": pa.array([], pa.int64()), "x": pa.array([], pa.int64())}))
-    assert ">5<" in svg_text(series_of(pa.table({"t": [1, 2], "x": [5, 5]})))
+    assert "5" in terminal_text(series_of(pa.table({"t": [1, 2], "x": [5, 5]})))
 
 
-def test_an_answer_is_drawn_into_a_file_by_its_suffix() -> None:
-    assert is_plot("auto", Path("a.SVG"))
-    assert not is_plot("csv", Path("a.svg"))
-    assert not is_plot("auto", Path("a.csv"))
-    assert not is_plot("auto", None)
+def test_options_of_plots(tmp_path: Path) -> None:
+    """A file's suffix or --format makes a picture, --plot a drawing."""
+    assert plot_format("auto", True, None) == "text"
+    assert plot_format("auto", False, Path("a.SVG")) == "svg"
+    assert plot_format("html", False, Path("a")) == "html"
+    assert plot_format("csv", False, Path("a.csv")) is None
+    for format, plot, output in (
+        ("svg", False, None),
+        ("csv", True, None),
+        ("auto", True, Path("x")),
+    ):
+        with pytest.raises(InvalidArgument):
+            plot_format(format, plot, output)

@@ -1,4 +1,4 @@
-/** A chart of an answer: x is its first time column, like `chronicle sql -o x.svg` has it. */
+/** A chart of an answer: x is its first time column, like `chronicle sql --plot` has it. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type uPlot from "uplot";
 import type { Answer } from "../arrow/answer";
