@@ -181,3 +181,15 @@ def test_a_situation_begins_behind_a_gap_or_a_row_without_it(
     )
     compiled: Any = SimpleNamespace(gap=gap)
     assert Rows(compiled).certified(found).group.tolist() == certain
+
+
+def test_a_match_can_become_known_between_events() -> None:
+    """Up to the tick before the event that follows an interval, or to the end of the stream."""
+    spans = SimpleNamespace(starts=np.array([2, 50, 90]), ends=np.array([4, 60, 100]))
+    intervals = SimpleNamespace(spans=spans, by_time={1: (495, 520)})
+    timeline = SimpleNamespace(tick=lambda row: 10 * row, total=100)
+    snapshot: Any = SimpleNamespace(time_range=(0, 995))
+    plan: Any = SimpleNamespace(intervals=intervals, timeline=timeline)
+    compiled: Any = SimpleNamespace(reach=7)
+    instants = situation_intervals.instants_of(snapshot, compiled, plan)
+    assert instants == [(20, 39), (495, 599), (900, 995)]
