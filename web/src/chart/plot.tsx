@@ -47,6 +47,17 @@ const TIMES: (string | number | null)[][] = [
 /** The same without days: for pictures in which there is little room. */
 const CLOCKS = TIMES.map((row) => [row[0], row[1], null, null, null, null, null, null, 1]);
 
+/** Values without a neighbour: no line shows them. */
+function alone(plot: uPlot, of: number): number[] {
+  const values = plot.data[of] ?? [];
+  const ends = (i: number, step: number) => {
+    let at = i + step;
+    while (at >= 0 && at < values.length && values[at] === undefined) at += step; // of another group
+    return typeof values[at] !== "number";
+  };
+  return Array.from(values.keys()).filter((i) => typeof values[i] === "number" && ends(i, -1) && ends(i, 1));
+}
+
 function series(line: Line): uPlot.Series {
   const stroke = colour(line.colour);
   const paths: Record<Kind, uPlot.Series.PathBuilder | undefined> = {
@@ -61,7 +72,7 @@ function series(line: Line): uPlot.Series {
     stroke,
     width: line.bandWithNext === undefined ? 1.6 : 0.6,
     scale: line.second ? "y2" : "y",
-    points: { show: line.kind === "points", size: 4, fill: stroke },
+    points: { show: true, size: 4, fill: stroke, ...(line.kind === "points" ? {} : { filter: alone }) },
     value: (_, value) => (value === null || value === undefined ? "–" : String(value)),
     spanGaps: false,
   };

@@ -135,12 +135,14 @@ function indexText(index: Index): string {
 
 const INTERNAL = new Set(["count", "events", "name", "version", "position", "manifest_version", "manifest_commits", "log_records"]);
 
+const WORDS: Record<string, string> = { bytes: "Size", log_bytes: "Size of the log", tail_events: "Events in the log only", late_total: "Late events", cold_bytes: "Size in the object store" };
+
 function factsOf(stats: Record<string, unknown> | undefined): [string, string][] {
   return Object.entries(stats ?? {})
     .filter(([, value]) => typeof value === "number" || typeof value === "string")
     .filter(([name, value]) => value !== 0 && !INTERNAL.has(name))
     .map(([name, value]) => [
-      name.replaceAll("_", " ").replace(/^./, (letter) => letter.toUpperCase()),
+      WORDS[name] ?? name.replaceAll("_", " ").replace(/^./, (letter) => letter.toUpperCase()),
       typeof value === "number" ? (name.includes("bytes") ? bytes(value) : count(value)) : String(value),
     ]);
 }
