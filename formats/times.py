@@ -848,7 +848,7 @@ def _from_clocks(
     rule: TimeRule,
     codes: Codes,
     *,
-    dates: bool = False,
+    dates: Mask | bool = False,
 ) -> npt.NDArray[np.int64]:
     edge = INT64_MAX - 2 * DAY_SECONDS * per_second
     far = (walls > edge) | (walls < -edge)
@@ -863,12 +863,8 @@ def _from_clocks(
 
 def _iso_from_clocks(times: IsoTimes, rule: TimeRule, codes: Codes) -> npt.NDArray[np.int64]:
     local = np.flatnonzero(times.ok & ~times.has_offset)
-    instants = instants_of(
-        times.seconds[local], rule.zone or "UTC", rule.ambiguous, ~times.has_clock[local]
-    )
-    for which, code in ((instants.skipped, SKIPPED), (instants.twice, TWICE)):
-        at = local[which]
-        codes[at] = np.where(codes[at] == 0, code, codes[at])
+    some = codes[local]
     seconds = times.seconds.copy()
-    seconds[local] = instants.seconds
+    seconds[local] = _from_clocks(seconds[local], 1, rule, some, dates=~times.has_clock[local])
+    codes[local] = some
     return seconds
