@@ -25,6 +25,7 @@ BENCHMARKS = [
     "windows",
     "rollups",
     "patterns",
+    "keyed",
     "skip_till_any",
     "situations",
     "recency",

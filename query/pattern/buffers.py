@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from ...core.native import kernel, trailing_zeros
 from ...errors import SqlError
+from ...store.packing import pooled
 from ..sql.rendering import identifier as quote
 from . import machine as m
 from .binding import CLASSIFIER, RowExpression
@@ -237,7 +238,7 @@ def row_words(plan: RowTests, table: pa.Table, offsets: IntArray) -> Words:
 
 
 def _bits(plan: ConditionPlan, rows: _Rows) -> tuple[Words, IntArray, Words | None]:
-    words = np.empty(rows.count, np.uint64)
+    words = pooled(rows.count, np.uint64)
     failed = run_row_tests(plan.tests, rows, words)
     absent = np.zeros(rows.count, np.uint64)
     if plan.absences.initial and run_row_tests(plan.absences, rows, absent) is not None:

@@ -20,6 +20,7 @@ from ...core.pair_numbers import PairNumbers
 from ...core.sorting import counted_order
 from ...core.text_numbers import TextNumbers
 from ...core.times import TICKS_PER_SECOND
+from ...store.packing import pooled
 from ..conditions.constants import comparable
 
 IntArray = npt.NDArray[np.int64]
@@ -172,7 +173,7 @@ def _look_up(codes, places, out):  # type: ignore[no-untyped-def]
 
 def looked_up(codes: IntArray, places: pa.Array) -> IntArray:
     """The code at each place."""
-    out = np.empty(len(places), np.int64)
+    out = pooled(len(places), np.int64)
     if len(codes):
         _look_up(codes, places.cast(pa.int32()).to_numpy(), out)
     return out
@@ -247,42 +248,56 @@ class KeyCodes:
         return self.columns[0].numbers.values
 
 
+_OPEN, _KEPT, _PASSED = 1, 2, 4
+_PROBE = 1 << 14
+
+
 @kernel
-def _live_rows(words, first_bits, idle, codes, live, seen, rows):  # type: ignore[no-untyped-def]
-    """Rows with other bits than ``idle`` of the groups in which a row has one of ``first_bits``;
-    other groups that have rows are marked as ``seen``.  Returns how many rows, or -1 for all.
+def _live_rows(words, first_bits, idle, breaks, codes, state, rows):  # type: ignore[no-untyped-def]
+    """Rows of groups from one with ``first_bits`` on and, if rows without bits are ``breaks``, to
+    the next of those, without rows that have just the bits ``idle``.  ``state``, per group: a match
+    is ``_OPEN``, rows were ``_KEPT``, rows were ``_PASSED`` over before those.  Returns how many
+    rows, or -1 for all, if leaving a few out would not pay.
     """
-    groups = 0
-    most = False
-    for i in range(words.shape[0]):
-        if words[i] & first_bits and not live[codes[i]]:
-            live[codes[i]] = True
-            groups += 1
-            if 2 * groups > live.shape[0]:
-                most = True
-                break
-    if most and idle == 0:
-        return -1
     count = 0
     for i in range(words.shape[0]):
-        rows[count] = i
+        word = words[i]
         code = codes[i]
-        if most or live[code]:
-            count += words[i] != idle or idle == 0
+        rows[count] = i
+        if state[code] & _OPEN == 0:
+            if word & first_bits:
+                state[code] |= _OPEN | _KEPT
+                count += 1
+            elif state[code] == 0:
+                state[code] = _PASSED
+        elif word == 0 and breaks:
+            state[code] ^= _OPEN
+            count += 1
         else:
-            seen[code] = True
+            count += word != idle or idle == 0
+        if i == _PROBE and 4 * count > 3 * i:
+            return -1
     return count
 
 
 def live_rows(
-    words: npt.NDArray[np.uint64], first_bits: Any, idle: Any, codes: IntArray, seen: BoolArray
+    words: npt.NDArray[np.uint64],
+    first_bits: Any,
+    idle: Any,
+    breaks: bool,
+    codes: IntArray,
+    seen: BoolArray,
 ) -> IntArray | None:
-    """Rows with other bits than ``idle``, of groups in which a match can begin or, if it can in
-    most, of all groups; None: all rows.  ``seen``: groups that had other rows; updated.
+    """Rows that a match can contain or that end one, in order; None: all rows.  ``breaks``: no
+    match goes over a row without bits.  ``seen``: groups of which earlier rows were left out;
+    updated.
     """
-    rows = np.empty(len(words), np.int64)
-    count = _live_rows(words, first_bits, idle, codes, np.zeros(len(seen), np.bool_), seen, rows)
-    return None if count < 0 else rows[:count]
+    rows, state = pooled(len(words), np.int64), np.zeros(len(seen), np.uint8)
+    count = _live_rows(words, first_bits, idle, breaks, codes, state, rows)
+    if count < 0:
+        return None
+    seen |= state & _PASSED != 0
+    return rows[:count]
 
 
 def present_groups(codes: IntArray, count: int) -> tuple[IntArray, IntArray, IntArray]:

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from ...core.sorting import counted_order, order_of
 from ...core.times import INT64_MAX, python_values, value_text
 from ...errors import ResourceLimit
+from ...store.packing import pooled
 from ..contract.operator import MatchLimits, Search
 from .buffers import PreparedRows, Words
 from .columns import KeyCodes, decoded, flat, live_rows, numbers, take_ranges, whole
@@ -77,15 +78,15 @@ class MatchStream(Search):
         self.mode = clause.rows
         self.incremental = clause.mode == "incremental"
         self.counting = compiled.wanted == frozenset() and self.mode == "one"
-        self.results = Results(compiled, self._take, self.naming)
+        self.results = Results(compiled, self._take, self.naming, self._take_key)
         self.partitioned = bool(compiled.partition_by)
         self.keys = KeyCodes(max(1, len(compiled.partition_by)))
         self.groups = 1
-        self.coded: str | None = None  # the key, whose column in the buffer holds its codes
+        self.coded: str | None = None  # the key, of which the buffer holds only the codes
         self.rows: pa.Table = self.input_schema.empty_table()
         self.flattened: dict[str, pa.Array] = {}  # contiguous columns of the rows
         self.codes: IntArray = np.zeros(0, np.int64)
-        self._sequence: IntArray | None = None  # input numbers of rows that are not consecutive
+        self._earlier: IntArray = np.zeros(0, np.int64)  # input numbers of rows of earlier buffers
         self.covered: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.taken: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.behind: IntArray = np.zeros(0, np.int64)  # rows before the search position, per group
@@ -231,9 +232,8 @@ class MatchStream(Search):
         schema = self.input_schema
         self.coded = coded_key(self.compiled)
         if self.coded is not None:
-            place = schema.get_field_index(self.coded)
-            schema = schema.set(place, pa.field(self.coded, pa.int64()))
-            fresh = fresh.set_column(place, schema.field(place), pa.array(codes))
+            schema = schema.remove(schema.get_field_index(self.coded))
+            fresh = fresh.drop_columns([self.coded])
         grown = self.groups - len(self.behind)
         if grown > 0:
             self.behind = np.concatenate([self.behind, np.zeros(grown, np.int64)])
@@ -244,9 +244,6 @@ class MatchStream(Search):
         self.flattened = {}
         size = self.rows.num_rows
         self.codes = np.zeros(size, np.int64) if codes is None else _joined(self.codes, codes)
-        if self._sequence is not None:
-            fresh_numbers = np.arange(self.next_sequence, self.next_sequence + count)
-            self._sequence = np.concatenate([self._sequence, fresh_numbers])
         self.next_sequence += count
         if self.mode == "all with unmatched":
             self.covered = _joined(self.covered, np.zeros(count, np.bool_))
@@ -255,12 +252,11 @@ class MatchStream(Search):
 
     def _prepared(self, final: bool) -> tuple[PreparedRows, Groups]:
         """The rows of the buffer by partition, and what the search is told of them.  Where each
-        condition looks at one row, only bits are arranged, and partitions in which no match can
-        begin are left out.
+        condition looks at one row, only bits are arranged, of rows that matches can contain.
         """
         plan = self.compiled.conditions
         size = self.rows.num_rows
-        if not self.partitioned:
+        if self.groups == 1:
             self.order, offsets = None, np.array([0, size], np.int64)
             prepared = self._tested(offsets)
             return prepared, self._grouped(offsets, final)
@@ -273,6 +269,7 @@ class MatchStream(Search):
                 codes = self.codes if rows is None else self.codes[rows]
                 order, offsets = counted_order(codes, self.groups)
                 self.order = order if rows is None else rows[order]
+                self.matcher.rows += size - len(order)  # the others count as searched
                 words, absent = prepared.words[self.order], prepared.absent[: len(order)]
                 if plan.absences.initial:
                     absent = prepared.absent[self.order]
@@ -289,19 +286,20 @@ class MatchStream(Search):
         prepared = self.compiled.conditions.prepare(table, offsets)
         if table.num_rows and self.masks():
             assert self.mask is not None
-            sequence = self.sequence if self.order is None else self.sequence[self.order]
+            sequence = self._sequence_of(np.arange(table.num_rows))
             prepared.words[~self.mask(sequence)] = 0
         return prepared
 
     def _live_rows(self, words: Words) -> IntArray | None:
-        """The rows without those of partitions that no match can begin in, and those that are
-        nothing but events between two others; None: all.
+        """The rows that a match can contain, without those that are nothing but events between two
+        others; None: all.
         """
         every = self.compiled.automaton.empty_match or self.compiled.history > 0
         if every or self.incremental or self.mode == "all with unmatched":
             return None
         matcher = self.matcher
-        return live_rows(words, matcher.follow[0], matcher.idle, self.codes, self.seen)
+        breaks = matcher.selection in (None, "contiguous")
+        return live_rows(words, matcher.follow[0], matcher.idle, breaks, self.codes, self.seen)
 
     def _grouped(self, offsets: IntArray, final: bool) -> Groups:
         size = int(offsets[-1])
@@ -327,30 +325,32 @@ class MatchStream(Search):
             offsets, position, self.seen, self.number, time, now, final, self.order, taken
         )
 
-    @property
-    def sequence(self) -> IntArray:
-        """Input number of each row of the buffer."""
-        if self._sequence is None:
-            return np.arange(self.next_sequence - len(self.codes), self.next_sequence)
-        return self._sequence
-
     def _sequence_of(self, rows: IntArray) -> IntArray:
         return self._sequence_at(self._original(rows))
 
     def _sequence_at(self, places: IntArray) -> IntArray:
-        if self._sequence is None:
-            return places + (self.next_sequence - len(self.codes))
-        return self._sequence[places]
+        """Input number of rows of the buffer."""
+        numbers = places + (self.next_sequence - len(self.codes))
+        early = np.flatnonzero(places < len(self._earlier))
+        numbers[early] = self._earlier[places[early]]
+        return numbers
 
     def _original(self, rows: IntArray) -> IntArray:
         return rows if self.order is None else self.order[rows]
 
     def _column(self, name: str) -> pa.Array:
+        if name == self.coded:
+            return pa.array(self.codes)
         if name not in self.flattened:
             self.flattened[name] = whole(self.rows.column(name))
         return self.flattened[name]
 
     def _take(self, name: str, indices: pa.Array) -> pa.Array:
+        values = self._take_key(name, indices)
+        return values if name != self.coded else self.keys.texts.take(values)
+
+    def _take_key(self, name: str, indices: pa.Array) -> pa.Array:
+        """Values of a column; of a coded key the codes."""
         if self.order is not None and len(indices):
             if indices.null_count:
                 places = indices.fill_null(0).to_numpy(zero_copy_only=False)
@@ -358,17 +358,15 @@ class MatchStream(Search):
                 indices = pa.array(self.order[places], mask=mask)
             else:
                 indices = pa.array(self.order[indices.to_numpy()])
-        values = decoded(self._column(name).take(indices))
-        return values if name != self.coded else self.keys.texts.take(values)
+        return decoded(self._column(name).take(indices))
 
     def _describe_row(self, row: int) -> str:
-        place = int(self._original(np.array([row]))[0])
         time = self.compiled.columns.time
         names = [*self.compiled.partition_by, *([time] if time in self.inputs else [])]
         values = {name: self._take(name, pa.array([row])) for name in names}
         parts = [f"{name} = {value_text(python_values(one)[0])}" for name, one in values.items()]
-        at = ", ".join(parts) or f"row {int(self.sequence[place]) + 1} of the input"
-        return f"at {at}"
+        at = ", ".join(parts)
+        return f"at {at or f'row {int(self._sequence_of(np.array([row]))[0]) + 1} of the input'}"
 
     # -- results --------------------------------------------------------------------------------
 
@@ -376,11 +374,9 @@ class MatchStream(Search):
         if self.counting:
             return matches.start, pa.table({NOTHING_WANTED: pa.nulls(len(matches.start))})
         begin, end = groups.offsets[matches.group], groups.offsets[matches.group + 1]
-        begins, order = self._sequence_of(matches.start), None
-        if self.mode == "one" and self.order is not None and not matches.width:
-            order = order_of(begins)
-        match, _, table = self.results.of(matches, begin, end, order)
-        return (begins if self.mode == "one" and order is None else begins[match]), table
+        begins = self._sequence_of(matches.start)
+        match, _, table = self.results.of(matches, begin, end)
+        return (begins if self.mode == "one" else begins[match]), table
 
     def _cover(self, matches: Matches) -> None:
         if len(matches.row):
@@ -413,6 +409,7 @@ class MatchStream(Search):
             self.flattened = {}
             if cut:
                 self.rows = self.rows.slice(cut)
+                self._earlier = self._earlier[cut:]
                 self.codes = self.codes[cut:]
                 self.covered = self.covered[cut:]
                 self.taken = self.taken[cut:]
@@ -424,9 +421,7 @@ class MatchStream(Search):
             places = pa.array(places_)
             names = self.rows.schema.names
             self.rows = pa.table({name: self._column(name).take(places) for name in names})
-            sequence = self._sequence_at(places_)
-            consecutive = not len(sequence) or sequence[0] == self.next_sequence - len(sequence)
-            self._sequence = None if consecutive else sequence
+            self._earlier = self._sequence_at(places_)
             self.codes = self.codes[places_]
             if self.mode == "all with unmatched":
                 self.covered = self.covered[places_]
@@ -468,24 +463,41 @@ class MatchStream(Search):
         if not ready:
             return
         begins = np.concatenate([begins for begins, _ in ready])
-        table = pa.concat_tables([table for _, table in ready])
-        if np.any(begins[1:] < begins[:-1]):
-            table = table.combine_chunks().take(pa.array(order_of(begins)))
+        table = _merged(begins, pa.concat_tables([table for _, table in ready]))
         left_out = min(self.skip, table.num_rows)
         self.skip -= left_out
-        for batch in table.slice(left_out).to_batches(max_chunksize=1 << 16):
+        table = table.slice(left_out)
+        if self.coded in table.schema.names:
+            place = table.schema.get_field_index(self.coded)
+            keys = self.keys.texts.take(table.column(place).combine_chunks())
+            table = table.set_column(place, self.coded, keys)
+        for batch in table.to_batches(max_chunksize=1 << 16):
             if batch.num_rows:
                 yield batch
 
 
+def _merged(begins: IntArray, table: pa.Table) -> pa.Table:
+    """Rows in the order of ``begins``; only those between others that come later are moved."""
+    least = np.minimum.accumulate(begins[::-1])[::-1]
+    most = np.maximum.accumulate(begins)
+    misplaced = np.flatnonzero((begins > least) | (begins < most))
+    if not len(misplaced):
+        return table
+    low, high = int(misplaced[0]), int(misplaced[-1]) + 1
+    moved = table.slice(low, high - low).combine_chunks()
+    moved = moved.take(pa.array(order_of(begins[low:high])))
+    return pa.concat_tables([table.slice(0, low), moved, table.slice(high)])
+
+
 def coded_key(compiled: CompiledMatch) -> str | None:
-    """The partition column if it is the only one, of texts, and read by no condition."""
+    """The partition column if it is the only one, of texts, and not read by conditions."""
     if len(compiled.partition_by) != 1:
         return None
     name = compiled.partition_by[0]
-    type_ = compiled.columns.arrow.field(name).type
-    usable = type_ in (pa.string(), pa.binary()) and name not in condition_columns(compiled)
-    return name if usable else None
+    if compiled.columns.arrow.field(name).type not in (pa.string(), pa.binary()):
+        return None
+    others = [*condition_columns(compiled), *(one.name for one in compiled.clause.measures)]
+    return None if name in others else name
 
 
 def condition_columns(compiled: CompiledMatch) -> list[str]:
@@ -518,7 +530,10 @@ def _joined_tables(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
 
 
 def _joined(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.concatenate([before, after]) if len(before) else after
+    if not len(before):
+        return after
+    out = pooled(len(before) + len(after), after.dtype)
+    return np.concatenate([before, after], out=out)
 
 
 def sorted_rows(table: pa.Table, order: tuple[tuple[str, bool, bool], ...]) -> pa.Table:

@@ -177,7 +177,7 @@ def _count_rows(runs, begin, place, lengths, member, match, index, final, out):
 
 
 def _indices(values: IntArray) -> pa.Array:
-    return pa.array(values, mask=values < 0)
+    return pa.array(values, mask=values < 0 if len(values) and values.min() < 0 else None)
 
 
 class _Leaves:

@@ -145,26 +145,28 @@ class Identities:
 
 
 class Results:
-    """Result rows of one clause; ``take``: values of a column at row numbers (null for null)."""
+    """Result rows of one clause; ``take``: values of a column at row numbers (null for null),
+    ``take_key``: of a key, or what is put out in their place.
+    """
 
     def __init__(
         self,
         compiled: CompiledMatch,
         take: Callable[[str, pa.Array], pa.Array],
         naming: Naming | None = None,
+        take_key: Callable[[str, pa.Array], pa.Array] | None = None,
     ) -> None:
         self.compiled = compiled
         self.take = take
+        self.take_key = take_key or take
         self.naming = naming
         self.mode = compiled.clause.rows
 
     def of(
-        self, matches: Matches, begin: IntArray, end: IntArray, order: IntArray | None = None
+        self, matches: Matches, begin: IntArray, end: IntArray
     ) -> tuple[IntArray, IntArray, pa.Table]:
-        """Match and row of each output row, and the table; ``begin``, ``end``: of partitions.
-        ``order``: of the matches, with one row per match.
-        """
-        match, index, row = self.rows(matches, order)
+        """Match and row of each output row, and the table; ``begin``, ``end``: of partitions."""
+        match, index, row = self.rows(matches)
         context = Context(
             matches, OutputRows(match, index), self.take, begin, end,
             self.compiled.automaton.names, self._given(matches, match, index),
@@ -191,11 +193,9 @@ class Results:
         ]
         return self._assemble(nulls, pa.array(rows))
 
-    def rows(self, matches: Matches, order: IntArray | None) -> tuple[IntArray, IntArray, IntArray]:
+    def rows(self, matches: Matches) -> tuple[IntArray, IntArray, IntArray]:
         if self.mode == "one":
-            if order is None:
-                return np.arange(len(matches.group)), matches.length - 1, matches.last_row
-            return order, matches.length[order] - 1, matches.last_row[order]
+            return np.arange(len(matches.group)), matches.length - 1, matches.last_row
         excluded = np.array(self.compiled.automaton.excluded, np.bool_)
         places = (
             np.flatnonzero(~excluded[matches.places]) if len(matches.row) else np.zeros(0, np.int64)
@@ -227,7 +227,7 @@ class Results:
         if every:
             names |= dict.fromkeys(compiled.columns.arrow.names)
         columns = {
-            name: computed[name] if name in computed else self.take(name, rows)
+            name: computed[name] if name in computed else self.take_key(name, rows)
             for name in names
             if compiled.wanted is None or name in compiled.wanted
         }

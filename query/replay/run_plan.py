@@ -165,8 +165,8 @@ class IntervalStream(MatchStream):
         self._ends = np.concatenate([ends_before, ends])
 
     def _forget(self) -> None:
-        if len(self._starts) > 4096 and len(self.sequence):
-            done = int(np.searchsorted(self._ends, int(self.sequence.min()), side="right"))
+        if len(self._starts) > 4096 and len(self.codes):
+            done = int(np.searchsorted(self._ends, self.first_searched, side="right"))
             self._starts, self._ends = self._starts[done:], self._ends[done:]
 
     def masks(self) -> bool:
@@ -180,9 +180,7 @@ class IntervalStream(MatchStream):
 
     @property
     def first_searched(self) -> int:
-        if self._sequence is None or not len(self._sequence):
-            return self.next_sequence - len(self.codes)
-        return int(self._sequence[0])
+        return int(self._earlier[0]) if len(self._earlier) else self.next_sequence - len(self.codes)
 
     def inside(self, sequence: Ints) -> npt.NDArray[np.bool_]:
         inside = np.empty(len(sequence), np.bool_)

@@ -134,8 +134,8 @@ class CutProbe(IntervalStream):
     def _results(self, matches: Matches, groups: Groups) -> tuple[Ints, pa.Table]:
         full = matches.length > 0  # after an empty match a search goes on at the next row
         last = matches.last_row[full]
-        self._begins.append(self.sequence[self._original(matches.start[full])])
-        self._lasts.append(self.sequence[self._original(last)])
+        self._begins.append(self._sequence_of(matches.start[full]))
+        self._lasts.append(self._sequence_of(last))
         return np.zeros(0, np.int64), pa.table({})
 
     def _put_out(self, watermark: int) -> Iterator[pa.RecordBatch]:
