@@ -470,22 +470,7 @@ class JoinForm(Form):
         return SideRows.of(ticks, ranks(ticks), table, keys)
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
-        high = min(high, known)
-        bound = self._bound
-        more = self._lead if bound.outer else 0
-        left = self._read(moment, 0, moved(low, -self._lead), high)
-        right = self._read(moment, 1, moved(low, -self._back - more), high)
-        pairs = self._added(self._empty(left, right), left, right)
-        alone = np.zeros(0, np.int64)
-        if bound.outer:
-            met = np.zeros(len(left), np.bool_)
-            met[pairs.left] = True
-            ends = moved(left.tick, self._lead)
-            alone = np.flatnonzero(~met & (ends >= low) & (ends <= high))
-        times = np.maximum(left.tick[pairs.left], right.tick[pairs.right])
-        inside = (times >= low) & (times <= high)
-        pairs = Pairs(pairs.left[inside], pairs.right[inside])
-        return self._results(left, right, pairs, alone)
+        return self._followed(self._before(moment, low), moment, low, min(high, known))
 
     def _empty(self, left: SideRows, right: SideRows) -> JoinState:
         """A state without rows, of the columns of two sides."""
@@ -547,32 +532,35 @@ class JoinForm(Form):
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
         state, self._state = self._state, None  # lost if the step fails
         if state is None or state.watermark != since or not spared(self._gone, moment, state.first):
-            state = self._rebuilt(moment, since)
-        low = since + 1
-        pairs_table = self._added(state, self._read(moment, 0, low, known),
-                              self._read(moment, 1, low, known))  # fmt: skip
-        alone = np.zeros(0, np.int64)
-        if self._bound.outer:
-            state.met[pairs_table.left] = True
-            ends = moved(state.left.rows.tick, self._lead)
-            alone = np.flatnonzero(~state.met & (ends >= low) & (ends <= known))
-        results = self._results(state.left.rows, state.right.rows, pairs_table, alone)
+            state = self._before(moment, since + 1)
+        results = self._followed(state, moment, since + 1, known)
         state.let_go(known)
         self._state = state
         self._gone = removals_of(moment, self.streams)
         return results
 
-    def _rebuilt(self, moment: Moment, since: int) -> JoinState:
+    def _before(self, moment: Moment, low: int) -> JoinState:
+        """The rows that results from a tick on can depend on, of those before it."""
         bound = self._bound
         more = self._lead if bound.outer else 0
-        left = self._read(moment, 0, moved(since, 1 - self._lead), since)
-        right = self._read(moment, 1, moved(since, 1 - self._back - more), since)
+        left = self._read(moment, 0, moved(low, -self._lead), low - 1)
+        right = self._read(moment, 1, moved(low, -self._back - more), low - 1)
         state = self._empty(left, right)
         pairs = self._added(state, left, right)
         if bound.outer:
             state.met[pairs.left] = True
-        state.watermark = since
         return state
+
+    def _followed(self, state: JoinState, moment: Moment, low: int, high: int) -> Results:
+        """The results with times in a range, whose rows are added to those before it."""
+        sides = (self._read(moment, number, low, high) for number in (0, 1))
+        pairs = self._added(state, *sides)
+        alone = np.zeros(0, np.int64)
+        if self._bound.outer:
+            state.met[pairs.left] = True
+            ends = moved(state.left.rows.tick, self._lead)
+            alone = np.flatnonzero(~state.met & (ends >= low) & (ends <= high))
+        return self._results(state.left.rows, state.right.rows, pairs, alone)
 
     @property
     def state_bytes(self) -> int:

@@ -115,6 +115,7 @@ class RecentEvents:
             low, high = closed(start, end)
             if low > high or not self._follows(view) or low < self._since:
                 return None
+            self._asked[-1] = min(self._asked[-1], low)
             return self._ticks[slice(*self._places(view, low, high))]
 
     def read(
@@ -146,18 +147,20 @@ class RecentEvents:
             return self._rows is not None and view.version == self._version
         self._rows = self._merged(self._rows, view)
         self._version = view.version
+        if self._rows is None:
+            self._ticks = np.zeros(0, np.int64)
         return self._rows is not None
 
     def _merged(self, rows: pa.Table, view: View) -> pa.Table | None:
         commits = self._tap.commits(self._version, view.version)
+        since, asked = self._since, min(self._asked)
+        self._asked.append(INT64_MAX)
         if (
-            commits is None or view.schema != self._schema
-            or not self._removals.spare(view.state, self._since)
+            commits is None or asked == INT64_MAX or view.schema != self._schema
+            or not self._removals.spare(view.state, since)
         ):  # fmt: skip
             return None
-        self._removals = Removals.of(view.state)
-        self._since = max(self._since, min(self._asked))
-        self._asked.append(INT64_MAX)
+        self._removals, self._since = Removals.of(view.state), max(since, asked)
         gone = int(self._ticks.searchsorted(self._since))
         ticks, parts = [self._ticks[gone:]], [rows.slice(gone)]
         for commit in commits:
