@@ -176,7 +176,7 @@ class Timeline:
         if piece.times is None or self._indexes is None:
             return None
         try:
-            return self._indexes.times(piece.times)
+            return self._indexes.words(b"t", piece.times)
         except RunsChanged:
             return None
 
