@@ -216,7 +216,7 @@ class StreamIndexes(OpenedIndexes):
                     if fresh > 0 and worth:
                         wanting.append(name)
                 if wanting or (TIMES, segment, first) in damaged:
-                    yield state.segments[place].whole, first, end, wanting
+                    yield state.segments[place], first, end, wanting
 
     def build_next(self, state: StreamState, eager: bool = False) -> bool:
         with self._build_lock:
@@ -393,7 +393,7 @@ class StreamIndexes(OpenedIndexes):
         """What is wrong: each run and range of times is compared with one built from the events."""
         problems = [self.fault] if self.fault else []
         catalogue = self.catalogue()
-        views = {view.file.segment_id: view.whole for view in state.segments}
+        views = {view.file.segment_id: view for view in state.segments}
         names = {index: name for name, index in catalogue.attributes.items()}
         for (index, segment, first), (_, why) in sorted(self.damaged.items()):
             what = "times" if index == TIMES else f"index on {names.get(index, index)}"
