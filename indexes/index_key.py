@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -321,28 +321,22 @@ def _tree(node: Any, schema: StreamSchema) -> Node:
     )
 
 
+def _nodes(tree: Node) -> Iterator[Node]:
+    yield tree
+    if isinstance(tree, Operation):
+        for operand in tree.operands:
+            yield from _nodes(operand)
+
+
 def _values(tree: Node) -> list[Value]:
-    if isinstance(tree, Operation):
-        return [value for operand in tree.operands for value in _values(operand)]
-    return [tree] if isinstance(tree, Value) else []
-
-
-def _numbers(tree: Node) -> list[int | float]:
-    if isinstance(tree, Operation):
-        return [number for operand in tree.operands for number in _numbers(operand)]
-    return [tree.value] if isinstance(tree, Number) else []
-
-
-def _operations(tree: Node) -> list[str]:
-    if not isinstance(tree, Operation):
-        return []
-    return [tree.symbol, *(s for operand in tree.operands for s in _operations(operand))]
+    return [node for node in _nodes(tree) if isinstance(node, Value)]
 
 
 def _type(tree: Node, attributes: list[Attribute], text: str) -> pa.DataType:
     """Type of the values; raises where they could differ from a query's."""
     types = {attribute.type for attribute in attributes}
-    operations = _operations(tree)
+    operations = [node.symbol for node in _nodes(tree) if isinstance(node, Operation)]
+    numbers = [node.value for node in _nodes(tree) if isinstance(node, Number)]
     if all(pa.types.is_timestamp(type_) for type_ in types):
         if len(types) == 1 and set(operations) <= {"-", "ABS"} and len(attributes) == 2:
             return pa.int64()
@@ -353,9 +347,9 @@ def _type(tree: Node, attributes: list[Attribute], text: str) -> pa.DataType:
         names = ", ".join(f"{a.name} {a.type}" for a in attributes)
         raise UnsupportedType(f"an index computes with numbers or with times, found {names}")
     whole = all(pa.types.is_integer(type_) for type_ in types)
-    fractions = [number for number in _numbers(tree) if isinstance(number, float)]
+    fractions = [number for number in numbers if isinstance(number, float)]
     if whole and "/" not in operations and not fractions:
-        if any(abs(number) >= 2**62 for number in _numbers(tree)):
+        if any(abs(number) >= 2**62 for number in numbers):
             raise InvalidArgument(f"whole numbers of an index are below 2^62, found {text!r}")
         return pa.int64()
     single = any(pa.types.is_float32(type_) for type_ in types)

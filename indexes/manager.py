@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,9 @@ from ..store.stream import EventStream
 from . import definitions
 from .definitions import has_indexes
 from .index_key import IndexKey, index_key
-from .opened import OpenedIndexes, RunsChanged, blocks_of, descriptor_of
-from .storage import IndexStorage, block_key, descriptor_key, time_key
+from .opened import OpenedIndexes, RunsChanged, TimeRange, blocks_of
+from .runs import Run
+from .storage import IndexStorage, block_key, descriptor_key
 from .stream_indexes import StreamIndexes
 
 
@@ -70,12 +72,8 @@ def _copied(
     indexes: OpenedIndexes, alive: Mapping[int, int]
 ) -> Iterator[list[tuple[bytes, bytes]]]:
     catalogue = indexes.catalogue()
-    for times in (t for listed in catalogue.times.values() for t in listed):
-        if times.end <= alive.get(times.segment, 0):
-            with suppress(RunsChanged):
-                key = time_key(times.segment, times.first, times.generation)
-                yield [(key, indexes.times(times).tobytes()), descriptor_of(times)]
-    for run in (r for listed in catalogue.runs.values() for r in listed):
+    stored: Iterable[Run | TimeRange] = chain(*catalogue.times.values(), *catalogue.runs.values())
+    for run in stored:
         if run.end > alive.get(run.segment, 0):
             continue
         at = (run.index, run.segment, run.first)

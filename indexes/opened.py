@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ from ..errors import ChronicleError, CorruptStore, StorageFailed, StoreClosed
 from . import definitions
 from .definitions import Definitions
 from .runs import Run
-from .storage import IndexStorage, block_key, parse_descriptor_key, parse_time_key, time_key
+from .storage import TIMES, IndexStorage, block_key, parse_descriptor_key
 
 
 class RunsChanged(Exception):
@@ -50,6 +50,18 @@ class TimeRange:
     end: int
     generation: int
     size: int
+    index: ClassVar[int] = TIMES
+
+    def to_bytes(self) -> bytes:
+        record = {"end": self.end, "generation": self.generation, "size": self.size}
+        return json.dumps(record).encode()
+
+    @classmethod
+    def from_bytes(cls, segment: int, first: int, data: bytes) -> TimeRange:
+        try:
+            return cls(segment, first, **json.loads(data))
+        except (ValueError, TypeError) as error:
+            raise CorruptStore(f"a descriptor of times does not read: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -61,13 +73,9 @@ class Catalogue:
     times: Mapping[int, tuple[TimeRange, ...]]
 
 
-def descriptor_of(times: TimeRange) -> tuple[bytes, bytes]:
-    """Key and value of the descriptor that makes a range's times exist."""
-    record = {"end": times.end, "generation": times.generation, "size": times.size}
-    return time_key(times.segment, times.first), json.dumps(record).encode()
-
-
-def blocks_of(run: Run) -> list[tuple[bytes, int]]:
+def blocks_of(run: Run | TimeRange) -> list[tuple[bytes, int]]:
+    if isinstance(run, TimeRange):
+        return [(b"t", 0)]
     blocks = [(kind, block) for kind in (b"k", b"p") for block in range(run.blocks)]
     if run.listed:
         blocks.append((b"n", 0))
@@ -84,7 +92,7 @@ of a pattern whose terms have 900,000 entries in 140 blocks.
 """
 
 RunKey = tuple[int, int, int]
-"""Index, segment and first position of a run; times have index 0."""
+"""Index, segment and first position of a run; the index ``storage.TIMES`` for times."""
 
 
 class OpenedIndexes:
@@ -108,8 +116,7 @@ class OpenedIndexes:
         self._build_lock = threading.RLock()
         self._definitions = Definitions()
         # ordered by key
-        self._runs: dict[RunKey, Run] = SortedDict()
-        self._times: dict[tuple[int, int], TimeRange] = SortedDict()
+        self._runs: dict[RunKey, Run | TimeRange] = SortedDict()
         self._catalogue: Catalogue | None = None
         self._cache = Lru[bytes, bytes](CACHE_BYTES, len)
         self._open()
@@ -158,29 +165,22 @@ class OpenedIndexes:
         storage = self._storage
         assert storage is not None
         numbers = set(self._definitions.identifiers.values())
-        runs: dict[RunKey, Run] = SortedDict()
+        runs: dict[RunKey, Run | TimeRange] = SortedDict()
         strangers: set[int] = set()
-        for key, value in storage.scan(b"d"):
+        for key, value in (*storage.scan(b"d"), *storage.scan(b"D")):
             run_key = parse_descriptor_key(key)
-            if run_key[0] in numbers:
+            if run_key[0] == TIMES:
+                runs[run_key] = TimeRange.from_bytes(*run_key[1:], value)
+            elif run_key[0] in numbers:
                 runs[run_key] = Run.from_bytes(*run_key, value)
             else:
                 strangers.add(run_key[0])
-        times: dict[tuple[int, int], TimeRange] = SortedDict()
-        for key, value in storage.scan(b"D"):
-            at = parse_time_key(key)
-            try:
-                times[at] = TimeRange(*at, **json.loads(value))
-            except (ValueError, TypeError) as error:
-                raise CorruptStore(f"a descriptor of times does not read: {error}") from error
         with self._lock:
-            for (index, segment, first), (generation, _) in self.damaged.items():
-                run, range_ = runs.get((index, segment, first)), times.get((segment, first))
+            for run_key, (generation, _) in self.damaged.items():
+                run = runs.get(run_key)
                 if run is not None and run.generation <= generation:
-                    del runs[index, segment, first]
-                if not index and range_ is not None and range_.generation <= generation:
-                    del times[segment, first]
-            self._runs, self._times, self._catalogue = runs, times, None
+                    del runs[run_key]
+            self._runs, self._catalogue = runs, None
             # do not reuse the identifier of an interrupted creation
             self._definitions = self._definitions.beyond(max(strangers, default=0))
 
@@ -242,12 +242,12 @@ class OpenedIndexes:
                 usable = {} if self._storage is None else dict(self._definitions.identifiers)
                 numbers = set(usable.values())
                 runs: dict[tuple[int, int], list[Run]] = {}
-                for (index, segment, _), run in self._runs.items():
-                    if index in numbers:
-                        runs.setdefault((index, segment), []).append(run)
                 times: dict[int, list[TimeRange]] = {}
-                for (segment, _), range_ in self._times.items():
-                    times.setdefault(segment, []).append(range_)
+                for (index, segment, _), run in self._runs.items():
+                    if isinstance(run, TimeRange):
+                        times.setdefault(segment, []).append(run)
+                    elif index in numbers:
+                        runs.setdefault((index, segment), []).append(run)
                 self._catalogue = Catalogue(
                     usable,
                     {key: tuple(listed) for key, listed in runs.items()},
@@ -257,33 +257,25 @@ class OpenedIndexes:
 
     # -- reading ------------------------------------------------------------------------------
 
-    def block(self, kind: bytes, run: Run, number: int = 0) -> bytes:
+    def block(self, kind: bytes, run: Run | TimeRange, number: int = 0) -> bytes:
         """A block; ``RunsChanged`` if gone or unreadable."""
-        key = block_key(kind, run.index, run.segment, run.first, run.generation, number)
-        return self._value(key, (run.index, run.segment, run.first), run.generation)
-
-    def words(self, kind: bytes, run: Run, number: int = 0) -> npt.NDArray[Any]:
-        """A block as 64-bit words: signed for keys, unsigned for positions."""
-        dtype = np.int64 if kind == b"k" else np.uint64
-        return np.frombuffer(self.block(kind, run, number), dtype)
-
-    def times(self, times: TimeRange) -> npt.NDArray[np.int64]:
-        """The packed times of a range; ``RunsChanged`` as for ``block``."""
-        key = time_key(times.segment, times.first, times.generation)
-        run_key = (0, times.segment, times.first)
-        return np.frombuffer(self._value(key, run_key, times.generation), np.int64)
-
-    def _value(self, key: bytes, run_key: RunKey, generation: int) -> bytes:
+        run_key = (run.index, run.segment, run.first)
+        key = block_key(kind, *run_key, run.generation, number)
         with self._lock:  # held while a database is reopened with a new cache
             cache = self._cache
         value = cache.get(key)
         if value is None:
-            value = self._fetch(key, run_key, generation)
+            value = self._fetch(key, run_key, run.generation)
             cache.put(key, value)
         return value
 
+    def words(self, kind: bytes, run: Run | TimeRange, number: int = 0) -> npt.NDArray[Any]:
+        """A block as 64-bit words: signed for keys and times, unsigned for positions."""
+        dtype = np.int64 if kind in (b"k", b"t") else np.uint64
+        return np.frombuffer(self.block(kind, run, number), dtype)
+
     def _no_runs(self) -> None:
-        self._runs, self._times, self._catalogue = SortedDict(), SortedDict(), None
+        self._runs, self._catalogue = SortedDict(), None
         self._cache = Lru(CACHE_BYTES, len)
 
     def _fetch(self, key: bytes, run_key: RunKey, generation: int) -> bytes:
@@ -308,20 +300,17 @@ class OpenedIndexes:
         """Drop an unreadable run (or times); False if it was replaced meanwhile."""
         index, segment, first = run_key
         with self._lock:
-            run: Run | TimeRange | None
-            run = self._runs.get(run_key) if index else self._times.get((segment, first))
+            run = self._runs.get(run_key)
             if run is None or run.generation != generation or self._storage is not storage:
                 return False  # replaced or dropped meanwhile
-            if index:
-                del self._runs[run_key]
-            else:
-                del self._times[segment, first]
+            del self._runs[run_key]
             self.damaged[run_key] = (generation, why)
             self._catalogue = None
         names = {number: name for name, number in self._definitions.identifiers.items()}
         logger.warning(
             "%s: %s of segment %d from position %d set aside: %s", self.path,
-            f"the run of {names.get(index, index)}" if index else "the times", segment, first, why,
+            "the times" if index == TIMES else f"the run of {names.get(index, index)}",
+            segment, first, why,
         )  # fmt: skip
         if self.heard is not None:
             self.heard()

@@ -117,10 +117,11 @@ class Run:
         np.divide(sizes - head - tail, between, out=counts[:-1, 1], where=between > 0)
         return counts
 
-    def says_the_same_as(self, other: Run) -> bool:
+    def says_the_same_as(self, other: object) -> bool:
         """Equal in all; an older run has no counts."""
         return (
-            self == other
+            isinstance(other, Run)
+            and self == other
             and np.array_equal(self.fences, other.fences)
             and (not len(self.counts) or np.array_equal(self.counts, other.counts))
         )

@@ -26,8 +26,8 @@ from ..store.stream import EventStream
 from .definitions import has_indexes
 from .index_key import index_key
 from .runs import RUN_EVENTS
-from .storage import write_table
-from .stream_indexes import Entries, StreamIndexes, run_of, times_of
+from .storage import TIMES, write_table
+from .stream_indexes import Entries, StreamIndexes, run_of
 
 logger = logging.getLogger("chronicle.indexes")
 
@@ -84,7 +84,7 @@ def _entries(view: SegmentView, identifiers: dict[str, int], schema: StreamSchem
     entries: Entries = []
     for first in range(0, view.events, RUN_EVENTS):
         end = min(first + RUN_EVENTS, view.events)
-        entries += times_of(leaves, first, end, 0)[1]
+        entries += run_of(leaves, TIMES, None, first, end, 0)[1]
         for name, index in identifiers.items():
             entries += run_of(leaves, index, index_key(name, schema), first, end, 0)[1]
     return entries

@@ -46,32 +46,37 @@ _TIMES = struct.Struct(">cQQ")
 _TIME_BLOCK = struct.Struct(">cQQI")
 
 
+TIMES = 0
+"""Index number of the times of a range, which are stored as a run of one block."""
+
+
 def descriptor_key(index: int, segment: int, first: int) -> bytes:
+    if index == TIMES:
+        return _TIMES.pack(b"D", segment, first)
     return _RUN.pack(b"d", index, segment, first)
 
 
 def block_key(
     kind: bytes, index: int, segment: int, first: int, generation: int, block: int = 0
 ) -> bytes:
-    """Key of a run's block: kind ``k``, ``p``, ``n`` or ``s``."""
+    """Key of a run's block: kind ``k``, ``p``, ``n`` or ``s``; of times ``t``."""
+    if index == TIMES:
+        return _TIME_BLOCK.pack(kind, segment, first, generation)
     return _BLOCK.pack(kind, index, segment, first, generation, block)
 
 
-def time_key(segment: int, first: int, generation: int | None = None) -> bytes:
-    """Key of a range's times; without a generation, of their descriptor."""
-    if generation is None:
-        return _TIMES.pack(b"D", segment, first)
-    return _TIME_BLOCK.pack(b"t", segment, first, generation)
-
-
 def parse_descriptor_key(key: bytes) -> tuple[int, int, int]:
+    """Index, segment and first position; inverse of ``descriptor_key``."""
+    if key.startswith(b"D"):
+        return TIMES, *_TIMES.unpack(key)[1:]
     _, index, segment, first = _RUN.unpack(key)
     return index, segment, first
 
 
-def parse_time_key(key: bytes) -> tuple[int, int]:
-    _, segment, first = _TIMES.unpack(key)
-    return segment, first
+def block_prefixes(index: int, segment: int, first: int) -> list[bytes]:
+    """What the keys of all blocks of a run, or of some times, begin with."""
+    kinds = (b"t",) if index == TIMES else (b"k", b"p", b"n", b"s")
+    return [kind + descriptor_key(index, segment, first)[1:] for kind in kinds]
 
 
 _MISSING = os.strerror(errno.ENOENT)

@@ -40,17 +40,16 @@ from ..store.snapshot import StreamState
 from . import definitions
 from .definitions import Definitions
 from .index_key import IndexKey, index_key
-from .opened import (
-    Catalogue,
-    OpenedIndexes,
-    RunKey,
-    RunsChanged,
-    TimeRange,
-    blocks_of,
-    descriptor_of,
-)
+from .opened import Catalogue, OpenedIndexes, RunKey, RunsChanged, TimeRange, blocks_of
 from .runs import RUN_EVENTS, Run, build_run, build_times
-from .storage import IndexStorage, block_key, descriptor_key, remove_database, time_key
+from .storage import (
+    TIMES,
+    IndexStorage,
+    block_key,
+    block_prefixes,
+    descriptor_key,
+    remove_database,
+)
 
 STEP_EVENTS = 1 << 16
 """Committed events of the active segment that justify a new run."""
@@ -185,7 +184,7 @@ class StreamIndexes(OpenedIndexes):
                 for kind in (b"d", b"k", b"p", b"n", b"s"):
                     storage.delete_prefix(kind + index.to_bytes(4, "big"))
                 if not changed.identifiers:
-                    self._drop_times(storage, list(self._times))
+                    self._drop(storage, list(self._runs))
                 storage.flush()
         except (StorageFailed, CorruptStore) as error:  # they only take space
             logger.warning("the runs of a dropped index are left: %s", error)
@@ -216,8 +215,8 @@ class StreamIndexes(OpenedIndexes):
                     worth = worth or fresh >= max(STEP_EVENTS, 3 * (covered - first))
                     if fresh > 0 and worth:
                         wanting.append(name)
-                if wanting or (0, segment, first) in damaged:
-                    yield state.segments[place].whole, first, end, wanting
+                if wanting or (TIMES, segment, first) in damaged:
+                    yield state.segments[place], first, end, wanting
 
     def build_next(self, state: StreamState, eager: bool = False) -> bool:
         with self._build_lock:
@@ -263,26 +262,16 @@ class StreamIndexes(OpenedIndexes):
     ) -> None:
         segment = view.file.segment_id
         leaves = leaf_map(view)
-        old_times = self._times.get((segment, first))
-        if old_times is None or old_times.end < end:
-            generation = self._generation((0, segment, first), old_times)
-            times, entries = times_of(leaves, first, end, generation)
-            with self._writing() as storage:
-                storage.write(entries)
-                with self._lock:
-                    self._times[segment, first] = times
-                    self.damaged.pop((0, segment, first), None)
-                    self._catalogue = None
-                if old_times is not None:
-                    storage.write([], [time_key(segment, first, old_times.generation)])
-        for name in names:
-            index = self._definitions.identifiers.get(name)
+        old_times = self._runs.get((TIMES, segment, first))
+        stale = old_times is None or old_times.end < end
+        for name in [None, *names] if stale else names:
+            index = TIMES if name is None else self._definitions.identifiers.get(name)
             if index is None:
                 continue
+            key = None if name is None else index_key(name, schema)
             run_key = (index, segment, first)
             old = self._runs.get(run_key)
-            generation = self._generation(run_key, old)
-            run, entries = run_of(leaves, index, index_key(name, schema), first, end, generation)
+            run, entries = run_of(leaves, index, key, first, end, self._generation(run_key, old))
             with self._writing() as storage:
                 storage.write(entries)
                 with self._lock:
@@ -308,22 +297,18 @@ class StreamIndexes(OpenedIndexes):
         """
         alive = {segment: events for segment, events, _ in state.segments.sizes}
         with self._lock:
-            if not any(self._false(alive, opened)):
+            if not self._false(alive, opened):
                 return
         with self._build_lock:
             with self._lock:
-                runs, times = self._false(alive, opened)
-                for run_key in runs:
+                false = self._false(alive, opened)
+                for run_key in false:
                     del self._runs[run_key]
-                for at in times:
-                    del self._times[at]
                 self.damaged = {at: why for at, why in self.damaged.items() if at[1] in alive}
                 self._catalogue = None
             try:
                 with self._writing() as storage:
-                    for run_key in runs:
-                        self._drop_run(storage, run_key)
-                    self._drop_times(storage, times)
+                    self._drop(storage, false)
                     if opened:
                         storage.flush()
             except (StorageFailed, CorruptStore) as error:
@@ -333,29 +318,20 @@ class StreamIndexes(OpenedIndexes):
                     return
                 self.rebuild()
 
-    def _false(
-        self, alive: dict[int, int], opened: bool
-    ) -> tuple[list[RunKey], list[tuple[int, int]]]:
+    def _false(self, alive: dict[int, int], opened: bool) -> list[RunKey]:
         runs = [at for at in self._runs if at[1] not in alive]
-        times = [at for at in self._times if at[0] not in alive]
         if opened:
             runs += [at for at, r in self._runs.items() if r.end > alive.get(at[1], r.end)]
-            times += [at for at, t in self._times.items() if t.end > alive.get(at[0], t.end)]
-        return runs, times
+        return runs
 
-    @staticmethod
-    def _drop_run(storage: IndexStorage, run_key: RunKey) -> None:
-        storage.write([], [descriptor_key(*run_key)])
-        for kind in (b"k", b"p", b"n", b"s"):
-            storage.delete_prefix(kind + descriptor_key(*run_key)[1:])
-
-    def _drop_times(self, storage: IndexStorage, places: list[tuple[int, int]]) -> None:
-        for at in places:
-            storage.write([], [time_key(*at)])
-            storage.delete_prefix(b"t" + time_key(*at)[1:])
+    def _drop(self, storage: IndexStorage, runs: list[RunKey]) -> None:
+        for run_key in runs:
+            storage.write([], [descriptor_key(*run_key)])
+            for prefix in block_prefixes(*run_key):
+                storage.delete_prefix(prefix)
         with self._lock:
-            for at in places:
-                self._times.pop(at, None)
+            for run_key in runs:
+                self._runs.pop(run_key, None)
             self._catalogue = None
 
     def rebuild(self) -> None:
@@ -417,10 +393,10 @@ class StreamIndexes(OpenedIndexes):
         """What is wrong: each run and range of times is compared with one built from the events."""
         problems = [self.fault] if self.fault else []
         catalogue = self.catalogue()
-        views = {view.file.segment_id: view.whole for view in state.segments}
+        views = {view.file.segment_id: view for view in state.segments}
         names = {index: name for name, index in catalogue.attributes.items()}
         for (index, segment, first), (_, why) in sorted(self.damaged.items()):
-            what = f"index on {names.get(index, index)}" if index else "times"
+            what = "times" if index == TIMES else f"index on {names.get(index, index)}"
             problems.append(f"{what}, segment {segment}, positions from {first}: {why}")
         for (index, segment), runs in catalogue.runs.items():
             name = names[index]
@@ -442,18 +418,18 @@ class StreamIndexes(OpenedIndexes):
         events, first, end = leaves.view.events, stored.first, stored.end
         if end > events:
             return [f"{what}: it ends at {end}, the segment at {events}"]
+        place = stored.index, stored.segment, first
         try:
-            if key is None or isinstance(stored, TimeRange):
-                at, (times, entries) = 0, times_of(leaves, first, end, stored.generation)
-                same = times == stored
-            else:
-                at = stored.index
+            lowest, gaps = None, True
+            if isinstance(stored, Run) and stored.unknown >= 0:
+                lowest = stored.seen
+            elif isinstance(stored, Run):
                 # older runs do not look back beyond their start, and know one kind of null
-                lowest = stored.seen if stored.unknown >= 0 else first
-                gaps = stored.unknown >= 0
-                run, entries = run_of(leaves, at, key, first, end, stored.generation, lowest, gaps)
-                same = stored.says_the_same_as(run)
-            place = at, stored.segment, first
+                lowest, gaps = first, False
+            run, entries = run_of(
+                leaves, stored.index, key, first, end, stored.generation, lowest, gaps
+            )
+            same = stored.says_the_same_as(run) if isinstance(stored, Run) else stored == run
             same = same and all(
                 self._fetch(block, place, stored.generation) == value
                 for block, value in entries[:-1]  # without the descriptor
@@ -469,30 +445,31 @@ Entries = list[tuple[bytes, bytes]]
 """Keys and values of the database; the descriptor, which makes the others exist, is last."""
 
 
-def times_of(leaves: LeafMap, first: int, end: int, generation: int) -> tuple[TimeRange, Entries]:
-    segment, packed = leaves.view.file.segment_id, build_times(leaves.ticks(first, end))
-    times = TimeRange(segment, first, end, generation, len(packed))
-    return times, [(time_key(segment, first, generation), packed), descriptor_of(times)]
-
-
 def run_of(
     leaves: LeafMap,
     index: int,
-    key: IndexKey,
+    key: IndexKey | None,
     first: int,
     end: int,
     generation: int,
     lowest: int | None = None,
     with_gaps: bool = True,
-) -> tuple[Run, Entries]:
-    """``with_gaps``: tell the kinds of nulls apart, as only newer runs do."""
+) -> tuple[Run | TimeRange, Entries]:
+    """A run of the key, or the times without one.  ``with_gaps``: tell the kinds of nulls apart, as
+    only newer runs do.
+    """
     segment = leaves.view.file.segment_id
+    at = (index, segment, first, generation)
+    if key is None:
+        packed = build_times(leaves.ticks(first, end))
+        times = TimeRange(segment, first, end, generation, len(packed))
+        descriptor = descriptor_key(index, segment, first), times.to_bytes()
+        return times, [(block_key(b"t", *at), packed), descriptor]
     values = key.column(leaves, first, end, lowest)
     gaps = values.gaps if with_gaps else None
     built = build_run(
         index, segment, first, generation, end - first, values.column, key.attribute, gaps
     )
-    at = (index, segment, first, generation)
     entries = [(block_key(b"k", *at, i), block) for i, block in enumerate(built.keys)]
     entries += [(block_key(b"p", *at, i), block) for i, block in enumerate(built.positions)]
     if built.nulls is not None:

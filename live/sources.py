@@ -221,7 +221,7 @@ class View(Snapshot):
             return super().aggregate(attributes, start, end, metrics=metrics)
         counted = Aggregation(self.schema)
         counted.add_ticks(ticks)
-        return counted.result()
+        return counted
 
     def scan(
         self,

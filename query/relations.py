@@ -23,6 +23,7 @@ from ..core.suggestion import did_you_mean
 from ..core.times import half_open, time_text
 from ..errors import SqlError
 from ..schema import StreamSchema, key_text
+from ..store.floor import events_shown
 from ..store.tail import ticks_of_column
 from .binding.binder import conjuncts
 from .binding.scope import OperatorSite
@@ -203,10 +204,11 @@ def _segment_rows(catalog: Catalog) -> Rows:
         state, schema = snapshot.state, snapshot.schema
         kinds = [("sealed" if view.sealed else "active", view) for view in state.segments]
         for kind, view in [*kinds, *(("late run", view) for view in state.runs)]:
+            events, first = events_shown(view, state.floor)
             yield {
                 "stream": name, "segment": view.file.segment_id, "kind": kind,
-                "events": view.events, "bytes": view.length,
-                "first": _shown(schema, view.first), "last": _shown(schema, view.last),
+                "events": events, "bytes": view.length,
+                "first": _shown(schema, first), "last": _shown(schema, view.last),
                 "place": "objects" if view.file.in_objects else "disk",
             }  # fmt: skip
         tail = () if state.tail is None else (state.tail(),)

@@ -25,7 +25,7 @@ from typing import Any
 from ..errors import ChronicleError, ResourceLimit, StoreClosed
 from .cold_file import DOOMED, MOVING, purge_quietly
 from .commits import Commits
-from .compaction import RUNS_MAX, Interrupted, compact, expelled
+from .compaction import RUNS_MAX, Interrupted, compact
 from .deleting import rewrite_events
 from .floor import Hold, loosened
 from .moving import Moved, Pace, Stopped, move_segments
@@ -111,7 +111,7 @@ class Compactor:
                     commits.hold(everything)
                     held.callback(commits.release, everything)
                     hides = commits.hides()
-                if hides and not expelled(commits, self._stopped.is_set):
+                if hides and not compact(commits, self._stopped.is_set):
                     raise ResourceLimit(
                         f"the stream {commits.manifest.name!r} changed during each attempt to "
                         "remove what its retention hides; try again when less is loaded"

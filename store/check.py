@@ -263,7 +263,7 @@ def _check_leaf(view: SegmentView, leaf: LeafReader) -> None:
     ticks = leaf.ticks()
     if np.any(ticks[1:] < ticks[:-1]):
         raise CorruptStore(f"time goes backwards in the leaf at byte {leaf.offset}")
-    if not _same(zone_table(schema, columns, 0, leaf.events), leaf.zones, schema):
+    if not _same(zone_table(schema.time, columns, 0, leaf.events), leaf.zones, schema):
         raise CorruptStore(
             f"the zone table of the leaf at byte {leaf.offset} differs from its events"
         )

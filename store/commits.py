@@ -387,17 +387,17 @@ class Commits:
         view = SegmentView.open_sealed(self.files, writer.path, entry.id, writer.schema)
         return entry, view
 
-    def take_back(self, drafted: ActiveSegment | None, mark: Any, first_id: int) -> None:
-        """Undo a failed edit: cut the active segment back to ``mark``, remove new files."""
+    def take_back(self, drafted: ActiveSegment | None, first_id: int) -> None:
+        """Undo a failed edit: reopen the active segment as it was committed, remove new files."""
         try:
             if drafted is not self.active and drafted is not None:
                 drafted.writer.close()
             if self.active is not None:
-                if drafted is self.active:
-                    self.active.writer.rollback(mark)
-                else:  # the active segment was sealed
-                    self.active.writer.close()
-                    self.active = self._resumed()
+                extent = self.journal.extent
+                if drafted is self.active and extent is not None:  # else it was sealed
+                    self.active.writer.truncate(extent.length)
+                self.active.writer.close()
+                self.active = self._resumed()
         except Exception as error:
             self.fail(error)
             logger.exception("%s: could not take back a failed change", self.directory)
@@ -564,7 +564,6 @@ class Draft:
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
         self._first_id = commits.next_id
-        self._mark = None if commits.active is None else commits.active.writer.mark()
         self.segment = commits.active
         self.entries: list[SegmentEntry] = []
         self.views: dict[int, SegmentView] = {}
@@ -595,7 +594,7 @@ class Draft:
         trace: TracebackType | None,
     ) -> None:
         if error is not None and self._commits.failed is None:
-            self._commits.take_back(self.segment, self._mark, self._first_id)
+            self._commits.take_back(self.segment, self._first_id)
 
 
 def seal(commits: Commits) -> None:

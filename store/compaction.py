@@ -135,7 +135,7 @@ def events_between(view: SegmentView, first: int, last: int) -> int:
         return 0
     sums = Aggregation(view.file.schema, (), first, last)
     view.aggregate(sums)
-    return sums.result().count
+    return sums.count
 
 
 def merge_runs(views: Sequence[SegmentView], writer: SegmentWriter, schema: StreamSchema) -> None:
@@ -303,19 +303,17 @@ RUNS_MAX = 8
 
 def compact(
     commits: Commits, stopped: Callable[[], bool] = lambda: False, *, buffered: bool = True
-) -> None:
+) -> bool:
     """Fold the late events of a stream; ``stopped`` is polled and raises ``Interrupted``.
-    ``buffered`` also folds the buffer, and rewrites outdated columns and expired events.
+    ``buffered`` also folds the buffer, and rewrites outdated columns and hidden events.  False when
+    the base changed in each attempt.
     """
-    if not rewritten(commits, lambda: _begin(commits, buffered), stopped):
+    done = rewritten(commits, lambda: _begin(commits, buffered), stopped)
+    if not done:
         logger.warning(
             "%s: the base changed during each of %d compactions", commits.directory, ATTEMPTS
         )
-
-
-def expelled(commits: Commits, stopped: Callable[[], bool]) -> bool:
-    """Rewrite segments with hidden events; False when the base changed in each attempt."""
-    return rewritten(commits, lambda: _begin(commits), stopped)
+    return done
 
 
 def rewritten(

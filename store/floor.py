@@ -1,8 +1,7 @@
 """The floor of a stream: the tick before which retention shows nothing, at every commit.
 
 Segments are dropped whole, when a manifest is replaced (see retention below).  Older events that
-remain in a file, a late run or the log are hidden: ``Floors`` computes the *floor* of each state,
-and its views, cut there.
+remain in a file, a late run or the log are hidden: ``Floors`` computes the *floor* of each state.
 
 Guarantee: no event that retention keeps is hidden; expired events are shown only if they share a
 leaf with the first one kept, or are late with times of that leaf.  A floor never goes back, except
@@ -39,20 +38,10 @@ Holds: a roll-up must read events before they are dropped.  Ages then count from
 Limits: late runs stay until the floor has passed their newest event; bulk-loaded segments, and
 those joined with late events, until their newest is too old.  The newest segment always stays.
 
-Cut views: segments without the events that retention hides at their start.  A cut view has the
-interface of any view.  It consists of the right siblings along one path, in time order: a list of
-entry tables like the flank of the active segment, the lowest level first::
-
-                 root                     fragments
-          |====|======|======|            (2: right of the path), behind
-               |  path                    (1: from the leaf on)
-             |==|=>|==|
-             hidden|shown
-
-Positions in the segment do not change (``SegmentView.skipped``).
-
-Cost: reads a path of nodes, and a leaf where the tick is inside of one: in a base segment only
-where events of one time span two leaves, since ``leaf_at`` gives the beginnings of leaves.
+Hidden events: a snapshot shows nothing before the floor (``Snapshot.scan``, ``aggregate``).
+Segments and late runs that end before it are left out of a state; positions in the first segment do
+not change.  Counting what is hidden reads a path of nodes, and a leaf where the floor is inside of
+one.
 """
 
 from __future__ import annotations
@@ -69,9 +58,8 @@ import pyarrow as pa
 from ..errors import ChronicleError
 from .catalog import StreamManifest, truncated_at
 from .journal import Journal
-from .layout import ROW_FIRST, ROW_LENGTH, ROW_OFFSET
+from .layout import ROW_OFFSET
 from .leaf_map import leaf_map
-from .node import find_children
 from .options import retention_limits
 from .segment import TICK_MAX, TICK_MIN, Aggregation, SegmentView
 from .segment_views import SegmentViews, ViewSource
@@ -182,10 +170,6 @@ def _floor(manifest: StreamManifest) -> int:
     return TICK_MIN if manifest.floor is None else manifest.floor
 
 
-Table = npt.NDArray[np.int64]
-Fragments = tuple[tuple[int, Table], ...]
-
-
 def leaf_at(view: SegmentView, tick: int) -> tuple[int, int] | None:
     """First and last tick of the first leaf that reaches a tick; None if none does."""
     leaves = leaf_map(view)
@@ -195,35 +179,13 @@ def leaf_at(view: SegmentView, tick: int) -> tuple[int, int] | None:
     return int(leaves.first_ticks[at]), int(leaves.last_ticks[at])
 
 
-def cut_view(view: SegmentView, tick: int) -> SegmentView | None:
-    """The events of a segment from a tick on; None where there are none."""
+def events_shown(view: SegmentView, tick: int | None) -> tuple[int, int | None]:
+    """Number of events of a segment from a tick on, and the time of the first of them."""
+    if tick is None or view.first >= tick:
+        return view.events, view.first
     sums = Aggregation(view.file.schema, (), tick)
     view.aggregate(sums)
-    shown, first = sums.result().count, sums.result().first
-    if first is None:
-        return None
-    if shown == view.events:
-        return view
-    return view.behind(_behind(view, tick), view.events - shown, shown, first, tick)
-
-
-def _behind(view: SegmentView, tick: int) -> Fragments:
-    tables: list[tuple[int, Table]] = []
-    for level, table in view.fragments:
-        _rest(view, level, table, tick, tables)
-    return tuple(tables)
-
-
-def _rest(
-    view: SegmentView, level: int, table: Table, tick: int, tables: list[tuple[int, Table]]
-) -> None:
-    child = int(find_children(table, tick, TICK_MAX)[0])
-    if level > 1 and child < table.shape[1] and table[ROW_FIRST, child] < tick:
-        below = view.file.node(int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child]))
-        _rest(view, level - 1, below, tick, tables)
-        child += 1
-    if child < table.shape[1]:
-        tables.append((level, np.ascontiguousarray(table[:, child:])))
+    return sums.count, sums.first
 
 
 logger = logging.getLogger("chronicle.store")
@@ -232,7 +194,7 @@ Held = Callable[[], Hold | None]
 
 
 class _Stored(NamedTuple):
-    """What a state is made of, uncut: the segments and late runs of a manifest, the active segment,
+    """What a state is made of: the segments and late runs of a manifest, the active segment,
     the late buffer.
     """
 
@@ -257,17 +219,21 @@ class _Stored(NamedTuple):
             first, until = leaf
         return min(first, target), until
 
-    def place(self, tick: int) -> tuple[int, SegmentView | None, SegmentView | None]:
-        """From a tick on: number of hidden segments, cut view of the next, active view."""
-        entries = self.manifest.segments
+    def base(self, tick: int) -> _Base:
+        """The segments from a tick on."""
+        entries, active = self.manifest.segments, self.active
         at = int(np.searchsorted(entries.lasts, tick))
-        if at == len(entries):
-            return at, None, None if self.active is None else cut_view(self.active, tick)
-        if entries.firsts[at] >= tick:
-            return at, None, self.active
-        view = self.source.view(entries[at])
-        cut = cut_view(view, tick)
-        return at, None if cut is view else cut, self.active
+        hidden, first = int(entries.events[:at].sum()), None
+        if at < len(entries):
+            first = int(entries.firsts[at])
+            if first < tick:
+                shown, first = events_shown(self.source.view(entries[at]), tick)
+                hidden += int(entries.events[at]) - shown
+        elif active is not None:
+            shown, first = events_shown(active, tick)
+            hidden += active.events - shown
+            active = active if shown else None
+        return _Base(self.source.sequence(entries, active, at), first, hidden, TICK_MAX)
 
     def fitting(self, excess: int) -> tuple[int, int | None]:
         """The tick that cuts off ``excess`` bytes, and the bytes up to it.  Base leaves count in
@@ -303,48 +269,41 @@ class _Stored(NamedTuple):
         return int(before[at]), int(firsts[at])
 
     def cut(self, target: int | None, bound: int | None) -> _Base:
-        entries, active = self.manifest.segments, self.active
-        at, head, shown, until = 0, None, active, TICK_MAX
-        if target is not None or bound is not None:
-            try:
-                tick = TICK_MIN
-                if target is not None:
-                    tick, until = self.leaf(target)
-                at, head, shown = self.place(tick if bound is None else max(tick, bound))
-            except (ChronicleError, OSError) as error:
-                logger.warning(
-                    "%s: what retention no longer keeps is shown until the segment can be read: %s",
-                    self.manifest.name, error,
-                )  # fmt: skip
-                latest = _later(target, bound)
-                assert latest is not None
-                at = int(np.searchsorted(entries.lasts, latest))
-        hidden = int(entries.events[:at].sum()) + (0 if head is None else head.skipped)
-        if active is not None:
-            hidden += active.events - (0 if shown is None else shown.events)
-        first = None if shown is None else shown.first
-        if head is not None:
-            first = head.first
-        elif at < len(entries):
-            first = int(entries.firsts[at])
-        views = self.source.sequence(entries, shown, at, head)
-        return _Base(views, first, hidden, until)
+        tick, until = TICK_MIN, TICK_MAX
+        try:
+            if target is not None:
+                tick, until = self.leaf(target)
+            return self.base(tick if bound is None else max(tick, bound))._replace(until=until)
+        except (ChronicleError, OSError) as error:
+            logger.warning(
+                "%s: what retention no longer keeps is shown until the segment can be read: %s",
+                self.manifest.name, error,
+            )  # fmt: skip
+        entries, latest = self.manifest.segments, _later(target, bound)
+        assert latest is not None
+        at = int(np.searchsorted(entries.lasts, latest))
+        first = None if self.active is None else self.active.first
+        first = int(entries.firsts[at]) if at < len(entries) else first
+        hidden = int(entries.events[:at].sum())
+        return _Base(self.source.sequence(entries, self.active, at), first, hidden, until)
 
     def late_from(self, floor: int | None) -> _Late:
-        shown: list[SegmentView] = []
+        runs: list[SegmentView] = []
+        firsts: list[int] = []
         hidden = 0
         for entry in self.manifest.runs:
-            view: SegmentView | None = self.source.view(entry)
             if floor is not None and entry.last < floor:
-                view = None
-            elif floor is not None and entry.first < floor:
-                try:
-                    view = cut_view(self.source.view(entry), floor)
-                except (ChronicleError, OSError) as error:
-                    logger.warning("%s: a late run is shown whole: %s", self.manifest.name, error)
-            hidden += entry.events - (0 if view is None else view.events)
-            if view is not None:
-                shown.append(view)
+                hidden += entry.events
+                continue
+            view = self.source.view(entry)
+            runs.append(view)
+            try:
+                shown, first = events_shown(view, floor)
+            except (ChronicleError, OSError) as error:
+                logger.warning("%s: a late run is counted whole: %s", self.manifest.name, error)
+                shown, first = entry.events, entry.first
+            hidden += entry.events - shown
+            firsts += [] if first is None else [first]
         hidden_in_runs = hidden
         leaves: list[MemoryLeaf] = []
         for batch in self.late:
@@ -356,11 +315,15 @@ class _Stored(NamedTuple):
                     continue
                 leaf = MemoryLeaf(batch.slice(old), self.manifest.schema)
             leaves.append(leaf)
-        return _Late(tuple(shown), tuple(leaves), hidden, hidden_in_runs)
+            firsts.append(leaf.first)
+        first = min(firsts, default=TICK_MAX)
+        return _Late(tuple(runs), tuple(leaves), first, hidden, hidden_in_runs)
 
 
 class _Base(NamedTuple):
-    """The cut base of a state, the same for every horizon up to ``until``."""
+    """The base of a state from a tick on, the same for every horizon up to ``until``; ``first`` is
+    the first time that is shown.
+    """
 
     views: SegmentViews
     first: int | None
@@ -369,10 +332,13 @@ class _Base(NamedTuple):
 
 
 class _Late(NamedTuple):
-    """The late events of a state from a floor on, and the number of hidden ones: all, in runs."""
+    """The late events of a state from a floor on, their first time, and the number of hidden ones:
+    all, in runs.
+    """
 
     runs: tuple[SegmentView, ...]
     leaves: tuple[MemoryLeaf, ...]
+    first: int
     hidden: int
     hidden_in_runs: int
 
@@ -388,7 +354,7 @@ class _Shown(NamedTuple):
 
 
 class Floors:
-    """Makes the states of a stream, each cut at its ``floor``, which only goes up."""
+    """Makes the states of a stream, each with its ``floor``, which only goes up."""
 
     def __init__(self) -> None:
         self.forget()
@@ -458,8 +424,7 @@ class Floors:
         late = stored.late_from(floor)
         until = base.until
         if target is not None and (begin is None or begin > target):
-            firsts = [run.first for run in late.runs] + [leaf.first for leaf in late.leaves]
-            until = min(until, TICK_MAX if begin is None else begin, *firsts)
+            until = min(until, TICK_MAX if begin is None else begin, late.first)
         self.floor = _later(floor, self.floor)
         self._shown = shown = _Shown(stored, base, late, floor, until)
         return shown

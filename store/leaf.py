@@ -14,25 +14,17 @@ Guarantee: column bytes are verified before use: by the checksum of the chunk, o
 those of the sections that hold them.
 
 Invariants: events are in time order; ties keep arrival order.  All zones but the last are full.
-
-Resident memory: touched pages of a mapping count as memory of this process.  Beyond the most recent
-``RESIDENT_BYTES`` they are released with ``MADV_DONTNEED``; arrays stay valid, and another access
-costs a page fault.
 """
 
 from __future__ import annotations
 
-import mmap
-import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..core.caches import Lru
 from ..errors import CorruptBlock
 from ..schema import Storage, StreamSchema
 from .aggregates import merge_children
@@ -74,57 +66,22 @@ from .layout import (
 )
 from .packing import unpack_at
 
-RESIDENT_BYTES = 168 << 20
-_PAGE = mmap.PAGESIZE
-_ADVICE = getattr(mmap, "MADV_DONTNEED", None)
-
-
-class _Chunk(NamedTuple):
-    mapping: weakref.ref[mmap.mmap]
-    start: int
-    length: int
-
-
-def _give_back(chunk: _Chunk) -> None:
-    mapping = chunk.mapping()
-    if mapping is None or _ADVICE is None:
-        return
-    first = chunk.start // _PAGE * _PAGE
-    with suppress(OSError, ValueError):
-        end = min(chunk.start + chunk.length, len(mapping))
-        mapping.madvise(_ADVICE, first, end - first)
-
-
-_touched = Lru[tuple[int, int], _Chunk](RESIDENT_BYTES, lambda chunk: chunk.length, _give_back)
-
-
-def _touch(data: memoryview, start: int, length: int) -> None:
-    """Note that a chunk of a mapping becomes resident; the oldest ones are given back."""
-    mapping = data.obj
-    if isinstance(mapping, mmap.mmap) and length >= _PAGE:
-        key = (id(mapping), start)
-        touched = _touched.get(key)
-        if touched is None or touched.mapping() is not mapping:
-            _touched.put(key, _Chunk(weakref.ref(mapping), start, length))
-
-
 Table = npt.NDArray[np.int64]
 Need = Callable[[Sequence[tuple[int, int]]], object]
 """Fetches (offset, length) ranges of a segment if they are missing."""
 
 
-def zone_table(schema: StreamSchema, columns: Sequence[ColumnView], first: int, end: int) -> Table:
-    """Aggregate rows [first, end) of columns in schema order, time included, by zone."""
-    starts = np.arange(first, end + ZONE_EVENTS, ZONE_EVENTS, dtype=np.int64)
-    zones = -(-(end - first) // ZONE_EVENTS)
-    starts = starts[: zones + 1]
-    starts[zones] = end
-    table = np.zeros((table_rows(schema), zones), np.int64)
+def zone_table(time: str, columns: Sequence[ColumnView], first: int, end: int) -> Table:
+    """Aggregate rows [first, end) of columns by zone; ``time`` is the name of that of the times."""
+    starts = np.append(np.arange(first, end, ZONE_EVENTS, dtype=np.int64), end)
+    payload = sum(column.attribute.name != time for column in columns)
+    rows = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * payload
+    table = np.zeros((rows, len(starts) - 1), np.int64)
     table[ROW_OFFSET] = starts[:-1] - first
     table[ROW_COUNT] = np.diff(starts)
     row = ROW_ATTRIBUTES
     for column in columns:
-        if column.attribute.name == schema.time:
+        if column.attribute.name == time:
             table[ROW_FIRST] = column.values[starts[:-1]]
             table[ROW_LAST] = column.values[starts[1:] - 1]
         else:
@@ -155,7 +112,7 @@ def build_leaf(
     segment_id: int,
 ) -> tuple[list[Any], Table]:
     """Buffers of a leaf of rows [first, end) at ``offset``, and its entry for its parent."""
-    table = zone_table(schema, columns, first, end)
+    table = zone_table(schema.time, columns, first, end)
     chunks = [column.encode(first, end, codec) for column in columns]
     sums = [section_sums(chunk.parts, chunk.length) for chunk in chunks]
     tables_bytes = LEAF_HEADER.size + CHUNK_ENTRY.size * len(columns)
@@ -248,7 +205,6 @@ class LeafReader:
         start = self.offset + entry.offset
         chunk = self._data[start : start + entry.length]
         bit = 1 << position
-        _touch(self._data, start, entry.length)
         if not self._verified & bit:
             if self._holes and self._need is not None:
                 self._need(((start, entry.length),))
@@ -269,7 +225,6 @@ class LeafReader:
             return self._chunk(position)
         start = self.offset + entry.offset
         chunk = self._data[start : start + entry.length]
-        _touch(self._data, start, entry.length)
         prefix = prefix_bytes(entry, self.events)
         if prefix:
             self._verify_spans(position, chunk, iter(((0, prefix),)))

@@ -29,21 +29,21 @@ TICKS_REMEMBERED = 4096
 
 class LeafMap:
     """Leaves of one segment: ``table`` has their entries, ``starts`` the position of each first
-    event, then the end.  Of a cut view only the leaves that it shows; the first may begin before
-    what is shown.
+    event, then the end; without leaves of which the first ``skipped`` events have all.
     """
 
-    def __init__(self, view: SegmentView) -> None:
+    def __init__(self, view: SegmentView, skipped: int = 0) -> None:
         self.view = view
         parts: list[Table] = []
         for level, table in view.fragments:
             _collect(view, level, table, parts)
-        self.table = np.concatenate(parts, axis=1) if parts else np.zeros((5, 0), np.int64)
+        table = np.concatenate(parts, axis=1) if parts else np.zeros((5, 0), np.int64)
+        ends = np.cumsum(table[ROW_COUNT])
+        hidden = int(ends.searchsorted(skipped, "right"))
+        self.table = np.ascontiguousarray(table[:, hidden:])
         self.first_ticks: Table = self.table[ROW_FIRST]
         self.last_ticks: Table = self.table[ROW_LAST]
-        ends = np.cumsum(self.table[ROW_COUNT])
-        begin = view.skipped + view.events - (int(ends[-1]) if ends.size else 0)
-        self.starts = begin + np.concatenate([[0], ends]).astype(np.int64)
+        self.starts = np.append(0, ends).astype(np.int64)[hidden:]
         self._ticks = Lru[int, int](TICKS_REMEMBERED)
 
     def leaf(self, number: int) -> LeafReader:
@@ -180,10 +180,10 @@ def _collect(view: SegmentView, level: int, table: Table, parts: list[Table]) ->
 _maps = Lru[tuple[int, int, int], LeafMap](MAPS_REMEMBERED)
 
 
-def leaf_map(view: SegmentView) -> LeafMap:
-    key = (id(view.file), view.skipped, view.events)
+def leaf_map(view: SegmentView, skipped: int = 0) -> LeafMap:
+    key = (id(view.file), skipped, view.events)
     mapped = _maps.get(key)
     if mapped is None or mapped.view.file is not view.file:
-        mapped = LeafMap(view)
+        mapped = LeafMap(view, skipped)
         _maps.put(key, mapped)
     return mapped

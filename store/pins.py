@@ -31,8 +31,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from ..errors import CorruptStore, SnapshotExpired, StreamNotFound
 from ..schema import StreamSchema
 from .catalog import StreamManifest, log_name, number_of
@@ -41,10 +39,10 @@ from .journal import Journal, RecordKind, encode_checkpoint
 from .lock import Lease, ReaderLease, held_leases
 from .log import read_log
 from .manifest_pages import read_pages
-from .recovery import Recovered, load, read_state
-from .segment_list import COUNTER_MASK, SegmentEntry, SegmentList
+from .recovery import Recovered, leased, load, read_state
+from .segment_list import COUNTER_MASK, SegmentList
 from .segment_views import ViewSource
-from .snapshot import Snapshot
+from .snapshot import Snapshot, closed
 
 PIN_SECONDS = 6 * 3600.0
 
@@ -74,19 +72,10 @@ def pin_stream(
     """Pin the last commit, or an earlier one in its log; ``SnapshotExpired`` if it is not."""
     for _ in range(ATTEMPTS):
         try:
-            first = load(files, directory)
+            loaded = load(files, directory)
+            lease = leased(files, directory, loaded, ttl_seconds)
         except FileNotFoundError:
             continue  # the writer replaced manifest and log
-        version, below = first.manifest.version, first.below
-        lease = ReaderLease.take(files, directory, version, ttl_seconds=ttl_seconds, below=below)
-        try:
-            loaded = load(files, directory)
-        except FileNotFoundError:
-            lease.release()
-            continue
-        if loaded.manifest.version != version or loaded.below != below:
-            lease.release()
-            continue
         try:
             journal = loaded.journal
             if position is not None and position != journal.position:
@@ -179,19 +168,12 @@ def open_pinned(
     manifest = catalog_of(files, pin)
     journal = journal_of(pin)
 
-    def meets(entry: SegmentEntry) -> bool:
-        return (start is None or entry.last >= start) and (end is None or entry.first < end)
-
+    first, last = closed(start, end)
     segments = manifest.segments
-    overlapping = np.ones(len(segments), np.bool_)
-    if start is not None:
-        overlapping &= segments.lasts >= start
-    if end is not None:
-        overlapping &= segments.firsts < end
     wanted = replace(
         manifest,
-        segments=manifest.segments.where(overlapping),
-        runs=tuple(entry for entry in manifest.runs if meets(entry)),
+        segments=segments.ordered(segments.within(first, last)),
+        runs=tuple(run for run in manifest.runs if run.last >= first and run.first <= last),
     )
     try:
         source = ViewSource(files, pin.directory, wanted)

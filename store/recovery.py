@@ -156,7 +156,7 @@ def load_for_reading(files: Files, directory: str) -> tuple[StreamManifest, Stre
         try:
             loaded = load(files, directory)
             source = ViewSource(files, directory, loaded.manifest)
-            if source.eager or not source.keep(_leased(files, directory, loaded)):
+            if source.eager or not source.keep(leased(files, directory, loaded)):
                 source.open_all()
             state = read_state(files, directory, loaded.manifest, loaded.journal, source)
         except FileNotFoundError as error:
@@ -187,9 +187,12 @@ def read_state(
     return Floors().state(manifest, journal, source, written, lambda: hold, pinned=pinned)
 
 
-def _leased(files: Files, directory: str, loaded: Recovered) -> ReaderLease:
+def leased(
+    files: Files, directory: str, loaded: Recovered, ttl_seconds: float | None = None
+) -> ReaderLease:
+    """A lease of what was loaded; ``FileNotFoundError`` if the writer has replaced it meanwhile."""
     version = loaded.manifest.version
-    lease = ReaderLease.take(files, directory, version, below=loaded.below)
+    lease = ReaderLease.take(files, directory, version, ttl_seconds, below=loaded.below)
     body = read_manifest(files, directory)
     if body is None or body.get("version") != version:
         lease.release()

@@ -128,35 +128,29 @@ class Scan:
     metrics: ScanMetrics = field(default_factory=ScanMetrics)
 
 
-class Aggregation:
-    """Aggregates of attributes over the events with first <= t <= last, in ``words``; attributes
-    that the schema lacks are left out.
+class Aggregation(LightweightAggregates):
+    """Aggregates of attributes over the events with low <= t <= high, so far; attributes that the
+    schema lacks are left out.
     """
 
-    __slots__ = (
-        "attributes", "first", "kinds", "last", "metrics", "names", "order", "positions", "words",
-    )  # fmt: skip
+    __slots__ = ("attributes", "high", "low", "metrics", "order", "positions")
 
     def __init__(
         self,
         schema: StreamSchema,
         names: Sequence[str] = (),
-        first: int = TICK_MIN,
-        last: int = TICK_MAX,
+        low: int = TICK_MIN,
+        high: int = TICK_MAX,
         metrics: ScanMetrics | None = None,
     ) -> None:
         order = {attribute.name: i for i, attribute in enumerate(schema.payload)}
-        self.names = [name for name in names if name in order]
-        self.attributes = [schema.payload[order[name]] for name in self.names]
-        self.positions = np.array([order[name] for name in self.names], np.int64)
-        self.order = np.arange(len(self.names))
-        self.kinds = np.array([value_kind(a) for a in self.attributes], np.int64)
-        self.words = np.zeros(3 + ROWS_PER_ATTRIBUTE * len(self.names), np.int64)
-        self.first, self.last = first, last
+        present = [name for name in names if name in order]
+        self.attributes = [schema.payload[order[name]] for name in present]
+        self.positions = np.array([order[name] for name in present], np.int64)
+        self.order = np.arange(len(present))
+        super().__init__(present, np.array([value_kind(a) for a in self.attributes], np.int64))
+        self.low, self.high = low, high
         self.metrics = metrics or ScanMetrics()
-
-    def result(self) -> LightweightAggregates:
-        return LightweightAggregates(self.names, self.kinds, self.words)
 
     def add(self, table: Table, first: int, end: int) -> None:
         """Merge children [first, end) of an entry table."""
@@ -172,17 +166,23 @@ class Aggregation:
         words[0] += len(ticks)
 
     def add_zones(
-        self, leaf: Zoned, zones: Table, positions: Table, start: int,
+        self,
+        leaf: Zoned,
+        zones: Table,
+        positions: Table,
         column: Callable[[str, int, int], pa.Array],
-    ) -> int:  # fmt: skip
-        """Merge the events of a leaf from a tick on; returns how many of them were read."""
-        first, end, full_first, full_end = find_children(zones, start, self.last)
+    ) -> int:
+        """Merge the events of a leaf; returns how many of them were read."""
+        first, end, full_first, full_end = find_children(zones, self.low, self.high)
         merge_children(zones, full_first, full_end, positions, self.kinds, self.words)
         read = 0
         for zone in (*range(first, full_first), *range(full_end, end)):
             base = zone * ZONE_EVENTS
             ticks = leaf.ticks(base, min(base + ZONE_EVENTS, leaf.events))
-            low, high = int(ticks.searchsorted(start)), int(ticks.searchsorted(self.last, "right"))
+            low, high = (
+                int(ticks.searchsorted(self.low)),
+                int(ticks.searchsorted(self.high, "right")),
+            )
             if high <= low:
                 continue
             read += high - low
@@ -205,17 +205,14 @@ class Aggregation:
             if name in part.names:
                 j = part.names.index(name)
                 words[3 + 5 * i : 8 + 5 * i] = part.words[3 + 5 * j : 8 + 5 * j]
-        self.result().merge(LightweightAggregates(self.names, self.kinds, words))
+        self.merge(LightweightAggregates(self.names, self.kinds, words))
 
 
 class SegmentView:
-    """The tree of one segment at one moment; ``tree`` may be lazy.  A cut view hides ``skipped``
-    events at the start, and shows nothing before the tick ``since``.
-    """
+    """The tree of one segment at one moment; ``tree`` may be lazy."""
 
     __slots__ = (
-        "__weakref__", "_tree", "_whole", "events", "file", "first", "last", "length", "sealed",
-        "since", "skipped",
+        "__weakref__", "_tree", "events", "file", "first", "last", "length", "sealed",
     )  # fmt: skip
 
     def __init__(
@@ -235,21 +232,6 @@ class SegmentView:
         self.last = last
         self.length = length
         self.sealed = sealed
-        self.skipped, self.since = 0, TICK_MIN
-        self._whole: SegmentView | None = None
-
-    @property
-    def whole(self) -> SegmentView:
-        return self if self._whole is None else self._whole
-
-    def behind(
-        self, fragments: tuple[tuple[int, Table], ...], skipped: int, events: int, first: int,
-        since: int,
-    ) -> SegmentView:  # fmt: skip
-        tree = Tree(fragments, self.pages)
-        cut = SegmentView(self.file, tree, events, first, self.last, self.length, self.sealed)
-        cut.skipped, cut.since, cut._whole = skipped, since, self.whole
-        return cut
 
     @property
     def tree(self) -> Tree:
@@ -259,9 +241,9 @@ class SegmentView:
         return tree
 
     def root(self) -> Root | None:
-        """The entry of the whole segment as written; None if cut, converted or not read yet."""
+        """The entry of the whole segment as written; None if converted or not read yet."""
         tree = self._tree
-        if not self.sealed or not isinstance(tree, Tree) or self.file.evolved or self._whole:
+        if not self.sealed or not isinstance(tree, Tree) or self.file.evolved:
             return None
         height, entry = tree.fragments[0]
         return Root(height, entry[:, 0])
@@ -352,21 +334,21 @@ class SegmentView:
     def aggregate(self, sums: Aggregation) -> None:
         """Merge this segment's events into an aggregation."""
         for level, table in self.fragments:
-            self._aggregate(level, table, sums, max(sums.first, self.since))
+            self._aggregate(level, table, sums)
 
-    def _aggregate(self, level: int, table: Table, sums: Aggregation, start: int) -> None:
-        first, end, full_first, full_end = find_children(table, start, sums.last)
+    def _aggregate(self, level: int, table: Table, sums: Aggregation) -> None:
+        first, end, full_first, full_end = find_children(table, sums.low, sums.high)
         sums.add(table, full_first, full_end)
         for child in (*range(first, full_first), *range(full_end, end)):
             offset, length = int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child])
             if level > 1:
                 sums.metrics.nodes_read += 1
-                self._aggregate(level - 1, self.file.node(offset, length), sums, start)
+                self._aggregate(level - 1, self.file.node(offset, length), sums)
             else:
                 sums.metrics.blocks_read += 1
                 leaf = self.file.leaf(offset, length)
                 column = partial(self.column, leaf)
-                read = sums.add_zones(leaf, leaf.zones, sums.positions, start, column)
+                read = sums.add_zones(leaf, leaf.zones, sums.positions, column)
                 sums.metrics.events_read += read
 
     def column(
@@ -420,7 +402,7 @@ class SegmentView:
     def _leaves(
         self, level: int, table: Table, scan: Scan, pruner: Pruner | None
     ) -> Iterator[LeafReader]:
-        first, end, _, _ = find_children(table, max(scan.first, self.since), scan.last)
+        first, end, _, _ = find_children(table, scan.first, scan.last)
         wanted = None if pruner is None else pruner.mask(table[:, first:end])
         offsets = table[ROW_OFFSET].tolist()
         lengths = table[ROW_LENGTH].tolist()
@@ -446,10 +428,10 @@ class SegmentView:
 
     def scan(self, scan: Scan) -> Iterator[pa.RecordBatch]:
         """The events that a scan reads, leaf by leaf."""
-        left, start, metrics = scan.limit, max(scan.first, self.since), scan.metrics
+        left, metrics = scan.limit, scan.metrics
         pruner = None if scan.prune is None else Pruner(scan.prune, self.file.schema)
         for leaf in self.leaves(scan, pruner):
-            for first, end in rows_within(leaf, start, scan.last, pruner):
+            for first, end in rows_within(leaf, scan.first, scan.last, pruner):
                 if left is not None:
                     end = min(end, first + left)
                     left -= end - first

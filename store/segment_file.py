@@ -168,7 +168,7 @@ class SegmentFile:
         with self._lock:
             file = self._opened()
             if isinstance(file, ColdFile):
-                return self._there(file, 0, length)
+                return self.block(0, length)
             data = self._data
             if len(data) < length:
                 mapped = file.map()
@@ -183,15 +183,16 @@ class SegmentFile:
 
     def block(self, offset: int, length: int) -> memoryview:
         """The mapping, with these bytes present."""
-        file = self._opened()
-        if not isinstance(file, ColdFile):
+        cold = self._cold(offset + length)
+        if cold is None:
             return self.data(offset + length)
-        self._lock.check()
-        return self._there(file, offset, length)
+        cold.need(((offset, length),))
+        return cold.data
 
     def sparse(self, length: int) -> memoryview:
         """The mapping with only requested blocks present; callers use ``held``."""
-        return self.block(0, 0) if self.moved else self.data(length)
+        cold = self._cold(0)
+        return self.data(length) if cold is None else cold.data
 
     @property
     def moved(self) -> bool:
@@ -211,11 +212,10 @@ class SegmentFile:
         """Prefetch ranges together; waits only for objects."""
         if not ranges:
             return
-        file = self._opened()
-        if isinstance(file, ColdFile):
-            file.sparse(self._forget).need(ranges)
-        else:
-            file.announce(ranges)
+        self._needs(self._cold(0))(ranges)
+
+    def _needs(self, cold: ColdMapping | None) -> Need:
+        return self._opened().announce if cold is None else cold.need
 
     def knows(self, offset: int) -> bool:
         return offset in self._blocks
@@ -240,19 +240,18 @@ class SegmentFile:
             with self._lock:
                 self._holders -= 1
 
-    def _there(self, cold: ColdFile, offset: int, length: int) -> memoryview:
-        mapping = self._mapping_of(cold, offset, length)
-        mapping.need(((offset, length),))
-        return mapping.data
-
-    def _mapping_of(self, cold: ColdFile, offset: int, length: int) -> ColdMapping:
-        if offset + length > cold.size:
-            raise CorruptBlock(
-                f"expected {offset + length} committed bytes, found {cold.size}",
-                self.path,
-                cold.size,
-            )
-        return cold.sparse(self._forget)
+    def _cold(self, end: int) -> ColdMapping | None:
+        """The mapping of a segment in objects, which has at least so many bytes; None of a local
+        one.
+        """
+        file = self._opened()
+        if not isinstance(file, ColdFile):
+            return None
+        self._lock.check()
+        if end > file.size:
+            what = f"expected {end} committed bytes, found {file.size}"
+            raise CorruptBlock(what, self.path, file.size)
+        return file.sparse(self._forget)
 
     def _opened(self) -> ReadFile:
         file = self._file
@@ -349,11 +348,13 @@ class SegmentFile:
 
     def leaf(self, offset: int, length: int, *, announced: bool = False) -> LeafReader:
         """The leaf at an offset; ``asked``: its head was already prefetched."""
-        data, need, holes = self._leaf_bytes(offset, length)
+        cold = self._cold(offset + length)
+        data = self.data(offset + length) if cold is None else cold.data
+        need, holes = self._needs(cold), cold is not None
         block = self._blocks.get(offset)
         if isinstance(block, LeafReader) and (not holes or block.reads(data)):
             return block
-        if not announced and not (holes and self._has(offset)):
+        if not announced and (cold is None or not cold.has(offset, BLOCK_FRAME.size)):
             need(((offset, min(length, HEAD_BYTES + length // HEAD_SHARE)),))
         if holes:  # the prefetch may have filled a mapping that was evicted
             need(((offset, BLOCK_FRAME.size),))
@@ -369,20 +370,6 @@ class SegmentFile:
             )
         self._remember(offset, leaf)
         return leaf
-
-    def _has(self, offset: int) -> bool:
-        file = self._opened()
-        return isinstance(file, ColdFile) and file.sparse(self._forget).has(
-            offset, BLOCK_FRAME.size
-        )
-
-    def _leaf_bytes(self, offset: int, length: int) -> tuple[memoryview, Need, bool]:
-        file = self._opened()
-        if not isinstance(file, ColdFile):
-            return self.data(offset + length), file.announce, False
-        self._lock.check()
-        mapping = self._mapping_of(file, offset, length)
-        return mapping.data, mapping.need, True
 
     def node(self, offset: int, length: int) -> Table:
         data = self.block(offset, length)

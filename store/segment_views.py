@@ -247,10 +247,9 @@ class ViewSource:
         segments: SegmentList,
         active: SegmentView | None = None,
         hidden: int = 0,
-        head: SegmentView | None = None,
     ) -> SegmentViews:
-        """Views without ``hidden`` entries, the first one as ``head``, then the active one."""
-        views = SegmentViews(self, segments, active, hidden, head)
+        """Views of all but the first ``hidden`` entries, then the active one."""
+        views = SegmentViews(self, segments, active, hidden)
         with self._lock:
             self._states.add(views)
         return views
@@ -309,12 +308,11 @@ def _stays(view: SegmentView) -> bool:
 
 class SegmentViews(Sequence[SegmentView]):
     """The views of a state's segments, in time order: ``hidden`` leading ones of a list are left
-    out, ``head`` is the cut view of the next, ``unlinked`` have lost their file names.
+    out, ``unlinked`` have lost their file names.
     """
 
     __slots__ = (
-        "__weakref__", "_all", "_head", "_hidden", "_source", "active", "entries", "leases",
-        "unlinked",
+        "__weakref__", "_all", "_hidden", "_source", "active", "entries", "leases", "unlinked",
     )  # fmt: skip
 
     def __init__(
@@ -323,10 +321,9 @@ class SegmentViews(Sequence[SegmentView]):
         entries: SegmentList,
         active: SegmentView | None = None,
         hidden: int = 0,
-        head: SegmentView | None = None,
     ) -> None:
         self._source = source
-        self._all, self._hidden, self._head = entries, hidden, head
+        self._all, self._hidden = entries, hidden
         self.entries = entries[hidden:] if hidden else entries
         self.active = active
         self.unlinked: dict[int, SegmentView] = {}
@@ -362,8 +359,6 @@ class SegmentViews(Sequence[SegmentView]):
             yield self.active
 
     def _at(self, place: int) -> SegmentView:
-        if place == 0 and self._head is not None:
-            return self._head
         few = None if self.unlinked or self.leases else self._source.few(self._all)
         return self.view(self.entries[place]) if few is None else few[self._hidden + place]
 
@@ -378,16 +373,16 @@ class SegmentViews(Sequence[SegmentView]):
 
     def within(self, first: int, last: int) -> Iterator[SegmentView]:
         """Views that may hold events with first <= t <= last."""
-        yield from map(self._at, self._places(first, last).tolist())
+        yield from map(self._at, self.entries.within(first, last).tolist())
         yield from self._active_within(first, last)
 
     def parts(self, first: int, last: int) -> Iterator[SegmentView | RootRun]:
         """As ``within``, with known roots in place of segments inside of the range."""
         entries, hidden = self.entries, self._hidden
-        places = self._places(first, last)
+        places = entries.within(first, last)
         if places.size:
             at, end = int(places[0]), int(places[-1]) + 1
-            begin_whole = max(at + int(entries.firsts[at] < first), int(self._head is not None))
+            begin_whole = at + int(entries.firsts[at] < first)
             end_whole = max(begin_whole, end - int(entries.lasts[end - 1] > last))
             for run in self._source.roots(self._all, hidden + begin_whole, hidden + end_whole):
                 yield from map(self._at, range(at, run.first - hidden))
@@ -395,12 +390,6 @@ class SegmentViews(Sequence[SegmentView]):
                 at = run.end - hidden
             yield from map(self._at, range(at, end))
         yield from self._active_within(first, last)
-
-    def _places(self, first: int, last: int) -> npt.NDArray[np.intp]:
-        places = self.entries.within(first, last)
-        if self._head is not None and places.size and places[0] == 0 and self._head.first > last:
-            places = places[1:]
-        return places
 
     def _active_within(self, first: int, last: int) -> Iterator[SegmentView]:
         active = self.active
@@ -410,11 +399,9 @@ class SegmentViews(Sequence[SegmentView]):
     @property
     def spans(self) -> list[tuple[int, int]]:
         """Tick ranges that cover all events."""
-        spans = [(view.first, view.last) for view in (self._head, self.active) if view is not None]
-        shown = slice(0 if self._head is None else 1, None)
-        firsts, lasts = self.entries.firsts[shown], self.entries.lasts[shown]
-        if firsts.size:
-            spans.append((int(firsts.min()), int(lasts.max())))
+        spans = [] if self.active is None else [(self.active.first, self.active.last)]
+        if len(self.entries):
+            spans.append((int(self.entries.firsts.min()), int(self.entries.lasts.max())))
         return spans
 
     @property
@@ -423,7 +410,7 @@ class SegmentViews(Sequence[SegmentView]):
         ids, events = self.entries.ids.tolist(), self.entries.events.tolist()
         sizes = [(i, n, True) for i, n in zip(ids, events, strict=True)]
         if self.active is not None:
-            sizes.append((self.active.file.segment_id, self.active.whole.events, False))
+            sizes.append((self.active.file.segment_id, self.active.events, False))
         return sizes
 
     @property

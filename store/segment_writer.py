@@ -187,18 +187,6 @@ class Extent:
         )
 
 
-@dataclass(frozen=True)
-class _Mark:
-    length: int
-    events: int
-    levels: list[tuple[LevelBuilder, int]]
-    pages: dict[str, int]
-    written: dict[str, int]
-    exploded: dict[str, bool]
-    first: int | None
-    last: int | None
-
-
 def plain_row_bytes(schema: StreamSchema) -> int:
     """Plain bytes of one event, counting a string as the 4 bytes of its code or offset."""
     total = 0.0
@@ -376,10 +364,6 @@ class SegmentWriter:
                 self._out.put(page[0], page[1])
                 self.pages[name].append(offset)
 
-    def flush(self) -> None:
-        """Write buffered bytes to the file, not yet durably."""
-        self._out.flush()
-
     def sync(self) -> None:
         self._out.sync()
 
@@ -412,33 +396,9 @@ class SegmentWriter:
             [name for name, dictionary in self.dictionaries.items() if dictionary.exploded],
         )
 
-    def mark(self) -> _Mark:
-        self.flush()
-        return _Mark(
-            self._out.length,
-            self.events,
-            [(level, level.count) for level in self.levels],
-            {name: len(pages) for name, pages in self.pages.items()},
-            {name: dictionary.written for name, dictionary in self.dictionaries.items()},
-            {name: dictionary.exploded for name, dictionary in self.dictionaries.items()},
-            self.first,
-            self.last,
-        )
-
-    def rollback(self, mark: _Mark) -> None:
-        """Return to a marked state and truncate the file."""
-        self.events, self.first, self.last = mark.events, mark.first, mark.last
-        self.levels = []
-        for level, count in mark.levels:
-            copy = LevelBuilder(self.rows, level.level)
-            copy.table[:, :count] = level.table[:, :count]
-            copy.count = count
-            self.levels.append(copy)
-        for name, dictionary in self.dictionaries.items():
-            dictionary.written = mark.written[name]
-            dictionary.exploded = mark.exploded[name]
-            del self.pages[name][mark.pages[name] :]
-        self._out.truncate(mark.length)
+    def truncate(self, size: int) -> None:
+        """Cut the file back; the writer is of no use then.  Raises after a failed sync."""
+        self._out.truncate(size)
 
     def seal(self, layout: int = 0) -> SegmentEntry:
         """Write flank, root, summary and footer durably; ``layout`` is the schema's."""

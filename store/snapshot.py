@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from ..core.caches import lazy
 from ..core.times import half_open
 from ..schema import StreamSchema
 from .aggregates import LightweightAggregates
@@ -69,6 +70,12 @@ class StreamState:
     def gone(self) -> int:
         return self.dropped + self.deleted
 
+    @lazy
+    def range_shown(self) -> tuple[int, int] | None:
+        """First and last tick, where some events are hidden."""
+        span = Snapshot(self).aggregate(())
+        return None if span.first is None or span.last is None else (span.first, span.last)
+
     def close(self) -> None:
         self.segments.close()
         for view in self.runs:
@@ -109,7 +116,10 @@ class Snapshot:
         spans += [(leaf.first, leaf.last) for leaf in self._leaves()]
         if not spans:
             return None
-        return min(first for first, _ in spans), max(last for _, last in spans)
+        first, last = min(first for first, _ in spans), max(last for _, last in spans)
+        if self._state.floor is not None and first < self._state.floor:
+            return self._state.range_shown
+        return first, last
 
     def _leaves(self) -> list[MemoryLeaf]:
         tail = self._state.tail
@@ -118,7 +128,8 @@ class Snapshot:
     def dirty_ranges(self) -> list[tuple[int, int]]:
         """Inclusive, disjoint time ranges of late events that are not folded yet."""
         sources: list[SegmentView | MemoryLeaf] = [*self._state.runs, *self._state.late]
-        return disjoint((each.first, each.last) for each in sources)
+        floor = TICK_MIN if self._state.floor is None else self._state.floor
+        return disjoint((max(floor, each.first), each.last) for each in sources)
 
     def aggregate(
         self,
@@ -129,10 +140,10 @@ class Snapshot:
         metrics: ScanMetrics | None = None,
     ) -> LightweightAggregates:
         """Aggregate events with start <= t < end, in ticks; ``attributes`` may be empty."""
-        low, high = closed(start, end)
+        low, high = self._shown(start, end)
         sums = Aggregation(self.schema, attributes, low, high, metrics)
         if low > high:
-            return sums.result()
+            return sums
         state = self._state
         for part in chain(state.segments.parts(low, high), _within(state.runs, low, high)):
             schema = part.schema if isinstance(part, RootRun) else part.file.schema
@@ -146,9 +157,9 @@ class Snapshot:
             if not sums.names:
                 sums.add_ticks(leaf.ticks(*leaf.rows(low, high)))
                 continue
-            zones = leaf.zones_of(tuple(sums.names))
-            sums.add_zones(leaf, zones, sums.order, low, leaf.column)
-        return sums.result()
+            zones = leaf.zones_of(sums.names)
+            sums.add_zones(leaf, zones, sums.order, leaf.column)
+        return sums
 
     def scan(
         self,
@@ -167,7 +178,7 @@ class Snapshot:
         ``prune`` skips blocks; ``filter`` is exact and may use other columns; ``dictionary`` allows
         encoded strings; ``check`` is called between blocks and may raise.
         """
-        low, high = closed(start, end)
+        low, high = self._shown(start, end)
         wanted = self.schema.select(columns)
         needed = list(wanted)
         if filter is not None:
@@ -195,6 +206,11 @@ class Snapshot:
                 if remaining is not None:
                     remaining -= batch.num_rows
                 yield batch
+
+    def _shown(self, start: int | None, end: int | None) -> tuple[int, int]:
+        low, high = closed(start, end)
+        floor = self._state.floor
+        return low if floor is None else max(low, floor), high
 
     def _raw(self, scan: Scan) -> Iterator[pa.RecordBatch]:
         """Pruned, merged batches."""
@@ -238,12 +254,13 @@ class Snapshot:
         self, parts: int, start: int | None = None, end: int | None = None
     ) -> list[tuple[int | None, int | None]]:
         """Cut [start, end) at leaf boundaries into at most ``parts`` ranges of similar size."""
-        low, high = closed(start, end)
+        low, high = self._shown(start, end)
         leaves = [leaf_map(view) for view in self._state.segments.within(low, high)]
         if not leaves or parts <= 1:
             return [(start, end)]
-        ticks = np.concatenate([each.first_ticks for each in leaves])
-        weight = np.cumsum(np.concatenate([each.table[ROW_LENGTH] for each in leaves]))
+        shown = np.concatenate([each.last_ticks for each in leaves]) >= low
+        ticks = np.concatenate([each.first_ticks for each in leaves])[shown]
+        weight = np.concatenate([each.table[ROW_LENGTH] for each in leaves])[shown].cumsum()
         goals = weight[-1] * np.arange(1, parts) / parts
         cuts = np.unique(ticks[np.searchsorted(weight, goals, side="left").clip(0, ticks.size - 1)])
         inside = (int(cut) for cut in cuts if cut > ticks[0] and low < cut <= high)

@@ -16,15 +16,7 @@ from ..core.ownership import OwnedLock
 from ..core.sorting import order_of
 from ..schema import StreamSchema
 from .columns import ColumnView
-from .layout import (
-    ROW_ATTRIBUTES,
-    ROW_COUNT,
-    ROW_FIRST,
-    ROW_LAST,
-    ROW_OFFSET,
-    ROWS_PER_ATTRIBUTE,
-    ZONE_EVENTS,
-)
+from .leaf import zone_table
 
 Table = npt.NDArray[np.int64]
 BATCHES_MAX = 1024
@@ -93,19 +85,11 @@ class MemoryLeaf:
     def zones_of(self, names: tuple[str, ...]) -> Table:
         table = self._tables.get(names)
         if table is None:
-            starts = np.append(np.arange(0, self.events, ZONE_EVENTS), self.events)
-            rows = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * len(names)
-            table = np.zeros((rows, len(starts) - 1), np.int64)
-            table[ROW_OFFSET] = starts[:-1]
-            table[ROW_COUNT] = np.diff(starts)
-            table[ROW_FIRST] = self._ticks[starts[:-1]]
-            table[ROW_LAST] = self._ticks[starts[1:] - 1]
-            row = ROW_ATTRIBUTES
-            for name in names:
-                attribute = self.schema.attribute(name)
-                array = self.batch.column(self.schema.names.index(name))
-                ColumnView(attribute, array).aggregate(starts, table, row)
-                row += ROWS_PER_ATTRIBUTE
+            columns = [
+                ColumnView(self.schema.attribute(name), self.column(name, 0, self.events))
+                for name in (self.schema.time, *names)
+            ]
+            table = zone_table(self.schema.time, columns, 0, self.events)
             self._tables[names] = table
         return table
 

@@ -79,10 +79,10 @@ def test_aggregates_of_a_default_are_those_of_its_values(
     from chronicle.store.leaf import zone_table
 
     ticks = pa.array(np.arange(1300))
-    bare = zone_table(written, [ColumnView(written.attributes[0], ticks)], 0, 1300)
+    bare = zone_table(written.time, [ColumnView(written.attributes[0], ticks)], 0, 1300)
     values = stream.attribute("c").missing(1300)
     views = [ColumnView(a, c) for a, c in zip(stream.attributes, (ticks, values), strict=True)]
-    assert np.array_equal(evolution.table(bare), zone_table(stream, views, 0, 1300))
+    assert np.array_equal(evolution.table(bare), zone_table(stream.time, views, 0, 1300))
 
 
 def test_a_default_comes_back_as_it_is() -> None:

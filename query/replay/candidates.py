@@ -252,8 +252,8 @@ def chunks_of(
     for part in timeline.parts:
         if part.view is None:
             continue
-        segment, hidden = part.view.file.segment_id, part.view.skipped
-        events = hidden + part.view.events
+        segment, hidden = part.view.file.segment_id, max(0, -part.start)
+        events = part.view.events
         columns = [
             {
                 run.first: run

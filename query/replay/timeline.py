@@ -34,6 +34,7 @@ from ...indexes.keys import first_not_below, ticks_at
 from ...indexes.opened import Catalogue, RunsChanged, TimeRange
 from ...indexes.stream_indexes import StreamIndexes
 from ...store.columns import Ranges
+from ...store.floor import events_shown
 from ...store.layout import PAGE_EVENTS, ROW_FIRST, ZONE_EVENTS, Encoding
 from ...store.leaf_map import LeafMap, leaf_map
 from ...store.packing import unpack
@@ -94,11 +95,13 @@ class Timeline:
         at = 0
         state = snapshot.state
         for view in state.segments:
-            if not view.events:
+            shown, _ = events_shown(view, state.floor)
+            if not shown:
                 continue
-            leaves, skipped = leaf_map(view), view.skipped
+            total, skipped = view.events, view.events - shown
+            leaves = leaf_map(view, skipped)
             self.moved |= view.file.moved
-            base, total = at - skipped, skipped + view.events
+            base = at - skipped
             part = TimelinePart(base, base + total, view, leaves, None)
             self.parts.append(part)
             catalogued = () if catalogue is None else catalogue.times.get(view.file.segment_id, ())
@@ -113,7 +116,7 @@ class Timeline:
                 pieces.append(_Piece(base + begin, base + done, part, times))
             if done < total:
                 pieces.append(_Piece(base + done, base + total, part, None))
-            at += view.events
+            at += shown
         if state.tail is not None and state.tail_events:
             tail = state.tail()
             part = TimelinePart(at, at + tail.events, None, None, tail)
@@ -176,7 +179,7 @@ class Timeline:
         if piece.times is None or self._indexes is None:
             return None
         try:
-            return self._indexes.times(piece.times)
+            return self._indexes.words(b"t", piece.times)
         except RunsChanged:
             return None
 

@@ -151,7 +151,7 @@ def test_counts_that_are_wrong_are_found(tmp_path: Path) -> None:
         assert database.check().ok
         assert catalog_of(database).indexes is not None
         indexes = catalog_of(database).indexes.of("s")
-        ((at, run),) = indexes._runs.items()
+        at, run = max(indexes._runs.items())  # behind the times
         state = database.stream("s").snapshot().state
         for column in range(3):
             wrong = run.counts.copy()

@@ -223,7 +223,7 @@ def test_a_damaged_run_is_found_and_rebuilt(tmp_path: Path) -> None:
         assert list(manager.check()) == []
         indexes = manager.of("s")
         run = next(iter(indexes.catalogue().runs.values()))[0]
-        from chronicle.indexes.storage import block_key, time_key
+        from chronicle.indexes.storage import TIMES, block_key
 
         at = (run.index, run.segment, run.first, run.generation)
         storage = indexes._storage
@@ -235,8 +235,8 @@ def test_a_damaged_run_is_found_and_rebuilt(tmp_path: Path) -> None:
         assert "differs from what the events give" in str(report.problems[0])
         assert database.check(repair=True).ok
         (times,) = indexes.catalogue().times[run.segment]
-        key = time_key(times.segment, times.first, times.generation)
-        kept = indexes.times(times).copy()
+        key = block_key(b"t", TIMES, times.segment, times.first, times.generation)
+        kept = indexes.words(b"t", times).copy()
         kept[0] += 1
         indexes._storage.write([(key, kept.tobytes())])
         assert "times of segment" in str(database.check().problems[0])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from chronicle.errors import CorruptStore
 from chronicle.schema import StreamSchema
-from chronicle.store.floor import Hold
+from chronicle.store.floor import Hold, events_shown
 from chronicle.store.layout import ROW_OFFSET
 from chronicle.store.leaf_map import leaf_map
 from chronicle.store.options import StreamOptions
@@ -277,8 +277,10 @@ def fold_runs(stream: EventStream) -> None:
 def shown_bytes(stream: EventStream) -> int:
     """What the leaves that are shown take, with what lies behind them in their files."""
     total = 0
-    for view in stream.snapshot().state.segments:
-        begin = int(leaf_map(view).table[ROW_OFFSET, 0]) if view.skipped else 0
+    state = stream.snapshot().state
+    for view in state.segments:
+        hidden = view.events - events_shown(view, state.floor)[0]
+        begin = int(leaf_map(view, hidden).table[ROW_OFFSET, 0]) if hidden else 0
         total += view.length - begin
     return total
 

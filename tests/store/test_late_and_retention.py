@@ -13,6 +13,7 @@ from chronicle.errors import StorageFull, StoreClosed
 from chronicle.schema import StreamSchema
 from chronicle.store import background, compaction
 from chronicle.store.commits import Edit
+from chronicle.store.floor import events_shown
 from chronicle.store.layout import ROW_OFFSET
 from chronicle.store.leaf_map import leaf_map
 from chronicle.store.options import StreamOptions
@@ -283,8 +284,9 @@ def shown(stream: EventStream) -> int:
     state = stream.snapshot().state
     total = sum(view.length for view in (*state.segments, *state.runs))
     for view in (*state.segments, *state.runs):
-        if view.skipped:
-            total -= int(leaf_map(view).table[ROW_OFFSET, 0])
+        hidden = view.events - events_shown(view, state.floor)[0]
+        if hidden:
+            total -= int(leaf_map(view, hidden).table[ROW_OFFSET, 0])
     return total
 
 

@@ -117,7 +117,7 @@ def test_nothing_that_matches_is_skipped(
         flat += [{**row, "t": number * 10} for row in zone]
     arrays = [pa.array([row[a.name] for row in flat], a.type) for a in SCHEMA.attributes]
     columns = [ColumnView(a, array) for a, array in zip(SCHEMA.attributes, arrays, strict=True)]
-    table = zone_table(SCHEMA, columns, 0, len(flat))
+    table = zone_table(SCHEMA.time, columns, 0, len(flat))
     mask = Pruner(predicate, SCHEMA).mask(table)
     assert mask.shape == (len(groups),)
     for number, group in enumerate(groups):
@@ -129,7 +129,7 @@ def masked(values: list[object], predicate: Prune, type_: pa.DataType) -> bool:
     schema = StreamSchema(pa.schema([("t", pa.int64()), ("v", type_)]), "t")
     arrays = [pa.array([0] * len(values)), pa.array(values, type_)]
     columns = [ColumnView(a, array) for a, array in zip(schema.attributes, arrays, strict=True)]
-    return bool(Pruner(predicate, schema).mask(zone_table(schema, columns, 0, len(values)))[0])
+    return bool(Pruner(predicate, schema).mask(zone_table("t", columns, 0, len(values)))[0])
 
 
 def test_what_can_be_ruled_out_is() -> None:

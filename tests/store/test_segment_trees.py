@@ -130,25 +130,6 @@ def test_trees_of_several_levels(leaves: int, monkeypatch: pytest.MonkeyPatch) -
     compare(sealed, pa.concat_tables([table, pa.Table.from_batches([more])]), leaves)
 
 
-def test_a_rollback_is_as_if_nothing_had_been_written() -> None:
-    files = MemoryFiles()
-    writer = writer_of(files)
-    first = batch_of(list(range(300)))
-    writer.write(first)
-    mark = writer.mark()
-    extent = writer.extent()
-    writer.write(batch_of(list(range(300, 900)), 300, distinct=50))
-    writer.flush()
-    writer.rollback(mark)
-    assert writer.extent() == extent
-    assert files.size("a.seg") == extent.length
-    last = batch_of(list(range(300, 500)), 2000, distinct=60)
-    writer.write(last)
-    writer.seal()
-    view = SegmentView.open_sealed(files, "a.seg", 7, SCHEMA)
-    assert scan(view).equals(pa.Table.from_batches([first, last]))
-
-
 def test_a_dictionary_that_explodes_gives_up_and_loses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
