@@ -235,7 +235,7 @@ class View(Snapshot):
             names = list(self.schema.select(columns))
             events = recent.read(self, start, end, names)
             if events is not None:
-                return iter(events.to_batches())
+                return iter(events.combine_chunks().to_batches())
         return super().scan(start, end, columns, **options)
 
 
