@@ -14,17 +14,25 @@ Guarantee: column bytes are verified before use: by the checksum of the chunk, o
 those of the sections that hold them.
 
 Invariants: events are in time order; ties keep arrival order.  All zones but the last are full.
+
+Resident memory: touched pages of a mapping count as memory of this process.  Beyond the most recent
+``RESIDENT_BYTES`` they are released with ``MADV_DONTNEED``; arrays stay valid, and another access
+costs a page fault.
 """
 
 from __future__ import annotations
 
+import mmap
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..core.caches import Lru
 from ..errors import CorruptBlock
 from ..schema import Storage, StreamSchema
 from .aggregates import merge_children
@@ -65,6 +73,40 @@ from .layout import (
     value_kind,
 )
 from .packing import unpack_at
+
+RESIDENT_BYTES = 168 << 20
+_PAGE = mmap.PAGESIZE
+_ADVICE = getattr(mmap, "MADV_DONTNEED", None)
+
+
+class _Chunk(NamedTuple):
+    mapping: weakref.ref[mmap.mmap]
+    start: int
+    length: int
+
+
+def _give_back(chunk: _Chunk) -> None:
+    mapping = chunk.mapping()
+    if mapping is None or _ADVICE is None:
+        return
+    first = chunk.start // _PAGE * _PAGE
+    with suppress(OSError, ValueError):
+        end = min(chunk.start + chunk.length, len(mapping))
+        mapping.madvise(_ADVICE, first, end - first)
+
+
+_touched = Lru[tuple[int, int], _Chunk](RESIDENT_BYTES, lambda chunk: chunk.length, _give_back)
+
+
+def _touch(data: memoryview, start: int, length: int) -> None:
+    """Note that a chunk of a mapping becomes resident; the oldest ones are given back."""
+    mapping = data.obj
+    if isinstance(mapping, mmap.mmap) and length >= _PAGE:
+        key = (id(mapping), start)
+        touched = _touched.get(key)
+        if touched is None or touched.mapping() is not mapping:
+            _touched.put(key, _Chunk(weakref.ref(mapping), start, length))
+
 
 Table = npt.NDArray[np.int64]
 Need = Callable[[Sequence[tuple[int, int]]], object]
@@ -205,6 +247,7 @@ class LeafReader:
         start = self.offset + entry.offset
         chunk = self._data[start : start + entry.length]
         bit = 1 << position
+        _touch(self._data, start, entry.length)
         if not self._verified & bit:
             if self._holes and self._need is not None:
                 self._need(((start, entry.length),))
@@ -225,6 +268,7 @@ class LeafReader:
             return self._chunk(position)
         start = self.offset + entry.offset
         chunk = self._data[start : start + entry.length]
+        _touch(self._data, start, entry.length)
         prefix = prefix_bytes(entry, self.events)
         if prefix:
             self._verify_spans(position, chunk, iter(((0, prefix),)))

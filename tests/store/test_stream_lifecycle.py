@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from chronicle.core.caches import Lru
 from chronicle.errors import (
     CorruptStore,
     InvalidArgument,
@@ -24,7 +25,8 @@ from chronicle.errors import (
     StorageFailed,
     StoreClosed,
 )
-from chronicle.store import recovery
+from chronicle.schema import StreamSchema
+from chronicle.store import leaf, recovery
 from chronicle.store.commits import Commits
 from chronicle.store.lock import ReaderLease
 from chronicle.store.options import StreamOptions
@@ -478,3 +480,27 @@ def test_listeners_hear_every_commit_in_order(store: Store) -> None:
     stream.compact()
     assert [position for position, _ in heard] == [1, 2, 2, 2]
     assert heard == sorted(heard)
+
+
+def test_a_scan_gives_back_the_pages_of_what_it_read_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[leaf._Chunk] = []
+
+    def give_back(chunk: leaf._Chunk) -> None:
+        given.append(chunk)
+        leaf._give_back(chunk)
+
+    kept = Lru[tuple[int, int], leaf._Chunk](1 << 16, lambda chunk: chunk.length, give_back)
+    monkeypatch.setattr(leaf, "_touched", kept)
+    schema = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64())]), "t")
+    values = random.Random(1)
+    columns = [range(100_000), [values.getrandbits(62) for _ in range(100_000)]]
+    events = pa.table([pa.array(column) for column in columns], schema=schema.arrow)
+    with Store.open(tmp_path, "rw") as store:
+        stream = store.create_stream("s", schema, StreamOptions(codec="none"))
+        stream.append(events)
+        stream.seal()
+        for _ in range(2):
+            assert pa.Table.from_batches(stream.snapshot().scan()).equals(events)
+        assert sum(chunk.length for chunk in given) > 500_000
