@@ -91,7 +91,7 @@ class LeafMap:
             file.fetch(list(zip(offsets, heads, strict=True)))
         places = table[[ROW_OFFSET, ROW_LENGTH]][:, [number for number, _ in group]].T.tolist()
         leaves = [file.leaf(offset, length, announced=len(fresh) > 1) for offset, length in places]
-        if names:
+        if names and (fresh or file.moved):  # what was read before is in memory, if on this disk
             unread = [
                 place
                 for leaf, (_, rows) in zip(leaves, group, strict=True)

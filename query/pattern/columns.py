@@ -22,6 +22,7 @@ from ...core.text_numbers import TextNumbers
 from ...core.times import TICKS_PER_SECOND
 from ...store.packing import pooled
 from ..conditions.constants import comparable
+from .search import horizon
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -253,24 +254,28 @@ _PROBE = 1 << 14
 
 
 @kernel
-def _live_rows(words, first_bits, idle, breaks, codes, state, rows):  # type: ignore[no-untyped-def]
-    """Rows of groups from one with ``first_bits`` on and, if rows without bits are ``breaks``, to
-    the next of those, without rows that have just the bits ``idle``.  ``state``, per group: a match
-    is ``_OPEN``, rows were ``_KEPT``, rows were ``_PASSED`` over before those.  Returns how many
-    rows, or -1 for all, if leaving a few out would not pay.
+def _live_rows(words, first_bits, idle, breaks, codes, time, window, state, until, rows):  # type: ignore[no-untyped-def]
+    """Rows of groups from one with ``first_bits`` on to the first behind its window or, if rows
+    without bits are ``breaks``, the next of those, without rows that have just the bits ``idle``.
+    ``state``, per group: a match is ``_OPEN``, rows were ``_KEPT``, rows were ``_PASSED`` over
+    before those; ``until``: end of its window.  Returns how many rows, or -1 for all, if leaving a
+    few out would not pay.
     """
     count = 0
+    timed = time.shape[0] > 0
     for i in range(words.shape[0]):
         word = words[i]
         code = codes[i]
         rows[count] = i
+        if timed and word & first_bits:
+            until[code] = horizon(time[i], window)
         if state[code] & _OPEN == 0:
             if word & first_bits:
                 state[code] |= _OPEN | _KEPT
                 count += 1
             elif state[code] == 0:
                 state[code] = _PASSED
-        elif word == 0 and breaks:
+        elif (word == 0 and breaks) or (timed and time[i] > until[code]):
             state[code] ^= _OPEN
             count += 1
         else:
@@ -286,14 +291,19 @@ def live_rows(
     idle: Any,
     breaks: bool,
     codes: IntArray,
+    time: IntArray,
+    window: int,
     seen: BoolArray,
 ) -> IntArray | None:
     """Rows that a match can contain or that end one, in order; None: all rows.  ``breaks``: no
-    match goes over a row without bits.  ``seen``: groups of which earlier rows were left out;
-    updated.
+    match goes over a row without bits.  ``time``: ascending, or empty without a ``window``.
+    ``seen``: groups of which earlier rows were left out; updated.
     """
     rows, state = pooled(len(words), np.int64), np.zeros(len(seen), np.uint8)
-    count = _live_rows(words, first_bits, idle, breaks, codes, state, rows)
+    until = np.zeros(len(seen) if len(time) else 0, np.int64)
+    count = _live_rows(
+        words, first_bits, idle, breaks, codes, time, window, state, until, rows
+    )  # fmt: skip
     if count < 0:
         return None
     seen |= state & _PASSED != 0

@@ -299,24 +299,28 @@ class MatchStream(Search):
             return None
         matcher = self.matcher
         breaks = matcher.selection in (None, "contiguous")
-        return live_rows(words, matcher.follow[0], matcher.idle, breaks, self.codes, self.seen)
+        time: IntArray = np.zeros(0, np.int64)
+        if matcher.window >= 0 and self.compiled.in_time_order:
+            time = self._ticks()
+        return live_rows(
+            words, matcher.follow[0], matcher.idle, breaks, self.codes, time, matcher.window,
+            self.seen,
+        )  # fmt: skip
 
     def _grouped(self, offsets: IntArray, final: bool) -> Groups:
         size = int(offsets[-1])
         time: IntArray = np.zeros(0 if self.compiled.within is not None else size, np.int64)
         now = 0
         if self.compiled.within is not None and self.rows.num_rows:
-            name = str(self.compiled.columns.time)
-            ticks, _ = numbers(self._column(name), "i")
+            ticks = self._ticks()
             now = int(ticks[-1])
             if self.held is not None:  # newer rows are held back
-                now = int(numbers(flat(self.held.column(name)), "i")[0][-1])
+                held = self.held.column(str(self.compiled.columns.time))
+                now = int(numbers(flat(held), "i")[0][-1])
             if self.known is not None:
                 now = self.known
             # without partitions time is read in place
-            time = np.ascontiguousarray(
-                ticks if self.order is None else ticks[self.order], np.int64
-            )
+            time = ticks if self.order is None else ticks[self.order]
         position = offsets[:-1] + self.behind
         taken = NOT_TAKEN
         if self.incremental:
@@ -324,6 +328,10 @@ class MatchStream(Search):
         return Groups(
             offsets, position, self.seen, self.number, time, now, final, self.order, taken
         )
+
+    def _ticks(self) -> IntArray:
+        ticks, _ = numbers(self._column(str(self.compiled.columns.time)), "i")
+        return np.ascontiguousarray(ticks, np.int64)
 
     def _sequence_of(self, rows: IntArray) -> IntArray:
         return self._sequence_at(self._original(rows))
