@@ -86,7 +86,8 @@ def combined_watermark(sources: Iterable[tuple[Snapshot, bool]], delay: int) -> 
     return max(watermarks, default=None)
 
 
-EVENTS_MAX = 1 << 19
+EVENTS_MAX, BYTES_MAX = 1 << 19, 64 << 20
+CHUNKS_MAX = 64
 VERSIONS_KEPT = 2
 
 
@@ -95,7 +96,8 @@ class RecentEvents:
 
     Commits are merged in; where one is not at hand, or events were changed, the stream is read
     again.  It begins where most events from the first one on are asked for, and lets go what was
-    not asked for at the last ``VERSIONS_KEPT`` versions.
+    not asked for at the last ``VERSIONS_KEPT`` versions.  A stream whose events take more than
+    ``BYTES_MAX`` is always read.
     """
 
     def __init__(self, stream: EventStream) -> None:
@@ -108,6 +110,7 @@ class RecentEvents:
         self._version = 0
         self._schema: StreamSchema | None = None
         self._removals = Removals(0, 0, 0, 0)
+        self._is_wide = False
 
     def ticks(self, view: View, start: int | None, end: int | None) -> npt.NDArray[np.int64] | None:
         """Ticks of the events of a range; None where they are not at hand."""
@@ -176,20 +179,26 @@ class RecentEvents:
         if not is_sorted(self._ticks):
             order = np.argsort(self._ticks, kind="stable")
             self._ticks, rows = self._ticks[order], rows.combine_chunks().take(pa.array(order))
-        return rows
+        if len(self._ticks) > EVENTS_MAX or rows.nbytes > BYTES_MAX:
+            return None
+        return rows if rows.column(0).num_chunks <= CHUNKS_MAX else rows.combine_chunks()
 
     def _begun(
         self, view: View, start: int | None, end: int | None, names: Sequence[str]
     ) -> pa.Table | None:
         held, whole = (view.aggregate((), start, stop).count for stop in (end, None))
-        if whole > min(EVENTS_MAX, 2 * held):
+        if self._is_wide or whole > min(EVENTS_MAX, 2 * held):
             return None
         if self._rows is not None and self._schema == view.schema:
             names = [*self._rows.schema.names, *names]
         names = list(dict.fromkeys([*names, view.schema.time]))
         fields = [view.schema.arrow.field(name) for name in names]
         batches = Snapshot.scan(view, start, None, names)
-        self._rows = pa.Table.from_batches(batches, pa.schema(fields)).combine_chunks()
+        rows = pa.Table.from_batches(batches, pa.schema(fields)).combine_chunks()
+        self._is_wide = rows.nbytes > BYTES_MAX
+        self._rows = None if self._is_wide else rows
+        if self._rows is None:
+            return None
         self._ticks = ticks_of(self._rows, view.schema.time)
         self._since, _ = closed(start, None)
         self._version, self._schema = view.version, view.schema

@@ -166,3 +166,33 @@ def test_the_events_that_rounds_share_are_those_of_the_stream(db: Any, seed: int
                 assert (count, first, last) == other
             served += view._recent.ticks(view, newest, None) is not None
     assert served > 20
+
+
+@pytest.mark.parametrize(
+    ("events", "size"), [(1 << 19, 1 << 26), (40, 1 << 26), (1 << 19, 2000)], ids=str
+)
+def test_recent_events_are_those_of_a_scan_within_their_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: int, size: int
+) -> None:
+    monkeypatch.setattr(sources, "EVENTS_MAX", events)
+    monkeypatch.setattr(sources, "BYTES_MAX", size)
+    monkeypatch.setattr(sources, "CHUNKS_MAX", 3)
+    schema = pa.schema([("t", pa.int64()), ("s", pa.string())])
+    rng = random.Random(events + size)
+    with chronicle.open(tmp_path) as db:
+        stream = catalog_of(db).handle(db.create_stream("s", schema, time="t").name)
+        recent, arrow = sources.RecentEvents(stream), stream.schema.arrow
+        newest = used = 0
+        for _ in range(60):
+            times = [newest + rng.randrange(-15, 10) for _ in range(rng.randrange(1, 8))]
+            newest = max(newest, *times)
+            stream.append(pa.table({"t": times, "s": [f"{t:>40}" for t in times]}, schema=schema))
+            view = sources.View(stream.snapshot().state, recent)
+            start = newest - rng.randrange(5, 60)
+            shared = pa.Table.from_batches(view.scan(start, None, ["t", "s"]), arrow)
+            assert shared.equals(pa.Table.from_batches(stream.snapshot().scan(start), arrow))
+            assert view.aggregate((), start).count == shared.num_rows
+            held = recent._rows
+            assert held is None or (held.num_rows <= events and held.nbytes <= size)
+            used += held is not None
+        assert used > 30 or size == 2000
