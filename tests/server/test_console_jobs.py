@@ -27,8 +27,8 @@ def test_an_administrator_runs_jobs_and_sets_retention(
     console.open("#/admin")
     page = console.page
     scopes = page.get_by_role("form", name="New token").get_by_role("group", name="Scopes")
+    assert scopes.get_by_label("read").is_checked()  # waits for the form
     assert scopes.get_by_role("checkbox", checked=True).count() == 1
-    assert scopes.get_by_label("read").is_checked()
     jobs = page.get_by_role("region", name="Jobs", exact=True)
     jobs.get_by_label("Kind of job").select_option("check")
     jobs.get_by_role("button", name="Start job").click()
