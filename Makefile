@@ -133,7 +133,7 @@ nightly: test-sanitizers ## random patterns and replay intervals, a cold start, 
 spark: setup java ## only the tests that start Spark
 	$(BIN)/python -m pytest -m spark
 
-lint: setup ## style, formatting and types
+lint: $(STAMP) ## style, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	mkdir -p .build && ln -sfn "$(CURDIR)" .build/chronicle

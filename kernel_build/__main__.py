@@ -9,6 +9,7 @@ x86-64 with AVX2.  ``.build/kernels`` caches objects, so that only changes are r
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import importlib
 import importlib.util
@@ -127,6 +128,8 @@ def compile_part(part: int, checks: str) -> tuple[Any, dict[str, tuple[Any, list
 
     compiler = Compiler(objects(checks), checks)
     import_kernels(compiler)
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)  # Numba makes many objects and few cycles
     texts = forms_of(Path(__file__).parent / "forms.toml")
     missing = sorted(texts.keys() - compiler.kernels.keys())
     if missing:

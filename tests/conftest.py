@@ -7,7 +7,9 @@ import importlib.util
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -96,3 +98,23 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """Libraries look for what they leak when the interpreter ends."""
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def unchanged_constants() -> Iterator[None]:
+    """A constant of the package that a test leaves changed slows or breaks the tests after it."""
+    before = _constants()
+    yield
+    after = _constants()
+    assert [name for name in before if before[name] is not after.get(name)] == []
+
+
+def _constants() -> dict[str, object]:
+    return {
+        f"{path}.{name}": value
+        for path, module in [*sys.modules.items()]
+        if path.startswith("chronicle.") and not path.startswith("chronicle.tests")
+        if isinstance(module, ModuleType)
+        for name, value in vars(module).items()
+        if name.isupper() and isinstance(value, int | float | str | bytes)
+    }

@@ -26,7 +26,7 @@ from .rounds import rounds
 
 pytestmark = pytest.mark.crash
 LONG = os.environ.get("CHRONICLE_CRASH") == "long"
-STORES = 500 if LONG else rounds(3, 6)
+STORES = 500 if LONG else rounds(2, 6)
 NOTEWORTHY = (1091, 641_224_260)
 """Mutations that have found something: a block that RocksDB reads only when it compacts; a log
 whose last records are damaged, too, so that only the manifest tells what was lost."""

@@ -142,7 +142,7 @@ def test_what_holds_is_what_the_query_over_the_view_gives(db: Any, seed: int) ->
     for name, sql in QUERIES.items():
         db.sql(f"CREATE LIVE QUERY {name} IDLE NEVER AS {sql}")
     at = {"s": 0, "r": 0}
-    for number in range(rounds(36, 60)):
+    for number in range(rounds(24, 60)):
         grow(db, rng, at)
         if rng.random() < 0.4:
             db.run_live()

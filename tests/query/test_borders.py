@@ -21,7 +21,7 @@ from ..patience import PATIENCE_S
 from ..rounds import rounds
 
 SEEDS = rounds(4, 40, 1000)
-QUERIES_A_SEED = rounds(30, 60)
+QUERIES_A_SEED = rounds(20, 60)
 TIMES = {"t", "f", "l", "g", "u", "window_start", "window_end"}
 
 MATCH = (

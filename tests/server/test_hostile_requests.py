@@ -145,7 +145,7 @@ def address(path: str, names: list[str], **odd: str) -> str:
 
 
 def test_parameters(client: Any) -> None:
-    asked, share = 0, rounds(6, 1)  # each parameter gets a sixth of the texts, or all
+    asked, share = 0, rounds(9, 1)  # each parameter gets a ninth of the texts, or all
     for number, (method, path, inside, beside) in enumerate(operations(client)):
         for name, text in itertools.product([*inside, *beside], TEXTS[number % share :: share]):
             if method == "DELETE" and path == "/v1/streams/{stream}" and text == "s":

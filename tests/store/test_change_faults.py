@@ -149,7 +149,7 @@ def settled(memory: MemoryFiles, change: Change) -> bool:
 @pytest.mark.parametrize("name", CHANGES)
 def test_power_cut_at_every_operation(name: str, fault: Fault, mode: CrashMode) -> None:
     kind, outcomes = CHANGES[name], set()
-    step = 1 if LONG else min(kind.stride, rounds(4, 3) if mode == "tear" else rounds(11, 7))
+    step = 1 if LONG else min(kind.stride, rounds(6, 3) if mode == "tear" else rounds(17, 7))
     for number, memory, _, change in strikes(fault, kind, step=step):
         acknowledged = False
         with suppress(SimulatedCrash):

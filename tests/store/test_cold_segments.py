@@ -497,7 +497,7 @@ def test_an_accident_at_any_operation_loses_nothing(objects: ObjectStore) -> Non
     assert steps - begun > 60
     rng = random.Random(5)
     for kind in ("crash_before", "crash_after", "eio"):
-        for step in range(begun, steps, 7 if kind == "eio" else rounds(5, 3)):
+        for step in range(begun, steps, 7 if kind == "eio" else rounds(9, 3)):
             memory = origin.kill()
             faulty = FaultyFiles(memory, FaultPlan(kind, step))  # type: ignore[arg-type]
             try:

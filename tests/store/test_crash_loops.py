@@ -143,7 +143,7 @@ def created(files: FaultyFiles) -> tuple[Store, EventStream]:
 @pytest.mark.parametrize("mode", ["lose", "keep", "tear"])
 @pytest.mark.parametrize("fault", ["crash_before", "crash_halfway", "crash_after"])
 def test_power_cut_at_every_operation(fault: Fault, mode: CrashMode) -> None:
-    step = 1 if LONG else rounds(11, 7) if mode != "tear" else rounds(3, 2)
+    step = 1 if LONG else rounds(17, 7) if mode != "tear" else rounds(5, 2)
     for number, memory, files, workload in strikes(fault, fresh, step=step, sectors=1):
         with suppress(SimulatedCrash):
             workload.run(files)

@@ -411,7 +411,7 @@ def compare(snapshot: Snapshot, events: list[Event]) -> None:
 
 @pytest.mark.crash
 def test_a_stream_is_a_sorted_list() -> None:
-    run_machine(rounds(30, 60))
+    run_machine(rounds(20, 60))
 
 
 @pytest.mark.crash
@@ -430,7 +430,7 @@ def test_a_stream_of_many_segments_is_a_sorted_list(
     monkeypatch.setattr(manifest_pages, "INLINE_SEGMENTS", 1)
     monkeypatch.setattr(manifest_pages, "PAGE_SEGMENTS", 2)
     monkeypatch.setattr(open_files, "limit", 2)
-    run_machine(rounds(20, 40))
+    run_machine(rounds(12, 40))
 
 
 def run_machine(examples: int) -> None:

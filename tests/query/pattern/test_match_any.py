@@ -36,7 +36,7 @@ from .any_cases import (
     rows_of,
 )
 
-CASES = rounds(16, 300, int(os.environ.get("CHRONICLE_PATTERNS", "20000")))
+CASES = rounds(10, 300, int(os.environ.get("CHRONICLE_PATTERNS", "20000")))
 
 
 def cut_small(r: random.Random, patch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,8 +37,10 @@ def same_key(live: tuple[int, int, int], archive: tuple[int, int, int]) -> bool:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def small_batches() -> None:
-    kernels.BATCH_PAIRS = 5
+def small_batches() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "BATCH_PAIRS", 5)
+        yield
 
 
 @settings(max_examples=rounds(15, 150), deadline=None)

@@ -25,7 +25,7 @@ from chronicle.query.situations.stream import SituationStream
 from ... import oracles_situations as oracle
 from ...rounds import rounds
 
-CASES = int(os.environ.get("CHRONICLE_SITUATION_CASES", rounds(60, 250, 20_000)))
+CASES = int(os.environ.get("CHRONICLE_SITUATION_CASES", rounds(35, 250, 20_000)))
 RELATIONS = tuple(oracle.DEFINITIONS)
 SCHEMA = pa.schema(
     [("t", pa.int64()), ("p", pa.string()), ("v", pa.int64())]

@@ -25,7 +25,7 @@ from ...rounds import rounds
 from .random_world import SCHEMA, STRETCHES, World, asked
 from .test_situations_many import in_order, says
 
-CASES = int(os.environ.get("CHRONICLE_SITUATION_PLANS", rounds(600, 90_000, 600_000)))
+CASES = int(os.environ.get("CHRONICLE_SITUATION_PLANS", rounds(400, 90_000, 600_000)))
 PATTERNS = 15
 """Of one store."""
 STRATEGIES = ("all", "auto", "replay")
