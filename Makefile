@@ -139,7 +139,7 @@ lint: $(STAMP) ## style, formatting and types
 	mkdir -p .build && ln -sfn "$(CURDIR)" .build/chronicle
 	MYPYPATH=.build $(BIN)/mypy -p chronicle
 
-format: setup ## rewrite the sources in the house style
+format: setup ## format the sources and fix what ruff can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

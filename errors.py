@@ -268,7 +268,7 @@ def outside(error: ChronicleError | type[ChronicleError]) -> Outside:
 
 
 class Hint(NamedTuple):
-    """What to do next, as each face has it: the library's words stand in the messages."""
+    """What to do next, in the words of each interface; messages have those of the library."""
 
     library: str
     command: str
@@ -296,8 +296,8 @@ HINTS = (
 )
 
 
-def in_words_of(face: str, text: str) -> str:
-    """A message with its hints in the words of a face: ``command`` or ``rest``."""
+def in_words_of(interface: str, text: str) -> str:
+    """A message with its hints in the words of an interface: ``command`` or ``rest``."""
     for hint in HINTS:
-        text = text.replace(hint.library, getattr(hint, face))
+        text = text.replace(hint.library, getattr(hint, interface))
     return text

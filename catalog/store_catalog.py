@@ -340,7 +340,7 @@ class StoreCatalog:
         """Settings of a stream."""
         return self.handle(name).options.to_json()
 
-    def told(self, table: str) -> Sequence[Mapping[str, Any]]:
+    def owner_rows(self, table: str) -> Sequence[Mapping[str, Any]]:
         """Rows of ``chronicle.settings``; a server adds its own."""
         shown = ("path", "mode", "isolation") if table == "settings" else ()
         return [{"name": name, "value": str(getattr(self, name))} for name in shown]

@@ -1,4 +1,4 @@
-"""What an append did, as every face says it."""
+"""What an append did, in the same words in every interface."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Purpose
     :func:`did_you_mean` is the one place that looks for a near name and words the hint, so that
-    every face says it alike.
+    every interface uses the same words.
 """
 
 from __future__ import annotations

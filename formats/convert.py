@@ -170,10 +170,10 @@ def _expected(target: pa.DataType) -> str:
 def _outcome(values: pa.Array, bad: npt.NDArray[np.bool_], target: pa.DataType) -> Converted:
     if not bad.any():
         return Converted(values)
-    return Converted(values, bad.astype(np.uint8), (_found_instead(target),))
+    return Converted(values, bad.astype(np.uint8), (_expected_text(target),))
 
 
-def _found_instead(target: pa.DataType) -> str:
+def _expected_text(target: pa.DataType) -> str:
     return f"expected {_expected(target)}, found {{value}}"
 
 
@@ -270,7 +270,7 @@ def _exact_floats(
         return _outcome(values, bad, target)
     codes = np.where(bad, 1, np.where(lost, 2, 0)).astype(np.uint8)
     values = pc.if_else(pa.array(lost), pa.scalar(None, target), values)
-    return Converted(values, codes, (_found_instead(target), _INEXACT))
+    return Converted(values, codes, (_expected_text(target), _INEXACT))
 
 
 def _decimals_from_text(texts: pa.Array, target: pa.DataType) -> Converted:
@@ -349,7 +349,7 @@ def _nested(
             result = _outcome(converted, ~good, target)
         else:
             codes = np.where(faults != 0, faults + 1, ~good)
-            result = Converted(converted, codes, (_found_instead(target), *REASONS))
+            result = Converted(converted, codes, (_expected_text(target), *REASONS))
     else:
         try:
             converted, good = _by_halves(values, target, lambda part: rebuilt(part, target, leaf))

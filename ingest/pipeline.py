@@ -95,7 +95,7 @@ class Ingest:
                 ) from None
             return None
         if request.create:
-            request.found_existing(self._sink.count(), self.report)
+            request.apply_if_exists(self._sink.count(), self.report)
         return schema
 
     def run(self) -> IngestReport:

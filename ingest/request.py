@@ -251,7 +251,7 @@ class IngestRequest(IngestOptions):
         settings = (self.retention, self.unique, self.within)
         return self.codec != "lz4" or any(setting is not None for setting in settings)
 
-    def found_existing(self, events: int | None, report: IngestReport) -> None:
+    def apply_if_exists(self, events: int | None, report: IngestReport) -> None:
         """Apply ``if_exists``; may raise StreamExists."""
         if self.if_exists == "fail":
             held = "" if events is None else f" and has {events:,} events"

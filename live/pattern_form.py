@@ -180,12 +180,12 @@ class PatternForm(StatefulForm):
         return search
 
     def _first(self, snapshot: Snapshot, watermark: int) -> int | None:
-        return None if self._search is None else self._search.kept_from
+        return None if self._search is None else self._search.oldest_tick
 
     def _results_of(self, rows: pa.Table) -> Results:
         return self._named(rows, ticks_of(rows, TIME))
 
-    def known(self, snapshot: Snapshot, events: pa.Table, offsets: Ticks) -> Results:
+    def results_of_matches(self, snapshot: Snapshot, events: pa.Table, offsets: Ticks) -> Results:
         """Results for matches whose events are given; see ``given_matches``."""
         return self._computed(snapshot, lambda run: given_matches(run, events, offsets))
 

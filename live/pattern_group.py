@@ -130,7 +130,7 @@ def rows_of(
         table = table.append_column(RANK, pa.array(events.ranks(rows)))
         offsets = np.concatenate([[0], np.cumsum((end - begin)[mine])]).astype(np.int64)
         try:
-            rows_by_name[str(matches.names[i])] = form_of_member(query).known(
+            rows_by_name[str(matches.names[i])] = form_of_member(query).results_of_matches(
                 snapshot, table, offsets
             )
         except Exception as error:  # the other queries continue
@@ -337,7 +337,7 @@ class PatternGroup:
         """Seconds until the passing of time alone causes a step; None for never."""
         return self.sources.idle_in(self._rule, self.mark.watermark)
 
-    def known(self) -> int | None:
+    def watermark(self) -> int | None:
         return self.sources.watermark(self._rule)
 
     def taken(self, positions: Mapping[str, int]) -> bool:
@@ -353,7 +353,7 @@ class PatternGroup:
         sinks.
         """
         before, moment = self.mark, self.sources.look()
-        watermark = self.known()
+        watermark = self.watermark()
         assert before.watermark is not None
         watermark = before.watermark if watermark is None else max(watermark, before.watermark)
         positions = {self.key.source: moment[self.key.source].version}

@@ -258,7 +258,7 @@ class Sharing:
                     continue
                 moment = group.sources.look()
                 snapshot = moment[group.key.source]
-                span, watermark = snapshot.time_range, group.known()
+                span, watermark = snapshot.time_range, group.watermark()
                 if span is None or watermark is None or (
                     snapshot.count > len(some) * EVENTS_PER_PLAN
                 ):  # fmt: skip

@@ -67,19 +67,19 @@ class MatchOutline:
                 f"LAST({of}.{at}) AS _last_{place}",
                 f"count({of}.*) AS _count_{place}",
             ]
-        return self._asked(measures, "ONE ROW PER MATCH")
+        return self._statement(measures, "ONE ROW PER MATCH")
 
     def events(self) -> str:
         """SQL with every event of every match, ``_match`` and ``_variable``."""
         measures = ["MATCH_NUMBER() AS _match", "CLASSIFIER() AS _variable"]
-        return self._asked(measures, "ALL ROWS PER MATCH")
+        return self._statement(measures, "ALL ROWS PER MATCH")
 
     def hits(self, condition: Any) -> str:
         """SQL that counts the input rows that satisfy a condition; SqlError if it is of several."""
         where = to_text(condition)
         return f"{self._prefix}SELECT count(*) FROM {self.source} AS _input WHERE {where}"
 
-    def _asked(self, measures: list[str], rows: str) -> str:
+    def _statement(self, measures: list[str], rows: str) -> str:
         by = ", ".join(map(quoted_name, self.partition))
         head = (f"PARTITION BY {by} " if by else "") + self._order
         clause = f"{head}MEASURES {', '.join(measures)} {rows} {self._rest}"

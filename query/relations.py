@@ -28,7 +28,7 @@ from ..store.tail import ticks_of_column
 from .binding.binder import conjuncts
 from .binding.scope import OperatorSite
 from .conditions.predicates import PredicateCompiler, all_of, range_text, time_bounds
-from .contract.catalog import SYSTEM_TABLES, TOLD, Catalog
+from .contract.catalog import OWNER_TABLES, SYSTEM_TABLES, Catalog
 from .contract.explanation import Operator
 from .contract.frames import Frame
 from .plan.nodes import FrameRows, NetRows, Scan
@@ -138,8 +138,8 @@ Rows = Iterator[Mapping[str, Any]]
 
 
 def _system_table(space: str, name: str, catalog: Catalog) -> Frame:
-    told = space == "chronicle" and name in TOLD
-    rows = catalog.told(name) if told else _ROWS[space, name](catalog)
+    of_owner = space == "chronicle" and name in OWNER_TABLES
+    rows = catalog.owner_rows(name) if of_owner else _ROWS[space, name](catalog)
     return Frame(f"{space}.{name}", pa.Table.from_pylist(list(rows), SYSTEM_TABLES[space][name]))
 
 

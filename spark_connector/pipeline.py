@@ -224,7 +224,7 @@ class _Pipeline:
             report.chunks = len(chunks)
             job = self._job(pieces)
             if existing and self.request.create and not self._goes_on(job, len(chunks)):
-                self.request.found_existing(self.sink.count(), report)
+                self.request.apply_if_exists(self.sink.count(), report)
             for number, chunk in enumerate(chunks):
                 self._chunk(job, number, chunk, settled.schema, schema)
             if not self.request.dry_run:

@@ -139,7 +139,7 @@ class PinnedCatalog:
     def stream_options(self, name: str) -> dict[str, Any]:
         return self._store.stream(name).options.to_json()
 
-    def told(self, table: str) -> tuple[()]:
+    def owner_rows(self, table: str) -> tuple[()]:
         return ()
 
     def bounded(self, name: str, start: int | None, end: int | None) -> Snapshot:

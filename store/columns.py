@@ -579,7 +579,7 @@ Ranges = Sequence[tuple[int, int]]
 
 Spans = Sequence[tuple[int, int]]
 
-TOLD = (
+ROW_ADDRESSED = (
     Encoding.PLAIN, Encoding.DELTA, Encoding.PACKED, Encoding.DICTIONARY, Encoding.SCALED
 )  # fmt: skip
 """Encodings that allow to locate the values of a row."""
@@ -589,7 +589,7 @@ SECTIONS_WORTHWHILE = 2
 
 
 def worthwhile(entry: ChunkEntry, events: int, ranges: Ranges) -> bool:
-    if not entry.section or entry.encoding not in TOLD:
+    if not entry.section or entry.encoding not in ROW_ADDRESSED:
         return False
     return SECTIONS_WORTHWHILE * sum(end - first for first, end in ranges) < events
 

@@ -59,7 +59,7 @@ SMOKE: dict[str, tuple[str, ...]] = {
         "test_the_prompt",
     ),
     # processes that load the package
-    "test_house.py": ("test_import_is_light",),
+    "test_conventions.py": ("test_import_is_light",),
     "test_wheel.py": ("",),
     "test_first_steps.py": ("",),
     "cli/test_mcp.py": ("test_the_command_speaks_over_standard_input",),

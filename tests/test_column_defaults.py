@@ -1,4 +1,4 @@
-"""Columns with a default, and columns that became wider, through every door."""
+"""Columns with a default, and columns that became wider, through every interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of JSON values, through every door of an embedded database."""
+"""Columns of JSON values, through every interface of an embedded database."""
 
 from __future__ import annotations
 

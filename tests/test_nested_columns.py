@@ -1,4 +1,4 @@
-"""Columns of lists and structs, through every door of an embedded database."""
+"""Columns of lists and structs, through every interface of an embedded database."""
 
 from __future__ import annotations
 

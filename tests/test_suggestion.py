@@ -29,8 +29,8 @@ def test_sql_shows_names_as_they_are_typed() -> None:
 
 def test_nothing_else_looks_for_near_names() -> None:
     root = Path(suggestion.__file__).parent.parent
-    rooms = [path for path in root.iterdir() if (path / "__init__.py").exists()]
-    files = [*root.glob("*.py"), *(file for room in rooms for file in room.rglob("*.py"))]
+    packages = [path for path in root.iterdir() if (path / "__init__.py").exists()]
+    files = [*root.glob("*.py"), *(file for package in packages for file in package.rglob("*.py"))]
     used = re.compile(r"^\s*(?:import|from) difflib\b", re.M)
     users = {file.name for file in files if used.search(file.read_text(encoding="utf-8"))}
     assert users == {"suggestion.py"}

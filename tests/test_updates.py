@@ -1,4 +1,4 @@
-"""UPDATE as its faces offer it: what may be said, what follows, what is refused."""
+"""UPDATE in each interface: what may be said, what follows, what is refused."""
 
 from __future__ import annotations
 

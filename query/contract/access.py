@@ -54,7 +54,7 @@ class WithFrames:
 
 class VisibleStreams:
     """A ``Catalog`` of the streams for which ``visible`` is true, without frames.  ``tell``
-    gives this caller's rows of the system tables in ``catalog.TOLD``.
+    gives this caller's rows of the system tables in ``catalog.OWNER_TABLES``.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class VisibleStreams:
         self._check(name)
         return self._catalog.stream_options(name)
 
-    def told(self, table: str) -> Sequence[Mapping[str, Any]]:
+    def owner_rows(self, table: str) -> Sequence[Mapping[str, Any]]:
         return self._tell(table)
 
     @property

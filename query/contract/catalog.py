@@ -104,8 +104,8 @@ class LiveStatements(Protocol):
 class Rollup:
     """A roll-up of ``stream`` into ``sink``, with windows of ``size`` ticks from ``origin``.
     ``keys``: column by key; ``attributes``: column by attribute, for keys that are attributes;
-    ``aggregates``: column by (function, operand); ``conditions``: filters on its events; ``told``:
-    mark of its last step if it runs in this process, else None.
+    ``aggregates``: column by (function, operand); ``conditions``: filters on its events;
+    ``last_mark``: mark of its last step if it runs in this process, else None.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Rollup:
     attributes: Mapping[str, str]
     aggregates: Mapping[tuple[str, str], str]
     conditions: frozenset[str]
-    told: Callable[[], Mapping[str, Any] | None] = lambda: None
+    last_mark: Callable[[], Mapping[str, Any] | None] = lambda: None
 
     def begin(self, tick: int) -> int:
         return (tick - self.origin) // self.size * self.size + self.origin
@@ -213,8 +213,8 @@ class Catalog(Protocol):
     def stream_options(self, name: str) -> dict[str, Any]:
         """Settings of a stream as given: codec, retention."""
 
-    def told(self, table: str) -> Sequence[Mapping[str, Any]]:
-        """Rows of a system table in ``TOLD``."""
+    def owner_rows(self, table: str) -> Sequence[Mapping[str, Any]]:
+        """Rows of a system table in ``OWNER_TABLES``."""
 
 
 TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
@@ -271,5 +271,5 @@ SYSTEM_TABLES: Mapping[str, Mapping[str, pa.Schema]] = {
     },
 }  # fmt: skip
 
-TOLD = frozenset(("queries", "query_log", "settings"))
-"""Tables of ``chronicle`` whose rows come from the owner of the database (``Catalog.told``)."""
+OWNER_TABLES = frozenset(("queries", "query_log", "settings"))
+"""Tables of ``chronicle`` whose rows ``Catalog.owner_rows`` gives."""

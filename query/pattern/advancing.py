@@ -202,7 +202,7 @@ class AdvancingMatch(InstantSearch):
         return self.input.nbytes + self.attempts.nbytes
 
     @property
-    def kept_from(self) -> int | None:
+    def oldest_tick(self) -> int | None:
         columns = self.input.rows.all_columns()
         return int(self.input.rows.cells[TIME][columns].min()) if len(columns) else None
 

@@ -583,7 +583,7 @@ class DiagramSearch:
         except TooManyStates as error:
             self.why = str(error)
             return None
-        if self._pairing.asked and (np.diff(tables.places) > 1).any():
+        if self._pairing.conditions and (np.diff(tables.places) > 1).any():
             self.why = "events can stand for several variables of a pattern of varying length"
             return None
         first = self._first_events(classes, tables.entry, groups, task)
@@ -618,11 +618,13 @@ class DiagramSearch:
     def _joins(self, tables: Tables) -> Joins:
         pairing = self._pairing
         positions = tables.place[tables.places[:-1]].tolist()
-        asked = [[a.origin.number for a in pairing.asked if a.place == p] for p in positions]
+        conditions = [
+            [a.origin.number for a in pairing.conditions if a.place == p] for p in positions
+        ]
         held = [pairing.held[p] for p in positions]
         own = [pairing.places.index(p) if p in pairing.places else -1 for p in positions]
         return Joins(
-            offsets_of([len(numbers) for numbers in asked]), _flat(asked),
+            offsets_of([len(numbers) for numbers in conditions]), _flat(conditions),
             offsets_of([len(slots) for slots in held]), _flat(held), np.array(own, np.int64),
         )  # fmt: skip
 

@@ -32,8 +32,8 @@ from .matches import Matches
 from .search import MatchTable, Rows
 
 IntArray = npt.NDArray[np.int64]
-Found = TypeVar("Found")
-Finish = Callable[[Matches], Found]
+Result = TypeVar("Result")
+Finish = Callable[[Matches], Result]
 
 START, DEPTH, WAITS = range(3)
 MATCHES_FIRST, MATCHES_MAX = 1 << 10, 1 << 14
@@ -180,9 +180,9 @@ class ListOutput:
         source: Source,
         rows: Rows,
         weighted: bool,
-        finish: Finish[Found],
+        finish: Finish[Result],
         check: Check,
-    ) -> Iterator[Found]:
+    ) -> Iterator[Result]:
         """Yield ``finish`` of every batch in order, whose arrays are reused.  ``weighted``: one row
         per start, with its number of matches.
         """

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 IntArray = npt.NDArray[np.int64]
 
 
-class Asked(NamedTuple):
+class PairCondition(NamedTuple):
     """A conjunct at a position: slots that it reads, and its origin."""
 
     place: int
@@ -41,21 +41,21 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Pairing:
-    """Conjuncts ``asked`` by position, positions of slots (``places``), and per position the slots
-    that are read after it (``held``); ``obstacle``: why there can be no diagram.
+    """Conjuncts by position (``conditions``), positions of slots (``places``), and per position the
+    slots that are read after it (``held``); ``obstacle``: why there can be no diagram.
     """
 
-    asked: tuple[Asked, ...]
+    conditions: tuple[PairCondition, ...]
     places: tuple[int, ...]
     held: tuple[tuple[int, ...], ...]
     obstacle: str
 
     def describe(self, names: tuple[str, ...]) -> str:
         texts = []
-        for one in {a.origin: a for a in self.asked}.values():
+        for one in {a.origin: a for a in self.conditions}.values():
             others = " and ".join(names[self.places[s]] for s in one.slots)
             texts.append(f"{one.origin.variable} with {others}")
-        bound = {names[p] for p in self.places} | {a.origin.variable for a in self.asked}
+        bound = {names[p] for p in self.places} | {a.origin.variable for a in self.conditions}
         free = [name for name in dict.fromkeys(names[1:]) if name not in bound]
         joined = f"joined: {', '.join(texts)}" if texts else "nothing is joined"
         return joined + (f"; {', '.join(free)} between their neighbours" if free else "")
@@ -65,7 +65,7 @@ def pairing(automaton: Automaton, plan: ConditionPlan) -> Pairing:
     follow = [[e.target for e in edges if e.target != ACCEPT] for edges in automaton.edges]
     behind = [_reached(follow, p) for p in range(len(follow))]
     names = automaton.names
-    asked: list[Asked] = []
+    conditions: list[PairCondition] = []
     slots: dict[int, int] = {}
     obstacle = ""
     for conjunct in plan.across:
@@ -82,18 +82,18 @@ def pairing(automaton: Automaton, plan: ConditionPlan) -> Pairing:
             )
             continue
         own = tuple(slots.setdefault(p, len(slots)) for p in read)
-        asked += [Asked(q, own, conjunct) for q in targets]
-    asked.sort(key=lambda a: a.place)
+        conditions += [PairCondition(q, own, conjunct) for q in targets]
+    conditions.sort(key=lambda a: a.place)
     held = [
         tuple(
             s
             for place, s in slots.items()
             if p in {place, *behind[place]}
-            and any(a.place in behind[p] and s in a.slots for a in asked)
+            and any(a.place in behind[p] and s in a.slots for a in conditions)
         )
         for p in range(len(follow))
     ]
-    return Pairing(tuple(asked), tuple(slots), tuple(held), obstacle)
+    return Pairing(tuple(conditions), tuple(slots), tuple(held), obstacle)
 
 
 def _only(names: tuple[str, ...], name: str) -> int:

@@ -129,7 +129,7 @@ def stars_of(automaton: Automaton, plan: ConditionPlan) -> Stars:
 
 
 @kernel
-def _asked(
+def _holds_for_row(
     which, image, floats, depth, steps, place, start, row, begin, end, number, task, state
 ):  # fmt: skip
     """Whether a condition on the path holds for a row: 1, 0, or a negative error."""
@@ -359,7 +359,7 @@ def match_contiguous(
                         k = known[2 * q + 1]
                 if conditional:
                     depth = top >> 2
-                    truth = _asked(
+                    truth = _holds_for_row(
                         condition[q], image, floats, depth, steps, q, s, row, begin, end,
                         number[g] + 1, task, state,
                     )  # fmt: skip

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 IntArray = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 STRATEGIES = {"contiguous": CONTIGUOUS, "next": SKIP_NEXT, "any": SKIP_ANY}
 SKIPS = {"past last": m.PAST_LAST, "next": m.TO_NEXT, "first": m.TO_FIRST, "last": m.TO_LAST}
 SLICE_STEPS = 20_000_000
@@ -200,9 +200,9 @@ class Matcher:
         self,
         prepared: PreparedRows,
         groups: Groups,
-        finish: Callable[[Matches], Found],
+        finish: Callable[[Matches], Result],
         check: Callable[[], None] | None = None,
-    ) -> Iterator[Found]:
+    ) -> Iterator[Result]:
         """Search all groups; yields ``finish`` of each batch, whose arrays are reused.  Raises
         ResourceLimit, and SqlError for an overflow or an invalid SKIP TO.
         """

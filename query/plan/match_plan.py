@@ -107,7 +107,7 @@ def plan_situations(bound: BoundSituations, planning: Planning) -> SituationMatc
         return SituationMatch(compiled, bound.stream, part=NOTHING)
     part, events = None, snapshot.count
     if bound.strategy == "auto":
-        part = _asked(bound, compiled, planning, snapshot)
+        part = _requested_range(bound, compiled, planning, snapshot)
         if part is not None:
             events = part.events(snapshot)
             if events <= max(RANGE_EVENTS, RANGE_SHARE * snapshot.count):
@@ -124,7 +124,7 @@ def plan_situations(bound: BoundSituations, planning: Planning) -> SituationMatc
     return SituationMatch(compiled, bound.stream, replay=replay)
 
 
-def _asked(
+def _requested_range(
     bound: BoundSituations, compiled: CompiledSituations, planning: Planning, snapshot: Snapshot
 ) -> InstantRange | None:
     """The time range that the SELECT restricts matches to; None for all."""

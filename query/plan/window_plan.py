@@ -248,7 +248,7 @@ class _Answer:
         self._kept = planning.snapshot(
             rollup.sink
         )  # before the stream's snapshot: the roll-up must not be ahead
-        state = rollup.told()
+        state = rollup.last_mark()
         mark = self._kept.state.marks.get(rollup.name)
         if mark is not None and state is not None and all(
             state.get(each) == mark.get(each) for each in ("rows", "retractions")

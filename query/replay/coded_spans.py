@@ -52,7 +52,7 @@ def coded_spans(
         return None
     if min(offer.entries for offer in lookups.picked) < WORTH_ENTRIES:
         return None
-    chosen = told_by(context, columns, variables)
+    chosen = index_choices(context, columns, variables)
     if len(chosen) < 2:
         return None
     names = sorted({key.name for key, _ in chosen})
@@ -69,7 +69,7 @@ def coded_spans(
     )
 
 
-def told_by(
+def index_choices(
     context: PlanContext, columns: Collection[str], variables: frozenset[str] | None = None
 ) -> list[_Chosen]:
     """Per block an index and its words, for one second attribute, even if not picked."""

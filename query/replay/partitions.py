@@ -145,14 +145,14 @@ class PartitionKeys:
     def _own(self, number: int, array: pa.Array) -> Ints:
         values = self._values[number]
         if not pa.types.is_dictionary(array.type):
-            return _found(comparable(array), values)
+            return _places_in(comparable(array), values)
         mapped = self._mapped[number]
         if mapped is None or mapped[0] is not array.dictionary:
             same = mapped is not None and _same_buffers(mapped[0], array.dictionary)
             mapping = mapped[1] if same and mapped is not None else None
             if mapping is None:
-                null = _found(pa.nulls(1, values.type), values)
-                mapping = np.concatenate([_found(array.dictionary, values), null])
+                null = _places_in(pa.nulls(1, values.type), values)
+                mapping = np.concatenate([_places_in(array.dictionary, values), null])
             mapped = array.dictionary, mapping
             self._mapped[number] = mapped
         indices = array.indices
@@ -180,7 +180,7 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(indices, pa.concat_arrays(values), safe=False)
 
 
-def _found(array: pa.Array, values: pa.Array) -> Ints:
+def _places_in(array: pa.Array, values: pa.Array) -> Ints:
     if array.type != values.type:
         array = array.cast(values.type)
     places_of = pc.index_in(array, value_set=values)

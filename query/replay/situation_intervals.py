@@ -68,7 +68,7 @@ def chains(
 ) -> tuple[Outline, ...]:
     """Outlines of a clause whose matches are bounded in time; empty for others."""
     count = len(compiled.names)
-    reach = [compiled.kept(i) for i in range(count)]
+    reach = [compiled.reach_of(i) for i in range(count)]
     bounded = [ticks for ticks in reach if ticks is not None]
     if len(bounded) < count:
         return ()
@@ -182,7 +182,7 @@ def _obstacle(
     snapshot: Snapshot, compiled: CompiledSituations, outlines: tuple[Outline, ...]
 ) -> str:
     if not outlines:
-        if any(compiled.kept(i) is None for i in range(len(compiled.names))):
+        if any(compiled.reach_of(i) is None for i in range(len(compiled.names))):
             return "neither WITHIN nor durations bound how long a match takes"
         return "no condition says which leaves can satisfy it"
     return ""

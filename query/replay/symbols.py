@@ -113,7 +113,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Known:
+class SymbolFacts:
     """Conditions by variable, and what indexes can look up.  ``derived``: terms on derived values;
     ``between``: variables that a condition compares with; ``once``: variables with a single place
     in the pattern; ``apart``: alternatives are listed.
@@ -133,24 +133,24 @@ class Known:
         return any(self.indexed.issuperset(term.attributes) for term in terms)
 
 
-def rewrite(node: Pattern, known: Known) -> list[Parts]:
+def rewrite(node: Pattern, facts: SymbolFacts) -> list[Parts]:
     """Symbols and gaps of a pattern; with ``apart`` one result per alternative, or ``TooMany``."""
     if isinstance(node, Variable):
-        terms = known.derived.get(node.name, ())
+        terms = facts.derived.get(node.name, ())
         own = frozenset((node.name,))
-        return [Parts((Symbol(node.name, known.conditions.get(node.name), terms, own),), 1)]
+        return [Parts((Symbol(node.name, facts.conditions.get(node.name), terms, own),), 1)]
     if isinstance(node, Exclusion):
-        return rewrite(node.body, known)
+        return rewrite(node.body, facts)
     if isinstance(node, Concatenation):
-        return _each([rewrite(part, known) for part in node.parts])
+        return _each([rewrite(part, facts) for part in node.parts])
     if isinstance(node, Alternation):
-        parts_of_choices = [rewrite(choice, known) for choice in node.choices]
+        parts_of_choices = [rewrite(choice, facts) for choice in node.choices]
         alternatives = [way for some in parts_of_choices for way in some]
-        return _few(alternatives) if known.apart else [_either(alternatives)]
+        return _few(alternatives) if facts.apart else [_either(alternatives)]
     if isinstance(node, Permutation):
-        return _permuted(node, known)
+        return _permuted(node, facts)
     if isinstance(node, Quantified):
-        return _repeated(node, known)
+        return _repeated(node, facts)
     return [Parts()]
 
 
@@ -219,12 +219,12 @@ def _any_symbol(symbols: Sequence[Symbol]) -> Symbol:
     return Symbol(names, prune, (), carried)
 
 
-def _permuted(node: Permutation, known: Known) -> list[Parts]:
-    parts_of = [rewrite(part, known) for part in node.parts]
-    orders = _orders(node, known)
-    if known.apart and not orders:
+def _permuted(node: Permutation, facts: SymbolFacts) -> list[Parts]:
+    parts_of = [rewrite(part, facts) for part in node.parts]
+    orders = _orders(node, facts)
+    if facts.apart and not orders:
         raise TooMany
-    if known.apart or len(orders) == 1:
+    if facts.apart or len(orders) == 1:
         return _few([way for order in orders for way in _each([parts_of[at] for at in order])])
     every = _joined(some[0] for some in parts_of)
     symbols, gap = every.symbols, Gap(every.carried)
@@ -232,26 +232,26 @@ def _permuted(node: Permutation, known: Known) -> list[Parts]:
         return [Parts((gap,), every.most)]
     fixed = len(symbols) == len(every.items)
     anything = _any_symbol(symbols) if fixed else Symbol("true", None, (), every.carried)
-    lookups = [symbol for symbol in symbols if symbol.terms or known.finds(symbol.prune)]
+    lookups = [symbol for symbol in symbols if symbol.terms or facts.finds(symbol.prune)]
     if any(isinstance(symbol.prune, Never) for symbol in symbols):
         anything = replace(anything, prune=Never())  # all of the parts are needed
-    elif lookups and not known.finds(anything.prune):
+    elif lookups and not facts.finds(anything.prune):
         chosen = min(lookups, key=lambda symbol: not _is_equality(symbol.prune))
         return [Parts((gap, replace(chosen, variables=every.carried), gap), every.most)]
     return [Parts((*[anything] * len(symbols), *([] if fixed else [gap])), every.most)]
 
 
-def _orders(node: Permutation, known: Known) -> list[tuple[int, ...]]:
+def _orders(node: Permutation, facts: SymbolFacts) -> list[tuple[int, ...]]:
     """Orders of the parts in which their conditions can hold (later events are unknown)."""
     part_of = {}
     for at, part in enumerate(node.parts):
         inner = part.body if isinstance(part, Quantified) and part.low else part
-        if isinstance(inner, Variable) and inner.name in known.once:
+        if isinstance(inner, Variable) and inner.name in facts.once:
             part_of[inner.name] = at
     before = {
         (part_of[other], at)
         for name, at in part_of.items()
-        for other in known.between.get(name, ())
+        for other in facts.between.get(name, ())
         if other in part_of and part_of[other] != at
     }
     orders_done: list[tuple[int, ...]] = []
@@ -271,8 +271,8 @@ def _is_equality(prune: Prune | None) -> bool:
     return isinstance(prune, Range) and prune.low is not None and prune.low == prune.high
 
 
-def _repeated(node: Quantified, known: Known) -> list[Parts]:
-    bodies = rewrite(node.body, known)
+def _repeated(node: Quantified, facts: SymbolFacts) -> list[Parts]:
+    bodies = rewrite(node.body, facts)
     most = None if any(way.most is None for way in bodies) else max(_counts(bodies), default=0)
     if most == 0:
         return [Parts()]
@@ -531,7 +531,7 @@ class _Maker:
             name: condition_prune(bound, name, schema, folder)
             for name, bound in compiled.definitions.items()
         }
-        self.known = Known(
+        self.facts = SymbolFacts(
             with_implied(conditions, compiled.definitions, schema), schema, indexed,
             {} if skipping else _derived(compiled, schema, folder, indexed),
             {
@@ -542,12 +542,12 @@ class _Maker:
         )  # fmt: skip
 
     def outline(self) -> Outline:
-        (parts,) = rewrite(self.compiled.clause.pattern, self.known)
+        (parts,) = rewrite(self.compiled.clause.pattern, self.facts)
         return self._of(parts)
 
     def apart(self) -> tuple[Outline, ...]:
         try:
-            alternatives = rewrite(self.compiled.clause.pattern, replace(self.known, apart=True))
+            alternatives = rewrite(self.compiled.clause.pattern, replace(self.facts, apart=True))
         except TooMany:
             return ()
         return tuple(map(self._of, alternatives)) if len(alternatives) > 1 else ()

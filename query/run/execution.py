@@ -178,7 +178,7 @@ class Execution:
         return Result(settled, rows, self._explained_later)
 
     def _relational(self, root: Relational) -> Result:
-        answer = self._run.executor.run(self._asked(root, self._run.control, self._failures))
+        answer = self._run.executor.run(self._query(root, self._run.control, self._failures))
         schema, batches = settle_types(answer.batches, answer.schema, answer.hugeints)
         for place in answer.jsons:
             schema = schema.set(place, schema.field(place).with_type(JSON))
@@ -187,7 +187,7 @@ class Execution:
             batches = (conform(batch, schema) for batch in batches)
         return Result(schema, batches, self._explained_later, answer.close)
 
-    def _asked(
+    def _query(
         self, root: Relational, control: QueryControl, failures: FailureBox
     ) -> RelationalQuery:
         inputs = {opened.name: opened.dataset for opened in self._opened}
@@ -211,7 +211,7 @@ class Execution:
     def _operator(self, control: QueryControl, failures: FailureBox, run: bool) -> Operator:
         root = self._plan.root
         if isinstance(root, Relational):
-            document = self._run.executor.explain(self._asked(root, control, failures), run)
+            document = self._run.executor.explain(self._query(root, control, failures), run)
             return self._noted(plan_of(document, self._opened, run))
         begun, rows = time.perf_counter(), 0
         for batch in self.result().batches() if run else ():

@@ -252,7 +252,7 @@ class SideRun:
         )
         return Operator("Scan", details, figures_of(self._metrics) if self._run.analyze else ())
 
-    def told(self) -> str:
+    def summary(self) -> str:
         narrowing = self._narrowing
         if narrowing is None:
             return ""
@@ -444,8 +444,8 @@ class RecentOperator(LeafOperator[RecentJoin]):
         ]
         details.append(("order", f"{node.order.replace('_', ' ')}: {node.why}"))
         for name, side in (("live_side", self._live), ("archive_side", self._archive)):
-            if side.told():
-                details.append((name, side.told()))
+            if side.summary():
+                details.append((name, side.summary()))
         if node.keys:
             details.append(("keys", tuple(f"{one} = {other}" for one, other in node.keys)))
         if node.condition is not None:

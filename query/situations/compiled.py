@@ -350,14 +350,14 @@ class CompiledSituations(EventOperator):
             return None
         return self.names.index(leaf.names[0]) + count * (leaf.function == "ended")
 
-    def kept(self, name: int) -> int | None:
+    def reach_of(self, name: int) -> int | None:
         """Ticks after its start in which a situation can join a new match; None: unbounded."""
         reach = int(self.distances[name, 2 * len(self.names)])
         return None if reach >= LIMIT // 2 else reach
 
     @property
     def reach(self) -> int | None:
-        reach = [self.kept(i) for i in range(len(self.names))]
+        reach = [self.reach_of(i) for i in range(len(self.names))]
         bounds = [ticks for ticks in reach if ticks is not None]
         return max(bounds) if len(bounds) == len(reach) else None
 

@@ -119,7 +119,7 @@ def _certain(a_start, a_until, b_start, b_until, allowed):
 
 
 @kernel
-def _known(start, until, least, bounded):
+def _certain_from(start, until, least, bounded):
     """The instant from which a situation's duration is certain to suffice."""
     return until + 1 if bounded else start + least
 
@@ -130,7 +130,7 @@ def certain_instants(starts, untils, least, bounded, allowed, instants):
     for i in range(starts.shape[0]):
         latest = _LEAST
         for p in range(starts.shape[1]):
-            latest = max(latest, _known(starts[i, p], untils[i, p], least[p], bounded[p]))
+            latest = max(latest, _certain_from(starts[i, p], untils[i, p], least[p], bounded[p]))
             for q in range(p):
                 if allowed[p, q] != _ALL:
                     at = _certain(
@@ -156,7 +156,7 @@ def find_triggers(
         counts = early and (bounded[p] or start[k] <= OPEN - least[p])
         certain = _LEAST
         if counts:
-            certain = _known(start[k], until[k], least[p], bounded[p])
+            certain = _certain_from(start[k], until[k], least[p], bounded[p])
             if since <= certain <= limit:
                 where[count] = k
                 instant[count] = certain
@@ -243,7 +243,7 @@ def _complete(
     certain = _LEAST
     for p in range(count):
         k = chosen[p]
-        at = _known(start[k], until[k], least[p], bounded[p] or not early)
+        at = _certain_from(start[k], until[k], least[p], bounded[p] or not early)
         if at > instant:
             return False
         ends = by_end[p] and until[k] != OPEN and until[k] + 1 == instant

@@ -77,7 +77,7 @@ _LATER = RELATIONS["BEFORE"] | RELATIONS["MEETS"]
 
 
 @dataclass(frozen=True)
-class Found:
+class MatchBatch:
     """Matches by instant; per situation as in ``deriving``, and ``lasting``: still open."""
 
     group: IntArray
@@ -90,9 +90,9 @@ class Found:
     instant: IntArray
     detected: IntArray
 
-    def only(self, kept: npt.NDArray[np.bool_]) -> Found:
+    def only(self, kept: npt.NDArray[np.bool_]) -> MatchBatch:
         columns = (getattr(self, field.name)[kept] for field in fields(self))
-        return Found(*columns)
+        return MatchBatch(*columns)
 
 
 @kernel
@@ -118,7 +118,7 @@ class Matching:
         self.bounded = np.array([most < FAR for most in durations.most], np.bool_)
         self.by_end = np.array(compiled.ends_count, np.bool_)
         self.window = OPEN if durations.window >= FAR else np.int64(durations.window)
-        reach = [compiled.kept(i) for i in range(len(compiled.names))]
+        reach = [compiled.reach_of(i) for i in range(len(compiled.names))]
         self.reach = np.array([INT64_MAX if r is None else r for r in reach], np.int64)
         measured = compiled.measured_names
         self.measured = np.array([name in measured for name in compiled.names], np.bool_)
@@ -157,7 +157,7 @@ class Matching:
     def find(
         self, derived: Derived, deriver: Deriver, since: int, watermark: int,
         check: Callable[[], None],
-    ) -> Iterator[Found]:  # fmt: skip
+    ) -> Iterator[MatchBatch]:  # fmt: skip
         """Matches that become known from ``since`` up to the watermark, by instant."""
         self.ended = derived.ended
         parts = [self.kept, derived.ended]
@@ -218,13 +218,13 @@ class Matching:
     def absorb(self, derived: Derived) -> None:
         self.ended = derived.ended
 
-    def _matches_of(self, runs: IntArray, results: IntArray) -> Found:
+    def _matches_of(self, runs: IntArray, results: IntArray) -> MatchBatch:
         places = results[:, :-1]
         starts, untils = runs[:, START][places], runs[:, UNTIL][places]
         detected = np.empty(len(results), np.int64)
         certain_instants(starts, untils, self.least, self.bounded, self.allowed, detected)
         lasting = untils == OPEN
-        return Found(
+        return MatchBatch(
             runs[:, GROUP][places[:, 0]], starts, np.where(lasting, OPEN, untils + ~lasting),
             lasting, runs[:, FIRST][places], runs[:, LAST][places], runs[:, CUT][places],
             results[:, -1], detected,
@@ -326,7 +326,7 @@ def _joins(compiled: CompiledSituations) -> list[str]:
 def _bounds(compiled: CompiledSituations) -> list[str]:
     texts = []
     for i, name in enumerate(compiled.names):
-        most = compiled.kept(i)
+        most = compiled.reach_of(i)
         shown = "without bound" if most is None else f"at most {compiled.columns.length(most)}"
         texts.append(f"start of {name} to the match: {shown}")
     return texts

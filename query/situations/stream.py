@@ -57,7 +57,7 @@ from ..pattern.matches import Matches
 from ..pattern.measures import Context, OutputRows, measure_columns
 from .compiled import CompiledSituations, MatchColumns, match_values
 from .deriving import SPAN, Derived, Deriver, Partitions, Stretches
-from .matching import Found, Matching
+from .matching import MatchBatch, Matching
 
 IntArray = npt.NDArray[np.int64]
 ROWS_AT_ONCE = 1 << 16
@@ -126,19 +126,19 @@ class Results:
         self.rows = self.rows.filter(pa.array(recent)).combine_chunks()
         self.codes, self.sequence = self.codes[recent], self.sequence[recent]
 
-    def rows_of(self, found: Found, keys: Partitions) -> Iterator[pa.RecordBatch]:
+    def rows_of(self, found: MatchBatch, keys: Partitions) -> Iterator[pa.RecordBatch]:
         order = self._order(found, keys)
         for begin in range(0, len(order), ROWS_AT_ONCE):
             yield self._batch(found, order[begin : begin + ROWS_AT_ONCE], keys)
 
-    def _order(self, found: Found, keys: Partitions) -> IntArray:
+    def _order(self, found: MatchBatch, keys: Partitions) -> IntArray:
         by = [found.starts[:, i] for i in range(found.starts.shape[1] - 1, -1, -1)]
         if keys.columns:
             groups, place = np.unique(found.group, return_inverse=True)
             by.append(keys.ranks(groups)[place])
         return np.asarray(np.lexsort([*by, found.instant]), np.int64)
 
-    def _batch(self, found: Found, chosen: IntArray, keys: Partitions) -> pa.RecordBatch:
+    def _batch(self, found: MatchBatch, chosen: IntArray, keys: Partitions) -> pa.RecordBatch:
         group = found.group[chosen]
         values = MatchColumns(
             found.starts[chosen], found.ends[chosen], found.lasting[chosen], found.instant[chosen],
@@ -165,7 +165,7 @@ class Results:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _matches(self, found: Found, chosen: IntArray) -> tuple[Matches, pa.Table, IntArray]:
+    def _matches(self, found: MatchBatch, chosen: IntArray) -> tuple[Matches, pa.Table, IntArray]:
         group = found.group[chosen]
         if self._sorted is None:
             self._sorted = self._by_partition(int(found.group.max()) + 1)
@@ -238,7 +238,7 @@ class SituationStream(Search):
         limits: MatchLimits,
         check: Callable[[], None] | None = None,
         stretches: Stretches | None = None,
-        certified: Callable[[Found], Found] | None = None,
+        certified: Callable[[MatchBatch], MatchBatch] | None = None,
         since: int = INT64_MIN,
     ) -> None:
         self.compiled = compiled
@@ -302,7 +302,7 @@ class SituationStream(Search):
         """Take all rows up to a watermark (tick) in time order; yields new matches."""
         derived = self.deriver.take(rows, watermark)
         self.results.add_rows(rows, derived)
-        yield from self._known(derived, watermark)
+        yield from self._advance_to(derived, watermark)
 
     def advance_words(
         self, ticks: IntArray, words: npt.NDArray[np.uint64], watermark: int
@@ -310,9 +310,9 @@ class SituationStream(Search):
         """As ``advance``, for the times and words of rows where a word may change; for clauses
         without PARTITION BY and GAP, whose measures read no rows.
         """
-        yield from self._known(self.deriver.follow_words(ticks, words), watermark)
+        yield from self._advance_to(self.deriver.follow_words(ticks, words), watermark)
 
-    def _known(self, derived: Derived, watermark: int) -> Iterator[pa.RecordBatch]:
+    def _advance_to(self, derived: Derived, watermark: int) -> Iterator[pa.RecordBatch]:
         self.situations += len(derived.ended)
         self.check()
         if watermark >= self.since:
@@ -382,7 +382,7 @@ class Certifier(ABC):
     def rows_before(self, groups: Ints, rows: Ints) -> list[Before]:
         """The rows before some partitions, given the number of a row in each."""
 
-    def certified(self, found: Found) -> Found:
+    def certified(self, found: MatchBatch) -> MatchBatch:
         """Matches whose situations all begin where they seem to."""
         doubtful = np.argwhere(found.cut != 0)
         if not len(doubtful):

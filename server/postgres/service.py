@@ -465,7 +465,7 @@ class Session:
             return
         command = _command(portal.statement)
         if command is not None:
-            await self._send(*self._said(portal.statement, command))
+            await self._send(*self._command_answer(portal.statement, command))
             return
         await self._begin(portal)
         run = portal.run
@@ -496,7 +496,7 @@ class Session:
 
     # --------------------------------------------------------------------------- commands
 
-    def _said(self, statement: Statement, command: str) -> list[bytes]:
+    def _command_answer(self, statement: Statement, command: str) -> list[bytes]:
         """The answer to a command of the session."""
         notices: list[bytes] = []
         if command in ("BEGIN", "COMMIT", "ROLLBACK"):

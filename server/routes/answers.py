@@ -424,7 +424,7 @@ class Backups(BaseModel):
     backups: list[Backup]
 
 
-class TokenTold(BaseModel):
+class TokenInfo(BaseModel):
     """A token, without its secret."""
 
     token_id: str
@@ -439,10 +439,10 @@ class TokenTold(BaseModel):
 class Tokens(BaseModel):
     """The tokens of the store."""
 
-    tokens: list[TokenTold]
+    tokens: list[TokenInfo]
 
 
-class TokenMade(TokenTold):
+class NewToken(TokenInfo):
     """A new token; the secret is shown once."""
 
     secret: str

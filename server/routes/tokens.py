@@ -65,7 +65,7 @@ def tokens(call: Call) -> Json:
 _DEPLOY = {"name": "deploy", "scopes": ["admin"], "expires": "90d"}
 
 
-@routes.post("", "Make a token", answers.TokenMade, 201, **_MANAGED, example=_DEPLOY)
+@routes.post("", "Make a token", answers.NewToken, 201, **_MANAGED, example=_DEPLOY)
 def make_token(call: Call, spec: TokenSpec) -> Json:
     """The answer has its `secret`, which is shown once."""
     server = call.server
@@ -83,7 +83,7 @@ def make_token(call: Call, spec: TokenSpec) -> Json:
 @routes.post(
     "/{token_id}/rotate",
     "Replace a token",
-    answers.TokenMade,
+    answers.NewToken,
     201,
     **_MANAGED,
     example={"overlap": "1h"},

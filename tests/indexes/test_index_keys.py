@@ -1,4 +1,4 @@
-"""Indexes on pairs and derived values through what happens to their stream, and its faces."""
+"""Indexes on pairs and derived values through what happens to their stream, and its interfaces."""
 
 from __future__ import annotations
 

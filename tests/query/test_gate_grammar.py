@@ -73,7 +73,7 @@ def test_mutated_statements_end_in_answers_or_in_our_errors(database, seed):
         except ChronicleError as error:
             said.append((str(error), sql))
     assert not [pair for pair in said if "Stack Trace" in pair[0]]
-    assert not [pair for pair in said if "the executor" in pair[0]], "the door had to catch it"
+    assert not [pair for pair in said if "the executor" in pair[0]], "the gate must refuse it"
     assert database.sql("SELECT upper('a') FROM s LIMIT 1").fetchall() == [("A",)]
     assert database.streams() == ["s"]
     assert database.stream("s").count == 3

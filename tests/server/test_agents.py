@@ -1,4 +1,4 @@
-"""``/mcp``: the protocol's own client over HTTP, at the door that all routes have."""
+"""``/mcp``: the protocol's own client over HTTP, with the checks that all routes have."""
 
 from __future__ import annotations
 

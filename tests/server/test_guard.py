@@ -64,7 +64,7 @@ def test_with_tokens_a_request_needs_one(fake: Any, serve_app: Callable[..., Any
     assert client.get(QUERY, headers=bearer(secret)).status_code == 200
     revoke_token(fake.path, token.id)
     assert client.get(QUERY, headers=bearer(secret)).status_code == 401
-    assert client.get(QUERY).status_code == 401, "the last token is gone, the door stays shut"
+    assert client.get(QUERY).status_code == 401, "the last token is gone, a token is still required"
 
 
 def test_with_tokens_any_host_and_address_will_do(fake: Any, serve_app: Callable[..., Any]) -> None:

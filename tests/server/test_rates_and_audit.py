@@ -1,4 +1,4 @@
-"""Doors: what protects answers, how often a client may ask, and what is written down of it."""
+"""What protects answers, how often a client may ask, and what is written down of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams with ``unique``: the same in every face, and counted in every answer."""
+"""Streams with ``unique``: the same in every interface, and counted in every answer."""
 
 from __future__ import annotations
 

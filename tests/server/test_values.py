@@ -193,7 +193,7 @@ def wanted_of(kind: Kind) -> list[str]:
 
 @dataclass
 class Place:
-    """A stream ``s`` of ``t`` and ``x``, and the faces of its database."""
+    """A stream ``s`` of ``t`` and ``x``, and the interfaces to its database."""
 
     db: Any
     api: Any

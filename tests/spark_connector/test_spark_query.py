@@ -92,9 +92,9 @@ def test_parts_are_the_embedded_answer(
     parts = backend.plan_query(text, 4)
     assert len(parts) == PARTS.get(name, 1)
     parts = pickle.loads(pickle.dumps(parts))
-    for room in (dialect, planner, match_plan):  # executors neither parse nor plan
+    for module in (dialect, planner, match_plan):  # executors neither parse nor plan
         for called in ("parse_statement", "plan_query", "plan_match"):
-            monkeypatch.delattr(room, called, raising=False)
+            monkeypatch.delattr(module, called, raising=False)
     batches = [batch for part in parts for batch in backend.run_query(text, part)]
     found = pa.Table.from_batches(batches, schema) if batches else schema.empty_table()
     assert same(found.cast(expected.schema), expected)

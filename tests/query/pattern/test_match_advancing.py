@@ -189,7 +189,7 @@ def test_the_watermark_alone_decides() -> None:
     assert stream.advance(None, 10).rows.num_rows == 0
     assert stream.advance(None, 11).rows.to_pylist() == [{"k": "a", "n": 1}]
     assert stream.advance(None, 12).rows.to_pylist() == [{"k": "b", "n": 1}]
-    assert stream.kept_from is None
+    assert stream.oldest_tick is None
 
 
 @pytest.mark.parametrize(

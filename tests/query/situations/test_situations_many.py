@@ -23,7 +23,7 @@ import pytest
 from chronicle.errors import SqlError
 from chronicle.query.pattern.compiled import MatchLimits
 from chronicle.query.situations.compiled import CompiledSituations
-from chronicle.query.situations.matching import Found
+from chronicle.query.situations.matching import MatchBatch
 from chronicle.query.situations.stream import SituationStream
 
 from ... import oracles_situations as oracle
@@ -85,12 +85,12 @@ class Run:
     """Rows of the operator, and what they were made of."""
 
     rows: pa.Table
-    found: list[Found]
+    found: list[MatchBatch]
 
     @classmethod
     def of(cls, compiled: CompiledSituations, table: pa.Table, cut: int) -> Run:
         """Run it over batches; each is looked at by itself where they are cut."""
-        found: list[Found] = []
+        found: list[MatchBatch] = []
         stream = SituationStream(
             compiled, MatchLimits(), certified=lambda some: found.append(some) or some
         )

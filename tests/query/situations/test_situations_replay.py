@@ -18,7 +18,7 @@ import pytest
 import chronicle
 from chronicle.errors import SqlError
 from chronicle.query.replay import situation_intervals
-from chronicle.query.situations.matching import Found
+from chronicle.query.situations.matching import MatchBatch
 from chronicle.query.situations.stream import Before, Certifier
 
 from ...rounds import LONG, rounds
@@ -176,7 +176,7 @@ def test_a_situation_begins_behind_a_gap_or_a_row_without_it(
             return [before[group] for group in groups.tolist()]
 
     ones = np.ones((3, 1), np.int64)
-    found = Found(
+    found = MatchBatch(
         np.arange(3), 95 * ones, 99 * ones, ones == 0, ones, ones, ones, ones[:, 0], ones[:, 0]
     )
     compiled: Any = SimpleNamespace(gap=gap)

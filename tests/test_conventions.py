@@ -1,4 +1,4 @@
-"""The house stays tidy: layers, light imports, file sizes, names."""
+"""Conventions of the sources: layers, light imports, sizes of files and functions, names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LAYERS: dict[str, int] = {
     "bench": 14,
     "tools": 15,
 }
-"""Rank of each room; an import may only point to a lower rank or stay in its room."""
+"""Rank of each layer; an import may only point to a lower rank or stay in its layer."""
 
 ENTRY = {"__init__"}  # re-exports from every layer, lazily
 
@@ -55,7 +55,7 @@ def sources() -> list[Path]:
     return sorted(file for file in found if file.suffix == ".py")
 
 
-FLOORS = (
+QUERY_LAYERS = (
     "contract",
     "sql",
     "conditions",
@@ -71,7 +71,7 @@ FLOORS = (
     "run",
     "",
 )
-"""Folders of query/ from the ground up: an import points to a lower one."""
+"""Folders of query/, the lowest first: an import points to a lower one."""
 
 UNORDERED = {"."}
 """Packages without a reading order of all their modules; the root has docs/architecture.md."""
@@ -89,17 +89,17 @@ IMPORTED_BY_NAME = {
 """Files that import modules by a string, which the walk below does not see."""
 
 
-def room(parts: tuple[str, ...]) -> str:
+def layer(parts: tuple[str, ...]) -> str:
     """The folder of the root, or the module there, that a module belongs to."""
     return parts[0].removesuffix(".py") if parts else "__init__"
 
 
 def folder(parts: tuple[str, ...]) -> str:
-    """Where a module lies: its directory, or in the root its room."""
+    """Where a module lies: its directory, or in the root its layer."""
     path = ROOT.joinpath(*parts)
     if path.is_dir():
         return "/".join(parts)
-    return "/".join(parts[:-1]) or room(parts)
+    return "/".join(parts[:-1]) or layer(parts)
 
 
 def for_types(node: ast.AST) -> TypeGuard[ast.If]:
@@ -126,7 +126,7 @@ def tree_of(path: Path) -> ast.Module:
 
 @pytest.fixture(scope="module", autouse=True)
 def trees() -> Iterator[None]:
-    """A million nodes: nobody looks for garbage among them, and they go in the end."""
+    """A million nodes: no garbage collection looks at them, and they are freed at the end."""
     gc.disable()
     yield
     tree_of.cache_clear()
@@ -163,88 +163,88 @@ def imports(path: Path) -> set[tuple[tuple[str, ...], int]]:
     return found
 
 
-def circles(arrows: dict[str, set[str]]) -> list[set[str]]:
+def cycles(edges: dict[str, set[str]]) -> list[set[str]]:
     """Sets of nodes that reach one another."""
 
     def reached(start: str) -> set[str]:
         found: set[str] = set()
         waiting = [start]
         while waiting:
-            new = arrows.get(waiting.pop(), set()) - found
+            new = edges.get(waiting.pop(), set()) - found
             found |= new
             waiting += new
         return found
 
-    reach = {node: reached(node) for node in arrows}
+    reach = {node: reached(node) for node in edges}
     knots = {
         frozenset(other for other in reach[node] if node in reach.get(other, ()))
-        for node in arrows
+        for node in edges
         if node in reach[node]
     }
     return sorted(map(set, knots), key=sorted)
 
 
-def test_arrows_point_down() -> None:
+def test_imports_point_down() -> None:
     wrong = []
     for path in sources():
-        mine = room(path.relative_to(ROOT).parts)
+        mine = layer(path.relative_to(ROOT).parts)
         if mine in ENTRY:
             continue
-        assert mine in LAYERS, f"{path.name} is in no known room: give {mine!r} a rank"
+        assert mine in LAYERS, f"{path.name} is in no layer: give {mine!r} a rank"
         for target, line in imports(path):
-            other = room(target)
+            other = layer(target)
             if other != mine and LAYERS.get(other, -1) >= LAYERS[mine]:
                 wrong.append(f"{path.relative_to(ROOT)}:{line} imports {other}")
     assert not wrong, "\n".join(wrong)
 
 
-def test_floors_of_the_query_layer() -> None:
-    floor = {f"query/{name}".removesuffix("/"): i for i, name in enumerate(FLOORS)}
+def test_imports_point_down_inside_the_query_layer() -> None:
+    rank = {f"query/{name}".removesuffix("/"): i for i, name in enumerate(QUERY_LAYERS)}
     wrong = []
     for path in sources():
-        mine = floor.get(folder(path.relative_to(ROOT).parts))
+        mine = rank.get(folder(path.relative_to(ROOT).parts))
         for target, line in imports(path) if mine is not None else ():
-            if floor.get(folder(target), -1) > mine:
+            if rank.get(folder(target), -1) > mine:
                 wrong.append(f"{path.relative_to(ROOT)}:{line} imports {'/'.join(target)}")
     assert not wrong, "\n".join(wrong)
-    rooms = {folder(path.relative_to(ROOT).parts) for path in (ROOT / "query").rglob("*.py")}
-    assert rooms == set(floor)
+    folders = {folder(path.relative_to(ROOT).parts) for path in (ROOT / "query").rglob("*.py")}
+    assert folders == set(rank)
 
 
-def test_no_circle_between_folders_at_any_depth() -> None:
-    arrows: dict[str, set[str]] = {}
+def test_no_cycle_between_folders_at_any_depth() -> None:
+    edges: dict[str, set[str]] = {}
     for path in sources():
         parts = path.relative_to(ROOT).parts
-        if room(parts) in ENTRY:
+        if layer(parts) in ENTRY:
             continue
         mine = folder(parts)
         targets = {folder(target) for target, _ in imports(path)}
-        arrows.setdefault(mine, set()).update(targets - {mine, *ENTRY})
-    assert not circles(arrows)
+        edges.setdefault(mine, set()).update(targets - {mine, *ENTRY})
+    assert not cycles(edges)
 
 
 @pytest.mark.parametrize("name", ["client", "commands", "ingest", "spark_connector"])
-def test_no_circle_between_modules(name: str) -> None:
-    arrows = {
+def test_no_cycle_between_modules(name: str) -> None:
+    edges = {
         module_of(path.relative_to(ROOT).parts): {
             module_of(target) for target, _ in imports(path) if target[0] == name
         }
         for path in sources()
-        if room(path.relative_to(ROOT).parts) == name and path.stem != "__init__"
+        if layer(path.relative_to(ROOT).parts) == name and path.stem != "__init__"
     }
-    assert circles(arrows) == []
+    assert cycles(edges) == []
 
 
 def module_of(parts: tuple[str, ...]) -> str:
     return "/".join(parts).removesuffix(".py")
 
 
-def test_circles_are_found() -> None:
-    arrows = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a", "d"}, "e": {"a"}}
-    assert circles(arrows) == [{"b", "c"}, {"d"}]
+def test_cycles_are_detected() -> None:
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a", "d"}, "e": {"a"}}
+    assert cycles(edges) == [{"b", "c"}, {"d"}]
 
 
-def test_what_only_types_need_is_no_arrow() -> None:
+def test_imports_for_types_do_not_count() -> None:
     text = (
         "if TYPE_CHECKING:\n    from .one import A\nelse:\n    from .two import A\n"
         "def late():\n    from .three import B\n"
@@ -262,7 +262,7 @@ def test_modules_are_imported_by_statements() -> None:
     assert by_name == IMPORTED_BY_NAME
 
 
-def test_nothing_holds_the_lock_of_a_cached_property() -> None:
+def test_no_cached_property_of_functools() -> None:
     """Up to Python 3.11 all instances share it; ``lazy`` says what that did."""
     for path in sources():
         assert "import cached_property" not in path.read_text(), path
@@ -274,20 +274,20 @@ def test_a_package_names_its_modules_in_a_reading_order() -> None:
         name = str(package.relative_to(ROOT))
         if name in UNORDERED or "discovery" in name:
             continue
-        essay = ast.get_docstring(tree_of(package / "__init__.py")) or ""
-        _, _, order = essay.partition("Reading order")
+        docstring = ast.get_docstring(tree_of(package / "__init__.py")) or ""
+        _, _, order = docstring.partition("Reading order")
         modules = {path.stem for path in package.glob("*.py") if not path.stem.startswith("__")}
         if lacking := modules - set(re.findall(r"\w+", order)):
             missing[name] = sorted(lacking)
     assert not missing
 
 
-def test_the_map_names_what_is_there() -> None:
+def test_the_architecture_page_names_what_is_there() -> None:
     """docs/architecture.md names every folder, and files and functions that are there."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     folders = {path.parent.relative_to(ROOT) for path in sources() if path.name == "__init__.py"}
-    faces = {"spark_connector", "bench", "server", "commands", "client"}  # told as a whole
-    unnamed = {f.name for f in folders if faces.isdisjoint(f.parts) and f.name not in page}
+    as_one = {"spark_connector", "bench", "server", "commands", "client"}  # without their parts
+    unnamed = {f.name for f in folders if as_one.isdisjoint(f.parts) and f.name not in page}
     paths = [*sources(), *(ROOT / "tests").rglob("*.py")]
     missing = []
     for match in re.finditer(r"`((?:\w+/)*\w+\.py)`((?:[,| ]+`(?!\w+\.py)\w[\w.]*`)*)", page):
@@ -346,7 +346,7 @@ def test_functions_fit_a_screen() -> None:
     assert not large
 
 
-def test_modules_open_with_an_essay() -> None:
+def test_modules_open_with_a_docstring() -> None:
     bare = [
         str(path.relative_to(ROOT)) for path in sources() if not ast.get_docstring(tree_of(path))
     ]
@@ -363,7 +363,7 @@ def test_modules_named_in_docstrings_are_there() -> None:
     assert not missing
 
 
-def test_no_room_without_a_name() -> None:
+def test_no_module_is_called_utils() -> None:
     banned = {"utils", "util", "helpers", "common", "misc"}
     assert not [path for path in sources() if path.stem in banned]
 
@@ -376,11 +376,11 @@ def test_import_is_light(module: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_every_room_is_packaged() -> None:
+def test_every_folder_is_packaged() -> None:
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     packages = set(listed["tool"]["setuptools"]["packages"])
-    rooms = {path.parent for path in sources() if path.name == "__init__.py"}
-    names = {".".join(("chronicle", *path.relative_to(ROOT).parts)) for path in rooms}
+    folders = {path.parent for path in sources() if path.name == "__init__.py"}
+    names = {".".join(("chronicle", *path.relative_to(ROOT).parts)) for path in folders}
     names = {name for name in names if ".discovery" not in name}
     assert names - {"chronicle.bench"} == packages - {"pyspark_chronicle"}
 

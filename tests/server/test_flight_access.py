@@ -1,4 +1,4 @@
-"""The door of Flight SQL: who comes in, what hostile clients get, how everything ends."""
+"""Flight SQL: who has access, what hostile clients get, how everything ends."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def ingest(stream: str, **more: Any) -> list[bytes]:
 
 @pytest.fixture
 def raw(serve_app: Callable[..., Any]) -> Iterator[Callable[..., Raw]]:
-    """Serve a database, and make clients of its second door."""
+    """Serve a database, and make clients of its Flight port."""
     with contextlib.ExitStack() as stack:
 
         def make(served: Any, authorization: str | None = None, **options: int) -> Raw:

@@ -163,7 +163,7 @@ def test_what_is_written_is_read_as_the_same_again():
         assert to_text(parse_statement(once)) == once
 
 
-# ---------------------------------------------------------------------------- the door
+# ---------------------------------------------------------------------------- the gate
 
 
 class Everything(frozenset):  # type: ignore[type-arg]
