@@ -33,6 +33,7 @@ from ..contract.frames import Frame
 from ..sql.dialect import error_at, error_on, to_text
 from ..sql.sql_types import TimeUse
 from ..sql.statement_clauses import MatchRelation, RecentRelation
+from ..sql.trees import nodes_of
 from .scope import (
     Binders,
     BoundOperator,
@@ -323,13 +324,16 @@ class _Binder:
         self._names = StreamNames(catalog.streams())
         self._scopes = 0
         self._prefix = "chronicle_"
-        ctes = " ".join(cte.alias.lower() for cte in root.find_all(exp.CTE))  # including views
+        self._references: dict[str, int] = {}
+        ctes = ""  # including those of views
+        for node in nodes_of(root):
+            if isinstance(node, exp.Table):
+                name = node.name.lower()
+                self._references[name] = self._references.get(name, 0) + 1
+            elif isinstance(node, exp.CTE):
+                ctes += f" {node.alias.lower()}"
         while self._prefix in text.lower() or self._prefix in ctes:  # avoid capture
             self._prefix += "_"
-        self._references: dict[str, int] = {}
-        for table in root.find_all(exp.Table):
-            name = table.name.lower()
-            self._references[name] = self._references.get(name, 0) + 1
 
     # ----------------------------------------------------------------------- queries
 

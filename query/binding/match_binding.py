@@ -215,7 +215,7 @@ class BoundMatch(BoundClause):
             return self.compiled
         clause = with_values(self.clause, folder)
         compiled = compile_match(match_clause(clause), self.columns)
-        seed = _seed(self.stream, self.query, clause)
+        seed = _seed(compiled, self.stream, self.query, clause)
         return replace(compiled, selecting=self.compiled.selecting, seed=seed)
 
 
@@ -226,7 +226,7 @@ def _strategy(site: OperatorSite) -> str:
 
 def bind_match(site: OperatorSite) -> BoundMatch:
     """Bind the clause; raises SqlError with position."""
-    clause = _countable(site.item.args["match"], site.select).copy()
+    clause = _countable(site.item.args["match"], site.select)
     columns, name, query = input_of(
         site, lambda arrow: time_of(match_clause(bare(clause)).order_by, arrow)
     )
@@ -234,11 +234,14 @@ def bind_match(site: OperatorSite) -> BoundMatch:
     site.settle(clause, columns.arrow)
     clause, selecting = _selecting(site, clause, columns)
     compiled = compile_match(match_clause(bare(clause)), columns)
-    compiled = replace(compiled, selecting=selecting, seed=_seed(name, query, clause))
+    seed = _seed(compiled, name, query, clause)
+    compiled = replace(compiled, selecting=selecting, seed=seed)
     return BoundMatch(clause, columns, name, query, strategy, compiled)
 
 
-def _seed(stream: str | None, query: Any, clause: Any) -> bytes:
+def _seed(compiled: CompiledMatch, stream: str | None, query: Any, clause: Any) -> bytes:
+    if compiled.naming is None:  # no measure identifies a match
+        return b""
     return seed_of(canonical_pattern(stream or canonical(query), clause))
 
 
@@ -401,7 +404,7 @@ class BoundSituations(BoundClause):
 
 def bind_situations(site: OperatorSite) -> BoundSituations:
     """Bind the clause; raises SqlError with position."""
-    node = site.item.args["match"].copy()
+    node = site.item.args["match"]
     order_by = situation_clause(bare(node)).order_by
     columns, stream, query = input_of(site, lambda arrow: time_of(order_by, arrow))
     site.settle(node, columns.arrow)

@@ -365,7 +365,7 @@ class Binder:
     def bind(self, node: exp.Expression, at: int, *, define: bool) -> Bound:
         self.at = at
         self.in_define = define
-        plain = self._comparison(node, at)
+        plain = self._simple(node, at)
         if plain is not None:
             return plain
         node = node.copy()  # without a parent: the gate inspects a call's parent
@@ -375,21 +375,18 @@ class Binder:
         scalar = self._transform(node, leaves, final=False, marked=False)
         return Bound(scalar, tuple(leaves), at)
 
-    def _comparison(self, node: Any, at: int) -> Bound | None:
-        """Fast path for ``x < 5`` and ``x BETWEEN 1 AND 2``; same result as ``_transform``."""
-        bounds: tuple[str, ...]
-        if type(node) is exp.Between:
-            bounds = ("low", "high")
-            if node.args.get("symmetric"):
-                return None
+    def _simple(self, node: Any, at: int) -> Bound | None:
+        """Fast path for ``A.x``, ``x < 5`` and ``A.x BETWEEN 1 AND 2``; same result as
+        ``_transform`` of what has passed the gate.
+        """
+        bounds: tuple[str, ...] = ()
+        if type(node) is exp.Column and node.args.get("table") is not None:
+            column: Any = node
+        elif type(node) is exp.Between and not node.args.get("symmetric"):
+            column, bounds = node.this, ("low", "high")
         elif type(node) in _COMPARISONS:
-            bounds = ("expression",)
+            column, bounds = node.this, ("expression",)
         else:
-            return None
-        column = node.this
-        if type(column) is not exp.Column or any(column.args.get(k) for k in ("table", "db")):
-            return None
-        if type(column.this) is not exp.Identifier:
             return None
         literals: dict[str, Any] = {}
         for key in bounds:
@@ -398,12 +395,27 @@ class Binder:
                 return None
             literals[key] = exp.Literal(this=literal.args["this"], is_string=False)
             literals[key].meta.update(literal.meta)
-        name = self._column(column)
-        leaf = Navigation(RowExpression(quote(name), (name,), name), None)
-        place = exp.Column(this=exp.Identifier(this="@0", quoted=True))
-        scalar = type(node)(this=place, **literals)
-        scalar.meta.update(node.meta)
+        leaf = self._plain_column(column)
+        if leaf is None:
+            return None
+        scalar: Any = exp.Column(this=exp.Identifier(this="@0", quoted=True))
+        if bounds:
+            scalar = type(node)(this=scalar, **literals)
+            scalar.meta.update(node.meta)
         return Bound(scalar, (leaf,), at)
+
+    def _plain_column(self, column: Any) -> Navigation | None:
+        """The leaf of ``x`` or ``A.x``; None for anything else."""
+        if type(column) is not exp.Column or type(column.this) is not exp.Identifier:
+            return None
+        variable = column.args.get("table")
+        if column.args.get("db") or (variable is not None and type(variable) is not exp.Identifier):
+            return None
+        if variable is not None and _folded(variable) not in self.variables:
+            return None  # a member, or an error
+        name = self._column(column)
+        variables = None if variable is None else self.variables[_folded(variable)]
+        return Navigation(RowExpression(quote(name), (name,), name), variables)
 
     def fail(self, message: str, node: Any = None) -> SqlError:
         at = self.at

@@ -15,7 +15,7 @@ time attribute.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from ..conditions.constants import Folder, Kind
 from ..contract.operator import Check, Clause, MatchLimits
 from ..relational.interface import evaluate
 from ..sql.dialect import to_text
-from ..sql.match_clause import MatchClause, MatchRecognize, match_clause
+from ..sql.match_clause import MatchClause, MatchRecognize, match_clause, offset_of
 from ..sql.pattern_tree import Absence, Exclusion, describe, position_error, variables, walk
 from ..sql.sql_types import sql_type
 from .any_choice import Selecting, choose
@@ -187,7 +187,7 @@ class RowTypes:
 
     def bounds(self, bounds: Sequence[Bound]) -> list[pa.DataType]:
         """Types of several expressions with one query; an error does not say which is wrong."""
-        types_: list[pa.DataType] = [self._plain(bound) for bound in bounds]
+        types_: list[pa.DataType] = [self.plain(bound) for bound in bounds]
         untyped = [i for i, type_ in enumerate(types_) if type_ is None]
         fields, texts = [], []
         for i in untyped:
@@ -201,7 +201,10 @@ class RowTypes:
             types_[i] = type_
         return types_
 
-    def _plain(self, bound: Bound) -> pa.DataType | None:
+    def plain(self, bound: Bound) -> pa.DataType | None:
+        """The type of a column, a number of the match or a comparison of numbers; None for what the
+        executor has to say.
+        """
         index = leaf_index(bound.scalar)
         if index is None:
             return self._plain_condition(bound.scalar, bound)
@@ -274,10 +277,10 @@ def interval_ticks(
     ``word``: the keyword before it, ``at``: its position, for errors.  ``up``: round up; otherwise
     ticks further apart than the result are further apart than the duration.
     """
-    at = min((p.meta["start"] for p in node.walk() if "start" in p.meta), default=at)
+    written = node
 
     def fail(message: str) -> SqlError:
-        return position_error(message, sql, at)
+        return position_error(message, sql, offset_of(written, at))
 
     def held(ticks: int) -> int:
         if ticks > INT64_MAX:
@@ -370,7 +373,7 @@ class CompiledMatch(Clause):
     partition_by: tuple[str, ...]
     order_by: tuple[tuple[str, bool, bool], ...]
     in_time_order: bool
-    type_of: Callable[[RowExpression], pa.DataType]
+    type_of: RowTypes
     history: int = 0
     lookahead: int = 0
     selecting: Selecting = field(default_factory=Selecting)
@@ -387,8 +390,29 @@ class CompiledMatch(Clause):
         ALL ROWS PER MATCH: partition columns, order columns, measures, the other columns.
         """
         if self._schema is None:
-            self._schema = MatchStream(self, MatchLimits()).empty().schema
+            self._schema = self._plain_schema() or MatchStream(self, MatchLimits()).empty().schema
         return self._schema
+
+    def _plain_schema(self) -> pa.Schema | None:
+        """The schema, if it is known without running the clause over no rows."""
+        names = self.output_names
+        types = [self.type_of.plain(bound) for bound in self.measures]
+        if not names or any(type_ is None for type_ in types):
+            return None
+        known = {column.name: column.type for column in self.columns.arrow}
+        known |= {m.name: t for m, t in zip(self.clause.measures, types, strict=True)}
+        return pa.schema([(name, known[name]) for name in names])
+
+    @property
+    def output_names(self) -> list[str]:
+        every = self.clause.rows != "one"
+        names = dict.fromkeys(self.partition_by)
+        if every:
+            names |= dict.fromkeys(name for name, _, _ in self.order_by)
+        names |= dict.fromkeys(measure.name for measure in self.clause.measures)
+        if every:
+            names |= dict.fromkeys(self.columns.arrow.names)
+        return [name for name in names if self.wanted is None or name in self.wanted]
 
     def computing(self, columns: Sequence[str]) -> CompiledMatch:
         """The same search, of whose output only some columns are computed."""

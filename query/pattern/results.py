@@ -215,21 +215,13 @@ class Results:
 
     def _assemble(self, measures: list[pa.Array], rows: pa.Array) -> pa.Table:
         compiled = self.compiled
-        every = compiled.clause.rows != "one"
         computed = {
             measure.name: values
             for measure, values in zip(compiled.clause.measures, measures, strict=True)
         }
-        names = dict.fromkeys(compiled.partition_by)
-        if every:
-            names |= dict.fromkeys(name for name, _, _ in compiled.order_by)
-        names |= dict.fromkeys(computed)
-        if every:
-            names |= dict.fromkeys(compiled.columns.arrow.names)
         columns = {
             name: computed[name] if name in computed else self.take_key(name, rows)
-            for name in names
-            if compiled.wanted is None or name in compiled.wanted
+            for name in compiled.output_names
         }
         if compiled.wanted == frozenset():
             return pa.table({NOTHING_WANTED: pa.nulls(len(rows))})

@@ -52,6 +52,7 @@ from ..sql.gate import TIMES_OF_SIDES, check_query
 from ..sql.parameters import NOW, number_placeholders
 from ..sql.sql_types import TimeUse, settle_times
 from ..sql.statement_clauses import MatchRelation, RecentRelation, SituationRelation
+from ..sql.trees import nodes_of
 from .nodes import QueryPlan, Scan
 
 _OTHER_CLAUSES = (
@@ -175,7 +176,7 @@ def cut_of(tree: Any) -> tuple[str, str]:
 
 
 def _nested(tree: Any) -> bool:
-    return any(node is not tree for node in tree.find_all(exp.Query, exp.Window))
+    return any(isinstance(n, (exp.Query, exp.Window)) for n in nodes_of(tree)[1:])
 
 
 def _row_wise(tree: Any) -> bool:
@@ -223,7 +224,8 @@ class Written:
 
     @classmethod
     def of(cls, root: Any, text: str) -> Written:
-        return cls(to_text(root, text), frozenset(p.name for p in root.find_all(exp.Placeholder)))
+        asked = (node.name for node in nodes_of(root) if isinstance(node, exp.Placeholder))
+        return cls(to_text(root, text), frozenset(asked))
 
 
 @dataclass
@@ -323,7 +325,7 @@ def _prepared(
             if relation_rows is not None:
                 rows[site.index] = relation_rows
     checkpoint()
-    size = NODE_BYTES * sum(1 for _ in bound.root.walk()) + 8 * len(text)
+    size = NODE_BYTES * len(nodes_of(bound.root)) + 8 * len(text)
     static = not parameters and not uses_now
     prepared = PreparedQuery(
         text, bound, parameters, candidates, rows, static, cut, reason, size, views, times
@@ -340,7 +342,7 @@ def _fix_now(root: Any) -> bool:
     from before they are guarded.
     """
     changed = False
-    for node in list(root.walk()):
+    for node in nodes_of(root):
         name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
         if name in DISTANCES:
             _keep_name(node)

@@ -42,7 +42,8 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from functools import cache
+from itertools import groupby, product
 from typing import Any
 
 from sqlglot import exp
@@ -164,8 +165,13 @@ def _few(ways: list[Parts]) -> list[Parts]:
 
 def _each(found: Sequence[Sequence[Parts]]) -> list[Parts]:
     alternatives: list[Parts] = [Parts()]
-    for some in found:
-        alternatives = _few([_joined(pair) for pair in product(alternatives, some)])
+    for alone, group in groupby(found, lambda some: len(some) == 1):
+        if alone:  # joined at once, which takes linear time
+            following = [some[0] for some in group]
+            alternatives = _few([_joined([before, *following]) for before in alternatives])
+        else:
+            for some in group:
+                alternatives = _few([_joined(pair) for pair in product(alternatives, some)])
     return alternatives
 
 
@@ -399,15 +405,16 @@ class SharedColumn:
 
 def shared_columns(compiled: CompiledMatch, schema: StreamSchema) -> tuple[SharedColumn, ...]:
     names = compiled.automaton.names
-    alone = {
-        name
-        for p, name in enumerate(names)
-        if p and names.count(name) == 1 and p not in _behind(compiled, p)
-    }
+
+    @cache
+    def alone(name: str) -> bool:
+        place = names.index(name) if names.count(name) == 1 else 0
+        return place > 0 and place not in _behind(compiled, place)
+
     pairs_of: dict[str, list[set[str]]] = {}
     for name, bound in compiled.definitions.items():
         for own, how, other, column in _comparisons(bound, name, schema):
-            if how is not exp.EQ or own != column or other not in alone or own == schema.time:
+            if how is not exp.EQ or own != column or own == schema.time or not alone(other):
                 continue
             if schema.attribute(own).storage is not Storage.FLOAT:
                 pairs_of.setdefault(own, []).append({name, other})

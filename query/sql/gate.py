@@ -39,6 +39,7 @@ from .forms import (
 from .rendering import FORMS, unknown_argument
 from .sql_types import DIGITS, sql_type
 from .statement_clauses import MatchRelation, RecentRelation
+from .trees import children_of
 
 LITERAL_SIZE_MAX = 10_000
 """Limit of literal sizes for padding, resizing, sampling and formatting."""
@@ -74,13 +75,15 @@ def check_query(root: Any, text: str, table_functions: frozenset[str] = frozense
     """Raise SqlError for unknown nodes or functions, and numbers that the executor would change;
     ``table_functions`` may stand in FROM.
     """
-    _check_shape(root, text)  # first: the checks below walk up the tree
-    for node in root.walk():
+    children = _check_shape(root, text)  # first: the checks below walk up the tree
+    nodes = [root]
+    for node in nodes:  # breadth first: the first error in this order is told
         checkpoint()
+        nodes += children[id(node)]
         if isinstance(node.parent, exp.Hint) or isinstance(node, exp.Hint):
             continue  # for the binder, not the executor
-        form = FORMS.get(type(node))
-        if form is None:
+        known = _ARGUMENTS.get(type(node))
+        if known is None:
             if type(node) not in _PARTS and not _inside_match(node):
                 raise _not_ours(text, node, type(node).__name__)
             continue
@@ -91,7 +94,7 @@ def check_query(root: Any, text: str, table_functions: frozenset[str] = frozense
         if isinstance(node, exp.Anonymous):
             _check_function(node, text, table_functions)
         elif not _inside_match_clause(node):
-            unknown = unknown_argument(node, form[0] | _READ_BY_BINDER)
+            unknown = unknown_argument(node, known)
             if unknown is not None:
                 raise _not_ours(text, node, spelled(node, unknown))
 
@@ -109,6 +112,9 @@ TIMES_OF_SIDES = ("match_start", "match_end")
 
 _READ_BY_BINDER = frozenset(("hint", "db"))
 """Arguments removed by the binder: plan hints, and schemas of system tables."""
+
+_ARGUMENTS = {kind: takes | _READ_BY_BINDER for kind, (takes, _) in FORMS.items()}
+"""Arguments permitted in each class of node."""
 
 
 def _not_ours(text: str, node: Any, what: str) -> Exception:
@@ -244,9 +250,12 @@ def _near(name: str, known: frozenset[str]) -> str:
 # ------------------------------------------------------------------------------- shape
 
 
-def _check_shape(root: Any, text: str) -> None:
-    """Refuse a tree that is too deep, or that planning would multiply."""
-    order: list[tuple[Any, int, Any]] = []  # node, depth, the SELECT around it
+def _check_shape(root: Any, text: str) -> dict[int, list[Any]]:
+    """Refuse a tree that is too deep, or that planning would multiply; the children of each node,
+    by its ``id``.
+    """
+    order: list[tuple[Any, Any]] = []  # node, the SELECT around it
+    children: dict[int, list[Any]] = {}
     waiting: list[tuple[Any, int, Any]] = [(root, 0, None)]
     operations = 0
     while waiting:
@@ -259,10 +268,11 @@ def _check_shape(root: Any, text: str) -> None:
         if isinstance(node, exp.SetOperation):
             operations += 1
             depth -= isinstance(node.parent, exp.SetOperation)
-        order.append((node, depth, select))
+        order.append((node, select))
         inner = node if isinstance(node, exp.Select) else select
         below = depth if isinstance(node, (exp.And, exp.Or)) else depth + 1
-        waiting.extend((child, below, inner) for child in node.iter_expressions())
+        children[id(node)] = own = children_of(node)
+        waiting += [(child, below, inner) for child in own]
     if operations > SET_OPERATIONS_MAX:
         raise error_at(
             text, 0, f"at most {SET_OPERATIONS_MAX} set operations stand in one statement"
@@ -270,13 +280,13 @@ def _check_shape(root: Any, text: str) -> None:
     weights: dict[int, int] = {}
     aliases: dict[tuple[int, str], int] = {}
     copies = 0
-    for node, _, select in reversed(order):  # from the leaves up, from left to right
+    for node, select in reversed(order):  # from the leaves up, from left to right
         weight = 1
-        for child in node.iter_expressions():
-            own = weights.pop(id(child))
+        for child in children[id(node)]:
+            below = weights.pop(id(child))
             times = _copies(node, child)
-            weight += times * own
-            copies += (times - 1) * own
+            weight += times * below
+            copies += (times - 1) * below
         if isinstance(node, exp.Column) and len(node.parts) == 1 and select is not None:
             count = aliases.get((id(select), node.name.lower()), 0)
             weight += count
@@ -296,6 +306,7 @@ def _check_shape(root: Any, text: str) -> None:
                 "them in a subquery",
             )
         weights[id(node)] = weight
+    return children
 
 
 def _copies(node: Any, child: Any) -> int:

@@ -4,7 +4,7 @@ A text costs at most reading ``TOKENS_MAX`` tokens (about 0.1 ms each), under th
 limit; long texts are parsed one at a time.  Texts within ``BRACKETS_MAX`` do not exhaust the stack:
 ``headroom`` raises the recursion limit of all threads while in use.
 
-The tokenizer checks the limits as it goes, because the longest texts take seconds.
+The tokenizer checks the limits of long texts as it goes, because the longest take seconds.
 """
 
 from __future__ import annotations
@@ -182,10 +182,9 @@ class _HeedingCore(TokenizerCore):  # type: ignore[misc]
 
 
 class HeedingTokenizer(DuckDB.Tokenizer):  # type: ignore[misc]
-    def _init_core(self) -> TokenizerCore:
-        return _HeedingCore(super()._init_core())
-
     def tokenize(self, sql: str) -> list[Any]:
+        if len(sql) > 8 * STEPS_BETWEEN_CHECKS:  # others take about a millisecond
+            self._core = _HeedingCore(self._init_core())
         try:
             tokens: list[Any] = super().tokenize(sql)
         except TokenError as error:

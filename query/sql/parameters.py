@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from ...errors import SqlError
 from .dialect import error_at, parse_statement
+from .trees import nodes_of
 
 NOW = "chronicle_now"
 """Parameter with the time at which the query began."""
@@ -26,7 +27,8 @@ _WHOLE_MAX = 10**38 - 1
 
 def number_placeholders(root: Any, text: str) -> dict[str, int]:
     """Name the placeholders in place (positional ones ``"1"``, ...); offsets of first uses."""
-    nodes = sorted(root.find_all(exp.Placeholder), key=lambda node: node.meta.get("start", 0))
+    nodes = [node for node in nodes_of(root) if isinstance(node, exp.Placeholder)]
+    nodes.sort(key=lambda node: node.meta.get("start", 0))
     names: dict[str, int] = {}
     marks = 0
     kinds = set()

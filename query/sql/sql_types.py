@@ -29,6 +29,7 @@ from ...core.sql_text import quoted_name, quoted_text
 from ...core.times import as_duration, only_durations, time_text
 from ...errors import ResourceLimit, SqlError
 from .dialect import error_at, position_of
+from .trees import nodes_of
 
 SETTLED_ROWS = 262_144
 
@@ -316,6 +317,7 @@ _TIME = re.compile(
 )
 _PICKING = ("first", "last", "prev", "next", "min", "max", "any_value")
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+_MAKING_TIMES = (exp.Cast, exp.Between, exp.In, *_COMPARISONS)
 
 
 def exact_text(text: str, type_: pa.DataType) -> str:
@@ -415,7 +417,9 @@ def _times(
     root: Any, type_of: Callable[[Any], pa.DataType | None]
 ) -> Iterator[tuple[Any, pa.DataType]]:
     """Literals and parameters that become times, with their types."""
-    for node in list(root.find_all(exp.Cast, exp.Between, exp.In, *_COMPARISONS)):
+    for node in nodes_of(root):
+        if not isinstance(node, _MAKING_TIMES):
+            continue
         if isinstance(node, exp.Cast):
             cast = _TYPES.get(getattr(node.to.this, "name", ""))
             if type(node) is exp.Cast and cast is not None and pa.types.is_timestamp(cast):

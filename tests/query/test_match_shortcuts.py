@@ -1,4 +1,4 @@
-"""Plain comparisons in DEFINE take a short way through the binder: to the same result."""
+"""Plain comparisons and columns take a short way through the binder: to the same result."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def told(node: Any) -> Any:
     return type(node).__name__, kept, dict(node.meta)
 
 
-def outcome(condition: str) -> Any:
-    """What parser and binder make of a condition of A."""
+def outcome(condition: str, measure: str = "A.t") -> Any:
+    """What parser and binder make of a condition of A and of a measure."""
     text = (
-        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a PATTERN (A B) WITHIN 10 "
-        f"DEFINE A AS {condition}, B AS x < 5)"
+        f"SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES {measure} AS a PATTERN (A B) "
+        f"WITHIN 10 DEFINE A AS {condition}, B AS x < 5)"
     )
     found: list[Any] = []
     try:
@@ -60,8 +60,8 @@ def outcome(condition: str) -> Any:
         compiled = compile_match(clause, SCHEMA)
     except ChronicleError as error:
         return [*found, type(error).__name__, str(error)]
-    bounds = compiled.definitions.items()
-    found += [(name, told(bound.scalar), bound.leaves, bound.at) for name, bound in bounds]
+    bounds = [*compiled.definitions.values(), *compiled.measures]
+    found += [(told(bound.scalar), bound.leaves, bound.at) for bound in bounds]
     return [*found, compiled.describe(), compiled.input_columns]
 
 
@@ -71,23 +71,39 @@ def test_the_short_way_leads_where_the_long_one_does(
 ) -> None:
     conditions = [shape.format(name) for shape in SHAPES]
     short = [outcome(condition) for condition in conditions]
-    monkeypatch.setattr(Binder, "_comparison", lambda self, node, at: None)
+    monkeypatch.setattr(Binder, "_simple", lambda self, node, at: None)
     for condition, found in zip(conditions, short, strict=True):
         assert found == outcome(condition), condition
 
 
+MEASURES = (
+    "A.x", "a.X", '"A".x', '"a".x', 'A."x"', 'A."X"', "U.x", "C.x", "A.missing", "A.b", 'A."b c"',
+    "s.x", "A.s.x", "B.date", "A.first", "x", "A.x > 1", "B.x BETWEEN 1 AND 2", "A.x > 1e99",
+    "A.x = 99999999999999999999999", "A.*", "(A.x)", "A.$p",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_the_short_way_of_measures_leads_where_the_long_one_does(
+    measure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = outcome("x > 1", measure)
+    monkeypatch.setattr(Binder, "_simple", lambda self, node, at: None)
+    assert short == outcome("x > 1", measure)
+
+
 def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bool] = []
-    bind = Binder._comparison
+    bind = Binder._simple
 
     def bound(self: Binder, node: Any, at: int) -> Any:
         found = bind(self, node, at)
         taken.append(found is not None)
         return found
 
-    monkeypatch.setattr(Binder, "_comparison", bound)
+    monkeypatch.setattr(Binder, "_simple", bound)
     outcome("x BETWEEN 1 AND 2")
-    assert taken == [True, True, False]  # two conditions, and the measure
+    assert taken == [True, True, True]  # two conditions, and the measure
 
 
 def test_a_statement_that_ends_anywhere_is_refused_as_one() -> None:
