@@ -457,7 +457,8 @@ class RowReader:
             if not leaves_of(part):
                 return part
             index = leaf_index(part)
-            leaf = self._lift(part) if index is None else self.leaves[index]
+            whole = part.arg_key != "ifs"  # WHEN ... THEN ... of a CASE is no expression
+            leaf = (self._lift(part) if whole else None) if index is None else self.leaves[index]
             if leaf is None:
                 for child in list(part.iter_expressions()):
                     child.replace(cut(child))
