@@ -232,8 +232,8 @@ class MatchStream(Search):
         """Append rows to the buffer."""
         count, codes = fresh.num_rows, None
         if self.coded is not None:
-            chunks = fresh.column(self.coded).chunks
-            codes = np.concatenate([self.codes[:0], *(chunk.to_numpy() for chunk in chunks)])
+            parts = [self.codes[:0], *map(pa.Array.to_numpy, fresh.column(self.coded).chunks)]
+            codes = np.concatenate(parts, out=pooled(count, np.int64))
         elif self.partitioned:
             codes = self.keys.encode([fresh.column(name) for name in self.compiled.partition_by])
         if self.partitioned:
