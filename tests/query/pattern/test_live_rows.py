@@ -54,12 +54,13 @@ def live_case(seed: int) -> None:
     pattern = common.random_pattern(r, ["A", "B", "C"], 3, extras=r.random() < 0.3)
     names = sorted(common.used(pattern))
     texts = [f"{name} AS {r.choice(['x', 'y'])} = {r.randint(0, 5)}" for name in names]
+    text = f"{r.choice(['', '', '^'])} ({common.text_of(pattern)})"
     skip = r.choice(["PAST LAST ROW", "TO NEXT ROW"])
     window = r.choice(["", "WITHIN 0", "WITHIN 2", "WITHIN 6"])
     compiled = common.compiled_clause(
         "MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES MATCH_NUMBER() AS mn, FIRST(id) AS f, "
         f"LAST(id) AS l, count(*) AS n AFTER MATCH SKIP {skip} "
-        f"PATTERN ({common.text_of(pattern)}) {window} DEFINE {', '.join(texts)})"
+        f"PATTERN ({text}) {window} DEFINE {', '.join(texts)})"
     )
     for _ in range(common.TRACES):
         rows = common.random_rows(r, r.randint(0, 60), "pqrstu")
@@ -67,6 +68,18 @@ def live_case(seed: int) -> None:
         expected = found(compiled, rows, size, False)
         assert found(compiled, rows, size, True) == expected, f"seed {seed}\n{compiled.clause}"
         SEEN["matches"] += len(expected)
+
+
+def test_a_first_row_that_is_left_out_is_still_the_first() -> None:
+    rows = [{"t": t, "id": t, "k": "kl"[t % 2], "x": 0.0, "y": 0, "s": "a"} for t in range(8)]
+    for t, x in ((2, 1.0), (4, 2.0), (1, 1.0), (3, 2.0)):
+        rows[t]["x"] = x
+    compiled = common.compiled_clause(
+        "MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.id AS a PATTERN (^ A B) "
+        "DEFINE A AS x = 1, B AS x = 2)"
+    )
+    for size in (1, 8):
+        assert [row["a"] for row in found(compiled, rows, size, True)] == [1]
 
 
 @settings(max_examples=common.PATTERNS * 2, **common.QUIET)
