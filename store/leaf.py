@@ -72,7 +72,7 @@ from .layout import (
     table_rows,
     value_kind,
 )
-from .packing import unpack_at
+from .packing import unpack, unpack_at
 
 RESIDENT_BYTES = 168 << 20
 _PAGE = mmap.PAGESIZE
@@ -193,8 +193,8 @@ class LeafReader:
     """One leaf of a mapped segment; with ``holes``, ``need`` fetches column ranges before reads."""
 
     __slots__ = (
-        "_data", "_entries", "_holes", "_need", "_positions", "_sound", "_stored", "_sums",
-        "_verified", "events", "file", "offset", "schema", "zones",
+        "_data", "_entries", "_holes", "_need", "_positions", "_rows_verified", "_sound",
+        "_stored", "_sums", "_verified", "events", "file", "offset", "schema", "zones",
     )  # fmt: skip
 
     def __init__(
@@ -232,6 +232,7 @@ class LeafReader:
         self.zones: Table = np.frombuffer(data, np.int64, rows * zones, at).reshape(rows, zones)
         self._sums = at + 8 * rows * zones
         self._sound: dict[int, bytearray] = {}
+        self._rows_verified: dict[int, Ranges] = {}  # by column, rows of the last read
         self._need = need
         self._holes = holes
         self._data = data
@@ -269,11 +270,15 @@ class LeafReader:
         start = self.offset + entry.offset
         chunk = self._data[start : start + entry.length]
         _touch(self._data, start, entry.length)
+        if self._rows_verified.get(position) == ranges:
+            return chunk
         prefix = prefix_bytes(entry, self.events)
         if prefix:
             self._verify_spans(position, chunk, iter(((0, prefix),)))
         storage = self._stored[position].storage
         self._verify_spans(position, chunk, value_spans(chunk, entry, storage, self.events, ranges))
+        if len(ranges) == 1:
+            self._rows_verified[position] = ranges
         return chunk
 
     def _verify_spans(
@@ -385,14 +390,18 @@ class LeafReader:
         entry, attribute = self._entries[position], self._stored[position]
         if entry.nulls:
             return None
+        first, end = int(rows[0]), int(rows[-1]) + 1
+        dense = end - first == len(rows)
         if entry.encoding is Encoding.DICTIONARY:
-            return unpack_at(self._chunk(position), self.events, rows)
+            chunk = self._chunk(position)
+            if dense:
+                return unpack(chunk, Encoding.PACKED, self.events, first, end, np.int32)
+            return unpack_at(chunk, self.events, rows)
         if attribute.storage not in (Storage.SIGNED, Storage.UNSIGNED, Storage.FLOAT):
             return None
-        first, end = int(rows[0]), int(rows[-1]) + 1
         chunk, dtype = self._rows(position, ((first, end),)), number_type(attribute.type)
         values: npt.NDArray[Any] = decode_values(chunk, entry, dtype, self.events, first, end)
-        return values[rows - first]
+        return values if dense else values[rows - first]
 
     def uses_dictionary(self, name: str) -> bool:
         return self._entries[self._positions[name]].encoding is Encoding.DICTIONARY
@@ -403,7 +412,7 @@ class LeafReader:
 
     def verify(self) -> None:
         """Verify every chunk again, with all section checksums."""
-        self._verified, self._sound = 0, {}
+        self._verified, self._sound, self._rows_verified = 0, {}, {}
         for position, entry in enumerate(self._entries):
             chunk = self._chunk(position)
             if entry.section:

@@ -378,7 +378,7 @@ class SegmentView:
             parts = [leaf.numbers_at(name, rows) for leaf, rows in wanted]
             stored = [part for part in parts if part is not None]
             if len(stored) == len(wanted):
-                numbers = np.concatenate(stored)
+                numbers = stored[0] if len(stored) == 1 else np.concatenate(stored)
                 if not wanted[0][0].uses_dictionary(name):
                     buffers = [None, pa.py_buffer(numbers)]
                     return pa.Array.from_buffers(type_, len(numbers), buffers)

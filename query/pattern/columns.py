@@ -167,38 +167,62 @@ def shifted(
 
 
 @kernel
-def _look_up(codes, places, out):  # type: ignore[no-untyped-def]
+def _look_up(mapping, places, fresh, out):  # type: ignore[no-untyped-def]
+    """Code of each place; ``mapping`` has codes plus one.  Returns how many places have none yet
+    (0 in ``mapping``), which are listed in ``fresh``, once each.
+    """
+    count = 0
     for i in range(out.shape[0]):
-        out[i] = codes[places[i]]
-
-
-def looked_up(codes: IntArray, places: pa.Array) -> IntArray:
-    """The code at each place."""
-    out = pooled(len(places), np.int64)
-    if len(codes):
-        _look_up(codes, places.cast(pa.int32()).to_numpy(), out)
-    return out
+        code = mapping[places[i]]
+        if code == 0:
+            fresh[count] = places[i]
+            count += 1
+            mapping[places[i]] = -1
+        out[i] = code - 1
+    return count
 
 
 class _Codes:
-    """Codes of one column.  Values of a dictionary get theirs once, when it is first seen."""
+    """Codes of one column.  Values of a dictionary get theirs when a row first has them, so a
+    batch costs its rows, however large the dictionary is.
+    """
 
     def __init__(self) -> None:
         self.numbers: TextNumbers | PairNumbers | None = None
         self._dictionary: pa.Array | None = None
-        self._mapping: IntArray = np.zeros(0, np.int64)  # code of each value of the dictionary
+        self._mapping: IntArray = np.zeros(0, np.int64)  # code + 1 of each value, then of null
 
-    def encode(self, column: pa.Array) -> IntArray:
+    def encode(self, column: pa.ChunkedArray | pa.Array) -> IntArray:
         if not pa.types.is_dictionary(column.type):
-            return self._codes_of(column)
-        if self._dictionary is None or not _same_buffers(column.dictionary, self._dictionary):
-            self._dictionary = column.dictionary
-            self._mapping = self._codes_of(column.dictionary)
-        codes, indices = self._mapping, column.indices
-        if column.null_count:
-            codes = np.append(codes, self._codes_of(pa.nulls(1, column.type.value_type)))
-            indices = indices.fill_null(len(codes) - 1)
-        return looked_up(codes, indices)
+            return self._codes_of(whole(column))
+        if isinstance(column, pa.Array):
+            return self._looked_up(column)
+        # dictionaries of chunks are not joined, which would cost their size
+        chunks = [self._looked_up(chunk) for chunk in column.chunks]
+        return np.concatenate(chunks or [np.zeros(0, np.int64)])
+
+    def _looked_up(self, column: pa.DictionaryArray) -> IntArray:
+        values = column.dictionary
+        if self._dictionary is None or not _same_buffers(values, self._dictionary):
+            self._dictionary, self._mapping = values, np.zeros(len(values) + 1, np.int64)
+        indices = column.indices
+        if indices.type != pa.int32():
+            indices = indices.cast(pa.int32())
+        if indices.null_count:
+            indices = indices.fill_null(len(values))
+        places, out = indices.to_numpy(), pooled(len(column), np.int64)
+        fresh = np.empty(min(len(places), len(self._mapping)), np.int64)
+        count = _look_up(self._mapping, places, fresh, out)
+        if count:
+            fresh = fresh[:count]
+            absent = fresh == len(values)
+            if 2 * count > len(values) and not absent.any():
+                fresh, texts = np.arange(len(values)), values
+            else:
+                texts = values.take(pa.array(fresh, mask=absent))
+            self._mapping[fresh] = self._codes_of(texts) + 1
+            _look_up(self._mapping, places, fresh, out)
+        return out
 
     def _codes_of(self, column: pa.Array) -> IntArray:
         column = comparable(column)
@@ -229,11 +253,11 @@ class KeyCodes:
         self.columns = [_Codes() for _ in range(columns)]
         self.pairs = [PairNumbers() for _ in range(columns - 1)]
 
-    def encode(self, keys: list[pa.ChunkedArray]) -> IntArray:
+    def encode(self, keys: Sequence[pa.ChunkedArray | pa.Array]) -> IntArray:
         """Dense codes of the rows of a batch; ``count`` is the number of codes so far."""
-        codes = self.columns[0].encode(whole(keys[0]))
+        codes = self.columns[0].encode(keys[0])
         for column, pairs, key in zip(self.columns[1:], self.pairs, keys[1:], strict=True):
-            other = column.encode(whole(key))
+            other = column.encode(key)
             codes = pairs.take(np.column_stack([codes, other]).view(np.uint64))
         return codes
 

@@ -75,6 +75,10 @@ class MatchStream(Search):
         if self.ranks is not None:
             self.input_schema = self.input_schema.append(pa.field(RANK, pa.int64()))
             self.waiting_schema = self.input_schema if self.ties else self.waiting_schema
+        self.coded = coded_key(compiled)  # the key, of which rows hold only the codes
+        if self.coded is not None:
+            place = self.waiting_schema.get_field_index(self.coded)
+            self.waiting_schema = self.waiting_schema.set(place, pa.field(self.coded, pa.int64()))
         self.mode = clause.rows
         self.incremental = clause.mode == "incremental"
         self.counting = compiled.wanted == frozenset() and self.mode == "one"
@@ -82,7 +86,6 @@ class MatchStream(Search):
         self.partitioned = bool(compiled.partition_by)
         self.keys = KeyCodes(max(1, len(compiled.partition_by)))
         self.groups = 1
-        self.coded: str | None = None  # the key, of which the buffer holds only the codes
         self.rows: pa.Table = self.input_schema.empty_table()
         self.flattened: dict[str, pa.Array] = {}  # contiguous columns of the rows
         self.codes: IntArray = np.zeros(0, np.int64)
@@ -117,6 +120,10 @@ class MatchStream(Search):
         batch = batch.select(self.inputs)  # strings may be encoded
         if self.ranks is not None and self.ties:
             batch = self.ranks.ranked(batch)
+        if self.coded is not None:
+            place = batch.schema.get_field_index(self.coded)
+            codes = pa.array(self.keys.encode([batch.column(place)]))
+            batch = batch.set_column(place, self.coded, codes)
         self.waiting.append(batch)
         self.waiting_rows += batch.num_rows
         if not self.compiled.in_time_order:
@@ -148,7 +155,7 @@ class MatchStream(Search):
         )  # fmt: skip
         none = np.zeros(0, np.int64)
         matches = Matches(none, none, none, none, np.zeros(1, np.int64), none, none, none)
-        self.order = None
+        self.order = self.coded = None
         return self._results(matches, groups)[1]
 
     def _check_memory(self) -> None:
@@ -224,13 +231,16 @@ class MatchStream(Search):
     def _buffer(self, fresh: pa.Table) -> None:
         """Append rows to the buffer."""
         count, codes = fresh.num_rows, None
-        if self.partitioned:
+        if self.coded is not None:
+            parts = [self.codes[:0], *map(pa.Array.to_numpy, fresh.column(self.coded).chunks)]
+            codes = np.concatenate(parts, out=pooled(count, np.int64))
+        elif self.partitioned:
             codes = self.keys.encode([fresh.column(name) for name in self.compiled.partition_by])
+        if self.partitioned:
             self.groups = self.keys.count
         if self.ranks is not None and not self.ties:
             fresh = self.ranks.beside(fresh, codes, self.groups)
         schema = self.input_schema
-        self.coded = coded_key(self.compiled)
         if self.coded is not None:
             schema = schema.remove(schema.get_field_index(self.coded))
             fresh = fresh.drop_columns([self.coded])
@@ -412,6 +422,8 @@ class MatchStream(Search):
         self.behind = groups.position - begin  # a skip may lead beyond the present rows
         self.seen |= begin > groups.offsets[:-1]
         watermark = self._undecided(groups, False)
+        if groups.final:
+            return watermark
         if self.order is None:  # the end of the buffer is kept
             cut = int(begin[0])
             self.flattened = {}
@@ -498,13 +510,16 @@ def _merged(begins: IntArray, table: pa.Table) -> pa.Table:
 
 
 def coded_key(compiled: CompiledMatch) -> str | None:
-    """The partition column if it is the only one, of texts, and not read by conditions."""
+    """The partition column if it is the only one, of texts, and neither sorts rows nor is read by
+    conditions.
+    """
     if len(compiled.partition_by) != 1:
         return None
     name = compiled.partition_by[0]
     if compiled.columns.arrow.field(name).type not in (pa.string(), pa.binary()):
         return None
     others = [*condition_columns(compiled), *(one.name for one in compiled.clause.measures)]
+    others += [one for one, _, _ in compiled.order_by]
     return None if name in others else name
 
 

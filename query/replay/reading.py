@@ -29,6 +29,7 @@ from ...store.layout import SECTION_BYTES
 from ...store.leaf_map import LeafMap
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
+from ..pattern.columns import decoded
 from .replay_plan import ReplayIntervals
 from .timeline import Timeline, hulls, leaf_rows, read_positions, rows_at
 
@@ -114,10 +115,11 @@ def read_stretches(
     stretches: Ints,
     metrics: ScanMetrics | None = None,
     check: Callable[[], None] | None = None,
+    coded: str | None = None,
 ) -> Iterator[Piece]:
     """Rows of intervals and rows around them, many in a batch; ``check`` is called before each.
     ``stretches`` int64[n, 4] are ascending positions ``first, low, high, end``: rows [first, end)
-    are read, of which [low, high) belong to an interval.
+    are read, of which [low, high) belong to an interval.  ``coded``: see ``read_rows``.
     """
     stretches = stretches[stretches[:, 3] > stretches[:, 0]]
     cuts = list(_cuts(np.cumsum(stretches[:, 3] - stretches[:, 0])))
@@ -125,7 +127,7 @@ def read_stretches(
     for (at, stop), positions in zip(cuts, coming, strict=True):
         if check is not None:
             check()
-        batch = read_rows(timeline, columns, positions, metrics)
+        batch = read_rows(timeline, columns, positions, metrics, coded)
         inside = np.zeros(3 * (stop - at), np.bool_)
         inside[1::3] = True
         yield batch, np.repeat(inside, np.diff(stretches[at:stop], axis=1).ravel())
@@ -147,19 +149,42 @@ def read_ranges(
 
 
 def read_rows(
-    timeline: Timeline, columns: pa.Schema, positions: Ints, metrics: ScanMetrics | None = None
+    timeline: Timeline,
+    columns: pa.Schema,
+    positions: Ints,
+    metrics: ScanMetrics | None = None,
+    coded: str | None = None,
 ) -> pa.RecordBatch:
-    """Base events at ascending positions as one batch."""
-    gathered: list[list[pa.Array]] = [[] for _ in columns]
-    for _, _, arrays in rows_at(timeline, columns, positions, metrics):
-        for some, array in zip(gathered, arrays, strict=True):
-            coded = pa.types.is_dictionary(array.type)
-            some.append(array.dictionary_decode() if coded else array)
-    arrays = [
-        pa.concat_arrays(some or [pa.array([], field.type)])
-        for some, field in zip(gathered, columns, strict=True)
+    """Base events at ascending positions as one batch; the column ``coded`` may be a dictionary
+    array, in which values may be repeated.
+    """
+    gathered = [arrays for _, _, arrays in rows_at(timeline, columns, positions, metrics)]
+    if not gathered:
+        return pa.RecordBatch.from_pylist([], schema=columns)
+    fields, arrays = [], []
+    for field, *parts in zip(columns, *gathered, strict=True):
+        if field.name == coded and len(parts) > 1:
+            parts = [_joined_codes(parts, len(positions))]
+        elif field.name != coded:
+            parts = [decoded(part) for part in parts]
+        arrays.append(parts[0] if len(parts) == 1 else pa.concat_arrays(parts))
+        fields.append(field.with_type(arrays[-1].type))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _joined_codes(parts: Sequence[pa.Array], rows: int) -> pa.Array:
+    """Parts as one dictionary array unless their dictionaries have more values than ``rows``."""
+    coded = [pa.types.is_dictionary(part.type) for part in parts]
+    values = [p.dictionary if own else p for p, own in zip(parts, coded, strict=True)]
+    starts = np.cumsum([0, *map(len, values)])
+    if not any(coded) or starts[-1] > rows:
+        return pa.concat_arrays([decoded(part) for part in parts])
+    indices = [
+        (part.indices.to_numpy() if own else np.arange(len(part), dtype=np.int32)) + start
+        for part, own, start in zip(parts, coded, starts[:-1].astype(np.int32), strict=True)
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+    numbers = pa.array(np.concatenate(indices))
+    return pa.DictionaryArray.from_arrays(numbers, pa.concat_arrays(values), safe=False)
 
 
 BATCH_EVENTS = 1 << 17
@@ -176,9 +201,11 @@ def read_spans(
     check: Callable[[], None] | None = None,
     ties: bool = False,
     dictionary: bool = False,
+    coded: str | None = None,
 ) -> Iterator[Piece]:
     """Batches in stream order, with flags of interval rows.  With ``ties``, surrounding rows come
-    with all others of their time, whose order may still change; ``dictionary`` allows codes.
+    with all others of their time, whose order may still change; ``dictionary`` allows codes in
+    long spans, and for the column ``coded`` in all.
     """
     spans = intervals.spans
     output = pa.schema([snapshot.schema.arrow.field(name) for name in columns])
@@ -192,7 +219,7 @@ def read_spans(
     for number in [*np.flatnonzero(alone).tolist(), len(spans)]:
         ahead = stretches[number : number + 1, [0, 1, 1, 1]]
         waiting = np.concatenate([behind, stretches[at:number], ahead])
-        yield from read_stretches(timeline, output, waiting, metrics, check)
+        yield from read_stretches(timeline, output, waiting, metrics, check, coded)
         if number == len(spans):
             break
         start, end = int(spans.starts[number]), int(spans.ends[number])

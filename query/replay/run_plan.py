@@ -46,9 +46,10 @@ def read_partitions(
     columns: Sequence[str],
     metrics: ScanMetrics | None = None,
     check: Callable[[], None] | None = None,
+    coded: str | None = None,
 ) -> Iterator[Piece]:
     """Rows of partition intervals in stream order, with which may match.  Ranges read by time are
-    for all partitions.
+    for all partitions; of ``coded`` codes are kept where possible.
     """
     output = pa.schema([snapshot.schema.arrow.field(name) for name in columns])
     flags, spans, check = RowFlags(partitions), intervals.spans, check or (lambda: None)
@@ -56,7 +57,7 @@ def read_partitions(
     for number in [*sorted(intervals.by_time), len(spans)]:
         between = Spans(spans.starts[begin:number], spans.ends[begin:number])
         for rows, _, mark in _selected(between, partitions, flags, check):
-            yield read_rows(timeline, output, rows, metrics), mark == INSIDE
+            yield read_rows(timeline, output, rows, metrics, coded), mark == INSIDE
         if number < len(spans):
             first, last = intervals.by_time[number]
             stop = None if last >= INT64_MAX else last + 1
@@ -261,13 +262,14 @@ def _batches(
     stream = IntervalStream(compiled, limits or MatchLimits(), check)
     if intervals.partitions is not None:
         pieces = read_partitions(
-            snapshot, timeline, intervals, intervals.partitions, columns, run.metrics, check
-        )
+            snapshot, timeline, intervals, intervals.partitions, columns, run.metrics, check,
+            stream.coded,
+        )  # fmt: skip
     else:
         ties = len(compiled.order_by) > 1
         pieces = read_spans(
             snapshot, timeline, intervals, columns, run.metrics, check, ties,
-            compiled.in_time_order,
+            compiled.in_time_order, stream.coded,
         )  # fmt: skip
     for batch, within in pieces:
         run.events += batch.num_rows

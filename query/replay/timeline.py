@@ -382,9 +382,11 @@ def rows_at(
         leaves = part.leaves
         if leaves is None:
             assert part.tail is not None
-            taken = pa.array(groups[0][1])
-            batch = part.tail.batch
-            yield low, high, [batch.column(name).take(taken) for name in output.names]
+            rows, batch = groups[0][1], part.tail.batch.select(output.names)
+            first, end = int(rows[0]), int(rows[-1]) + 1
+            dense = end - first == len(rows)
+            batch = batch.slice(first, len(rows)) if dense else batch.take(pa.array(rows))
+            yield low, high, batch.columns
             continue
         coming = leaves.ahead(hulls(groups), output.names)
         wanted = [(leaf, rows) for (leaf, _), (_, rows) in zip(coming, groups, strict=True)]

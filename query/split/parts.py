@@ -410,7 +410,8 @@ class _GivenStream(MatchStream):
     def matching(self, events: pa.Table, offsets: Ints) -> Iterator[pa.RecordBatch]:
         names = [name for name in self.input_schema.names if name in events.schema.names]
         self.rows = events.select(names).cast(self.input_schema)
-        self.order, self.next_sequence, count = None, events.num_rows, len(offsets) - 1
+        self.order = self.coded = None
+        self.next_sequence, count = events.num_rows, len(offsets) - 1
         self.codes = np.repeat(np.arange(count), np.diff(offsets))
         tick: Ints = np.zeros(events.num_rows, np.int64)
         if self.compiled.within is not None:
