@@ -585,8 +585,8 @@ class _Binder:
         item.replace(table)
         self._operator(table, bound, "recent", scope)
         whole = scope.sources.pop()
-        for face in bound.faces:
-            source = source_of(face, table.alias)
+        for named in bound.named_sides:
+            source = source_of(named, table.alias)
             source.site = whole.site
             scope.sources.append(source)
 

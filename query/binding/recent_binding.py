@@ -41,7 +41,7 @@ from .match_binding import (
     with_values,
 )
 from .scope import (
-    Face,
+    NamedSide,
     Names,
     OperatorSite,
     Scope,
@@ -77,7 +77,7 @@ class BoundSide:
     """``columns`` maps the relation's columns to the source's, as ``start`` and ``end`` are."""
 
     source: Any
-    faces: tuple[Face, ...]
+    named_sides: tuple[NamedSide, ...]
     columns: tuple[tuple[str, str], ...]
     start: str
     end: str
@@ -114,8 +114,12 @@ class BoundRecent:
         return pa.schema([*self.live.fields, *([] if self.one_sided else self.archive.fields)])
 
     @property
-    def faces(self) -> tuple[Face, ...]:
-        return self.live.faces if self.one_sided else self.live.faces + self.archive.faces
+    def named_sides(self) -> tuple[NamedSide, ...]:
+        return (
+            self.live.named_sides
+            if self.one_sided
+            else self.live.named_sides + self.archive.named_sides
+        )
 
     @property
     def start(self) -> str:
@@ -180,7 +184,7 @@ def bind_recent(site: OperatorSite) -> BoundRecent:
     item, text = site.item, site.text
     live, archive = (_side(site, side) for side in (item.this, item.expression))
     _check_times(live, archive, text, item)
-    _check_names([*live.faces, *archive.faces], text, item)
+    _check_names([*live.named_sides, *archive.named_sides], text, item)
     bound = BoundRecent(
         live, archive, item.args["kind"], item.args.get("last"), (), None,
         item.args.get("within"), site.hint("recent"), text,
@@ -216,7 +220,7 @@ def _side(site: OperatorSite, item: Any) -> BoundSide:
     if isinstance(item, RecentRelation):
         joined = bind_recent(inner)
         names = tuple((name, name) for name in joined.schema.names)
-        return BoundSide(joined, joined.faces, names, joined.start, joined.end)
+        return BoundSide(joined, joined.named_sides, names, joined.start, joined.end)
     if isinstance(item, SituationRelation):
         return _situations(inner)
     if isinstance(item, MatchRelation):
@@ -240,13 +244,13 @@ def _side(site: OperatorSite, item: Any) -> BoundSide:
 def _leaf(source: Any, alias: str, names: Sequence[str], start: str, end: str) -> BoundSide:
     shown = [(f"{alias}.{name}", name) for name in names]
     times = ((f"{alias}.{START}", start), (f"{alias}.{END}", end))
-    face = Face(
+    named = NamedSide(
         alias,
         tuple((own, name, source.schema.field(own).type) for name, own in shown),
         times[0][0],
         times[1][0],
     )
-    return BoundSide(source, (face,), (*shown, *times), start, end)
+    return BoundSide(source, (named,), (*shown, *times), start, end)
 
 
 def _matches(site: OperatorSite) -> BoundSide:
@@ -387,15 +391,15 @@ def _check_times(live: BoundSide, archive: BoundSide, text: str, item: Any) -> N
         )  # fmt: skip
 
 
-def _check_names(faces: Sequence[Face], text: str, item: Any) -> None:
+def _check_names(named_sides: Sequence[NamedSide], text: str, item: Any) -> None:
     seen: set[str] = set()
-    for face in faces:
-        if face.alias.lower() in seen:
+    for named in named_sides:
+        if named.alias.lower() in seen:
             raise error_at(
                 text, item.meta.get("recent_at"),
-                f"two sides are called {face.alias!r}: give one another name with AS",
+                f"two sides are called {named.alias!r}: give one another name with AS",
             )  # fmt: skip
-        seen.add(face.alias.lower())
+        seen.add(named.alias.lower())
 
 
 # --------------------------------------------------------------------------- condition
@@ -406,8 +410,8 @@ def _with_condition(bound: BoundRecent, on: Any) -> BoundRecent:
     text = bound.text
     holder = exp.Paren(this=on)
     scope = Scope(0, None)
-    for face in (*bound.live.faces, *bound.archive.faces):
-        scope.sources.append(source_of(face, PAIRS))
+    for named in (*bound.live.named_sides, *bound.archive.named_sides):
+        scope.sources.append(source_of(named, PAIRS))
     names = Names()
     for node in list(holder.walk()):
         if isinstance(node, (exp.Query, exp.Window)):

@@ -388,7 +388,7 @@ _TIMES = ("match_start", "match_end")
 
 
 @dataclass(frozen=True)
-class Face:
+class NamedSide:
     """A side under its name: ``columns`` are name, column of the relation and type."""
 
     alias: str
@@ -415,14 +415,14 @@ def leaves_of(item: Any, text: str) -> Iterator[Any]:
             yield side
 
 
-def source_of(face: Face, relation: str) -> Source:
+def source_of(named: NamedSide, relation: str) -> Source:
     source = Source(
-        face.alias.lower(), [OutputColumn(name, type_) for name, _, type_ in face.columns]
+        named.alias.lower(), [OutputColumn(name, type_) for name, _, type_ in named.columns]
     )
     source.pushable = False
     source.relation = relation
-    source.columns = {name.lower(): column for name, column, _ in face.columns}
-    source.times = dict(zip(_TIMES, (face.start, face.end), strict=True))
+    source.columns = {name.lower(): column for name, column, _ in named.columns}
+    source.times = dict(zip(_TIMES, (named.start, named.end), strict=True))
     return source
 
 
