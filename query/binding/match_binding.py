@@ -215,7 +215,7 @@ class BoundMatch(BoundClause):
             return self.compiled
         clause = with_values(self.clause, folder)
         compiled = compile_match(match_clause(clause), self.columns)
-        seed = _seed(compiled, self.stream, self.query, clause)
+        seed = _seed(self.stream, self.query, clause)
         return replace(compiled, selecting=self.compiled.selecting, seed=seed)
 
 
@@ -234,14 +234,12 @@ def bind_match(site: OperatorSite) -> BoundMatch:
     site.settle(clause, columns.arrow)
     clause, selecting = _selecting(site, clause, columns)
     compiled = compile_match(match_clause(bare(clause)), columns)
-    seed = _seed(compiled, name, query, clause)
+    seed = _seed(name, query, clause)
     compiled = replace(compiled, selecting=selecting, seed=seed)
     return BoundMatch(clause, columns, name, query, strategy, compiled)
 
 
-def _seed(compiled: CompiledMatch, stream: str | None, query: Any, clause: Any) -> bytes:
-    if compiled.naming is None:  # no measure identifies a match
-        return b""
+def _seed(stream: str | None, query: Any, clause: Any) -> bytes:
     return seed_of(canonical_pattern(stream or canonical(query), clause))
 
 

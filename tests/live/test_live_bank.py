@@ -302,7 +302,7 @@ def test_who_leaves_while_its_sink_fails_misses_nothing(monkeypatch: pytest.Monk
         raise InvalidArgument("it fails")
 
     with monkeypatch.context() as patched:
-        for name in ("known", "advanced", "results"):
+        for name in ("results_of_matches", "advanced", "results"):
             query = engine(db).query("q1")
             patched.setattr(query.form, name, fails)
         patched.setattr(sharing, "BARRED_SECONDS", 0.0)

@@ -48,7 +48,10 @@ def test_bounded_durations_are_a_window_too(compiled: Compile) -> None:
         "PATTERN (A OVERLAPS B) DEFINE A AS a = 1 LASTING AT MOST 30, B AS b = 1 LASTING AT MOST "
         "60", SCHEMA,
     )  # fmt: skip
-    assert [clause.kept(0), clause.kept(1)] == [89, 60]  # starts and ends differ by a tick or more
+    assert [clause.reach_of(0), clause.reach_of(1)] == [
+        89,
+        60,
+    ]  # starts and ends differ by a tick or more
 
 
 def test_what_cannot_end_is_refused(compiled: Compile) -> None:
