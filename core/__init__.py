@@ -7,7 +7,7 @@ Reading order
     (ticks, and times as people write them), ``nested_types`` and ``json_text`` (types of lists and
     structs; text that is JSON), ``append_result``, ``options`` (declared once, for all interfaces),
     ``ownership`` (locks and forks), ``caches``, ``threads`` (tasks in threads, results in order),
-    ``scratch`` (temporary directories), ``native`` (kernels, which are machine code), ``sorting``,
-    ``pair_numbers`` and ``text_numbers`` (hash tables), ``identity`` (names of results),
-    ``soundness`` (Arrow data from outside).
+    ``scratch`` (temporary directories), ``heap`` (freed memory), ``native`` (kernels, which are
+    machine code), ``sorting``, ``pair_numbers`` and ``text_numbers`` (hash tables), ``identity``
+    (names of results), ``soundness`` (Arrow data from outside).
 """

@@ -24,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..core.heap import keep_freed_memory
 from ..core.ownership import LOADING, OwnedLock
 from ..errors import (
     ChronicleError,
@@ -89,6 +90,7 @@ class Store:
         self._aside: dict[str, str] = {}
         self._closed = False
         self._mover: Mover | None = None
+        keep_freed_memory()
 
     @classmethod
     def open(
