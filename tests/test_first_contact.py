@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import socket
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -226,3 +228,15 @@ def test_connecting_to_nothing_fails_at_once() -> None:
         unused_port = listening.getsockname()[1]
     with pytest.raises(ConnectionFailed, match="is it running"):
         chronicle.connect(f"http://127.0.0.1:{unused_port}")
+
+
+def test_the_compiled_build_of_sqlglot_is_refused_in_a_sentence() -> None:
+    """Its parser cannot be extended; installing it beside sqlglot replaces sqlglot's own."""
+    program = (
+        "import sqlglot.parser; sqlglot.parser.__file__ = 'parser.so'\n"
+        "import chronicle\n"
+        "try: import chronicle.query.sql.dialect\n"
+        "except chronicle.MissingDependency as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE)
+    assert b"pip uninstall sqlglotc" in done.stdout

@@ -23,13 +23,13 @@ from __future__ import annotations
 import re
 from typing import Any, NoReturn
 
-from sqlglot import exp
+from sqlglot import exp, parser
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import TokenType
 
 from ...core.suggestion import did_you_mean
-from ...errors import SqlError
+from ...errors import MissingDependency, SqlError
 from ..contract.cancellation import checkpoint
 from .from_parser import FromParser
 from .match_clause import MatchRecognize
@@ -508,6 +508,11 @@ def to_text(node: Any, text: str | None = None) -> str:
         raise SqlError("the statement is nested too deeply") from None
 
 
+if not str(parser.__file__).endswith(".py"):
+    raise MissingDependency(
+        "Chronicle extends sqlglot's parser, which sqlglot's compiled build does not allow: remove "
+        "that build (`pip uninstall sqlglotc`); sqlglot itself stays"
+    )
 _DIALECT = Chronicle()
 
 
