@@ -32,7 +32,6 @@ from ...core.sorting import order_of
 from ...core.times import moved
 from ...indexes.derived_values import ColumnReader
 from ...indexes.index_key import DerivedKey, index_key
-from ...indexes.keys import positions_of_bits
 from ...indexes.opened import Catalogue
 from ...indexes.runs import Run
 from ...schema import Attribute, StreamSchema
@@ -42,7 +41,6 @@ from ...store.prune import AnyOf, IsNull, NotNull, Pruner, Range
 from ...store.tail import MemoryLeaf
 from ..conditions.row_filters import possible_values
 from ..pattern.search import horizon
-from .spans import Spans
 from .timeline import Timeline, read_arrays
 
 Mask = npt.NDArray[np.bool_]
@@ -192,20 +190,6 @@ def _mark_leaves(
 Bits = npt.NDArray[np.uint64]
 
 
-def mark_shifted(words: Bits, distance: int, bits: Bits) -> None:
-    """Set the bits of ``words`` in ``bits``, ``distance`` bits later, clipped to ``bits``."""
-    first, moved = divmod(distance, 64)
-    _mark(words << np.uint64(moved) if moved else words, first, bits)
-    if moved:
-        _mark(words >> np.uint64(64 - moved), first + 1, bits)
-
-
-def _mark(words: Bits, first: int, bits: Bits) -> None:
-    low, high = max(0, -first), min(len(words), len(bits) - first)
-    if low < high:
-        bits[first + low : first + high] |= words[low:high]
-
-
 Ints = npt.NDArray[np.int64]
 
 
@@ -277,42 +261,6 @@ def chunks_of(
                 )
     chunks.sort(key=lambda chunk: chunk.start)
     return chunks
-
-
-@kernel
-def _keep_inside(bits, starts, ends):  # type: ignore[no-untyped-def]
-    """Clear the bits outside of sorted, disjoint spans."""
-    total = bits.shape[0] * 64
-    at = 0
-    for i in range(starts.shape[0] + 1):
-        low = at
-        high = total
-        if i < starts.shape[0]:
-            high = starts[i]
-            at = ends[i]
-        if low >= high:
-            continue
-        first = low >> 6
-        last = (high - 1) >> 6
-        head = ~(~np.uint64(0) << np.uint64(low & 63))
-        tail = ~(~np.uint64(0) >> np.uint64(63 - ((high - 1) & 63)))
-        if first == last:
-            bits[first] &= head | tail
-            continue
-        bits[first] &= head
-        for word in range(first + 1, last):
-            bits[word] = np.uint64(0)
-        bits[last] &= tail
-
-
-def positions_inside(bits: Bits, origin: int, size: int, inside: Spans | None) -> Ints:
-    """The positions of a bitmap from ``origin`` on that lie in spans (None: all); changes it."""
-    if inside is not None:
-        here = inside.clip(origin, origin + size)
-        _keep_inside(bits, here.starts - origin, here.ends - origin)
-    out = np.empty(int(np.bitwise_count(bits).sum()), np.int64)
-    positions_of_bits(bits, origin, out)
-    return out
 
 
 @kernel

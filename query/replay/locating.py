@@ -145,7 +145,7 @@ class _Search:
         order = self.lookups.order()
         for number, block in enumerate(order):
             self.context.check()
-            at = self.found[block] = self.lookups.occurrences(block, spans, spans)
+            at = self.found[block] = self.lookups.occurrences(block, spans)
             if not len(at):
                 return Spans.empty(), used
             if block != order[-1] and len(at) <= DENSE * len(self.lookups.chunks):
@@ -162,7 +162,7 @@ class _Search:
         reach: PartitionSpans | None = None
         for number, block in enumerate(order):
             self.context.check()
-            at = self.lookups.occurrences(block, spans, spans)
+            at = self.lookups.occurrences(block, spans)
             if reach is None:
                 of = keys.learn(at)
             else:

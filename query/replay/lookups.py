@@ -1,7 +1,8 @@
 """Look up chosen terms in index runs or, where there are none, in the events.
 
-Each term is looked up once per chunk, also for the alternatives of a pattern, as a bitmap that
-``mark_shifted`` moves to the block's start.
+Each term is looked up once per chunk, also for the alternatives of a pattern.  What the index says
+is gathered in a bitmap of the chunk; of a rare term its positions are cached instead, so that a
+lookup costs the entries, not the events.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ...core.sorting import places_in
 from ...core.times import moved
 from ...indexes.index_key import index_key
+from ...indexes.keys import positions_of_bits
 from ...indexes.lookup import KeyRanges, excluded, mark_run
 from ...indexes.runs import Run
-from .candidates import Arrangement, Bits, LookupRange, mark_events, mark_shifted, positions_inside
+from .candidates import Arrangement, Bits, LookupRange, mark_events
 from .coarse import CoarseMap
 from .context import PlanContext
 from .offers import Offer
@@ -91,37 +94,55 @@ class Lookups:
             pattern.trailing or used[-1] < len(lengths) - 1,
         )
 
-    def occurrences(self, block: int, spans: Spans, inside: Spans | None = None) -> Ints:
-        """Ascending starts of a block, in the chunks that ``spans`` touch and within ``inside``."""
-        context = self.context
-        taken = [self.chunks[i] for i in np.flatnonzero(self.bounds.touches(spans)).tolist()]
-        if not taken:
-            return np.zeros(0, np.int64)
+    def occurrences(self, block: int, spans: Spans) -> Ints:
+        """Ascending starts of a block within ``spans``."""
         terms = sorted((o for o in self.picked if o.block == block), key=lambda o: o.entries)
-        # the bitmap goes from the first to the last position at which the block can begin
-        origin = max(0, taken[0].start - max(offer.offset for offer in terms)) // 64 * 64
-        size = min(context.total, taken[-1].end) - origin
-        bits = np.zeros((size + 63) // 64, np.uint64)
-        for number, offer in enumerate(terms):
-            target = np.zeros_like(bits) if number else bits
-            for chunk in taken:
-                if number:
-                    low = max(0, chunk.start - offer.offset - origin)
-                    needed = bool(bits[low >> 6 : ((chunk.end - 1 - origin) >> 6) + 1].any())
-                else:
-                    needed = self.coarse.may_hold(offer.symbol, chunk.start, chunk.end)
-                if not needed:
-                    context.metrics.runs_skipped += 1
-                    continue
-                base = chunk.start // 64 * 64
-                mark_shifted(self._bits(offer.term, chunk), base - offer.offset - origin, target)
-            if number:
-                bits &= target
-        return positions_inside(bits, origin, size, inside)
+        rarest = terms[0]
+        taken = [self.chunks[i] for i in np.flatnonzero(self.bounds.touches(spans)).tolist()]
+        parts: list[Ints] = [np.zeros(0, np.int64)]
+        waiting: list[Ints] = []
+        for chunk in taken:
+            if not self.coarse.may_hold(rarest.symbol, chunk.start, chunk.end):
+                self.context.metrics.runs_skipped += 1
+                continue
+            waiting.append(_positions(self._marks(rarest.term, chunk), chunk) - rarest.offset)
+            if sum(map(len, waiting)) >= EVALUATED_EVENTS:
+                parts.append(self._confirmed(waiting, spans, terms[1:], taken))
+                waiting = []
+        parts.append(self._confirmed(waiting, spans, terms[1:], taken))
+        return np.concatenate(parts)
 
-    def _bits(self, term: Term, chunk: LookupRange) -> Bits:
-        """The events of a chunk that satisfy a term, from the word that the chunk begins in."""
-        return self.context.looked_up.once(_key(term, chunk), lambda: self._marked(term, chunk))
+    def _confirmed(
+        self, parts: list[Ints], spans: Spans, terms: Sequence[Offer], chunks: Sequence[LookupRange]
+    ) -> Ints:
+        """The starts of a block within ``spans`` at which further terms hold, too."""
+        if not parts:
+            return np.zeros(0, np.int64)
+        starts = np.concatenate(parts)
+        starts = starts[Spans(starts, starts + 1).touches(spans)]
+        for offer in terms:
+            at = starts + offer.offset
+            held = np.zeros(len(at), np.bool_)
+            for chunk in chunks:
+                low, high = np.searchsorted(at, (chunk.start, chunk.end)).tolist()
+                if low == high:
+                    self.context.metrics.runs_skipped += 1
+                    continue
+                held[low:high] = _holds(self._marks(offer.term, chunk), chunk, at[low:high])
+            starts = starts[held]
+        return starts
+
+    def _marks(self, term: Term, chunk: LookupRange) -> Bits | Ints:
+        """The events of a chunk that satisfy a term: ascending positions if they are few, else bits
+        from the word that the chunk begins in.
+        """
+
+        def looked_up() -> Bits | Ints:
+            bits = self._marked(term, chunk)
+            count = int(np.bitwise_count(bits).sum())
+            return bits if count > len(bits) else _of_bits(bits, chunk, count)
+
+        return self.context.looked_up.once(_key(term, chunk), looked_up)
 
     def _marked(self, term: Term, chunk: LookupRange) -> Bits:
         context, base = self.context, chunk.start // 64 * 64
@@ -162,6 +183,33 @@ class Lookups:
             return None
         tick = moved(timeline.ticks_at(np.array([seen], np.int64)), term.inside)
         return max(0, int(timeline.upper(tick)[0]) - chunk.origin)
+
+
+def _of_bits(bits: Bits, chunk: LookupRange, count: int) -> Ints:
+    positions = np.empty(count, np.int64)
+    positions_of_bits(bits, chunk.start // 64 * 64, positions)
+    return positions
+
+
+def _positions(marks: Bits | Ints, chunk: LookupRange) -> Ints:
+    if marks.dtype == np.int64:
+        return marks.view(np.int64)
+    bits = marks.view(np.uint64)
+    return _of_bits(bits, chunk, int(np.bitwise_count(bits).sum()))
+
+
+def _holds(marks: Bits | Ints, chunk: LookupRange, at: Ints) -> npt.NDArray[np.bool_]:
+    """Whether ascending positions of a chunk are among the marked ones."""
+    held: npt.NDArray[np.bool_]
+    if marks.dtype == np.int64:
+        where = places_in(marks.view(np.int64), at)
+        held = where < len(marks)
+        held[held] = marks[where[held]] == at[held]
+        return held
+    bit = at - chunk.start // 64 * 64
+    words = marks.view(np.uint64)[bit >> 6]
+    held = (words >> (bit & 63).view(np.uint64) & np.uint64(1)) != 0
+    return held
 
 
 def _key(term: Term, chunk: LookupRange) -> Hashable:

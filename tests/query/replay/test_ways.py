@@ -20,9 +20,9 @@ from chronicle.errors import ResourceLimit
 from chronicle.indexes import stream_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import MatchLimits, compile_match
-from chronicle.query.replay import locating, planning
+from chronicle.query.replay import locating, lookups, planning
 from chronicle.query.replay.applicability import demands
-from chronicle.query.replay.candidates import mark_shifted
+from chronicle.query.replay.candidates import LookupRange
 from chronicle.query.replay.context import PlanContext
 from chronicle.query.replay.partitions import PartitionKeys, PartitionSpans, united_partitions
 from chronicle.query.replay.planning import consider, located_plan, plan_match
@@ -321,14 +321,16 @@ def test_partitions_that_two_ways_number_differently_are_numbered_anew(tmp_path:
         assert united.partitions == 2
 
 
-@given(st.integers(0, 2**128 - 1), st.integers(-200, 200), st.integers(1, 6))
-def test_bits_are_moved_as_far_as_there_is_room(number: int, distance: int, words: int) -> None:
-    source = np.array([number & (2**64 - 1), number >> 64], np.uint64)
-    before = source.copy()
-    bits = np.full(words, 1 << 7, np.uint64)
-    mark_shifted(source, distance, bits)
-    moved = number << distance if distance >= 0 else number >> -distance
-    expected = moved | sum(1 << (64 * i + 7) for i in range(words))
-    found = sum(int(word) << (64 * i) for i, word in enumerate(bits))
-    assert found == expected & (2 ** (64 * words) - 1)
-    assert np.array_equal(source, before)
+@given(st.integers(0, 300), st.sets(st.integers(0, 500)), st.sets(st.integers(0, 500)))
+def test_what_a_term_marks_is_the_same_as_positions_and_as_bits(
+    start: int, marked: set[int], asked: set[int]
+) -> None:
+    chunk = LookupRange(start, 501, {})
+    positions = np.array(sorted(p for p in marked if p >= start), np.int64)
+    bits = np.zeros((501 - start // 64 * 64 + 63) // 64, np.uint64)
+    for place in (positions - start // 64 * 64).tolist():
+        bits[place >> 6] |= np.uint64(1 << (place & 63))
+    assert np.array_equal(lookups._positions(bits, chunk), positions)
+    at = np.array(sorted(p for p in asked if p >= start), np.int64)
+    for marks in (positions, bits):
+        assert np.array_equal(lookups._holds(marks, chunk, at), np.isin(at, positions))
