@@ -305,6 +305,7 @@ def _pattern(database: Database, table: pa.Table) -> None:
         def joined() -> pa.Table:
             return peer.sql(_AS_A_JOIN).to_arrow_table()
 
+        _same("the same text again", lambda: database.sql(PATTERN).arrow(), rows)
         _same("a replay of everything", lambda: database.sql(whole).arrow(), rows)
         _same("DuckDB, as a join of the events in memory", joined, rows)
 

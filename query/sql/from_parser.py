@@ -106,6 +106,7 @@ _ITEMS = (
     exp.Table, exp.Subquery, exp.Values, exp.Unnest, exp.Lateral, MatchRelation, SituationRelation,
 )  # fmt: skip
 _KINDS = ("LEFT", "SEMI", "ANTI")
+_WINDOWS = ("TUMBLE", "HOP", "SESSION")
 _OTHER_KINDS = ("RIGHT", "FULL", "INNER", "CROSS", "NATURAL", "ASOF", "POSITIONAL", "OUTER")
 
 
@@ -151,8 +152,13 @@ class FromParser(ExpressionParser):
     _of_session = False  # parsing the arguments of SESSION
 
     def _parse_function_args(self, alias: bool = False) -> list[Any]:
-        outer = self._of_session
-        self._of_session = self._tokens[self._index - 2].text.upper() == "SESSION"
+        outer, name = self._of_session, self._tokens[self._index - 2].text.upper()
+        self._of_session = name == "SESSION"
+        if name in _WINDOWS and self._is_word("TABLE") and self._next.text not in (",", ")"):
+            self.raise_error(
+                f"{name} takes the names of a stream and of its time column, without TABLE and "
+                f"DESCRIPTOR: {name}(stream, time, ...)"
+            )
         try:
             args = super()._parse_function_args(alias)
         finally:

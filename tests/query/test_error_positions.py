@@ -54,6 +54,7 @@ def database(tmp_path_factory):
         ("SELECT x FROM s WHERE n = ? AND x > @$1", ""),
         (f"{MATCH} (A) DEFINE A AS x > @$low)", ""),
         ("INSERT INTO s (t, x) VALUES ('2020-01-02', @$x)", ""),
+        ("SELECT x FROM TUMBLE(@TABLE s, DESCRIPTOR(t), INTERVAL '1' HOUR)", ""),
     ],
 )
 def test_errors_have_a_position(database, sql, word):
