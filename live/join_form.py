@@ -151,13 +151,10 @@ class SideRows:
         )  # fmt: skip
 
 
-def key_codes(numbers: KeyCodes | None, table: pa.Table, keys: Sequence[str]) -> IntArray:
+def key_codes(numbers: KeyCodes, table: pa.Table, keys: Sequence[str]) -> IntArray:
     """Key numbers of rows; negative where a key is null, which equals nothing."""
-    if numbers is None:
-        return np.zeros(table.num_rows, np.int64)
-    columns = [table.column(name) for name in keys]
-    codes = numbers.encode(columns).copy()
-    for column in columns:
+    codes = numbers.of_rows(table, keys).copy()
+    for column in map(table.column, keys):
         if column.null_count:
             codes[column.is_null().to_numpy()] = -1
     return codes
@@ -181,8 +178,7 @@ class JoinState:
         self._clear()
 
     def _clear(self) -> None:
-        keys = len(self._none[0].keys)
-        self._numbers = KeyCodes(keys) if keys else None
+        self._numbers = KeyCodes(len(self._none[0].keys))
         self.left, self.right = self._none
         self._left_codes = self._right_codes = np.zeros(0, np.int64)
         self.met = np.zeros(0, np.bool_)
