@@ -81,14 +81,16 @@ class Partitions:
         self.rank[number[newer]] = rank[newer]
 
     def keys_at(self, partition: IntArray) -> pa.Table:
-        return self.keys.table.take(pa.array(partition)) if self.partition_by else pa.table({})
+        return self.keys.at(partition) if self.partition_by else pa.table({})
 
     def keep(self, lasting: Bools) -> IntArray:
         """Drop the other partitions; maps old numbers to new ones."""
         self.count, self.tick, self.rank = (
             column[lasting] for column in (self.count, self.tick, self.rank)
         )
-        return self.keys.keep(lasting)
+        self.keys.keep(np.flatnonzero(lasting))
+        number: IntArray = np.cumsum(lasting) - 1
+        return number
 
 
 class PatternBank:

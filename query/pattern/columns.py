@@ -297,8 +297,8 @@ def new_rows(codes: IntArray, known: int, count: int) -> IntArray:
 
 
 class StoredKeys:
-    """Codes of the keys of rows, which are not encoded themselves; ``table`` has the key of each
-    code.
+    """Dense codes of keys by first appearance, and the keys by code.  Rows are not encoded.
+    Equality is that of GROUP BY: null = null, NaN = NaN, -0.0 = 0.0.
     """
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
@@ -320,12 +320,17 @@ class StoredKeys:
                 self.table = self.table.combine_chunks()
         return codes
 
-    def keep(self, lasting: BoolArray) -> IntArray:
-        """Forget the other keys; maps old codes to new ones."""
-        self.table = self.table.filter(pa.array(lasting)).combine_chunks()
+    def at(self, codes: IntArray) -> pa.Table:
+        return self.table.take(pa.array(codes))
+
+    def arrays(self, codes: IntArray) -> list[pa.Array]:
+        return [flat(column) for column in self.at(codes).columns]
+
+    def keep(self, codes: IntArray) -> None:
+        """Forget all other keys; ``codes[i]`` becomes i."""
+        self.table = self.at(codes).combine_chunks()
         self._codes = KeyCodes(len(self.columns))
         self._codes.of_rows(self.table, self.columns)
-        return np.cumsum(lasting) - 1
 
 
 CHUNKS_MAX = 64

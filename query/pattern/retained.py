@@ -533,7 +533,8 @@ class RetainedInput:
             return None
         retained.select(lasting)
         self._bounds = None
-        return self.keys.keep(lasting)
+        self.keys.keep(np.flatnonzero(lasting))
+        return np.cumsum(lasting) - 1
 
     def bound(self, keys: pa.Table, tick: IntArray, rank: IntArray) -> None:
         """Let no match begin before an event, in each of some partitions, until ``unbound``."""

@@ -222,7 +222,7 @@ class Partitions(StoredKeys):
 
     def values(self, codes: IntArray) -> pa.Table:
         """Keys of partitions, normalised so that equal keys are identical."""
-        taken = self.table.take(pa.array(codes))
+        taken = self.at(codes)
         for i, field in enumerate(taken.schema):
             if pa.types.is_floating(field.type):  # turn -0.0 into 0.0
                 plain = pc.add(taken.column(i), pa.scalar(0.0, field.type))
