@@ -68,9 +68,7 @@ def keeps_state(compiled: CompiledMatch) -> bool:
 def _carried(compiled: CompiledMatch, cut: Cut, rows: pa.Table) -> tuple[pa.Table, Ticks, Ticks]:
     """Keys of the partitions with carried rows; tick and rank behind the last one of each."""
     keys = list(compiled.partition_by)
-    codes = np.zeros(rows.num_rows, np.int64)
-    if keys:
-        codes = KeyCodes(len(keys)).encode([rows.column(name) for name in keys])
+    codes = KeyCodes(len(keys)).of_rows(rows, keys)
     ticks = ticks_of(rows, str(compiled.columns.time))
     reverse = cut.carried[::-1]
     last = reverse[firsts(codes[reverse])[1]]

@@ -91,7 +91,7 @@ class Side:
     lead: int
     keys: tuple[str, ...]
 
-    def rows(self, results: Results, codes: KeyCodes | None) -> TimedRows:
+    def rows(self, results: Results, codes: KeyCodes) -> TimedRows:
         start = results.columns.column(self.start)
         valid = np.asarray(start.is_valid().to_numpy(), np.bool_)
         ticks = start.cast(pa.int64()).fill_null(0).to_numpy().astype(np.int64)
@@ -157,7 +157,7 @@ class RecentState:
     """``met``: live rows that have had a partner."""
 
     watermark: int
-    codes: KeyCodes | None
+    codes: KeyCodes
     live: TimedRows
     archive: TimedRows
     met: Mask
@@ -184,7 +184,7 @@ class RecentState:
     def worn(self) -> bool:
         """Whether most numbered keys have no row any more."""
         rows = len(self.live) + len(self.archive)
-        return self.codes is not None and self.codes.count > 64 * SPARE_ROWS + 4 * rows
+        return self.codes.count > 64 * SPARE_ROWS + 4 * rows
 
     @property
     def nbytes(self) -> int:
@@ -237,7 +237,7 @@ class RecentForm(Form):
     # -- regions ----------------------------------------------------------------------------------
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
-        codes = self._codes()
+        codes = KeyCodes(len(self.live.keys))
         live = self.live.rows(self.live.form.results(moment, low, high, known), codes)
         archive = self._near(moment, live, known, codes)
         pairs = self._pairs(live, archive, np.arange(len(live)), np.arange(len(archive)))
@@ -247,9 +247,6 @@ class RecentForm(Form):
         if self.recency.waits:
             pairs = _where(pairs, decided[pairs.left])
         return self._results(live, archive, pairs, self._alone(met, decided))
-
-    def _codes(self) -> KeyCodes | None:
-        return KeyCodes(len(self.live.keys)) if self.live.keys else None
 
     def _settled(self, moment: Moment, known: int) -> int:
         """Tick before which every archive row's end is final."""
@@ -264,9 +261,7 @@ class RecentForm(Form):
             begin = int(ticks[0][0]) if ticks else moved(known, 1)
         return moved(begin, self.archive.lead)
 
-    def _near(
-        self, moment: Moment, live: TimedRows, known: int, codes: KeyCodes | None
-    ) -> TimedRows:
+    def _near(self, moment: Moment, live: TimedRows, known: int, codes: KeyCodes) -> TimedRows:
         ends = live.end[live.known]
         regions = Regions.of(back(ends, self.recency.distance), moved(ends, -1))
         near = [
@@ -276,7 +271,7 @@ class RecentForm(Form):
         return near[0].followed_by(*near[1:])
 
     def _ending(
-        self, moment: Moment, low: int, high: int, known: int, codes: KeyCodes | None
+        self, moment: Moment, low: int, high: int, known: int, codes: KeyCodes
     ) -> TimedRows:
         lead = self.archive.lead
         ends = (moved(low, -lead), moved(high, -lead)) if low <= high else (1, 0)
@@ -396,7 +391,7 @@ class RecentForm(Form):
         return np.flatnonzero(state.archive.start >= needed)
 
     def _rebuilt(self, moment: Moment, since: int) -> RecentState:
-        settled, codes = self._settled(moment, since), self._codes()
+        settled, codes = self._settled(moment, since), KeyCodes(len(self.live.keys))
         form, lead = self.live.form, self.live.lead
         low, high = moved(settled, 1 - lead), form.closed(since)
         results = form.results(moment, *((low, high) if low <= high else (1, 0)), since)

@@ -25,9 +25,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..core.sorting import places_in
 from ..errors import CorruptBlock, SnapshotExpired
 from .catalog import truncated_at
-from .deletions import DeletedEvents
+from .deletions import DeletedEvents, TickRun
 from .file_contract import Files
 from .pins import Pin, catalog_of, journal_of, open_pinned
 from .segment import TICK_MAX, TICK_MIN
@@ -54,23 +55,15 @@ def added_events(
         return
     time = later.schema.time
     needed = wanted if time in wanted else [*wanted, time]
-    run_tick, run_length = 0, 0  # last tick of the previous batch, and its events so far
+    run = TickRun()
     for batch in later.scan(start, end, needed, check=check):
         ticks = ticks_of(batch, later.schema)
-        begins = np.flatnonzero(np.concatenate(([True], ticks[1:] != ticks[:-1])))
-        lengths = np.diff(np.append(begins, ticks.size))
-        rank = np.arange(ticks.size) - np.repeat(begins, lengths)
-        if run_length and ticks[0] == run_tick:
-            rank[: lengths[0]] += run_length
-        distinct = ticks[begins]
-        low = np.searchsorted(ticks_before, distinct, "left")
-        counts = np.searchsorted(ticks_before, distinct, "right") - low
-        fresh = rank >= np.repeat(counts, lengths)
+        rank = np.arange(ticks.size) - places_in(ticks, ticks)
+        rank[ticks == ticks[0]] += run.before(ticks)
+        low = places_in(ticks_before, ticks)
+        fresh = rank >= places_in(ticks_before, ticks, "right") - low
         if changed.any():
-            place = np.minimum(rank + np.repeat(low, lengths), ticks_before.size - 1)
-            fresh |= changed[place]
-        run_length = int(rank[-1]) + 1
-        run_tick = int(ticks[-1])
+            fresh |= changed[np.minimum(rank + low, ticks_before.size - 1)]
         if not fresh.any():
             continue
         chosen = batch if fresh.all() else batch.filter(pa.array(fresh))

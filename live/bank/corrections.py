@@ -216,7 +216,7 @@ def open_at(bank: PatternBank, layer: Layer, scan: Scan, first: int, watermark: 
         reach *= 2
     behind = hits_behind(hits, fresh, *begin)
     result = layer.search(behind, fresh, no_open_matches(), watermark, bank.scratch)
-    number = _numbers(places.keys, bank.partitions)
+    number = _numbers(places.keys.table, bank.partitions)
     shift = bank.partitions.count[number] - places.count
     bank.partitions.reach(number, places.tick, places.rank)
     open_matches = result.open_matches

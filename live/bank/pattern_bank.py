@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...core.sorting import counted_order, firsts
+from ...core.sorting import counted_order
 from ...core.times import INT64_MIN
 from ...errors import InvalidArgument, ResourceLimit
 from ...query.contract.operator import MatchLimits
-from ...query.pattern.columns import KeyCodes, flat, numbers, ranks
+from ...query.pattern.columns import StoredKeys, flat, numbers, ranks
 from .layer import BankMatches, Layer, Scratch
 from .searching import Fresh, OpenMatches
 
@@ -37,31 +37,23 @@ class Partitions:
     def __init__(self, schema: pa.Schema, time: str, partition_by: Sequence[str]) -> None:
         self.time = time
         self.partition_by = list(partition_by)
-        self.keys = pa.schema([schema.field(name) for name in partition_by]).empty_table()
-        self._codes = KeyCodes(max(1, len(self.partition_by)))
-        one = 0 if self.partition_by else 1
-        self.count = np.zeros(one, np.int64)
-        self.tick = np.full(one, INT64_MIN)
-        self.rank = np.full(one, -1)
+        self.keys = StoredKeys(schema, partition_by)
+        self.count = np.zeros(self.keys.count, np.int64)
+        self.tick = np.full(self.keys.count, INT64_MIN)
+        self.rank = np.full(self.keys.count, -1)
 
     def __len__(self) -> int:
         return len(self.count)
 
     @property
     def nbytes(self) -> int:
-        return int(self.count.nbytes + self.tick.nbytes + self.rank.nbytes + self.keys.nbytes)
+        return int(self.count.nbytes + self.tick.nbytes + self.rank.nbytes + self.keys.table.nbytes)
 
     def numbers_of(self, table: pa.Table) -> IntArray:
         """The partition of each row; new ones are added."""
-        if not self.partition_by or not table.num_rows:
-            return np.zeros(table.num_rows, np.int64)
-        codes = self._codes.encode([table.column(name) for name in self.partition_by])
-        more = self._codes.count - len(self.count)
+        codes = self.keys.encode(table)
+        more = self.keys.count - len(self.count)
         if more:
-            new, first = firsts(codes)
-            rows = pa.array(first[new >= len(self.count)])
-            keys = table.select(self.partition_by).take(rows)
-            self.keys = pa.concat_tables([self.keys, keys]).combine_chunks()
             self.count = np.concatenate([self.count, np.zeros(more, np.int64)])
             self.tick = np.concatenate([self.tick, np.full(more, INT64_MIN)])
             self.rank = np.concatenate([self.rank, np.full(more, -1)])
@@ -89,16 +81,14 @@ class Partitions:
         self.rank[number[newer]] = rank[newer]
 
     def keys_at(self, partition: IntArray) -> pa.Table:
-        return self.keys.take(pa.array(partition)) if self.partition_by else pa.table({})
+        return self.keys.at(partition) if self.partition_by else pa.table({})
 
     def keep(self, lasting: Bools) -> IntArray:
         """Drop the other partitions; maps old numbers to new ones."""
-        self.keys = self.keys.filter(pa.array(lasting)).combine_chunks()
-        self._codes = KeyCodes(len(self.partition_by))
-        self._codes.encode([self.keys.column(name) for name in self.partition_by])
         self.count, self.tick, self.rank = (
             column[lasting] for column in (self.count, self.tick, self.rank)
         )
+        self.keys.keep(np.flatnonzero(lasting))
         number: IntArray = np.cumsum(lasting) - 1
         return number
 
@@ -191,7 +181,7 @@ class PatternBank:
 
     def nothing(self) -> BankMatches:
         none = np.zeros(0, np.int64)
-        return BankMatches((), none, self.partitions.keys.slice(0, 0), none, none, none, none)
+        return BankMatches((), none, self.partitions.keys.table.slice(0, 0), none, none, none, none)
 
     def _tidy(self) -> None:
         places = self.partitions

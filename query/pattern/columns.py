@@ -247,22 +247,30 @@ def _same_buffers(a: pa.Array, b: pa.Array) -> bool:
 
 
 class KeyCodes:
-    """Codes of partition keys of one or more columns."""
+    """Codes of partition keys; without columns every row has the code 0."""
 
     def __init__(self, columns: int) -> None:
         self.columns = [_Codes() for _ in range(columns)]
         self.pairs = [PairNumbers() for _ in range(columns - 1)]
 
     def encode(self, keys: Sequence[pa.ChunkedArray | pa.Array]) -> IntArray:
-        """Dense codes of the rows of a batch; ``count`` is the number of codes so far."""
+        """Dense codes of rows by their keys; ``count`` is the number of codes so far."""
         codes = self.columns[0].encode(keys[0])
         for column, pairs, key in zip(self.columns[1:], self.pairs, keys[1:], strict=True):
             other = column.encode(key)
             codes = pairs.take(np.column_stack([codes, other]).view(np.uint64))
         return codes
 
+    def of_rows(self, rows: pa.Table, names: Sequence[str]) -> IntArray:
+        """As ``encode``, of the rows of a table."""
+        if not names or not rows.num_rows:
+            return np.zeros(rows.num_rows, np.int64)
+        return self.encode([rows.column(name) for name in names])
+
     @property
     def count(self) -> int:
+        if not self.columns:
+            return 1
         last = self.pairs[-1] if self.pairs else self.columns[0].numbers
         return 0 if last is None else last.count
 
@@ -273,6 +281,59 @@ class KeyCodes:
         return self.columns[0].numbers.values
 
 
+@kernel
+def _first_rows(codes, known, rows):  # type: ignore[no-untyped-def]
+    """First row of each new code."""
+    for i in range(codes.shape[0] - 1, -1, -1):
+        if codes[i] >= known:
+            rows[codes[i] - known] = i
+
+
+def new_rows(codes: IntArray, known: int, count: int) -> IntArray:
+    """The first row of each code from ``known`` up to ``count``."""
+    first = np.empty(count - known, np.int64)
+    _first_rows(codes, known, first)
+    return first
+
+
+class StoredKeys:
+    """Dense codes of keys by first appearance, and the keys by code.  Rows are not encoded.
+    Equality is that of GROUP BY: null = null, NaN = NaN, -0.0 = 0.0.
+    """
+
+    def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
+        self.columns = list(columns)
+        self.table = pa.schema([schema.field(name) for name in columns]).empty_table()
+        self._codes = KeyCodes(len(self.columns))
+
+    @property
+    def count(self) -> int:
+        return self._codes.count
+
+    def encode(self, rows: pa.Table) -> IntArray:
+        codes, known = self._codes.of_rows(rows, self.columns), self.table.num_rows
+        if self.columns and self._codes.count > known:
+            first = new_rows(codes, known, self._codes.count)
+            fresh = rows.select(self.columns).take(pa.array(first))
+            self.table = pa.concat_tables([self.table, fresh])
+            if self.table.column(0).num_chunks > CHUNKS_MAX:
+                self.table = self.table.combine_chunks()
+        return codes
+
+    def at(self, codes: IntArray) -> pa.Table:
+        return self.table.take(pa.array(codes))
+
+    def arrays(self, codes: IntArray) -> list[pa.Array]:
+        return [flat(column) for column in self.at(codes).columns]
+
+    def keep(self, codes: IntArray) -> None:
+        """Forget all other keys; ``codes[i]`` becomes i."""
+        self.table = self.at(codes).combine_chunks()
+        self._codes = KeyCodes(len(self.columns))
+        self._codes.of_rows(self.table, self.columns)
+
+
+CHUNKS_MAX = 64
 _OPEN, _KEPT, _PASSED = 1, 2, 4
 _PROBE = 1 << 14
 

@@ -84,7 +84,7 @@ class MatchStream(Search):
         self.counting = compiled.wanted == frozenset() and self.mode == "one"
         self.results = Results(compiled, self._take, self.naming, self._take_key)
         self.partitioned = bool(compiled.partition_by)
-        self.keys = KeyCodes(max(1, len(compiled.partition_by)))
+        self.keys = KeyCodes(len(compiled.partition_by))
         self.groups = 1
         self.rows: pa.Table = self.input_schema.empty_table()
         self.flattened: dict[str, pa.Array] = {}  # contiguous columns of the rows
@@ -236,8 +236,7 @@ class MatchStream(Search):
             codes = np.concatenate(parts, out=pooled(count, np.int64))
         elif self.partitioned:
             codes = self.keys.encode([fresh.column(name) for name in self.compiled.partition_by])
-        if self.partitioned:
-            self.groups = self.keys.count
+        self.groups = self.keys.count
         if self.ranks is not None and not self.ties:
             fresh = self.ranks.beside(fresh, codes, self.groups)
         schema = self.input_schema

@@ -82,17 +82,14 @@ def _identities(measures: Sequence[Bound]) -> list[tuple[Given, int]]:
 class EventRanks:
     def __init__(self, naming: Naming) -> None:
         self._naming = naming
-        self._keys = KeyCodes(max(1, len(naming.partition_by)))
+        self._keys = KeyCodes(len(naming.partition_by))
         self._tick: IntArray = np.zeros(0, np.int64)  # newest tick of each partition
         self._rank: IntArray = np.zeros(0, np.int64)  # rank of its newest event
 
     def ranked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        codes, total = None, 1
-        if self._naming.partition_by:
-            columns = [pa.chunked_array([batch.column(n)]) for n in self._naming.partition_by]
-            codes, total = self._keys.encode(columns), self._keys.count
+        codes = self._keys.of_rows(pa.Table.from_batches([batch]), self._naming.partition_by)
         ticks = batch.column(self._naming.time)
-        return batch.append_column(RANK, self._ranks(ticks, codes, total))
+        return batch.append_column(RANK, self._ranks(ticks, codes, self._keys.count))
 
     def beside(self, table: pa.Table, codes: IntArray | None, total: int) -> pa.Table:
         """Rows with their ranks; ``codes``: partition of each row, None if there is only one."""

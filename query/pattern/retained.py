@@ -33,11 +33,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.native import kernel
-from ...core.sorting import distinct, firsts, order_of
+from ...core.sorting import distinct, order_of
 from ...core.times import INT64_MAX, INT64_MIN
 from .automaton import ANCHOR_END
 from .buffers import PreparedRows, row_bits
-from .columns import KeyCodes, flat, numbers, present_groups, ranks, take_ranges
+from .columns import StoredKeys, flat, numbers, present_groups, ranks, take_ranges
 from .match_stream import condition_columns
 from .search import horizon
 
@@ -307,8 +307,7 @@ class RetainedInput:
         self.partition_by = list(compiled.partition_by)
         self.rows = RetainedRows()
         self.events = RetainedEvents(self.schema)
-        self.codes = KeyCodes(max(1, len(self.partition_by)))
-        self.keys = pa.schema([self.schema.field(n) for n in self.partition_by]).empty_table()
+        self.keys = StoredKeys(self.schema, self.partition_by)
         if not self.partition_by:
             self.rows.grow(1)
         self.careful = False
@@ -334,7 +333,7 @@ class RetainedInput:
 
     @property
     def nbytes(self) -> int:
-        return int(self.rows.nbytes + self.events.nbytes + self.keys.nbytes)
+        return int(self.rows.nbytes + self.events.nbytes + self.keys.table.nbytes)
 
     # -- rows in --------------------------------------------------------------------------------
 
@@ -366,15 +365,9 @@ class RetainedInput:
         return groups, ready
 
     def _encode(self, table: pa.Table) -> IntArray:
-        if not self.partition_by:
-            return np.zeros(table.num_rows, np.int64)
-        codes = self.codes.encode([table.column(name) for name in self.partition_by])
-        before = self.rows.partitions
-        if self.codes.count > before:
-            new, first = firsts(codes)
-            fresh = table.select(self.partition_by).take(pa.array(first[new >= before]))
-            self.keys = pa.concat_tables([self.keys, fresh]).combine_chunks()
-            self.rows.grow(self.codes.count)
+        codes = self.keys.encode(table)
+        if self.keys.count > self.rows.partitions:
+            self.rows.grow(self.keys.count)
             if self._bounds is not None:
                 more = self.rows.partitions - len(self._bounds[0])
                 self._bounds = (
@@ -539,10 +532,8 @@ class RetainedInput:
         if 2 * int(lasting.sum()) > retained.partitions:
             return None
         retained.select(lasting)
-        self.keys = self.keys.filter(pa.array(lasting)).combine_chunks()
-        self.codes = KeyCodes(len(self.partition_by))
-        self.codes.encode([self.keys.column(name) for name in self.partition_by])
         self._bounds = None
+        self.keys.keep(np.flatnonzero(lasting))
         return np.cumsum(lasting) - 1
 
     def bound(self, keys: pa.Table, tick: IntArray, rank: IntArray) -> None:

@@ -27,7 +27,7 @@ from ...core.native import kernel, trailing_zeros
 from ...core.sorting import counted_order
 from ...core.times import INT64_MAX
 from ..pattern.buffers import row_words
-from ..pattern.columns import KeyCodes, flat, numbers
+from ..pattern.columns import KeyCodes, StoredKeys, flat, new_rows, numbers
 from .compiled import CompiledSituations
 from .network import FAR
 
@@ -204,14 +204,6 @@ ROWS_FIRST = 1024
 
 
 @kernel
-def _first_rows(codes, known, rows):
-    """First row of each new code."""
-    for i in range(codes.shape[0] - 1, -1, -1):
-        if codes[i] >= known:
-            rows[codes[i] - known] = i
-
-
-@kernel
 def _last_rows(order, offsets, behind, kept):
     """Mark up to ``behind`` last rows of each partition."""
     for g in range(offsets.shape[0] - 1):
@@ -219,39 +211,18 @@ def _last_rows(order, offsets, behind, kept):
             kept[order[k] if order.shape[0] else k] = True
 
 
-class Partitions:
-    def __init__(self, schema: pa.Schema, columns: tuple[str, ...]) -> None:
-        self.columns = columns
-        self.codes = KeyCodes(max(1, len(columns)))
-        self._values = pa.schema([schema.field(name) for name in columns]).empty_table()
-
+class Partitions(StoredKeys):
     @property
     def grouped(self) -> bool:
         return bool(self.columns)
-
-    @property
-    def count(self) -> int:
-        return self.codes.count if self.columns else 1
 
     def until(self, first: int, count: int) -> IntArray:
         """The last relevant tick of ``count`` partitions from number ``first`` on."""
         return np.full(count, INT64_MAX, np.int64)
 
-    def encode(self, rows: pa.Table) -> IntArray:
-        before = self.codes.count
-        codes = self.codes.encode([rows.column(name) for name in self.columns])
-        if self.codes.count > before:
-            first = np.empty(self.codes.count - before, np.int64)
-            _first_rows(codes, before, first)
-            fresh = rows.select(self.columns).take(pa.array(first))
-            self._values = pa.concat_tables([self._values, fresh])
-            if self._values.column(0).num_chunks > 64:
-                self._values = self._values.combine_chunks()
-        return codes
-
     def values(self, codes: IntArray) -> pa.Table:
         """Keys of partitions, normalised so that equal keys are identical."""
-        taken = self._values.take(pa.array(codes))
+        taken = self.at(codes)
         for i, field in enumerate(taken.schema):
             if pa.types.is_floating(field.type):  # turn -0.0 into 0.0
                 plain = pc.add(taken.column(i), pa.scalar(0.0, field.type))
@@ -318,8 +289,7 @@ class Stretches(Partitions):
             pairs = (spans << 31) | keys
             numbers, before = spans, self._pairs.count
             spans = self._pairs.encode([pa.chunked_array([pa.array(pairs)])])
-            fresh = np.empty(self._pairs.count - before, np.int64)
-            _first_rows(spans, before, fresh)
+            fresh = new_rows(spans, before, self._pairs.count)
             self._number = np.concatenate([self._number, numbers[fresh]])
             self._place = np.concatenate([self._place, keys[fresh]])
         else:

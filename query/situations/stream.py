@@ -445,7 +445,7 @@ class RowsBefore:
         self.lowest = before if span is None else max(lowest, span[0])
         self.metrics = metrics
         self.check = check or (lambda: None)
-        self._codes = KeyCodes(max(1, len(self.keys)))
+        self._codes = KeyCodes(len(self.keys))
         self._all: int | None = None  # number of partitions, once all were seen
 
     def on(
@@ -455,9 +455,7 @@ class RowsBefore:
         self.snapshot, self.metrics, self.check = snapshot, metrics, check or (lambda: None)
 
     def _encode(self, table: pa.Table) -> Ints:
-        if not self.keys:
-            return np.zeros(table.num_rows, np.int64)
-        return self._codes.encode([table.column(name) for name in self.keys])
+        return self._codes.of_rows(table, self.keys)
 
     def find(self, keys: pa.Table, count: int = 1) -> tuple[pa.Table, Ints]:
         """Up to ``count`` last rows of each key, in stream order, and their keys' numbers."""
@@ -608,7 +606,7 @@ def _next_rows(
 ) -> list[int]:
     """Times of rows behind a range that look back at a row in it, in any partition."""
     names = list(compiled.partition_by)
-    codes = KeyCodes(max(1, len(names)))
+    codes = KeyCodes(len(names))
 
     def rows(low: int, high: int) -> tuple[Ints, Ints]:
         time = snapshot.schema.time
@@ -617,12 +615,11 @@ def _next_rows(
         for batch in read:
             table = pa.Table.from_batches([batch])
             ticks.append(ticks_of_column(batch.column(time)).astype(np.int64))
-            keys = [table.column(name) for name in names]
-            keys_of.append(codes.encode(keys) if names else np.zeros(len(ticks[-1]), np.int64))
+            keys_of.append(codes.of_rows(table, names))
         return np.concatenate(ticks), np.concatenate(keys_of)
 
     _, touched = rows(first, last)
-    left = np.zeros(max(codes.count, 1), np.int64)
+    left = np.zeros(codes.count, np.int64)
     left[touched] = compiled.history + 1
     ticks_after: list[int] = []
     low, step = last + 1, max(1, last - first + 1)

@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 from ...core.sorting import firsts
 from ...errors import InvalidArgument, ResourceLimit
+from ..pattern.columns import KeyCodes, flat
 from .aggregation import times_array
-from .group_cache import codes_of
 from .spec import Calendar, TimeWindows
 
 Ticks = npt.NDArray[np.int64]
@@ -82,7 +82,7 @@ class Filler:
             edges += [int(numbers[0]), int(numbers[-1])]
         codes = np.zeros(len(numbers), np.int64)
         if self.keys:
-            codes, _ = codes_of([rows.column(2 + i).combine_chunks() for i in range(self.keys)])
+            codes = KeyCodes(self.keys).encode([flat(c) for c in rows.columns[2 : 2 + self.keys]])
         yield from self._filled(grid, rows, numbers, codes, min(edges), max(edges))
 
     def _filled(

@@ -4,9 +4,6 @@ A *hook* stores the groups of an aggregation, or merges them into stored groups 
 A merged group equals one computed from all its events, except for the sign of a zero minimum or
 maximum.  Only order-independent aggregates are stored (``is_mergeable``).
 Beyond ``GROUPS_MAX`` groups the earlier half of the windows is dropped.
-
-Combinations of group key values get dense codes, stable across batches.  Equality is that of GROUP
-BY: null = null, NaN = NaN, -0.0 = 0.0.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -15,7 +12,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,82 +19,13 @@ import pyarrow as pa
 
 from ...core.native import kernel
 from ...core.pair_numbers import PairNumbers, Pairs
-from ..conditions.constants import comparable
+from ..pattern.columns import StoredKeys
 from . import kernels as k
 from .fields import FieldPlan
 from .kernels import absorb_row
 from .spec import TimeWindows
 
 Words = npt.NDArray[np.int64]
-
-
-class KeyTable:
-    def __init__(self, types: Sequence[pa.DataType]) -> None:
-        self._types = tuple(types)
-        self._codes: dict[tuple[Any, ...], int] = {}
-        self._values: list[list[pa.Array]] = [[pa.nulls(0, type_)] for type_ in types]
-
-    def __len__(self) -> int:
-        return len(self._codes)
-
-    def codes(self, columns: Sequence[pa.Array]) -> Words:
-        """The code of each row; new combinations get new codes."""
-        rows = len(columns[0])
-        if not rows:
-            return np.empty(0, np.int64)
-        plain = [comparable(column) for column in columns]
-        local, firsts = codes_of(plain)
-        chosen = pa.array(firsts)
-        listed = zip(*(column.take(chosen).to_pylist() for column in plain), strict=True)
-        by_value = self._codes
-        own_codes = np.empty(len(firsts), np.int64)
-        fresh: list[int] = []
-        for i, values in enumerate(listed):
-            code = by_value.get(values)
-            if code is None:
-                code = by_value[values] = len(by_value)
-                fresh.append(i)
-            own_codes[i] = code
-        if fresh:
-            new = pa.array(firsts[np.array(fresh)])
-            for pieces, column in zip(self._values, columns, strict=True):
-                pieces.append(column.take(new))
-        codes: Words = own_codes[local]
-        return codes
-
-    def columns(self, codes: Words) -> list[pa.Array]:
-        made = []
-        for pieces in self._values:
-            if len(pieces) > 1:
-                pieces[:] = [pa.concat_arrays(pieces)]
-            made.append(pieces[0].take(pa.array(codes)))
-        return made
-
-    def keep(self, codes: Words) -> None:
-        """Forget all other combinations; ``codes[i]`` becomes i."""
-        values = self.columns(codes)
-        of_code = list(self._codes)
-        self._codes = {of_code[code]: i for i, code in enumerate(codes.tolist())}
-        self._values = [[column] for column in values]
-
-
-def codes_of(columns: Sequence[pa.Array]) -> tuple[Words, Words]:
-    """Dense codes of value combinations by first appearance, and the first row of each."""
-    local: Words | None = None
-    for column in columns:
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        encoded = column.dictionary_encode(null_encoding="encode")
-        own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        if local is None:
-            local = own
-        else:  # both are below the number of rows, so the product has 64 bits
-            pairs = pa.array(local * len(encoded.dictionary) + own).dictionary_encode()
-            local = pairs.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    assert local is not None
-    firsts = np.empty(int(local.max()) + 1, np.int64)
-    firsts[local[::-1]] = np.arange(len(local) - 1, -1, -1)
-    return local, firsts
 
 
 Groups = tuple[Words, Words, Words]
@@ -132,7 +59,7 @@ class GroupCache:
         self.first = first
         self.able = False
         self.types: tuple[pa.DataType, ...] = ()
-        self._keys: KeyTable | None = None
+        self._keys: StoredKeys | None = None
         self._fields: Words = np.empty((0, 6), np.int64)
         self._numbers = PairNumbers()
         self._words: Words = np.empty((0, 0), np.int64)
@@ -141,17 +68,18 @@ class GroupCache:
     def nbytes(self) -> int:
         return int(self._numbers.nbytes + self._words.nbytes)
 
-    def keys(self, plan: FieldPlan, types: Sequence[pa.DataType]) -> KeyTable:
+    def keys(self, plan: FieldPlan, names: Sequence[str]) -> StoredKeys:
         if self._keys is None:
             self.able = is_mergeable(plan)
-            self._keys, self.types = KeyTable(types), tuple(types)
+            self._keys = StoredKeys(plan.schema.arrow, names)
+            self.types = tuple(self._keys.table.schema.types)
             self._fields = plan.own.fields
             self._words = np.empty((0, plan.width), np.int64)
         return self._keys
 
     def named(self, codes: Words) -> list[pa.Array]:
         assert self._keys is not None
-        return self._keys.columns(codes)
+        return self._keys.arrays(codes)
 
     def keep(self, groups: Groups) -> None:
         """Store groups, replacing those of the same window and key."""
@@ -186,7 +114,7 @@ class GroupCache:
         last = self.windows.last_ticks(number)
         self.first = int(np.sort(last)[len(last) // 2]) + 1
         later = last >= self.first
-        if len(self._keys) > 4 * GROUPS_MAX:
+        if self._keys.count > 4 * GROUPS_MAX:
             self.able = False
         self._words = self._words[: self._numbers.count][later]
         self._numbers.keep(later)

@@ -17,11 +17,12 @@ import pyarrow as pa
 from ...core.native import kernel
 from ...core.sorting import order_of
 from ...schema import StreamSchema
+from ..pattern.columns import StoredKeys
 from . import kernels as k
 from .aggregation import Check, WindowAggregation
 from .expand import with_bounds
 from .fields import Aggregate, FieldPlan
-from .group_cache import GroupHook, KeyTable, merge_rows
+from .group_cache import GroupHook, merge_rows
 from .kernels import absorb, fold_ordered, load_validity
 from .slices import BatchColumns, Slider, fold_batch, frozen, in_pieces, ticks_of
 from .spec import TICK_MAX, CountWindows, SessionWindows, TimeWindows
@@ -52,8 +53,9 @@ class KeyedAggregation(WindowAggregation):
         self._keys = tuple(keys)
         self._scan = scan
         self._hook = hook
-        types = [schema.attribute(name).type for name in keys]
-        self._table = KeyTable(types) if hook is None else hook.kept.keys(self.plan, types)
+        self._table = (
+            StoredKeys(schema.arrow, keys) if hook is None else hook.kept.keys(self.plan, keys)
+        )
         self._slider = Slider(windows, self.plan, check)
         self._edges = _Edges(windows) if isinstance(windows, CountWindows) else None
 
@@ -75,13 +77,12 @@ class KeyedAggregation(WindowAggregation):
 
     def _grouped(self, batch: pa.RecordBatch, ticks: Words) -> tuple[Words, Words, Words]:
         rows, plan, slicing = batch.num_rows, self.plan, self._windows.kernel_form()
-        columns = [batch.column(batch.schema.get_field_index(name)) for name in self._keys]
-        codes = self._table.codes(columns)
+        codes = self._table.encode(pa.Table.from_batches([batch]))
         ids = np.empty(rows + 1, np.int64)
         starts = np.empty(rows + 1, np.int64)
         runs = k.slice_runs(ticks, slicing, self._events, ids, starts)
         groups, group_ids, group_keys = np.empty((3, rows), np.int64)
-        slots = np.zeros(max(1, len(self._table)), np.int64)
+        slots = np.zeros(max(1, self._table.count), np.int64)
         count = group_rows(
             ids, starts, runs, bool(slicing[4]), codes, slots, groups, group_ids, group_keys
         )
@@ -93,7 +94,7 @@ class KeyedAggregation(WindowAggregation):
     ) -> Iterator[pa.RecordBatch]:
         windows = self._windows
         for numbers, keys, partials in self._slider.slide(
-            ids, codes, words, len(self._table), finish
+            ids, codes, words, self._table.count, finish
         ):
             shown: Words | None = None
             if isinstance(windows, CountWindows):
@@ -107,11 +108,11 @@ class KeyedAggregation(WindowAggregation):
                 if self._hook is not None:
                     numbers, keys, partials = self._hook.through((numbers, keys, partials))
                 start, end = windows.bounds(numbers)
-            yield self._batch(start, end, partials, ids=shown, keys=self._table.columns(keys))
+            yield self._batch(start, end, partials, ids=shown, keys=self._table.arrays(keys))
 
     def _forget_keys(self) -> None:
         active = self._slider.active
-        if self._hook is None and len(self._table) > max(KEYS_IDLE_MAX, 4 * len(active)):
+        if self._hook is None and self._table.count > max(KEYS_IDLE_MAX, 4 * len(active)):
             self._table.keep(active)
             self._slider.renumber()
 
@@ -277,7 +278,7 @@ class Sessions:
         self._gap = gap
         self._time = time
         self._keys = keys
-        self._table: KeyTable | None = None
+        self._table: StoredKeys | None = None
         self._count = 0
         self._number = np.empty(0, np.int64)  # newest session by code, or -1
         self._last = np.empty(0, np.int64)
@@ -287,10 +288,9 @@ class Sessions:
         ticks = ticks_of(batch.column(batch.schema.get_field_index(self._time)))
         codes, order, before = np.empty(0, np.int64), None, self._count
         if self._keys:
-            columns = [batch.column(batch.schema.get_field_index(name)) for name in self._keys]
             if self._table is None:
-                self._table = KeyTable([column.type for column in columns])
-            codes = self._table.codes(columns)
+                self._table = StoredKeys(batch.schema, self._keys)
+            codes = self._table.encode(pa.Table.from_batches([batch]))
         self._grow(int(codes.max(initial=0)) + 1)
         of_row = np.empty(len(ticks), np.int64)
         self._count = number_sessions(
@@ -311,7 +311,7 @@ class Sessions:
 
     def forget_all_but(self, codes: Words) -> Words:
         """Forget keys without these codes, if there are many; returns the codes' new values."""
-        if self._table is None or len(self._table) <= max(KEYS_IDLE_MAX, 4 * len(codes)):
+        if self._table is None or self._table.count <= max(KEYS_IDLE_MAX, 4 * len(codes)):
             return codes
         active = np.sort(codes)
         self._table.keep(active)
@@ -319,7 +319,7 @@ class Sessions:
         return np.searchsorted(active, codes)
 
     def keys(self, codes: Words) -> list[pa.Array]:
-        return [] if self._table is None else self._table.columns(codes)
+        return [] if self._table is None else self._table.arrays(codes)
 
     def near(self, before: Words, after: Words | np.int64) -> npt.NDArray[np.bool_]:
         """Whether events at these ticks, the later one second, are of one session."""

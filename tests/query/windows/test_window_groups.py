@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.query.pattern.columns import StoredKeys
 from chronicle.query.windows import keyed, slices
 from chronicle.query.windows import slices as sliding
 from chronicle.query.windows.aggregation import ReplayAggregation
 from chronicle.query.windows.fields import Aggregate
-from chronicle.query.windows.group_cache import KeyTable
 from chronicle.query.windows.keyed import KeyedAggregation, SessionAggregation
 from chronicle.query.windows.spec import CountWindows, SessionWindows, TimeWindows
 from chronicle.schema import StreamSchema
@@ -178,21 +178,23 @@ def test_keys_are_equal_where_group_by_says_so() -> None:
     nan = float("nan")
     floats = pa.array([0.0, -0.0, nan, -nan, None, None, 1.0], pa.float64())
     times = pa.array([1, 1, 2, 2, None, None, 3], pa.timestamp("ns"))
-    table = KeyTable([floats.type, times.type])
-    codes = table.codes([floats, times])
+    rows = pa.table({"f": floats, "t": times})
+    table = StoredKeys(rows.schema, ["f", "t"])
+    codes = table.encode(rows)
     assert codes.tolist() == [0, 0, 1, 1, 2, 2, 3]
-    first, second = table.columns(np.array([3, 2, 1]))
+    first, second = table.arrays(np.array([3, 2, 1]))
     assert first.to_pylist()[:2] == [1.0, None]
     assert math.isnan(first[2].as_py())
     assert second.equals(times.take(pa.array([6, 4, 2])))
     table.keep(np.array([3, 1]))
-    assert table.codes([floats, times]).tolist() == [2, 2, 1, 1, 3, 3, 0]
-    wide = KeyTable([pa.int64(), pa.int64(), pa.int64()])
+    assert table.encode(rows).tolist() == [2, 2, 1, 1, 3, 3, 0]
     numbers = [np.random.default_rng(n).integers(0, 9000, 20_000) for n in range(3)]
-    made = wide.codes([pa.array(column) for column in numbers])
-    back = [column.to_numpy() for column in wide.columns(made)]
+    many = pa.table(numbers, names=["a", "b", "c"])
+    wide = StoredKeys(many.schema, many.schema.names)
+    made = wide.encode(many)
+    back = [column.to_numpy() for column in wide.arrays(made)]
     assert all((a == b).all() for a, b in zip(back, numbers, strict=True))
-    assert len(wide) == len(set(zip(*(column.tolist() for column in numbers), strict=True)))
+    assert wide.count == len(set(zip(*(column.tolist() for column in numbers), strict=True)))
 
 
 @pytest.fixture(scope="module")
