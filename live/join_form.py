@@ -12,21 +12,20 @@ cache that is valid for one watermark.  Rows that no event can meet any more are
 are half of all.  Identity: tick of each event and its rank within side and tick.
 
 Pairs are those of thesis, Definitions 2.12 and 2.13, each found when its later event arrives.  Rows
-of a side, by key and time, are found by their key and the number of rows of that side before either
-end of the window::
+of one key form a chain, newest first: ``head`` is the newest row per key, ``before`` the previous
+one per row::
 
-    rows of the side      in time      0:a  1:b  2:a  3:a  4:b
-                          by key       0:a  2:a  3:a | 1:b  4:b
-    window, from 1 to 4   of a              '------'
-                          of b                        '------'
+    head[k] -> 17 -> 12 -> 5 -> -1
 
-Cost of a step: the rows within reach that have a key of a new row, and the pairs.
+New rows of both sides, in time order, walk the other side's chain down to the first row that is too
+old, then become the head of their own.  Each pair is found once (equal times: at the right row).
+Cost: new rows and pairs; rows that are too recent for shifted bounds are skipped one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -36,8 +35,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ..core.identity import digests
-from ..core.sorting import order_of, places_in
-from ..core.times import half_open, length_text, moved
+from ..core.native import kernel
+from ..core.times import INT64_MAX, INT64_MIN, half_open, length_text, moved
 from ..query.engine import QueryEngine
 from ..query.pattern.columns import KeyCodes, take_ranges
 from ..schema import StreamSchema
@@ -66,7 +65,11 @@ from .row_form import (
     rows_between,
 )
 
+# mypy: disable-error-code="no-untyped-def"
+
+
 IntArray = npt.NDArray[np.int64]
+MOST, LEAST = np.int64(INT64_MAX), np.int64(INT64_MIN)
 
 
 class Pairs(NamedTuple):
@@ -76,32 +79,91 @@ class Pairs(NamedTuple):
     right: IntArray
 
 
-def rows_upto(ticks: IntArray, others: IntArray, by: int) -> IntArray:
-    """For each of ``others``, the number of ticks that are at most ``by`` later; both ascend."""
+@kernel
+def at_least(tick, other, by):
+    """Whether ``tick >= other + by``, without overflow."""
     if by >= 0:
-        return places_in(ticks, moved(others, by), "right")
-    return places_in(ticks, moved(others, by + 1), "left")  # clamped: none is earlier
+        return other <= MOST - by and tick >= other + by
+    return other < LEAST - by or tick >= other + by
 
 
-def meeting(
-    ticks: IntArray, codes: IntArray, others: IntArray, other_codes: IntArray, back: int, ahead: int
-) -> Pairs:
-    """Pairs of rows of two sides in time order, with equal codes, not negative, and the row of the
-    other side at most ``back`` earlier and ``ahead`` later.
+@kernel
+def at_most(tick, other, by):
+    """Whether ``tick <= other + by``, without overflow."""
+    if by >= 0:
+        return other > MOST - by or tick <= other + by
+    return other >= LEAST - by and tick <= other + by
+
+
+@kernel
+def follow(
+    left_tick, left_code, left_head, left_before, right_tick, right_code, right_head, right_before,
+    left_old, right_old, before, behind, left_from, right_from,
+):  # fmt: skip
+    """Add rows from ``left_old`` and ``right_old`` on; the number of pairs, and per new row its
+    first partner (-1: none) in ``left_from`` and ``right_from`` for ``fill_pairs``.
     """
-    rows = order_of(codes)
-    rows = rows[codes[rows] >= 0]
-    sought = np.zeros(1 + max(codes.max(initial=0), other_codes.max(initial=0)), np.bool_)
-    sought[codes] = True
-    near = np.flatnonzero(sought[other_codes])
-    near = near[order_of(other_codes[near])]
-    size = len(others) + 1
-    places = other_codes[near] * size + near
-    first = codes[rows] * size
-    begin = places_in(places, first + rows_upto(others, ticks, -back - 1)[rows])
-    end = places_in(places, first + rows_upto(others, ticks, ahead)[rows])
-    counts = np.maximum(end - begin, 0)
-    return Pairs(np.repeat(rows, counts), near[take_ranges(begin, end)])
+    i, j = left_old, right_old
+    pairs = 0
+    while i < left_tick.shape[0] or j < right_tick.shape[0]:
+        from_left = j >= right_tick.shape[0] or (
+            i < left_tick.shape[0] and left_tick[i] <= right_tick[j]
+        )
+        if from_left:
+            k = left_code[i]
+            left_from[i - left_old] = -1
+            if k >= 0:
+                x = right_head[k]
+                while x >= 0 and not at_most(right_tick[x], left_tick[i], behind):
+                    x = right_before[x]
+                left_from[i - left_old] = x
+                while x >= 0 and at_least(right_tick[x], left_tick[i], -before):
+                    pairs += 1
+                    x = right_before[x]
+                left_before[i] = left_head[k]
+                left_head[k] = i
+            i += 1
+        else:
+            k = right_code[j]
+            right_from[j - right_old] = -1
+            if k >= 0:
+                x = left_head[k]
+                while x >= 0 and not at_most(left_tick[x], right_tick[j], before):
+                    x = left_before[x]
+                right_from[j - right_old] = x
+                while x >= 0 and at_least(left_tick[x], right_tick[j], -behind):
+                    pairs += 1
+                    x = left_before[x]
+                right_before[j] = right_head[k]
+                right_head[k] = j
+            j += 1
+    return pairs
+
+
+@kernel
+def fill_pairs(
+    left_tick, left_before, right_tick, right_before, left_old, right_old, before, behind,
+    left_from, right_from, left, right,
+):  # fmt: skip
+    """The pairs that ``follow`` counted."""
+    n = 0
+    for i in range(left_from.shape[0]):
+        tick = left_tick[left_old + i]
+        x = left_from[i]
+        while x >= 0 and at_least(right_tick[x], tick, -before):
+            left[n] = left_old + i
+            right[n] = x
+            n += 1
+            x = right_before[x]
+    for j in range(right_from.shape[0]):
+        tick = right_tick[right_old + j]
+        x = right_from[j]
+        while x >= 0 and at_least(left_tick[x], tick, -behind):
+            left[n] = x
+            right[n] = right_old + j
+            n += 1
+            x = left_before[x]
+    return n
 
 
 SPARE_ROWS = 1 << 10
@@ -142,12 +204,9 @@ class SideRows:
         return is_late
 
     def followed_by(self, more: SideRows) -> SideRows:
-        table = pa.concat_tables([self.table, more.table])
-        if table.column(0).num_chunks > CHUNKS_MAX:
-            table = table.combine_chunks()
         return SideRows(
             np.concatenate([self.tick, more.tick]), np.concatenate([self.rank, more.rank]),
-            table, self.keys, self.nbytes + more.nbytes,
+            pa.concat_tables([self.table, more.table]), self.keys, self.nbytes + more.nbytes,
         )  # fmt: skip
 
 
@@ -168,6 +227,31 @@ def picked_columns(
     return [(left, right)[side].column(name).take(takes[side]) for side, name in picked]
 
 
+class _Side:
+    def __init__(self, rows: SideRows) -> None:
+        self.rows = rows
+        self.code = np.zeros(0, np.int64)
+        self.before = np.zeros(0, np.int64)
+        self.head = np.zeros(0, np.int64)
+
+    def reserve(self, keys: int) -> None:
+        if len(self.head) < keys:
+            more = np.full(max(keys - len(self.head), len(self.head), SPARE_ROWS), -1, np.int64)
+            self.head = np.concatenate([self.head, more])
+
+    def add(self, rows: SideRows, codes: IntArray) -> None:
+        self.rows = self.rows.followed_by(rows)
+        if self.rows.table.column(0).num_chunks > CHUNKS_MAX:
+            table = self.rows.table.combine_chunks()
+            self.rows = replace(self.rows, table=table)
+        self.code = np.concatenate([self.code, codes])
+        self.before = np.concatenate([self.before, np.full(len(rows), -1, np.int64)])
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows.nbytes + self.code.nbytes + self.before.nbytes + self.head.nbytes
+
+
 class JoinState:
     """``met``: left rows that have had a partner.  ``none``: sides without rows."""
 
@@ -178,56 +262,59 @@ class JoinState:
         self._clear()
 
     def _clear(self) -> None:
-        self._numbers = KeyCodes(len(self._none[0].keys))
-        self.left, self.right = self._none
-        self._left_codes = self._right_codes = np.zeros(0, np.int64)
+        self._codes = KeyCodes(len(self._none[0].keys))
+        self.left, self.right = map(_Side, self._none)
         self.met = np.zeros(0, np.bool_)
 
     @property
     def first(self) -> int | None:
-        ticks = [int(side.tick[0]) for side in (self.left, self.right) if len(side)]
+        ticks = [int(side.rows.tick[0]) for side in (self.left, self.right) if len(side.rows)]
         return min(ticks, default=None)
 
     @property
     def nbytes(self) -> int:
-        codes = self._left_codes.nbytes + self._right_codes.nbytes
-        return self.left.nbytes + self.right.nbytes + codes + self.met.nbytes
+        return self.left.nbytes + self.right.nbytes + self.met.nbytes
 
     def follow(self, left: SideRows, right: SideRows) -> Pairs:
         """Add new rows; returns the pairs that they complete, as row numbers."""
-        old, old_right = len(self.left), len(self.right)
-        self._add(left, right)
-        codes, other_codes = self._left_codes, self._right_codes
-        fresh = meeting(
-            left.tick, codes[old:], self.right.tick, other_codes, self.before, self.behind
-        )
-        turned = meeting(
-            right.tick, other_codes[old_right:], self.left.tick[:old], codes[:old],
-            self.behind, self.before,
+        old = len(self.left.rows), len(self.right.rows)
+        count, begins = self._add(left, right)
+        pairs = Pairs(np.empty(count, np.int64), np.empty(count, np.int64))
+        one, other = self.left, self.right
+        fill_pairs(
+            one.rows.tick, one.before, other.rows.tick, other.before,
+            *old, self.before, self.behind, *begins, *pairs,
         )  # fmt: skip
-        return Pairs(
-            np.concatenate([fresh.left + old, turned.right]),
-            np.concatenate([fresh.right, turned.left + old_right]),
-        )
+        return pairs
 
-    def _add(self, left: SideRows, right: SideRows) -> None:
-        codes, other_codes = (key_codes(self._numbers, s.table, s.keys) for s in (left, right))
-        self._left_codes = np.concatenate([self._left_codes, codes])
-        self._right_codes = np.concatenate([self._right_codes, other_codes])
-        self.left, self.right = self.left.followed_by(left), self.right.followed_by(right)
+    def _add(self, left: SideRows, right: SideRows) -> tuple[int, tuple[IntArray, IntArray]]:
+        """The number of pairs, and the first partner of each new row of both sides."""
+        one, other = self.left, self.right
+        old = len(one.rows), len(other.rows)
+        codes = [key_codes(self._codes, rows.table, rows.keys) for rows in (left, right)]
+        for side, rows, code in zip((one, other), (left, right), codes, strict=True):
+            side.reserve(self._codes.count)
+            side.add(rows, code)
         self.met = np.concatenate([self.met, np.zeros(len(left), np.bool_)])
+        begins = np.empty(len(left), np.int64), np.empty(len(right), np.int64)
+        count = follow(
+            one.rows.tick, one.code, one.head, one.before,
+            other.rows.tick, other.code, other.head, other.before,
+            *old, self.before, self.behind, *begins,
+        )  # fmt: skip
+        return int(count), begins
 
     def let_go(self, watermark: int) -> None:
         """Advance the watermark; remove rows that no later event can meet, if that pays."""
         self.watermark = watermark
         dead_left, dead_right = (
-            int(np.searchsorted(side.tick, moved(watermark, -reach), "right"))
+            int(np.searchsorted(side.rows.tick, moved(watermark, -reach), "right"))
             for side, reach in ((self.left, max(0, self.behind)), (self.right, max(0, self.before)))
         )
-        total = len(self.left) + len(self.right)
+        total = len(self.left.rows) + len(self.right.rows)
         if 2 * (dead_left + dead_right) <= total or dead_left + dead_right < SPARE_ROWS:
             return
-        rows = self.left.slice(dead_left), self.right.slice(dead_right)
+        rows = self.left.rows.slice(dead_left), self.right.rows.slice(dead_right)
         met = self.met[dead_left:].copy()
         self._clear()
         self._add(*rows)
@@ -388,7 +475,7 @@ class JoinForm(Form):
     def _added(self, state: JoinState, left: SideRows, right: SideRows) -> Pairs:
         """Add rows to a state; the pairs that they complete and that satisfy the condition."""
         pairs = state.follow(left, right)
-        return self._held(state.left, state.right, pairs)
+        return self._held(state.left.rows, state.right.rows, pairs)
 
     def _held(self, left: SideRows, right: SideRows, pairs: Pairs) -> Pairs:
         """Pairs for which the rest of ON holds; an inner join evaluates it with WHERE."""
@@ -466,9 +553,9 @@ class JoinForm(Form):
         alone = np.zeros(0, np.int64)
         if self._bound.outer:
             state.met[pairs.left] = True
-            ends = moved(state.left.tick, self._lead)
+            ends = moved(state.left.rows.tick, self._lead)
             alone = np.flatnonzero(~state.met & (ends >= low) & (ends <= high))
-        return self._results(state.left, state.right, pairs, alone)
+        return self._results(state.left.rows, state.right.rows, pairs, alone)
 
     @property
     def state_bytes(self) -> int:

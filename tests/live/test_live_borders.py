@@ -6,12 +6,12 @@ import random
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pytest
 
 from chronicle.api.database import Database
 from chronicle.catalog.store_catalog import StoreCatalog
-from chronicle.live.join_form import rows_upto
+from chronicle.core.native import FUNCTIONS
+from chronicle.live.join_form import at_most
 from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
 
@@ -111,11 +111,11 @@ def test_what_is_said_does_not_depend_on_when(seed: int) -> None:
 
 
 def test_ticks_are_compared_without_overflow() -> None:
+    at_least = FUNCTIONS["live.join_form.at_least"]
     ends = (borders.LOW, borders.LOW + 1, -1, 0, 1, borders.HIGH - 1, borders.HIGH)
-    others = np.array(ends)
-    for by in (-(borders.HIGH - borders.LOW), *ends, borders.HIGH - borders.LOW):
-        wanted = [sum(tick <= other + by for tick in ends) for other in ends]
-        assert rows_upto(others, others, by).tolist() == wanted, by
+    for tick, other, by in product(ends, repeat=3):
+        assert at_least(tick, other, by) == (tick >= other + by), (tick, other, by)
+        assert at_most(tick, other, by) == (tick <= other + by), (tick, other, by)
 
 
 def test_a_window_before_the_first_tick_closes_with_its_last_tick() -> None:

@@ -226,12 +226,12 @@ def test_followed_pairs_are_those_of_brute_force(before: int, behind: int) -> No
             side += zip(rows.tick.tolist(), rows.table.column(0).to_pylist(), strict=True)
         pairs = state.follow(*new)
         for left, right in zip(*pairs, strict=True):
-            key = state.left.table.column(0)[left].as_py()
-            found.append((state.left.tick[left], state.right.tick[right], key))
+            key = state.left.rows.table.column(0)[left].as_py()
+            found.append((state.left.rows.tick[left], state.right.rows.tick[right], key))
         state.let_go(begin + 29)
     wanted = [
         (a, b, k) for a, k in sides[0] for b, other in sides[1]
         if k is not None and k == other and -before <= b - a <= behind
     ]  # fmt: skip
     assert sorted(found) == sorted(wanted)
-    assert len(state.left) + len(state.right) < 1500
+    assert len(state.left.rows) + len(state.right.rows) < 1500
