@@ -52,6 +52,7 @@ import pyarrow.compute as pc
 from ..core.ownership import LOADING, ModuleLock, leave_to_parent
 from ..core.sql_text import quoted_text
 from ..core.times import INT64_MAX, NS_PER_SECOND, TICKS_PER_SECOND
+from ..core.zones import instants_of_local, local_times
 from ..errors import InvalidArgument, InvalidData
 from .chunks import shown
 from .decimals import NUMBER, TOO_LARGE, UNREAD, Codes, Converted, flag, parse_decimals
@@ -231,19 +232,14 @@ def check_zone(zone: str) -> None:
 def instants_of(walls: Seconds, zone: str, ambiguous: str, dates: Mask | bool) -> Instants:
     """Instants of local times (seconds since 1970-01-01 00:00 there); ``dates`` begin a day."""
     within = np.clip(walls, FIRST_S, LAST_S)
-    local = pa.array(within, pa.timestamp("s"))
-    early, late = (
-        pc.assume_timezone(local, zone, ambiguous=side, nonexistent=side)
-        for side in ("earliest", "latest")
-    )
-    first, last = (side.cast(pa.int64()).to_numpy() for side in (early, late))
+    first = instants_of_local(within, zone, "earliest", "earliest")
+    last = instants_of_local(within, zone, "latest", "latest")
     skipped = np.zeros(len(walls), np.bool_)
     twice = np.zeros(len(walls), np.bool_)
     seconds = first
     changed = np.flatnonzero(first != last)
     if changed.size:
-        shown = pc.local_timestamp(early.take(pa.array(changed))).cast(pa.int64()).to_numpy()
-        was_shown = shown == within[changed]
+        was_shown = local_times(first[changed], zone) == within[changed]
         of_date = np.broadcast_to(np.asarray(dates, np.bool_), len(walls))[changed]
         skipped[changed] = ~was_shown & ~of_date
         twice[changed] = was_shown & ~of_date & (ambiguous == "refuse")

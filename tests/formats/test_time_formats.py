@@ -130,7 +130,7 @@ def test_patterns_read_other_columns_of_times_that_are_given() -> None:
 
 def test_local_times_become_utc_and_offsets_stay() -> None:
     values = pa.array(
-        ["2026-01-05 12:00", "2026-07-05 12:00", "2026-07-05T12:00:00Z", "2026-07-05"]
+        ["2026-01-05 12:00", "2026-07-05 12:00", "2026-07-05T12:00:00Z", "2026-07-05", "2040-07-05"]
     )
     found, reasons = times(values, "iso", zone=BERLIN)
     assert reasons == []
@@ -139,6 +139,7 @@ def test_local_times_become_utc_and_offsets_stay() -> None:
         dt.datetime(2026, 7, 5, 10),
         dt.datetime(2026, 7, 5, 12),
         dt.datetime(2026, 7, 4, 22),
+        dt.datetime(2040, 7, 4, 22),
     ]
     assert times(values, "auto")[0][0] == dt.datetime(2026, 1, 5, 12)  # without a zone: UTC
 
