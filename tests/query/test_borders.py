@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -191,6 +192,31 @@ def test_pairs_at_both_ends(db: Database, unit: str | None, selection: str) -> N
     )
     pairs = [(LOW, LOW + 1), (-1, 0), (HIGH - 1, HIGH)]
     assert ticks_of(db.sql(clause, timeout=PATIENCE_S).arrow()) == pairs
+
+
+WINDOWS = {"TUMBLE": ((1, 1), (7, 7)), "HOP": ((1, 3), (2, 3), (2, 8), (5, 2))}
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_windows_at_both_ends(db: Database, unit: str | None) -> None:
+    """Cut at the ends; of a slide of one tick, none begins before the first."""
+    ticks, tick = [LOW, LOW + 1, -1, 0, HIGH - 1, HIGH], 1000 if unit == "ns" else 1
+    stream_of(db, unit, ticks, [1] * 6)
+    for name, slides in WINDOWS.items():
+        for slide, size in slides:
+            long, often, wanted = size * tick, slide * tick, Counter[tuple[int, ...]]()
+            for t in ticks:
+                for number in range((t - long) // often + 1, t // often + 1):
+                    start = number * often
+                    if slide > 1 or tick > 1 or start >= LOW:
+                        wanted[number, max(start, LOW), min(start + long, HIGH)] += 1
+            given = [span(unit, slide)] * (name == "HOP") + [span(unit, size)]
+            call = f"{name}(s, t, {', '.join(given)}) GROUP BY window_start, window_end"
+            for value in ("count(*)", "sum(x + 0)", "CAST(median(x) * count(*) AS BIGINT)"):
+                rows = db.sql(f"SELECT window_start, window_end, {value} FROM {call}").arrow()
+                assert sorted(ticks_of(rows)) == sorted(
+                    (*window[1:], n) for window, n in wanted.items()
+                ), (call, value)
 
 
 @pytest.mark.parametrize("unit", UNITS)
