@@ -113,6 +113,25 @@ def statements() -> Iterator[str]:
 
 
 STATEMENTS = tuple(statements())
+CHANGES = (
+    "DELETE FROM s WHERE t >= {0} AND t <= {0} + 1",
+    "DELETE FROM s WHERE t > {2} + 61",
+    "DELETE FROM s WHERE t = {1} + 31 OR x = 9",
+    "UPDATE s SET x = x + 1 WHERE t >= {2} + 62",
+    "UPDATE s SET x = 7 WHERE k = 'b' AND t < {1} + 40",
+    "INSERT INTO s VALUES ({0}, 'a', 6), ({2} + 63, 'b', 2), ({1}, 'a', 5)",
+    "INSERT INTO s SELECT * FROM s WHERE t < {1}",
+)
+"""Some come late, and some are followed by compaction."""
+
+
+def placed(text: str, bases: tuple[int, ...], stream: str) -> str:
+    """A statement over a stream whose clusters begin at some ticks."""
+    text = re.sub(r"((?:FROM|JOIN|INTO|UPDATE) |\()s\b", rf"\1{stream}", text)
+    text = text.replace(" s.", f" {stream}.")
+    for number, base in enumerate(bases):
+        text = text.replace(f"{{{number}}}", str(base))
+    return text
 
 
 @pytest.fixture(scope="module")
@@ -127,25 +146,28 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Databa
 def test_an_answer_does_not_depend_on_when(databases: tuple[Database, Database], seed: int) -> None:
     rng = random.Random(seed)
     events = borders.history(rng, rng.choice([3, 5, 8]))
+    changes = rng.sample(CHANGES, rng.choice([0, 1, 3]))
     for db, bases in zip(databases, (BORDERS, PLAIN), strict=True):
-        stream = db.create_stream(f"s{seed}", borders.SCHEMA, time="t")
+        retention = "40" if seed % 4 == 3 else None
+        stream = db.create_stream(f"s{seed}", borders.SCHEMA, time="t", retention=retention)
         stream.append(borders.events_at(bases, events[:7]))
         stream.append(borders.events_at(bases, events[7:]))
         if seed % 2:
             stream.seal()
             stream.create_index("x")
+        for change in changes:
+            db.sql(placed(change, bases, f"s{seed}"))
+        if seed % 4 > 1:
+            stream.compact()
     for query in rng.sample(STATEMENTS, QUERIES_A_SEED):
         strategy = rng.choice(["auto", "replay", "index"]) if "MATCH_" in query else "auto"
         hinted = query.replace("SELECT ", f"SELECT /*+ strategy({strategy}) */ ", 1)
         found = []
         for db, bases in zip(databases, (BORDERS, PLAIN), strict=True):
-            text = re.sub(r"((?:FROM|JOIN) |\()s\b", rf"\1s{seed}", hinted)
-            text = text.replace("s.", f"s{seed}.")
-            for number, base in enumerate(bases):
-                text = text.replace(f"{{{number}}}", str(base))
+            text = placed(hinted, bases, f"s{seed}")
             table = db.sql(text, timeout=PATIENCE_S).arrow()
             found.append(borders.elsewhere(table, TIMES, held=bases is PLAIN))
-        assert found[0] == found[1], (seed, hinted, events)
+        assert found[0] == found[1], (seed, hinted, changes, events)
 
 
 # ------------------------------------------------------------------------------ by each unit
