@@ -287,6 +287,17 @@ def test_a_sum_of_times_that_does_not_fit_says_where(db: Database) -> None:
         db.sql("SELECT t - 5 AS u FROM s").fetchall()
 
 
+@pytest.mark.parametrize("unit", ["s", "ms"])
+def test_a_time_that_the_executor_cannot_show_is_named(db: Database, unit: str) -> None:
+    """Its cast to text ends the executor, which is started anew."""
+    stream_of(db, unit, [0, HIGH - 1], [9, 1])
+    for expression in ("t::VARCHAR", "max(t) - min(t)"):
+        with pytest.raises(SqlError, match="Could not convert Timestamp") as raised:
+            db.sql(f"SELECT {expression} AS v FROM s").fetchall()
+        assert "$" not in str(raised.value)
+    assert db.sql("SELECT count(*) FROM s WHERE x + x > 2").fetchall() == [(1,)]
+
+
 CLAUSES = (
     "SELECT * FROM e MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f PATTERN (A B) WITHIN {} "
     "{selection} DEFINE A AS TRUE)",
