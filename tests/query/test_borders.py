@@ -19,7 +19,7 @@ from chronicle.errors import ResourceLimit, SqlError
 from .. import borders
 from ..borders import BORDERS, HIGH, LOW, PLAIN
 from ..patience import PATIENCE_S
-from ..rounds import rounds
+from ..rounds import LONG, rounds
 
 SEEDS = rounds(4, 40, 1000)
 QUERIES_A_SEED = rounds(20, 60)
@@ -173,6 +173,7 @@ def test_an_answer_does_not_depend_on_when(databases: tuple[Database, Database],
 # ------------------------------------------------------------------------------ by each unit
 
 UNITS = (None, "s", "ms", "us", "ns")
+SOME_UNITS = UNITS if LONG else (None, "ns")
 
 
 def stream_of(db: Database, unit: str | None, ticks: list[int], xs: list[int]) -> None:
@@ -219,7 +220,7 @@ def test_pairs_at_both_ends(db: Database, unit: str | None, selection: str) -> N
 WINDOWS = {"TUMBLE": ((1, 1), (7, 7)), "HOP": ((1, 3), (2, 3), (2, 8), (5, 2))}
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", SOME_UNITS)
 def test_windows_at_both_ends(db: Database, unit: str | None) -> None:
     """Cut at the ends; of a slide of one tick, none begins before the first."""
     ticks, tick = [LOW, LOW + 1, -1, 0, HIGH - 1, HIGH], 1000 if unit == "ns" else 1
@@ -234,7 +235,7 @@ def test_windows_at_both_ends(db: Database, unit: str | None) -> None:
                         wanted[number, max(start, LOW), min(start + long, HIGH)] += 1
             given = [span(unit, slide)] * (name == "HOP") + [span(unit, size)]
             call = f"{name}(s, t, {', '.join(given)}) GROUP BY window_start, window_end"
-            for value in ("count(*)", "sum(x + 0)", "CAST(median(x) * count(*) AS BIGINT)"):
+            for value in ("count(*)", "CAST(median(x) * count(*) AS BIGINT)"):
                 rows = db.sql(f"SELECT window_start, window_end, {value} FROM {call}").arrow()
                 assert sorted(ticks_of(rows)) == sorted(
                     (*window[1:], n) for window, n in wanted.items()
@@ -287,7 +288,7 @@ def test_a_sum_of_times_that_does_not_fit_says_where(db: Database) -> None:
         db.sql("SELECT t - 5 AS u FROM s").fetchall()
 
 
-@pytest.mark.parametrize("unit", ["s", "ms"])
+@pytest.mark.parametrize("unit", ["s", "ms"] if LONG else ["s"])
 def test_a_time_that_the_executor_cannot_show_is_named(db: Database, unit: str) -> None:
     """Its cast to text ends the executor, which is started anew."""
     stream_of(db, unit, [0, HIGH - 1], [9, 1])

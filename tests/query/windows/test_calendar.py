@@ -246,7 +246,7 @@ def test_live_queries_refuse_them(tmp_path: Path) -> None:
 AT_THE_ENDS = {"1 MONTH": (1, 0), "250 YEAR": (3000, 0), "90000 DAY": (0, 90_000)}
 
 
-@pytest.mark.parametrize("zone", ZONES if LONG else [None, "America/Havana"])
+@pytest.mark.parametrize("zone", ZONES if LONG else ["America/Havana"])
 def test_windows_at_the_ends_of_nanoseconds(zone: str | None) -> None:
     low, high, second = -(2**63), 2**63 - 1, 10**9
     near = [0, 1, second, second // 2, 11 * 86_400 * second, 25 * 86_400 * second]
