@@ -112,11 +112,12 @@ def parse_iso(texts: pa.Array) -> IsoTimes:
 
 def _read_far_years(texts: pa.Array, rows: npt.NDArray[np.int64], times: IsoTimes) -> None:
     """Years of a sign and five digits or more, as the same year of the cycle from 2000 on."""
-    parts = pc.extract_regex(texts, r"^(?P<year>[+-]\d{5,12})(?P<rest>-.*)$")
-    at = np.flatnonzero(parts.is_valid())
-    if not at.size:
+    unread = np.flatnonzero(~times.ok[rows])
+    parts = pc.extract_regex(texts.take(pa.array(unread)), r"^(?P<year>[+-]\d{5,12})(?P<rest>-.*)$")
+    found = np.flatnonzero(parts.is_valid())
+    if not found.size:
         return
-    parts = parts.take(pa.array(at))
+    parts, at = parts.take(pa.array(found)), unread[found]
     years = pc.ascii_ltrim(parts.field("year"), "+").cast(pa.int64()).to_numpy()
     cycles, place = np.divmod(years - 2000, 400)
     near = pa.array(place + 2000).cast(parts.field("rest").type)
