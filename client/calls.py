@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..core.sql_text import quoted_name
+from ..core.times import time_text
 from ..errors import InvalidArgument, SqlError
 from ..query.sql.first_word import only_reads
 from ..schema import StreamSchema
@@ -133,8 +134,16 @@ def in_json(value: Any) -> Any:
     """A parameter as the server reads it; types that JSON lacks are tagged."""
     if isinstance(value, pa.Scalar):
         if pa.types.is_timestamp(value.type) and value.is_valid:
-            return _typed("timestamp" if value.type.tz is None else "timestamptz", _text(value))
-        return in_json(value.as_py())
+            return _typed(
+                "timestamp" if value.type.tz is None else "timestamptz",
+                time_text(value.value, value.type),
+            )
+        try:
+            return in_json(value.as_py())
+        except (OverflowError, ValueError):
+            raise SqlError(
+                "a parameter is beyond the years 1 to 9999, which SQL lacks as a value"
+            ) from None
     if isinstance(value, float) and not math.isfinite(value):
         return _typed("double", str(value))
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -158,11 +167,6 @@ def in_json(value: Any) -> Any:
 
 def _typed(type_: str, value: str) -> dict[str, str]:
     return {"type": type_, "value": value}
-
-
-def _text(scalar: pa.Scalar) -> str:
-    naive = scalar.cast(pa.timestamp(scalar.type.unit)).cast(pa.string()).as_py()
-    return str(naive) if scalar.type.tz is None else f"{naive}+00:00"
 
 
 Expiry = str | dt.datetime | dt.timedelta | None

@@ -4,8 +4,9 @@ A module here imports :mod:`chronicle.errors` and its neighbours, nothing else o
 
 Reading order
     ``suggestion`` (hints for misspelt names), ``sql_text`` (quoted names and texts), ``times``
-    (ticks, and times as people write them), ``nested_types`` and ``json_text`` (types of lists and
-    structs; text that is JSON), ``append_result``, ``options`` (declared once, for all interfaces),
+    (ticks, and times as people write them), ``zones`` (clocks of time zones),
+    ``nested_types`` and ``json_text`` (types of lists and structs; text that is JSON),
+    ``append_result``, ``options`` (declared once, for all interfaces),
     ``ownership`` (locks and forks), ``caches``, ``threads`` (tasks in threads, results in order),
     ``scratch`` (temporary directories), ``heap`` (freed memory), ``native`` (kernels, which are
     machine code), ``sorting``, ``pair_numbers`` and ``text_numbers`` (hash tables), ``identity``

@@ -51,7 +51,8 @@ import pyarrow.compute as pc
 
 from ..core.ownership import LOADING, ModuleLock, leave_to_parent
 from ..core.sql_text import quoted_text
-from ..core.times import INT64_MAX, NS_PER_SECOND, TICKS_PER_SECOND
+from ..core.times import INT64_MAX, INT64_MIN, NS_PER_SECOND, TICKS_PER_SECOND
+from ..core.zones import CYCLE_S, instants_of_local, local_times
 from ..errors import InvalidArgument, InvalidData
 from .chunks import shown
 from .decimals import NUMBER, TOO_LARGE, UNREAD, Codes, Converted, flag, parse_decimals
@@ -105,7 +106,28 @@ def parse_iso(texts: pa.Array) -> IsoTimes:
         blank = pc.ascii_trim(texts.take(pa.array(left)), " \t")
         plain = pc.replace_substring(pc.ascii_upper(blank), ",", ".")
         _by_length(plain, lambda some: _cast(some) or _taken_apart(some), left, times)
+        _read_far_years(plain, left, times)
     return times
+
+
+def _read_far_years(texts: pa.Array, rows: npt.NDArray[np.int64], times: IsoTimes) -> None:
+    """Years of a sign and five digits or more, as the same year of the cycle from 2000 on."""
+    unread = np.flatnonzero(~times.ok[rows])
+    parts = pc.extract_regex(texts.take(pa.array(unread)), r"^(?P<year>[+-]\d{5,12})(?P<rest>-.*)$")
+    found = np.flatnonzero(parts.is_valid())
+    if not found.size:
+        return
+    parts, at = parts.take(pa.array(found)), unread[found]
+    years = pc.ascii_ltrim(parts.field("year"), "+").cast(pa.int64()).to_numpy()
+    cycles, place = np.divmod(years - 2000, 400)
+    near = pa.array(place + 2000).cast(parts.field("rest").type)
+    read = parse_iso(pc.binary_join_element_wise(near, parts.field("rest"), ""))
+    for whole, part in zip(times, read, strict=True):
+        whole[rows[at]] = part
+    for row, cycle in zip(rows[at].tolist(), cycles.tolist(), strict=True):
+        seconds = int(times.seconds[row]) + cycle * CYCLE_S
+        times.ok[row] &= abs(seconds) <= INT64_MAX
+        times.seconds[row] = seconds if times.ok[row] else 0
 
 
 def _by_length(
@@ -231,19 +253,14 @@ def check_zone(zone: str) -> None:
 def instants_of(walls: Seconds, zone: str, ambiguous: str, dates: Mask | bool) -> Instants:
     """Instants of local times (seconds since 1970-01-01 00:00 there); ``dates`` begin a day."""
     within = np.clip(walls, FIRST_S, LAST_S)
-    local = pa.array(within, pa.timestamp("s"))
-    early, late = (
-        pc.assume_timezone(local, zone, ambiguous=side, nonexistent=side)
-        for side in ("earliest", "latest")
-    )
-    first, last = (side.cast(pa.int64()).to_numpy() for side in (early, late))
+    first = instants_of_local(within, zone, "earliest", "earliest")
+    last = instants_of_local(within, zone, "latest", "latest")
     skipped = np.zeros(len(walls), np.bool_)
     twice = np.zeros(len(walls), np.bool_)
     seconds = first
     changed = np.flatnonzero(first != last)
     if changed.size:
-        shown = pc.local_timestamp(early.take(pa.array(changed))).cast(pa.int64()).to_numpy()
-        was_shown = shown == within[changed]
+        was_shown = local_times(first[changed], zone) == within[changed]
         of_date = np.broadcast_to(np.asarray(dates, np.bool_), len(walls))[changed]
         skipped[changed] = ~was_shown & ~of_date
         twice[changed] = was_shown & ~of_date & (ambiguous == "refuse")
@@ -802,9 +819,11 @@ def _from_text(
             offsets.present = bool((times.ok & times.has_offset).any())
         other = times.ok & (times.has_offset != offsets.present)
         flag(codes, other, WITHOUT_OFFSET if offsets.present else WITH_OFFSET)
-    limit = INT64_MAX // per_second - 1
-    far = times.ok & ((seconds > limit) | (seconds < -limit))
     fraction, rest = np.divmod(times.nanos, NS_PER_SECOND // per_second)
+    low, least = divmod(INT64_MIN, per_second)
+    high, most = divmod(INT64_MAX, per_second)
+    far = (seconds < low) | ((seconds == low) & (fraction < least))
+    far = times.ok & (far | (seconds > high) | ((seconds == high) & (fraction > most)))
     iso = np.where(far, 0, seconds) * per_second + fraction
     unread = ~times.ok & ~numeric
     fine = times.ok & (rest != 0)

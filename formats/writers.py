@@ -84,10 +84,10 @@ def _times(values: pa.Array, separator: str) -> pa.Array:
         text = pc.replace_substring_regex(text, r"\.0+(Z?)$", r"\1")
     if separator != " ":
         text = pc.replace_substring(text, " ", separator, max_replacements=1)
-    return _with_far_years(text, plain, separator)
+    return with_far_years(text, plain, separator)
 
 
-def _with_far_years(text: pa.Array, times: pa.Array, separator: str) -> pa.Array:
+def with_far_years(text: pa.Array, times: pa.Array, separator: str) -> pa.Array:
     per_second = TICKS_PER_SECOND[times.type.unit]
     ticks = times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     first, end = FOUR_DIGIT_YEARS

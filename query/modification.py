@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -477,6 +477,11 @@ class Update(Modification):
 @dataclass
 class _Values(Insertion):
     events: pa.RecordBatch | None = field(default=None)
+
+    def _columns(self, names: Sequence[str], types: Sequence[pa.DataType]) -> Iterator[_Column]:
+        time, *others = super()._columns(names, types)
+        yield replace(time, loss=None)  # it stays, also where SQL takes its tick for infinity
+        yield from others
 
     def _query(self, tree: Any) -> Any:
         if self.events is None:

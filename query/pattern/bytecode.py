@@ -290,6 +290,18 @@ def _need_truth(values: Iterable[Value]) -> None:
         raise Unsupported("a truth value is needed here")
 
 
+def _is_expression(part: Any) -> bool:
+    """Whether a part of an expression is one itself; WHEN ... THEN ... of a CASE, the entries of
+    a map or struct and the braces of MAP {...} are none.
+    """
+    if part.arg_key == "ifs" or isinstance(part, (exp.PropertyEQ, exp.Kwarg)):
+        return False
+    around = part.parent
+    while part.arg_key == "this" and isinstance(around, exp.Bracket):
+        part, around = around, around.parent
+    return not isinstance(around, exp.ToMap)
+
+
 def type_letter(type_: pa.DataType) -> str:
     """Type letter of an Arrow type; empty if it has none."""
     if pa.types.is_boolean(type_):
@@ -457,7 +469,7 @@ class RowReader:
             if not leaves_of(part):
                 return part
             index = leaf_index(part)
-            whole = part.arg_key != "ifs"  # WHEN ... THEN ... of a CASE is no expression
+            whole = _is_expression(part)
             leaf = (self._lift(part) if whole else None) if index is None else self.leaves[index]
             if leaf is None:
                 for child in list(part.iter_expressions()):

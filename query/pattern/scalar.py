@@ -49,17 +49,37 @@ def evaluate_all(
         return [flat(column) for column in result.columns], [None] * len(expressions), ""
     except SqlError as error:
         why = error.reason
-    # with TRY per row; a struct distinguishes a NULL value from a failure
-    listed = ", ".join(f"TRY(struct_pack(v := ({s}))) AS c{i}" for i, s in enumerate(expressions))
-    result = evaluate(f"SELECT {listed} FROM rows", rows=rows)
+    # row by row; a struct distinguishes a NULL value from a failure
+    packed = [f"struct_pack(v := ({sql}))" for sql in expressions]
+    try:
+        listed = ", ".join(f"TRY({sql}) AS c{i}" for i, sql in enumerate(packed))
+        columns = evaluate(f"SELECT {listed} FROM rows", rows=rows).columns
+    except SqlError:  # TRY takes no volatile functions
+        columns = [_tried(f"SELECT {sql} AS c FROM rows", rows) for sql in packed]
     arrays: list[pa.Array] = []
     failed: list[npt.NDArray[np.bool_] | None] = []
-    for column in result.columns:
+    for column in columns:
         array = flat(column)
         missing = np.array(array.is_null().to_numpy(zero_copy_only=False), np.bool_)
         arrays.append(pc.struct_field(array, [0]))
         failed.append(missing if missing.any() else None)
     return arrays, failed, why
+
+
+def _tried(query: str, rows: pa.Table) -> pa.ChunkedArray:
+    """A column of a query over rows, null where it fails: the failing rows are found by halving."""
+    type_ = evaluate(query, rows=rows.slice(0, 0)).schema.field(0).type
+
+    def chunks(part: pa.Table) -> list[pa.Array]:
+        try:
+            return list(evaluate(query, rows=part).column(0).chunks)
+        except SqlError:
+            if part.num_rows == 1:
+                return [pa.nulls(1, type_)]
+        half = part.num_rows // 2
+        return [*chunks(part.slice(0, half)), *chunks(part.slice(half))]
+
+    return pa.chunked_array(chunks(rows), type_)
 
 
 def column_types(expressions: Sequence[str], schema: pa.Schema) -> list[pa.DataType]:

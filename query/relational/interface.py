@@ -99,6 +99,9 @@ CONSTANT_LENGTH_MAX = 1000
 _ADVICE = re.compile(r"\b(?:SET|PRAGMA) [a-z_]+|\bTRY\(")
 """What DuckDB recommends and Chronicle's SQL does not have."""
 
+_OF_VALUE = "must call SetFallible(). Error: "
+"""In messages of DuckDB about a value that a function does not take, though it ends with them."""
+
 logger = logging.getLogger("chronicle.query")
 
 
@@ -208,7 +211,7 @@ def translated(failure: Failure, query: RelationalQuery) -> BaseException:
             "the query needs more memory than it may take; narrow its time range, aggregate "
             f"earlier, or raise query_memory_bytes ({_first_line(message)})"
         )
-    if kind == "broken":
+    if kind == "broken" and _OF_VALUE not in message:
         return SqlError(
             "this query made the relational executor fail, or ran beside one that did; the "
             "executor was started anew: run it again, and write it another way if it fails again"
@@ -223,7 +226,8 @@ def _first_line(message: str) -> str:
 def _sql_error(message: str, text: str) -> SqlError:
     shortened = message[:MESSAGE_CHARACTERS]
     message = shortened.split("\nLINE ")[0].split("Stack Trace:")[0].strip()
-    message = message.rpartition("must call SetFallible(). Error: ")[2]
+    message = message.rpartition(_OF_VALUE)[2]
+    message = re.sub(r" when casting from source column [$@]\w+", "", message)
     message = re.sub(r"^[A-Z][A-Za-z ]*(?:Error|Exception): ?", "", message)
     message = re.sub(r"\bchronicle_+\d+\b", "the stream", message)
     message = re.split(r"\s*Candidate functions:", message)[0]

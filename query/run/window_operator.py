@@ -458,10 +458,10 @@ class RollupOperator(LeafOperator[RollupWindows]):
         names += [aggregate_column(i) for i in range(len(node.partials))]
         for place, piece in enumerate(node.pieces):
             if isinstance(piece, QueryPlan):
-                clock, back = "_time", node.size - 1
+                clock = "_time"  # the last tick of a grain, which lies in one window
                 _, batches = self._run.rows(piece)
             else:
-                clock, back = "window_start", 0
+                clock = "window_start"
                 batches = self._raw[place].batches([clock, *names])
             for batch in batches:
                 self._run.control.check()
@@ -469,7 +469,7 @@ class RollupOperator(LeafOperator[RollupWindows]):
                     continue
                 if isinstance(piece, QueryPlan):
                     self._grains += batch.num_rows
-                ticks = ticks_of(batch.column(batch.schema.get_field_index(clock))) - back
+                ticks = ticks_of(batch.column(batch.schema.get_field_index(clock)))
                 numbers = node.windows.windows_of(ticks)[1]
                 if (last is not None and int(numbers[0]) < last) or (np.diff(numbers) < 0).any():
                     raise InvalidArgument(

@@ -149,8 +149,11 @@ def _of_arrow(name: str, scalar: pa.Scalar) -> Any:
             return scalar.cast(pa.timestamp("us", scalar.type.tz)).as_py()
     try:
         return scalar.as_py()
-    except (OverflowError, ValueError):  # beyond the years of datetime
-        raise _lacking(name, scalar) from None
+    except (OverflowError, ValueError):
+        raise SqlError(
+            f"the parameter ${name} is beyond the years 1 to 9999, which SQL lacks as a value; "
+            "pass it as text"
+        ) from None
 
 
 def _lacking(name: str, value: object) -> SqlError:

@@ -45,7 +45,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.caches import lazy
 from ...core.times import INT64_MAX, INT64_MIN, length_text
+from ...core.zones import instants_of_local, local_times
 from ...errors import InvalidArgument
 from ..conditions.predicates import shown_time
 
@@ -258,20 +260,14 @@ class CalendarWindows:
             )
         local = seconds
         if self.zone is not None:
-            walls = pc.local_timestamp(pa.array(seconds, pa.timestamp("s", self.zone)))
-            local = walls.cast(pa.int64()).to_numpy()
+            local = local_times(seconds, self.zone)
         starts = self._starts(local)
         if self.zone is not None:
-            zoned = pc.assume_timezone(
-                pa.array(starts, pa.timestamp("s")), self.zone,
-                ambiguous="earliest", nonexistent="latest",
-            )  # fmt: skip
-            starts = zoned.cast(pa.int64()).to_numpy()
-        lowest, highest = -(-TICK_MIN // per_second), TICK_MAX // per_second
-        edges = np.unique(np.clip(starts, lowest, highest)) * per_second
-        begin = max(0, int(edges.searchsorted(first, "right")) - 1)
-        end = max(begin + 2, int(edges.searchsorted(last, "right")) + 1)
-        return Calendar(edges[begin:end])
+            starts = instants_of_local(starts, self.zone, "earliest", "latest")
+        starts = np.unique(starts)
+        begin = max(0, int(starts.searchsorted(seconds[0], "right")) - 1)
+        end = max(begin + 2, int(starts.searchsorted(seconds[1], "right")) + 1)
+        return Calendar(starts[begin:end], per_second)
 
     def _starts(self, local: Ticks) -> Ticks:
         if self.months:
@@ -293,9 +289,19 @@ AnyWindows = Windows | CalendarWindows
 
 @dataclass(frozen=True, eq=False)
 class Calendar:
-    """Calendar windows over a range; ``edges``: ascending ticks of all starts, and the last end."""
+    """Calendar windows over a range; ``starts``: ascending seconds, the last is an end."""
 
-    edges: Ticks
+    starts: Ticks
+    per_second: int
+
+    @lazy
+    def edges(self) -> Ticks:
+        """``starts`` as ticks, clipped to 64 bits."""
+        lowest, highest = -(-TICK_MIN // self.per_second), TICK_MAX // self.per_second
+        edges = np.clip(self.starts, lowest, highest) * self.per_second
+        edges[self.starts < lowest] = TICK_MIN
+        edges[self.starts > highest] = TICK_MAX
+        return edges
 
     def windows_of(self, ticks: Ticks) -> tuple[Ticks, Ticks]:
         number = self.edges.searchsorted(ticks, "right") - 1
@@ -306,9 +312,12 @@ class Calendar:
         return self.edges[numbers], self.edges[numbers + 1]
 
     def pieces(self) -> Iterator[Piece]:
-        lengths = np.diff(self.edges)
+        lengths = np.diff(self.starts)
         begins = np.concatenate(([0], np.flatnonzero(np.diff(lengths)) + 1, [lengths.size]))
         for begin, end in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):
-            first, length = int(self.edges[begin]), int(lengths[begin])
-            windows = TimeWindows(length, length, first)
-            yield Piece(windows, first, int(self.edges[end]) - 1)
+            first, length = self._tick(begin), int(lengths[begin]) * self.per_second
+            last = min(self._tick(end) - 1, TICK_MAX)
+            yield Piece(TimeWindows(length, length, first), max(first, TICK_MIN), last)
+
+    def _tick(self, place: int) -> int:
+        return int(self.starts[place]) * self.per_second

@@ -30,6 +30,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...core.times import python_values
 from ...errors import ChronicleError, InvalidArgument
 from ...formats.dialect import Limits
 from ...formats.layout import Layout
@@ -413,7 +414,7 @@ class Loading:
                 body, "arrow", layout, PARAMETERS_BYTES, server.reader, name="parameters",
                 limits=limits,
             )  # fmt: skip
-            return [row for batch in batches for row in batch.to_pylist()]
+            return [row for batch in batches for row in _rows_of(batch)]
 
         async with self._received(call, first, PARAMETERS_BYTES) as body:
             return await server.call(read)
@@ -496,3 +497,14 @@ def _mode(command: Any) -> tuple[bool, str]:
             f"is; found if_not_exist={asked_for[0]}, if_exists={asked_for[1]}"
         )
     return modes[asked_for]
+
+
+def _rows_of(batch: pa.RecordBatch) -> Rows:
+    """Rows as Python has them; times that ``datetime`` lacks stay Arrow's."""
+    columns = {
+        name: python_values(column)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
+    return [
+        {name: values[row] for name, values in columns.items()} for row in range(batch.num_rows)
+    ]

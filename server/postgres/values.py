@@ -16,13 +16,14 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.times import TICKS_PER_SECOND
+from ...core.times import TICKS_PER_SECOND, ticks_of, time_of
 from ...errors import InvalidArgument
 from ...formats.writers import column_text
 
@@ -58,6 +59,7 @@ KINDS = {
     "timestamptz": Kind(1184, 8, "timestamp with time zone", ">i8"),
     "numeric": Kind(1700, -1, "numeric"),
 }
+_INTERVAL_OID = 1186
 BY_OID = {kind.oid: name for name, kind in KINDS.items()}
 
 _PLAIN = {
@@ -230,6 +232,8 @@ def parameter(data: bytes | None, binary: bool, oid: int) -> Any:
         return None
     name = BY_OID.get(oid, "text")
     try:
+        if oid == _INTERVAL_OID and binary:
+            return _span(data)
         return _of_binary(data, name) if binary else _OF_TEXT.get(name, str)(data.decode())
     except (ValueError, ArithmeticError, struct.error, OverflowError) as error:
         shown = data[:40] if binary else data[:40].decode(errors="replace")
@@ -238,9 +242,15 @@ def parameter(data: bytes | None, binary: bool, oid: int) -> Any:
         ) from None
 
 
-def _moment(text: str) -> dt.datetime:
-    value = dt.datetime.fromisoformat(text)
-    return value if value.tzinfo is None else value.astimezone(dt.timezone.utc)
+def _moment(text: str, zone: str | None = None) -> object:
+    return time_of(ticks_of(text, "value", "us"), pa.timestamp("us", zone))
+
+
+def _span(data: bytes) -> dt.timedelta:
+    micros, days, months = struct.unpack(">qii", data)
+    if months:
+        raise ValueError("months have no fixed length")
+    return dt.timedelta(days=days, microseconds=micros)
 
 
 def _boolean(text: str) -> bool:
@@ -254,7 +264,8 @@ _OF_TEXT: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("int2", "int4", "int8", "oid"), int),
     **dict.fromkeys(("float4", "float8"), float),
     "numeric": Decimal,
-    **dict.fromkeys(("timestamp", "timestamptz"), _moment),
+    "timestamp": _moment,
+    "timestamptz": partial(_moment, zone="UTC"),
     "date": dt.date.fromisoformat,
     "time": dt.time.fromisoformat,
     "bytea": lambda text: bytes.fromhex(text.removeprefix("\\x")),

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ...catalog.streams import FUNCTIONS, Stream
 from ...core.sql_text import quoted_name
-from ...core.times import INT64_MAX, TICKS_PER_SECOND, time_text
+from ...core.times import FOUR_DIGIT_YEARS, INT64_MAX, TICKS_PER_SECOND, time_text
 from ...errors import ChronicleError, InvalidArgument
 from ...formats.kinds import parse_type
 from ...schema import StreamSchema
@@ -431,11 +431,9 @@ async def profile(
     def open_rows(query: RunningQuery) -> RowSource:
         with server.catalog.snapshot(stream) as snapshot:
             schema, span = snapshot.schema, snapshot.time_range
-        low, high = times.bounds(schema)
-        if span is not None:
-            low = span[0] if low is None else low
-            high = span[1] + 1 if high is None else high
-        text = _text(schema, stream, column_names(attributes) or [], low or 0, high or 1, buckets)
+        text = _text(
+            schema, stream, column_names(attributes) or [], times.bounds(schema), span, buckets
+        )
         timeout = server.settings.query_timeout
         return RowSource.of(
             open_statement(server, call.principal, query, text, None, timeout, read_only=True)
@@ -446,7 +444,12 @@ async def profile(
 
 
 def _text(
-    schema: StreamSchema, stream: str, attributes: list[str], low: int, high: int, buckets: int
+    schema: StreamSchema,
+    stream: str,
+    attributes: list[str],
+    bounds: tuple[int | None, int | None],
+    span: tuple[int, int] | None,
+    buckets: int,
 ) -> str:
     columns = ["window_start AS start", "count(*) AS count"]
     for name in attributes:
@@ -455,24 +458,45 @@ def _text(
             raise InvalidArgument(f"a profile is of numbers; {name!r} is {attribute.type}")
         quoted = quoted_name(attribute.name)
         columns += [f"{f}({quoted}) AS {quoted_name(f'{f}_{name}')}" for f in ("min", "max", "avg")]
-    time = quoted_name(schema.time)
-    type_ = schema.attribute(schema.time).type
-    ticks = max(1, -(-(high - low) // buckets))
-    if schema.time_unit is None:
-        width, bounds = str(ticks), [str(low), str(high)]
-    else:
-        width = _interval(-(-ticks * 1_000_000 // TICKS_PER_SECOND[schema.time_unit]))
-        name = "TIMESTAMPTZ" if type_.tz else "TIMESTAMP_NS" if type_.unit == "ns" else "TIMESTAMP"
-        bounds = [f"{name} '{time_text(tick, type_)}'" for tick in (low, high)]
+    time, unit = quoted_name(schema.time), schema.time_unit
+    first, last = span or (0, 0)
+    low, high = bounds
+    conditions = []  # a bound beyond the events is none: SQL may have no literal of it
+    if low is not None and (span is None or low > first):
+        conditions.append(f"{time} >= {_literal(low, unit)}")
+        first = low
+    if high is not None and (span is None or high <= last):
+        conditions.append(f"{time} < {_literal(high, unit)}")
+        last = high - 1
+    ticks = min(max(1, -(-(last + 1 - first) // buckets)), INT64_MAX)
+    width = str(ticks) if unit is None else _interval(ticks, TICKS_PER_SECOND[unit])
+    where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
     return (
-        f"SELECT {', '.join(columns)} FROM TUMBLE({quoted_name(stream)}, {time}, {width}) "
-        f"WHERE {time} >= {bounds[0]} AND {time} < {bounds[1]} GROUP BY window_start "
-        "ORDER BY window_start"
+        f"SELECT {', '.join(columns)} FROM TUMBLE({quoted_name(stream)}, {time}, {width}) {where}"
+        "GROUP BY window_start ORDER BY window_start"
     )
 
 
-def _interval(micros: int) -> str:
+def _literal(tick: int, unit: str | None) -> str:
+    if unit is None:
+        return str(tick)
+    if tick in (-INT64_MAX, INT64_MAX):
+        return "'infinity'" if tick > 0 else "'-infinity'"  # their ticks in SQL
+    if unit == "ns":
+        return f"make_timestamp_ns({tick})"
+    first, end = FOUR_DIGIT_YEARS
+    if unit in ("s", "ms") and first <= tick // TICKS_PER_SECOND[unit] < end:
+        return f"'{time_text(tick, pa.timestamp(unit))}'"
+    micros = tick * (1_000_000 // TICKS_PER_SECOND[unit])
+    if abs(micros) >= INT64_MAX:
+        raise InvalidArgument("a bound among the events is of the years -290307 to 294246")
+    return f"make_timestamp({micros})"
+
+
+def _interval(ticks: int, per_second: int) -> str:
+    """At least so many ticks, within 64 bits."""
+    micros, most = -(-ticks * 1_000_000 // per_second), INT64_MAX * 1_000_000 // per_second
     for unit, size in (("MICROSECOND", 1), ("MILLISECOND", 1000), ("SECOND", 1_000_000)):
         if micros // size < COUNT_MAX:
             return f"INTERVAL '{-(-micros // size)}' {unit}"
-    return f"INTERVAL '{-(-micros // 60_000_000)}' MINUTE"
+    return f"INTERVAL '{min(-(-micros // 60_000_000), most // 60_000_000)}' MINUTE"

@@ -183,7 +183,8 @@ def _formatted(column: pa.Array, field: pa.Field, form: str) -> pa.Array:
     unit = field.type.unit
     times = column.cast(pa.int64()).cast(pa.timestamp(unit))
     if form == "rfc3339":
-        return pc.strftime(times, "%Y-%m-%dT%H:%M:%SZ")
+        texts = pc.strftime(times, "%Y-%m-%dT%H:%M:%SZ").cast(pa.large_string())
+        return writers.with_far_years(texts, times.cast(pa.timestamp(unit, "UTC")), "T")
     wanted = form.removeprefix("epoch_")
     if TICKS_PER_SECOND[wanted] < TICKS_PER_SECOND[unit]:
         times = pc.floor_temporal(times, unit=_UNITS[wanted])

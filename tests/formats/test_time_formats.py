@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chronicle.core.times import ticks_of
 from chronicle.errors import InvalidArgument, InvalidData, in_words_of
 from chronicle.formats.chunks import BadRow
 from chronicle.formats.layout import Layout
@@ -130,7 +131,7 @@ def test_patterns_read_other_columns_of_times_that_are_given() -> None:
 
 def test_local_times_become_utc_and_offsets_stay() -> None:
     values = pa.array(
-        ["2026-01-05 12:00", "2026-07-05 12:00", "2026-07-05T12:00:00Z", "2026-07-05"]
+        ["2026-01-05 12:00", "2026-07-05 12:00", "2026-07-05T12:00:00Z", "2026-07-05", "2040-07-05"]
     )
     found, reasons = times(values, "iso", zone=BERLIN)
     assert reasons == []
@@ -139,8 +140,22 @@ def test_local_times_become_utc_and_offsets_stay() -> None:
         dt.datetime(2026, 7, 5, 10),
         dt.datetime(2026, 7, 5, 12),
         dt.datetime(2026, 7, 4, 22),
+        dt.datetime(2040, 7, 4, 22),
     ]
     assert times(values, "auto")[0][0] == dt.datetime(2026, 1, 5, 12)  # without a zone: UTC
+
+
+def test_years_of_more_than_four_digits() -> None:
+    ends = [-(2**63), 2**63 - 1, 253_402_300_800 * 10**6]
+    texts = ["-290308-12-21T19:59:05.224192Z", "+294247-01-10 04:00:54,775807", "+010000-01-01"]
+    beyond = ["+294247-01-10 04:00:54.775808", "+300000-01-01", "+999999999999-01-01", "+10000-1-1"]
+    values, rule = pa.array(texts + beyond), parse_time_formats("iso")
+    found = convert(values, rule, pa.timestamp("us"), required=True)
+    assert found.values.cast(pa.int64()).to_pylist() == [*ends, *[None] * 4]
+    assert [ticks_of(text.replace(",", "."), "t", "us") for text in texts] == ends
+    for text in beyond:
+        with pytest.raises(InvalidArgument):
+            ticks_of(text, "t", "us")
 
 
 def test_hours_that_were_not_or_twice() -> None:

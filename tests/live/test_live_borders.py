@@ -18,7 +18,16 @@ from chronicle.tests.memory_files import MemoryFiles
 from .. import borders
 from .. import oracles_live as oracles
 from ..borders import BORDERS, PLAIN
-from ..query.test_borders import ABSENT, MATCH, PATTERNS, SELECTIONS, SKIPS
+from ..query.test_borders import (
+    ABSENT,
+    MATCH,
+    PATTERNS,
+    SELECTIONS,
+    SKIPS,
+    span,
+    stream_of,
+    ticks_of,
+)
 from ..rounds import rounds
 
 SEEDS = rounds(2, 20, 400)
@@ -158,3 +167,23 @@ def test_an_idle_source_closes_the_last_tick(seed: int) -> None:
         assert sorted(map(repr, said)) == sorted(map(repr, db.sql(query).fetchall())), query
     assert not any(db.live(name).verify() for name in queries)
     db.close()
+
+
+@pytest.mark.parametrize("unit", [None, "ns"])
+def test_rollups_at_both_ends(unit: str | None) -> None:
+    ticks = [borders.LOW, borders.LOW + 1, -1, 0, borders.HIGH - 1, borders.HIGH]
+    with Database(StoreCatalog(Store.open("mem", files=MemoryFiles()))) as db:
+        stream_of(db, unit, ticks, [1, 2, 3, 4, 5, 6])
+        windows = f"TUMBLE(s, t, {span(unit, 7)}) GROUP BY window_start, window_end"
+        db.create_rollup(
+            "r", f"SELECT window_start, count(*) AS n FROM {windows}", idle="0 seconds"
+        )
+        db.run_live()
+        for size in (7, 21):
+            query = "SELECT /*+ rollups({}) */ window_start, window_end, count(*) FROM " + (
+                windows.replace(span(unit, 7), span(unit, size))
+            )
+            assert "RollupWindows" in str(db.explain(query.format("always")))
+            always, never = (db.sql(query.format(how)).arrow() for how in ("always", "none"))
+            assert ticks_of(always) == ticks_of(never)
+            assert sum(always.column(2).to_pylist()) == len(ticks)

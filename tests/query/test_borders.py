@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -18,7 +19,7 @@ from chronicle.errors import ResourceLimit, SqlError
 from .. import borders
 from ..borders import BORDERS, HIGH, LOW, PLAIN
 from ..patience import PATIENCE_S
-from ..rounds import rounds
+from ..rounds import LONG, rounds
 
 SEEDS = rounds(4, 40, 1000)
 QUERIES_A_SEED = rounds(20, 60)
@@ -112,6 +113,25 @@ def statements() -> Iterator[str]:
 
 
 STATEMENTS = tuple(statements())
+CHANGES = (
+    "DELETE FROM s WHERE t >= {0} AND t <= {0} + 1",
+    "DELETE FROM s WHERE t > {2} + 61",
+    "DELETE FROM s WHERE t = {1} + 31 OR x = 9",
+    "UPDATE s SET x = x + 1 WHERE t >= {2} + 62",
+    "UPDATE s SET x = 7 WHERE k = 'b' AND t < {1} + 40",
+    "INSERT INTO s VALUES ({0}, 'a', 6), ({2} + 63, 'b', 2), ({1}, 'a', 5)",
+    "INSERT INTO s SELECT * FROM s WHERE t < {1}",
+)
+"""Some come late, and some are followed by compaction."""
+
+
+def placed(text: str, bases: tuple[int, ...], stream: str) -> str:
+    """A statement over a stream whose clusters begin at some ticks."""
+    text = re.sub(r"((?:FROM|JOIN|INTO|UPDATE) |\()s\b", rf"\1{stream}", text)
+    text = text.replace(" s.", f" {stream}.")
+    for number, base in enumerate(bases):
+        text = text.replace(f"{{{number}}}", str(base))
+    return text
 
 
 @pytest.fixture(scope="module")
@@ -126,30 +146,34 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Databa
 def test_an_answer_does_not_depend_on_when(databases: tuple[Database, Database], seed: int) -> None:
     rng = random.Random(seed)
     events = borders.history(rng, rng.choice([3, 5, 8]))
+    changes = rng.sample(CHANGES, rng.choice([0, 1, 3]))
     for db, bases in zip(databases, (BORDERS, PLAIN), strict=True):
-        stream = db.create_stream(f"s{seed}", borders.SCHEMA, time="t")
+        retention = "40" if seed % 4 == 3 else None
+        stream = db.create_stream(f"s{seed}", borders.SCHEMA, time="t", retention=retention)
         stream.append(borders.events_at(bases, events[:7]))
         stream.append(borders.events_at(bases, events[7:]))
         if seed % 2:
             stream.seal()
             stream.create_index("x")
+        for change in changes:
+            db.sql(placed(change, bases, f"s{seed}"))
+        if seed % 4 > 1:
+            stream.compact()
     for query in rng.sample(STATEMENTS, QUERIES_A_SEED):
         strategy = rng.choice(["auto", "replay", "index"]) if "MATCH_" in query else "auto"
         hinted = query.replace("SELECT ", f"SELECT /*+ strategy({strategy}) */ ", 1)
         found = []
         for db, bases in zip(databases, (BORDERS, PLAIN), strict=True):
-            text = re.sub(r"((?:FROM|JOIN) |\()s\b", rf"\1s{seed}", hinted)
-            text = text.replace("s.", f"s{seed}.")
-            for number, base in enumerate(bases):
-                text = text.replace(f"{{{number}}}", str(base))
+            text = placed(hinted, bases, f"s{seed}")
             table = db.sql(text, timeout=PATIENCE_S).arrow()
             found.append(borders.elsewhere(table, TIMES, held=bases is PLAIN))
-        assert found[0] == found[1], (seed, hinted, events)
+        assert found[0] == found[1], (seed, hinted, changes, events)
 
 
 # ------------------------------------------------------------------------------ by each unit
 
 UNITS = (None, "s", "ms", "us", "ns")
+SOME_UNITS = UNITS if LONG else (None, "ns")
 
 
 def stream_of(db: Database, unit: str | None, ticks: list[int], xs: list[int]) -> None:
@@ -191,6 +215,31 @@ def test_pairs_at_both_ends(db: Database, unit: str | None, selection: str) -> N
     )
     pairs = [(LOW, LOW + 1), (-1, 0), (HIGH - 1, HIGH)]
     assert ticks_of(db.sql(clause, timeout=PATIENCE_S).arrow()) == pairs
+
+
+WINDOWS = {"TUMBLE": ((1, 1), (7, 7)), "HOP": ((1, 3), (2, 3), (2, 8), (5, 2))}
+
+
+@pytest.mark.parametrize("unit", SOME_UNITS)
+def test_windows_at_both_ends(db: Database, unit: str | None) -> None:
+    """Cut at the ends; of a slide of one tick, none begins before the first."""
+    ticks, tick = [LOW, LOW + 1, -1, 0, HIGH - 1, HIGH], 1000 if unit == "ns" else 1
+    stream_of(db, unit, ticks, [1] * 6)
+    for name, slides in WINDOWS.items():
+        for slide, size in slides:
+            long, often, wanted = size * tick, slide * tick, Counter[tuple[int, ...]]()
+            for t in ticks:
+                for number in range((t - long) // often + 1, t // often + 1):
+                    start = number * often
+                    if slide > 1 or tick > 1 or start >= LOW:
+                        wanted[number, max(start, LOW), min(start + long, HIGH)] += 1
+            given = [span(unit, slide)] * (name == "HOP") + [span(unit, size)]
+            call = f"{name}(s, t, {', '.join(given)}) GROUP BY window_start, window_end"
+            for value in ("count(*)", "CAST(median(x) * count(*) AS BIGINT)"):
+                rows = db.sql(f"SELECT window_start, window_end, {value} FROM {call}").arrow()
+                assert sorted(ticks_of(rows)) == sorted(
+                    (*window[1:], n) for window, n in wanted.items()
+                ), (call, value)
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -237,6 +286,17 @@ def test_a_sum_of_times_that_does_not_fit_says_where(db: Database) -> None:
     stream_of(db, None, [LOW, HIGH], [9, 1])
     with pytest.raises(SqlError, match=r"(?i)overflow.*line 1"):
         db.sql("SELECT t - 5 AS u FROM s").fetchall()
+
+
+@pytest.mark.parametrize("unit", ["s", "ms"] if LONG else ["s"])
+def test_a_time_that_the_executor_cannot_show_is_named(db: Database, unit: str) -> None:
+    """Its cast to text ends the executor, which is started anew."""
+    stream_of(db, unit, [0, HIGH - 1], [9, 1])
+    for expression in ("t::VARCHAR", "max(t) - min(t)"):
+        with pytest.raises(SqlError, match="Could not convert Timestamp") as raised:
+            db.sql(f"SELECT {expression} AS v FROM s").fetchall()
+        assert "$" not in str(raised.value)
+    assert db.sql("SELECT count(*) FROM s WHERE x + x > 2").fetchall() == [(1,)]
 
 
 CLAUSES = (

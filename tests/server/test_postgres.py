@@ -202,6 +202,21 @@ def test_a_parameter_that_is_no_value_of_its_type(database: Any, connect: Any) -
     assert b"expected a value of type integer, found 'many'" in result.error_message
 
 
+def test_parameters_that_are_finer_than_a_microsecond_and_intervals(
+    database: Any, connect: Any
+) -> None:
+    fill(database)
+    connection = connect(database)
+    query = "SELECT count(*) FROM flights WHERE t = %s"
+    assert connection.execute(query, ("2026-03-01 01:00:00+01",)).fetchone() == (1,)
+    with pytest.raises(psycopg.Error, match="finer"):
+        connection.execute(query, ("2026-03-01 00:00:00.0000009",))
+    later = "SELECT count(*) FROM flights WHERE t < TIMESTAMP '2026-03-01' + %s"
+    assert connection.execute(later, (dt.timedelta(seconds=3),)).fetchone() == (2,)
+    windows = "SELECT count(*) FROM TUMBLE(flights, t, %s) GROUP BY window_start, window_end"
+    assert connection.execute(windows, (dt.timedelta(days=1),)).fetchall() == [(1000,)]
+
+
 # ------------------------------------------------------------------------------------ queries
 
 

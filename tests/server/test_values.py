@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import chronicle
+from chronicle.core import times
 from chronicle.core.times import INT64_MAX, INT64_MIN, TICKS_PER_SECOND, time_text
 from chronicle.dbapi import connect
 from chronicle.dbapi.connection import DatabaseError
@@ -66,7 +67,9 @@ def _time(unit: str, zone: str | None = None) -> Kind:
     beyond = f"2024-01-01T00:00:00.{'0' * digits}1"
     refuses = (beyond,) if unit != "ns" else (beyond, "2262-04-12T00:00:00", "1677-09-20T00:00:00")
     edges: tuple[str, ...] = ()
-    if unit == "ns":
+    if unit != "ns":  # years of more than four digits
+        edges = (time_text(INT64_MIN if unit == "ms" else INT64_MAX, pa.timestamp(unit), "T"),)
+    else:
         edges = ("1677-09-21T00:12:43.145224192", "2262-04-11T23:47:16.854775807")
         first, last = "1677-09-21T00:12:45.000000001", "2262-04-11T23:47:14.999999999"
     before = f"1969-12-31T23:59:59{nines}"
@@ -109,6 +112,8 @@ KINDS = {
 
 def ticks_of(text: str, unit: str) -> int:
     """Ticks of a time in UTC, in Python's whole numbers."""
+    if text[0] in "+-":
+        return int(times.ticks_of(text, "x", unit))
     whole, _, fraction = text.partition(".")
     seconds = (dt.datetime.fromisoformat(whole) - EPOCH) // dt.timedelta(seconds=1)
     digits = len(str(TICKS_PER_SECOND[unit])) - 1
@@ -142,6 +147,8 @@ def python_of(kind: Kind, text: str) -> Any:
         _, _, fraction = text.partition(".")
         if len(fraction) > 9:
             return None
+        if text[0] in "+-":
+            return pa.scalar(ticks_of(text, type_.unit), pa.int64()).cast(type_)
         ticks = ticks_of(text, "ns")
         if (type_.unit == "ns" and INT64_MIN <= ticks <= INT64_MAX) or len(fraction) > 6:
             return pa.scalar(ticks, pa.int64()).cast(pa.timestamp("ns", type_.tz))
@@ -251,7 +258,8 @@ def by_pandas(place: Place, texts: list[str]) -> None:
 
 def by_polars(place: Place, texts: list[str]) -> None:
     table = natural(place, texts)
-    if pa.types.is_decimal256(table["x"].type):
+    far = texts[0][0:1] in ("+", "-") and table["x"].type == pa.timestamp("s")
+    if far or pa.types.is_decimal256(table["x"].type):  # polars has no seconds
         raise CannotSay
     place.stream.append(polars.from_arrow(table))
 
@@ -344,7 +352,10 @@ def by_json(place: Place, texts: list[str]) -> None:
 
 def by_parquet(place: Place, texts: list[str]) -> None:
     out = io.BytesIO()
-    pq.write_table(natural(place, texts), out)
+    try:
+        pq.write_table(natural(place, texts), out)
+    except pa.ArrowInvalid:  # Parquet has no seconds
+        raise CannotSay from None
     read(place, out.getvalue(), "parquet")
 
 

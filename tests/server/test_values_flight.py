@@ -66,3 +66,13 @@ def test_values_pass_flight_sql(name: str, database: Any, connect: Any) -> None:
                 if database.stream("s").count:
                     database.stream("s").delete(None)
     assert not problems, "\n".join(map(str, problems))
+
+
+def test_parameters_beyond_the_years_are_named(database: Any, connect: Any) -> None:  # noqa: F811
+    database.sql("CREATE STREAM s (t TIMESTAMP) TIMESTAMP BY t")
+    far = pa.array([2**63 - 1], pa.int64()).cast(pa.timestamp("us"))
+    with (
+        connect(database).cursor() as cursor,
+        pytest.raises(manager.Error, match="years 1 to 9999"),
+    ):
+        cursor.execute("SELECT * FROM s WHERE t < ?", pa.record_batch([far], names=["t"]))

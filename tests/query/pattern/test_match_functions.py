@@ -37,6 +37,9 @@ p.t < TIMESTAMP '1969-12-30 00:10:00' AND c.i > p.i
 substring(p.s || c.s, 2, 1) = c.s
 CASE WHEN p.s || c.s = 'ab' THEN p.i > c.i ELSE p.i < c.i END
 concat(p.s, CASE p.s WHEN c.s THEN 'z' ELSE c.s END) = 'az'
+MAP {coalesce(p.s, ''): 1}['a'] = 1
+cardinality(MAP {p.r: 'x', c.r: p.s}) = 2
+MAP {p.r % 2: 1, c.r % 2: random()}[p.r % 2] = 1
 levenshtein(p.s, CASE p.i WHEN c.i THEN 'z' WHEN c.i - 1 THEN c.s END) = 1
 coalesce(p.s || c.s, 'none') = 'none'
 greatest(p.s, c.s) = 'b' AND least(p.s, c.s) = 'a'

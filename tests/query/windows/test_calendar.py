@@ -5,21 +5,26 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.api.database import catalog_of
+from chronicle.api.database import Database, catalog_of
+from chronicle.catalog.store_catalog import StoreCatalog
 from chronicle.errors import InvalidArgument, SqlError
 from chronicle.query.plan.division import divide
 from chronicle.query.sql.dialect import parse_statement
 from chronicle.query.windows.spec import CalendarWindows
+from chronicle.store.store import Store
+from chronicle.tests.memory_files import MemoryFiles
+from chronicle.tests.rounds import LONG
 
 UTC = dt.timezone.utc
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=UTC)
@@ -66,6 +71,7 @@ def moments(rng: random.Random) -> list[dt.datetime]:
         dt.datetime(2011, 12, 30, 10), dt.datetime(2018, 3, 25, 1), dt.datetime(2018, 10, 28, 1),
         dt.datetime(2018, 11, 4, 3), dt.datetime(2018, 2, 18, 2), dt.datetime(2018, 11, 4, 5),
         dt.datetime(1969, 12, 31, 23), dt.datetime(2016, 2, 29),
+        dt.datetime(2040, 3, 25, 1),  # Arrow's zones end with 2037
     ]  # fmt: skip
     found = []
     for change in changes:
@@ -153,7 +159,7 @@ def test_a_range_of_time_and_every_event_with_its_window(filled: Any) -> None:
     rows = db.sql(f"SELECT t, window_start, window_end FROM {days} WHERE {condition}").fetchall()
     assert len(rows) == len(inside)
     assert all(start <= t < end for t, start, end in rows)
-    none = "t > TIMESTAMP '2030-01-01'"
+    none = "t > TIMESTAMP '2041-01-01'"
     assert (
         db.sql(
             f"SELECT window_start, count(*) FROM {call('1 YEAR', None)} WHERE {none} GROUP BY 1"
@@ -235,6 +241,39 @@ def test_live_queries_refuse_them(tmp_path: Path) -> None:
                 "CREATE LIVE QUERY q AS SELECT window_start, count(*) AS n "
                 "FROM TUMBLE(s, t, INTERVAL '1' MONTH) GROUP BY window_start, window_end"
             )
+
+
+AT_THE_ENDS = {"1 MONTH": (1, 0), "250 YEAR": (3000, 0), "90000 DAY": (0, 90_000)}
+
+
+@pytest.mark.parametrize("zone", ZONES if LONG else ["America/Havana"])
+def test_windows_at_the_ends_of_nanoseconds(zone: str | None) -> None:
+    low, high, second = -(2**63), 2**63 - 1, 10**9
+    near = [0, 1, second, second // 2, 11 * 86_400 * second, 25 * 86_400 * second]
+    ticks = sorted([low + n for n in near] + [high - n for n in near] + [-1, 0, high])
+    with Database(StoreCatalog(Store.open("mem", files=MemoryFiles()))) as db:
+        db.sql("CREATE STREAM s (t TIMESTAMP_NS) TIMESTAMP BY t")
+        times = pa.array(ticks, pa.int64()).cast(pa.timestamp("ns"))
+        db.stream("s").append(pa.table({"t": times}))
+        for size, (months, days) in (SIZES | AT_THE_ENDS if LONG else AT_THE_ENDS).items():
+            if zone is None and days:
+                continue
+            wanted: Counter[tuple[int, int]] = Counter()
+            for tick in ticks:
+                moment = EPOCH + dt.timedelta(seconds=tick // second)
+                start, end = (
+                    (instant - EPOCH) // dt.timedelta(seconds=1) * second
+                    for instant in window_of(moment, months, days, zone)
+                )
+                wanted[max(start, low), min(end, high)] += 1
+            for count in ("count(*)", "count(DISTINCT t) + count(*) - count(DISTINCT t)"):
+                rows = db.sql(
+                    f"SELECT window_start, window_end, {count} FROM {call(size, zone)} "
+                    "GROUP BY window_start, window_end ORDER BY window_start"
+                ).arrow()
+                columns = (column.cast(pa.int64()).to_pylist() for column in rows.columns)
+                found = [((a, b), n) for a, b, n in zip(*columns, strict=True)]
+                assert found == sorted(wanted.items()), (size, count)
 
 
 def test_times_beyond_the_calendar() -> None:
