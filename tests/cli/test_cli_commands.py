@@ -173,7 +173,7 @@ def test_demo(run: Run, tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.err
     assert "Generate 20,000 events of 40 machines" in outcome.out
     assert "all is well" in outcome.out
-    assert outcome.out.count(": the same rows") == 2
+    assert outcome.out.count(": the same rows") == 3
     assert re.search(r"!! press-00 shook at [\d:]+ and was hot at [\d:]+: reported", outcome.out)
     assert "20004" in run("sql", "--store", "demo", "SELECT count(*) FROM machines").out
     assert run("demo", "--store", "demo").code == 2
