@@ -289,7 +289,5 @@ def test_times_beyond_the_calendar() -> None:
     lowest = -(2**63)
     edges = months.calendar(lowest, lowest + 1, 10**9).edges
     assert np.all(np.diff(edges) > 0)
-    everything = CalendarWindows(0, 1, "Europe/Berlin").calendar(
-        -62_135_000_000, 253_402_000_000, 1
-    )
-    assert everything.edges.size > 3_600_000
+    everything = months.calendar(-62_135_000_000, 253_402_000_000, 1)
+    assert everything.edges.size > 119_900
