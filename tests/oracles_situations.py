@@ -128,7 +128,8 @@ def _runs(time, holds, gap, now, found):
                 end = time[i]
             if over or end < NEVER:
                 if time[first] < end:
-                    found[count] = (time[first], end, first, i - 1)
+                    found[count, 0], found[count, 1] = time[first], end
+                    found[count, 2], found[count, 3] = first, i - 1
                     count += 1
                 first = -1
         if not over and holds[i] and first < 0:
@@ -210,7 +211,8 @@ def _matches(runs, offsets, pairs, masks, least, most, within, early, now, out):
         if certain <= instant <= now and (within < 0 or instant - begin <= within):
             if count == out.shape[0]:
                 out = np.concatenate((out, np.empty_like(out)))
-            out[count, :names] = chosen
+            for p in range(names):
+                out[count, p] = chosen[p]
             out[count, names] = instant
             out[count, names + 1] = certain
             count += 1

@@ -22,6 +22,7 @@ from chronicle.errors import StreamNotFound
 from chronicle.indexes.stream_indexes import StreamIndexes
 
 from .patience import wait_for_indexes
+from .rounds import rounds
 
 SECONDS = float(os.environ.get("CHRONICLE_STRESS_SECONDS", "0"))
 SEED = int(os.environ.get("CHRONICLE_SEED", str(time.time_ns() % 1_000_000 if SECONDS else 0)))
@@ -107,7 +108,7 @@ def test_a_stream_that_is_dropped_takes_its_indexes_with_it(tmp_path: Path) -> N
 
         thread = threading.Thread(target=look)
         thread.start()
-        for value in range(8):
+        for value in range(rounds(4, 8)):
             options = {"leaf_bytes": 1 << 12}
             stream = database.create_stream("s", schema, "t", options=options)
             x = [value if i % 500 == 0 else -1 for i in range(5_000)]

@@ -38,6 +38,7 @@ from chronicle.store.object_store import ObjectStore
 from chronicle.store.progress import watched_by
 
 from .patience import PATIENCE_S
+from .rounds import rounds
 from .test_backup import contents, path, rows  # noqa: F401
 
 Put = Callable[[ObjectStore, str, Iterable[bytes]], None]
@@ -138,7 +139,7 @@ def test_it_is_whole_or_unfinished(
         db.stream("a").append(rows(9_000, 50))
     step = tried = 0
     while True:
-        step += 1
+        step += rounds(2, 1)
         seen = [0]
 
         def failing(self: ObjectStore, key: str, parts: Iterable[bytes]) -> None:

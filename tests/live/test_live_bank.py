@@ -100,7 +100,7 @@ def test_what_is_searched_together_says_what_each_says_alone(seed: int) -> None:
     for i in range(7):
         create(db, i)
     left = list(range(7, 10))
-    for _ in range(rounds(10, 18)):
+    for _ in range(rounds(7, 18)):
         stream.append(db, r.choice([1, 5, 30]), late=r.choice([0, 0.1, 0.5]))
         match r.randrange(9):
             case 0:

@@ -32,7 +32,7 @@ from ..rounds import rounds
 
 SEEDS = rounds(2, 20, 400)
 STEPS_BETWEEN_LOOKS = rounds(6, 1)
-PATTERNS_A_SEED = rounds(4, 16)
+PATTERNS_A_SEED = rounds(2, 16)
 IDLE_SEEDS = rounds(1, 10, 200)
 TIMES = {"t", "f", "l", "g", "u", "window_start", "window_end"}
 

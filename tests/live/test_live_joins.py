@@ -17,6 +17,7 @@ from chronicle.errors import SqlError
 from chronicle.live.join_form import JoinForm, JoinState, SideRows
 
 from .. import oracles_live as oracles
+from ..rounds import rounds
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 TIMED = pa.schema([("ts", pa.timestamp("us")), ("x", pa.float64())])
@@ -141,7 +142,7 @@ def test_any_order_of_commits_and_steps(db: Any, seed: int) -> None:
     for name, sql in oracles.JOINED.items():
         db.create_live(name, sql, idle="never")
     at = {"s": 0, "r": 0}
-    for number in range(40):
+    for number in range(rounds(20, 40)):
         stream = rng.choice("sr")
         events = []
         for _ in range(rng.randrange(1, 9)):

@@ -206,7 +206,7 @@ class LiveMachine(RuleBasedStateMachine):
 
 
 LiveMachine.TestCase.settings = settings(
-    max_examples=rounds(2, 12, 120),
+    max_examples=rounds(1, 12, 120),
     stateful_step_count=rounds(8, 14),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

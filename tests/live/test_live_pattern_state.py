@@ -185,7 +185,7 @@ class Twins(RuleBasedStateMachine):
 
 Twins.TestCase.settings = settings(
     max_examples=rounds(1, 8),
-    stateful_step_count=14,
+    stateful_step_count=rounds(8, 14),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

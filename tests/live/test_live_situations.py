@@ -172,7 +172,7 @@ def changes(db: Database, name: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_what_is_said_is_what_the_query_says(seed: int) -> None:
     run = Run(seed)
-    for _ in range(rounds(5, 8)):
+    for _ in range(rounds(3, 8)):
         for action in run.rng.sample(ACTIONS, 2):
             action(run)
         run.step()

@@ -17,6 +17,8 @@ from chronicle.query.plan import planner
 from chronicle.query.plan.nodes import Scan
 from chronicle.query.plan.prepared import PreparedQuery
 
+from ..rounds import rounds
+
 ROWS = 4_000
 START = dt.datetime(1969, 12, 31, 23, 0)
 
@@ -402,7 +404,8 @@ def test_blocks_are_skipped_where_min_max_rules_them_out(pair):
 def test_without_pruning_the_answers_are_the_same(pair, monkeypatch):
     database, _ = pair
     statements = [
-        f"SELECT t, n, x FROM e WHERE {Texts(5000 + seed).predicate()}" for seed in range(60)
+        f"SELECT t, n, x FROM e WHERE {Texts(5000 + seed).predicate()}"
+        for seed in range(rounds(25, 60))
     ]
     statements = [sql for sql in statements if valid(pair[1], sql)]
     pruned = [database.sql(sql).arrow() for sql in statements]
