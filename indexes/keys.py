@@ -296,6 +296,12 @@ def _float_keys(values: npt.NDArray[np.float64]) -> npt.NDArray[np.uint64]:
     return keys
 
 
+def float_values(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """The doubles of keys."""
+    sign = np.uint64(1 << 63)
+    return np.where(keys & sign, keys ^ sign, ~keys).view(np.float64)
+
+
 def _fixed(array: pa.Array) -> npt.NDArray[Any]:
     type_ = array.type
     if pa.types.is_boolean(type_):

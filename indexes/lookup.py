@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.native import kernel
-from ..schema import Attribute
+from ..schema import Attribute, Storage
 from ..store.layout import Encoding
 from ..store.packing import unpack
 from ..store.prune import IsNull, NotNull, Range
 from ..store.tap import disjoint
-from .keys import KEY_MAX, entry_at, key_range, mark, unpack_positions
+from .keys import KEY_MAX, entry_at, float_values, key_range, mark, unpack_positions
 from .opened import OpenedIndexes
 from .runs import BLOCK_ENTRIES, Run, read_dictionary
 
@@ -95,8 +95,10 @@ def _first_fence(fences, low, high, key):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _rank(fences, first, last, entries, block, key):  # type: ignore[no-untyped-def]
-    """Estimated entries of a run below ``key``: uniform between the first keys of two blocks."""
+def _rank(fences, values, first, last, entries, block, key, value):  # type: ignore[no-untyped-def]
+    """Estimated entries of a run below ``key``: uniform between the first keys of two blocks; of
+    doubles, whose keys are far apart near zero, between their ``values`` (else there are none).
+    """
     at = _first_fence(fences, first, last + 1, key)
     if at == first:
         return 0.0
@@ -106,14 +108,18 @@ def _rank(fences, first, last, entries, block, key):  # type: ignore[no-untyped-
     left = fences[at - 1]
     within = min(block, entries - number * block)
     part = np.float64(key - left) / (np.float64(fences[at] - left) + 1.0)
+    if values.shape[0]:
+        width = values[at] - values[at - 1]
+        if 0.0 < width < np.inf:
+            part = (value - values[at - 1]) / width
     return number * block + part * within
 
 
 @kernel
-def _estimate(fences, begins, entries, often, block, low, high, out):  # type: ignore[no-untyped-def]
-    """Estimated entries of each run in [low, high].  At least the frequency of one value where a
-    fence, which occurs, is in the range, or one value is wanted: uniformity fails for few, distant
-    values such as 0.0 and 1.0.
+def _estimate(fences, values, begins, entries, often, block, low, high, ends, out):  # type: ignore[no-untyped-def]
+    """Estimated entries of each run in [low, high]; ``ends``: the same as values.  At least the
+    frequency of one value where a fence, which occurs, is in the range, or one value is wanted:
+    uniformity fails for few, distant values such as 0.0 and 1.0.
     """
     for i in range(entries.shape[0]):
         out[i] = 0.0
@@ -121,10 +127,11 @@ def _estimate(fences, begins, entries, often, block, low, high, out):  # type: i
             continue
         first = begins[i]
         last = begins[i + 1] - 1
-        below = _rank(fences, first, last, entries[i], block, low)
+        below = _rank(fences, values, first, last, entries[i], block, low, ends[0])
         upto = np.float64(entries[i])
         if high < np.uint64(0xFFFFFFFFFFFFFFFF):
-            upto = _rank(fences, first, last, entries[i], block, high + np.uint64(1))
+            above = high + np.uint64(1)
+            upto = _rank(fences, values, first, last, entries[i], block, above, ends[1])
         out[i] = max(0.0, upto - below)
         at = _first_fence(fences, first, last + 1, low)
         if at > last:
@@ -136,20 +143,22 @@ def _estimate(fences, begins, entries, often, block, low, high, out):  # type: i
 
 
 class RunFences:
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Run], attribute: Attribute) -> None:
         self.runs = runs
+        self.floats = attribute.storage is Storage.FLOAT
         self.text = any(run.text for run in runs)
         self.filled = next((run for run in runs if run.entries), None)
         self.fences = np.concatenate([np.zeros(0, np.uint64), *(run.fences for run in runs)])
+        self.values = float_values(self.fences[: self.floats * len(self.fences)])
         self.begins = np.cumsum([0, *(len(run.fences) for run in runs)])
         self.entries = np.array([run.entries for run in runs], np.int64)
         self.often = np.concatenate([np.zeros((0, 2)), *(run.frequencies for run in runs)])
 
     def between(self, low: int, high: int) -> npt.NDArray[np.float64]:
-        counts = np.empty(len(self.runs))
+        counts, ends = np.empty(len(self.runs)), np.array([low, high], np.uint64)
         _estimate(
-            self.fences, self.begins, self.entries, self.often, BLOCK_ENTRIES,
-            np.uint64(low), np.uint64(high), counts,
+            self.fences, self.values, self.begins, self.entries, self.often, BLOCK_ENTRIES,
+            ends[0], ends[1], float_values(ends), counts,
         )  # fmt: skip
         return counts
 
@@ -168,7 +177,7 @@ def estimate_runs(
         estimates: dict[int, float] = {}
         for i, run in enumerate(runs):
             if id(run) not in estimates:
-                each = estimate_runs(indexes, RunFences([run]), atoms, attribute)
+                each = estimate_runs(indexes, RunFences([run], attribute), atoms, attribute)
                 estimates[id(run)] = float(each[0])
             total[i] = estimates[id(run)]
         return total

@@ -31,20 +31,26 @@ class Costs:
     """Nanoseconds of each operation; only their ratios matter.
 
     - event: replaying one event; keyed: the same under PARTITION BY
+    - key: reading the partition of one event in an interval
     - decoded: decoding a column of one event
     - entry: reading one index entry
-    - occurrence: merging one occurrence of a block with those of others
+    - occurrence: merging one occurrence of a block with those of others; located: the same in its
+      partition, which is read
     - seek: beginning an interval, opening a run of an index, or a leaf for the keys in it
     - plan: a replay that costs less is not planned
+    - runs (a number): how often the plan is expected to run, which shares the cost of its lookups
     """
 
     event: float = 12.0
-    keyed: float = 100.0
-    decoded: float = 4.0
+    keyed: float = 45.0
+    key: float = 30.0
+    decoded: float = 10.0
     entry: float = 2.5
     occurrence: float = 25.0
+    located: float = 200.0
     seek: float = 30_000.0
-    plan: float = 5_000_000.0
+    plan: float = 2_250_000.0
+    runs: float = 1.0
 
 
 @dataclass(frozen=True)

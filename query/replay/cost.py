@@ -26,7 +26,7 @@ from ...store.layout import Codec
 from .coarse import CoarseMap
 from .context import REPLAY_GAP, Costs, PlanContext
 from .offers import Offer, Offers
-from .partitions import PartitionKeys
+from .partitions import FIRST_REACH, MUCH, ROWS_HELD, PartitionKeys
 from .replay_plan import Estimate, ReplayIntervals, TermChoice
 from .spans import Spans
 
@@ -43,8 +43,10 @@ PROBE = 0.1
 term often holds for fewer events than estimated, or for many near one another."""
 TERM_NS = 200_000.0
 """What such a lookup costs besides, whatever it reads: the tail is evaluated."""
+LIKELY = 3.0
+"""Events, by the number of partitions, in which a row of a partition is expected."""
 SAMPLE_EVENTS = 4096
-KEYED_SEEKS = 10
+KEYED_SEEKS = 2
 """Seeks at an interval under PARTITION BY: keys and other columns are read one after the other."""
 PLAIN = 0.2
 """Cost of a seek in a stream without a codec, by that in another one."""
@@ -76,14 +78,14 @@ class CostModel:
         return self.whole * self.event_ns
 
     def lookup_ns(self, offer: Offer) -> float:
-        """Cost of looking up one term; events without an index are decoded."""
+        """Cost for a run of looking up one term; events without an index are decoded."""
         cost = offer.entries * (self.costs.entry + self.costs.occurrence)
         for name in offer.term.attributes:
             indexed = name in self.context.indexed
             cost += offer.runs * self.costs.seek if indexed else 0.0
             missing = self.coarse.allowed.total - (self.offers.covered if indexed else 0)
             cost += max(0, missing) * self.costs.decoded
-        return cost
+        return cost / self.costs.runs
 
     def estimate(self, picked: Sequence[Offer]) -> Estimate:
         lookups = sum(map(self.lookup_ns, picked))
@@ -106,10 +108,15 @@ class CostModel:
         replay = min(intervals * self._seek_ns, skipped * self.event_ns)
         if self.context.partitioned:
             keyed = min(events, float(sizes @ candidates) * length / self._partitions)
-            read = sum(float(sizes @ rate) for rate in rates.values())
-            lookups += read * self._key_ns + min(read, len(sizes)) * self.costs.seek
-            lookups += float(sizes @ rates[rarest]) * self.context.near * self.costs.decoded
-            replay += events * self._key_ns + 2 * keyed * self.event_ns
+            reached = -np.expm1(-2 * rates[rarest] * window)
+            read = float(sizes @ rates[rarest])
+            read += sum(float(sizes @ (rates[b] * reached)) for b in rates if b != rarest)
+            keys = read * self.costs.located + min(read, len(sizes)) * self.costs.seek
+            keys += float(sizes @ rates[rarest]) * self.context.near * self.costs.decoded
+            if self.context.pattern.within is None:
+                keys += self._beside(rates[rarest]) * self.costs.key
+            lookups += keys / self.costs.runs
+            replay += self._keys_ns(events, keyed) + 2 * keyed * self.event_ns
         else:
             replay += (events + intervals * REPLAY_GAP) * self.event_ns
         return Estimate(max(1.0, intervals), events, replay, lookups)
@@ -137,7 +144,12 @@ class CostModel:
         if not self.context.partitioned:
             return self._read_ns(spans)
         events = min(keyed / self._partitions, spans.total)
-        return spans.total * self._key_ns + self._gaps_ns(spans) + 2 * events * self.event_ns
+        keys = self._keys_ns(spans.total, events)
+        return keys + self._gaps_ns(spans) + 2 * events * self.event_ns
+
+    def _keys_ns(self, events: float, keyed: float) -> float:
+        """Cost for a run of finding ``keyed`` rows of partitions among events; few are held."""
+        return events * self.costs.key / (self.costs.runs if keyed <= ROWS_HELD else 1.0)
 
     def _read_ns(self, spans: Spans) -> float:
         return spans.total * self.event_ns + self._gaps_ns(spans)
@@ -155,11 +167,6 @@ class CostModel:
         plain = bool(stored) and stored[-1].leaf(0).chunk_entry(time).codec is Codec.NONE
         keyed = KEYED_SEEKS if self.context.partitioned else 1.0
         return self.costs.seek * keyed * (PLAIN if plain else 1.0)
-
-    @property
-    def _key_ns(self) -> float:
-        """Cost of reading the partition of one event in an interval."""
-        return self.costs.keyed / 5
 
     # -- shape of the stream ------------------------------------------------------------------
 
@@ -183,6 +190,12 @@ class CostModel:
             if events and ticks > 0:
                 window = min(window, 1.0 + pattern.within * float(events) / float(ticks))
         return window
+
+    def _beside(self, rates: Floats) -> float:
+        """Events whose partitions are read to find rows of those of the occurrences."""
+        reach = max(FIRST_REACH, LIKELY * self._partitions)
+        beside = float(self._sizes @ -np.expm1(-2 * reach * rates))
+        return float(self.context.total) if MUCH * beside > self.context.total else beside
 
     def _length(self, used: list[int]) -> float:
         """Events of the interval of one candidate."""
@@ -231,10 +244,10 @@ def choose_terms(model: CostModel, strategy: str) -> TermChoice:
         picked = tuple(rarest_first[:count])
         choices.append(TermChoice(items, picked, estimate=model.estimate(picked)))
         best = min(best, choices[-1], key=lambda choice: choice.expected_ns)
-    least = PROBE * min(best.expected_ns, full)
+    least, each = PROBE * min(best.expected_ns, full), TERM_NS / model.costs.runs
     for count in range(len(choices) - 1, 0, -1):
         estimate = choices[count].estimate
-        if estimate is not None and estimate.lookup_ns + count * TERM_NS <= least:
+        if estimate is not None and estimate.lookup_ns + count * each <= least:
             return max(best, choices[count], key=lambda choice: len(choice.picked or ()))
     if best.expected_ns <= CLEARLY * full:
         return best

@@ -129,7 +129,9 @@ class _Search:
 
     def run(self) -> Located:
         if self.keys is not None and self.pattern.within is None:
-            return self._by_rows(self.keys)
+            found = self._by_rows(self.keys)
+            self.keys.forget()
+            return found
         spans, used = self._by_time()
         near = self._around(self.found).intersect(spans)
         self.found = {block: at[_inside(at, near)] for block, at in self.found.items()}

@@ -49,9 +49,10 @@ class EntryCounts:
         total = np.zeros(len(self._chunks))
         for name in term.attributes:
             atoms = [atom for atom in term.atoms if atom.column == name]
-            if name not in self._fences:
-                self._fences[name] = RunFences([chunk.runs[name] for chunk in self._chunks])
             attribute = index_key(name, self._schema).attribute
+            if name not in self._fences:
+                runs = [chunk.runs[name] for chunk in self._chunks]
+                self._fences[name] = RunFences(runs, attribute)
             away = term.inside is None  # with a bound, absent values hardly ever count
             total += estimate_runs(self._indexes, self._fences[name], atoms, attribute, away)
         return total

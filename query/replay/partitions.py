@@ -43,11 +43,14 @@ from ...core.times import moved
 from ...schema import StreamSchema
 from ..conditions.constants import comparable
 from .spans import READ_GAP, Spans
-from .timeline import Timeline, rows_at
+from .timeline import Timeline, read_arrays, rows_at
 
 Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
 FIRST_EVENTS, PIECE_EVENTS = 1 << 15, 1 << 16
 """Events whose codes are read at a time, at first and then: a small LIMIT should not wait."""
+ROWS_HELD = 1 << 14
+"""Rows of intervals, at most, whose positions are held for further runs of a plan."""
 
 
 class PartitionKeys:
@@ -65,12 +68,14 @@ class PartitionKeys:
         self._values: list[pa.Array] = []
         self._pairs: list[Ints] = []
         self._mapped: list[tuple[pa.Array, Ints] | None] = [None] * len(self.columns)
+        self._held: tuple[Spans, Codes] | None = None
 
     def on(self, timeline: Timeline | None) -> PartitionKeys:
         """The same numbers for another timeline of the same events, or for none, to be sent."""
         moved = copy.copy(self)
         moved._timeline = timeline  # type: ignore[assignment]
         moved.events_read = 0
+        moved.forget()
         moved._mapped = [None] * len(self.columns)
         return moved
 
@@ -89,6 +94,7 @@ class PartitionKeys:
 
     def number(self, columns: Sequence[pa.Array]) -> Ints:
         codes: Ints = np.zeros(len(columns[0]), np.int64)
+        self.forget()
         self._values, self._pairs = [], []
         self._mapped = [None] * len(self.columns)
         for column in columns:
@@ -136,11 +142,32 @@ class PartitionKeys:
 
     def codes_at(self, positions: Ints) -> Ints:
         """Codes of the base events at ascending positions."""
-        self.events_read += len(positions)
-        out = np.empty(len(positions), np.int64)
+        count, first = len(positions), int(positions[0]) if len(positions) else 0
+        self.events_read += count
+        out = np.empty(count, np.int64)
+        if count and int(positions[-1]) - first + 1 == count:  # pages are decoded whole
+            for low, arrays in read_arrays(
+                self._timeline, self.columns, self._output, first, first + count, dictionary=True
+            ):
+                out[low - first : low - first + len(arrays[0])] = self.codes(arrays)
+            return out
         for low, high, arrays in rows_at(self._timeline, self._output, positions):
             out[low:high] = self.codes(arrays)
         return out
+
+    def codes_in(self, spans: Spans) -> Codes:
+        """Codes of the base events in spans, held until ``forget`` or other spans are asked for."""
+        held = self._held
+        if held is None or not all(
+            map(np.array_equal, (held[0].starts, held[0].ends), (spans.starts, spans.ends))
+        ):
+            pieces = spans.positions(PIECE_EVENTS, PIECE_EVENTS)
+            codes = [self.codes_at(positions).astype(np.int32) for positions in pieces]
+            held = self._held = spans, np.concatenate([np.zeros(0, np.int32), *codes])
+        return held[1]
+
+    def forget(self) -> None:
+        self._held = None
 
     def _own(self, number: int, array: pa.Array) -> Ints:
         values = self._values[number]
@@ -216,13 +243,17 @@ def _flag_rows(codes, positions, stride, lows, highs, cursor, stops, flags, valu
 @dataclass(frozen=True)
 class PartitionSpans:
     """Places that may be part of a match (``inside``), and those only around them (``shown``).  The
-    two may overlap; ``keys`` numbers the partitions.
+    two may overlap; ``keys`` numbers the partitions; ``chosen``: rows that earlier runs of the plan
+    found in ranges of the stream.
     """
 
     keys: PartitionKeys
     inside: Spans
     shown: Spans
     stride: int
+    chosen: dict[tuple[int, int, int], list[Any]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @classmethod
     def of(
@@ -343,10 +374,11 @@ class RowFlags:
         return flags
 
 
-Codes = npt.NDArray[np.int32]
 FIRST_REACH = 1 << 10
 """Events on each side of an interval in which rows are searched first."""
 FARTHER = 8
+MUCH = 4
+"""All rows are read if a search would begin with one of so many."""
 REGION_MOST = 1 << 22
 """Events whose keys are held at a time."""
 
@@ -369,35 +401,41 @@ def rows_beside(
         for side in sides:
             spans = spans.union(side.stretches(reach))
         spans = spans.joined(READ_GAP)
+        if total <= min(MUCH * spans.total, REGION_MOST):
+            reach, spans = total, Spans.of([0], [total])
         if spans.total > REGION_MOST:
             return None
-        codes = _codes(keys, spans)
+        codes = keys.codes_in(spans)
         for side in sides:
-            side.look(spans, codes, reach)
+            side.look(spans, codes, reach, keys.count)
         reach *= FARTHER
     return [row for side in sides for row in side.found]
 
 
-def _codes(keys: PartitionKeys, spans: Spans) -> Codes:
-    pieces = spans.positions(PIECE_EVENTS, PIECE_EVENTS)
-    codes = [keys.codes_at(positions).astype(np.int32) for positions in pieces]
-    return np.concatenate([np.zeros(0, np.int32), *codes])
-
-
 @kernel
-def _nearest(codes, begin, steps, code, forward, out):  # type: ignore[no-untyped-def]
-    """Steps from each beginning to rows of a partition, as many as ``out`` has rows."""
-    way = 1 if forward else -1
-    for i in range(begin.shape[0]):
-        at = begin[i]
-        count = 0
-        for step in range(steps[i]):
-            if codes[at] == code[i]:
-                out[count, i] = step
-                count += 1
-                if count == out.shape[0]:
+def _nearest(codes, begin, order, steps, code, forward, last, out):  # type: ignore[no-untyped-def]
+    """Steps from each beginning to the next rows of a partition, as many as ``out`` has rows.
+
+    One pass, backward if ``forward``; ``order``: beginnings as the pass comes to them;
+    ``last[partitions, rows]``: -1, for the last rows of each.
+    """
+    rows = out.shape[0]
+    done = 0
+    for passed in range(codes.shape[0]):
+        at = codes.shape[0] - 1 - passed if forward else passed
+        here = codes[at]
+        if here >= 0:
+            for row in range(rows - 1, 0, -1):
+                last[here, row] = last[here, row - 1]
+            last[here, 0] = at
+        while done < order.shape[0] and begin[order[done]] == at:
+            i = order[done]
+            for row in range(rows):
+                step = abs(last[code[i], row] - at)
+                if last[code[i], row] < 0 or step >= steps[i]:
                     break
-            at += way
+                out[row, i] = step
+            done += 1
 
 
 @dataclass
@@ -427,7 +465,7 @@ class _Side:
             return edge, np.minimum(edge + reach, self.total)
         return np.maximum(edge - reach, 0), edge
 
-    def look(self, spans: Spans, codes: Codes, reach: int) -> None:
+    def look(self, spans: Spans, codes: Codes, reach: int, partitions: int) -> None:
         if not len(self.open):
             return
         low, high = self._bounds(reach)
@@ -439,7 +477,9 @@ class _Side:
         steps = np.full((self.count, len(self.open)), -1, np.int64)
         some = np.full((self.count, len(inside)), -1, np.int64)
         wanted = self.code[self.open][inside]
-        _nearest(codes, begin, (high - low)[inside], wanted, self.forward, some)
+        order = np.argsort(begin, kind="stable")[:: -1 if self.forward else 1].copy()
+        last = np.full((partitions, self.count), -1, np.int64)
+        _nearest(codes, begin, order, (high - low)[inside], wanted, self.forward, last, some)
         steps[:, inside] = some
         for occurrences, step in zip(self.found, steps, strict=True):
             there = step >= 0

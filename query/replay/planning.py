@@ -320,7 +320,11 @@ SPANS_CACHED = 1 << 18
 PLANS_CACHED = 32
 
 
-def _weight(cached: tuple[CompiledMatch, object, ReplayPlan]) -> int:
+RUNS_EXPECTED = 8.0
+"""Of a clause that is run again on the same events."""
+
+
+def _weight(cached: tuple[CompiledMatch, object, ReplayPlan, float]) -> int:
     plan = cached[2]
     spans = 0 if plan.spans is None else len(plan.spans)
     inside = 0 if plan.partitions is None else len(plan.partitions.inside)
@@ -336,16 +340,22 @@ def cached_plan(
     check: Callable[[], None],
 ) -> ReplayPlan:
     """``plan_match`` of a clause without parameters, or the earlier plan, if neither the stream
-    nor its indexes have changed.
+    nor its indexes have changed.  What is asked again is expected to be asked often: where lookups
+    did not pay for one run, it is planned once more.
     """
     plans = snapshot.state.notes.setdefault("plans", Lru(SPANS_CACHED, _weight))
     cached = plans.get((id(compiled), strategy))
     catalogue = None if indexes is None else indexes.catalogue()
+    costs = Costs()
     if cached is not None and cached[0] is compiled and cached[1] is catalogue:
         plan: ReplayPlan = cached[2]
-        return plan.again()
-    plan = plan_match(snapshot, compiled, indexes, strategy, folder=folder, check=check)
-    plans.put((id(compiled), strategy), (compiled, catalogue, plan))
+        if not plan.dear or cached[3] > 1:
+            return plan.again()
+        costs = Costs(runs=RUNS_EXPECTED)
+    plan = plan_match(
+        snapshot, compiled, indexes, strategy, folder=folder, check=check, costs=costs
+    )
+    plans.put((id(compiled), strategy), (compiled, catalogue, plan, costs.runs))
     return plan
 
 

@@ -108,6 +108,11 @@ class ReplayPlan:
     def offered(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(map(self.show, self.choice.offers)))
 
+    @property
+    def dear(self) -> bool:
+        """Whether the whole stream is replayed although there were terms to look up."""
+        return self.strategy == "auto" and self.intervals is None and bool(self.choice.offers)
+
     def again(self) -> ReplayPlan:
         """The same plan for another run; its figures are those of when it was made."""
         intervals = self.intervals

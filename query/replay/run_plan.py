@@ -27,7 +27,7 @@ from ...store.snapshot import Snapshot
 from ..contract.operator import MatchLimits
 from ..pattern.compiled import CompiledMatch
 from ..pattern.match_stream import MatchStream
-from .partitions import FIRST_EVENTS, INSIDE, PIECE_EVENTS, PartitionSpans, RowFlags
+from .partitions import FIRST_EVENTS, INSIDE, PIECE_EVENTS, ROWS_HELD, PartitionSpans, RowFlags
 from .reading import Piece, read_rows, read_spans
 from .replay_plan import ReplayIntervals, ReplayPlan
 from .spans import Spans
@@ -56,7 +56,7 @@ def read_partitions(
     begin = 0
     for number in [*sorted(intervals.by_time), len(spans)]:
         between = Spans(spans.starts[begin:number], spans.ends[begin:number])
-        for rows, _, mark in _selected(between, partitions, flags, check):
+        for rows, _, mark in _chosen(between, partitions, flags, check):
             yield read_rows(timeline, output, rows, metrics, coded), mark == INSIDE
         if number < len(spans):
             first, last = intervals.by_time[number]
@@ -81,6 +81,26 @@ def read_numbered(
         places = codes * partitions.stride + rows
         numbers = np.searchsorted(starts, places, side="right") - 1
         yield read_rows(timeline, output, rows, metrics), numbers
+
+
+def _chosen(
+    spans: Spans, partitions: PartitionSpans, flags: RowFlags, check: Callable[[], None]
+) -> Iterator[tuple[Ints, Ints, npt.NDArray[np.uint8]]]:
+    """``_selected``, or what an earlier run of the plan selected, if that were few rows."""
+    if not len(spans):
+        return
+    key = (int(spans.starts[0]), int(spans.ends[-1]), len(spans))
+    if key in partitions.chosen:
+        yield from partitions.chosen[key]
+        return
+    kept, count = [], 0
+    for part in _selected(spans, partitions, flags, check):
+        count += len(part[0])
+        if count <= ROWS_HELD:
+            kept.append(part)
+        yield part
+    if count <= ROWS_HELD:
+        partitions.chosen[key] = kept
 
 
 def _selected(

@@ -42,7 +42,7 @@ def estimate(path: Path, values: Any, *ranges: Range) -> list[float]:
     indexes.catch_up(snapshot.state)
     catalogue = indexes.catalogue()
     runs = [run for some in catalogue.runs.values() for run in some]
-    fences = RunFences(runs)
+    fences = RunFences(runs, schema.attribute("x"))
     found = [
         float(estimate_runs(indexes, fences, [one], schema.attribute("x")).sum()) for one in ranges
     ]
@@ -97,6 +97,14 @@ def test_single_values_are_as_frequent_as_those_beside_them(tmp_path: Path) -> N
     assert estimate(tmp_path / "narrow", numbers.astype(float), between)[0] < 1
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_doubles_near_zero_are_as_rare_as_elsewhere(tmp_path: Path, sign: int) -> None:
+    values = sign * np.random.default_rng(8).random(200_000)
+    ends = [sorted((sign * low, sign * (low + 1e-3))) for low in (0.0, 0.3, 0.999)]
+    found = estimate(tmp_path, values, *(Range("x", low, high) for low, high in ends))
+    assert all(100 < one < 400 for one in found), found  # 200 on average
+
+
 def test_one_pair_of_two_attributes(tmp_path: Path) -> None:
     r = np.random.default_rng(6)
     table = pa.table({"t": np.arange(200_000), "a": r.integers(0, 30, 200_000),
@@ -113,7 +121,8 @@ def test_one_pair_of_two_attributes(tmp_path: Path) -> None:
         indexes.create("a, b", schema)
         indexes.catch_up(stream.snapshot().state)
         (runs,) = indexes.catalogue().runs.values()
-        found = estimate_runs(indexes, RunFences(runs), [pair], key.attribute).sum()
+        fences = RunFences(runs, key.attribute)
+        found = estimate_runs(indexes, fences, [pair], key.attribute).sum()
         indexes.close()
     assert 10 < found < 100  # 33 on average
 
@@ -130,7 +139,9 @@ def test_runs_that_do_not_tell_have_a_middle(tmp_path: Path) -> None:
     keys = encode(pa.array([0.0, 81e4, 1e6, 1.5e6, 399e4]), FLOAT)[0]
     for one, expected in ((run, 100), (read, 8192**0.5)):
         for value in keys.tolist():
-            assert RunFences([one]).between(value, value)[0] == pytest.approx(expected, rel=0.1)
+            assert RunFences([one], FLOAT).between(value, value)[0] == pytest.approx(
+                expected, rel=0.1
+            )
 
 
 @pytest.mark.parametrize("cut", [1, 2, 8, -3])

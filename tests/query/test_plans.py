@@ -76,7 +76,7 @@ def test_a_query_takes_the_way_that_the_page_describes(tmp_path: Path) -> None:
     table = {
         "timestamp": pa.array(range(0, rows * 1000, 1000), pa.timestamp("ms")),
         "icao24": [f"{i % 40:x}" for i in range(rows)],
-        "altitude": [9500.0 - i % 100 if i % 4000 < 100 else 500.0 for i in range(rows)],
+        "altitude": [9500.0 - i % 100 if i % 40_000 < 100 else 500.0 for i in range(rows)],
     }
     schema = pa.schema(
         [("timestamp", pa.timestamp("ms")), ("icao24", pa.string()), ("altitude", pa.float64())]

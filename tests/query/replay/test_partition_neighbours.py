@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,15 +24,16 @@ from chronicle.store.store import Store
 from .across_cases import answers
 
 
-class Listed:
+class Listed(PartitionKeys):
     """Codes of events in place of keys that are read."""
 
     def __init__(self, codes: list[int]) -> None:
-        self.codes, self.count, self.read = np.array(codes, np.int64), max(codes) + 1, 0
+        self.listed, self.count, self.read = np.array(codes, np.int64), max(codes) + 1, 0
+        self.forget()
 
     def codes_at(self, positions: Any) -> Any:
         self.read += len(positions)
-        return self.codes[positions]
+        return self.listed[positions]
 
 
 @given(st.data(), st.sampled_from([1, 3, 50]))
@@ -54,9 +55,7 @@ def test_rows_are_those_that_counting_finds(data: st.DataObject, reach: int) -> 
     kept = partitions.FIRST_REACH, partitions.READ_GAP
     partitions.FIRST_REACH, partitions.READ_GAP = reach, 0
     try:
-        found = rows_beside(
-            cast(PartitionKeys, Listed(codes)), total, (code, low, high), before, after
-        )
+        found = rows_beside(Listed(codes), total, (code, low, high), before, after)
     finally:
         partitions.FIRST_REACH, partitions.READ_GAP = kept
     assert found is not None
@@ -72,7 +71,7 @@ def test_rows_near_by_are_found_without_reading_all_keys() -> None:
     keys = Listed([i % 7 for i in range(300_000)])
     code = np.array([3, 5], np.int64)
     low, high = np.array([100_000, 100_010]), np.array([100_020, 100_040])
-    found = rows_beside(cast(PartitionKeys, keys), 300_000, (code, low, high), 1, 1)
+    found = rows_beside(keys, 300_000, (code, low, high), 1, 1)
     assert found is not None
     assert [rows.tolist() for rows in found] == [[99_998, 100_007], [100_026, 100_042]]
     assert keys.read < 10_000
