@@ -242,6 +242,8 @@ def _plain(column: pa.Array) -> _Plain:
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     type_ = column.type
+    if type_.id == pa.lib.Type_INT64 and not column.null_count:  # most columns
+        return np.ones(len(column), np.bool_), column.to_numpy(), None
     if column.null_count:
         valid = column.is_valid().to_numpy(zero_copy_only=False)
     else:

@@ -582,7 +582,7 @@ class JoinForm(Form):
             spans += [(moved(low, -back), moved(high, ahead)) for low, high in tick_ranges(ticks)]
         regions = coalesced(moment, united(tuple(spans)), PLAIN_REGION_EVENTS) or ((1, 0),)
         between = [half_open(*each) for each in regions]
-        held = (s.aggregate((), *each).count for s in moment.values() for each in between)
+        held = (s.events_between(*each) for s in moment.values() for each in between)
         if sum(held) > EVENTS_MAX:
             return None
         left, right = (

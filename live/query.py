@@ -236,8 +236,10 @@ class LiveQuery:
             return False
         if definition.on_truncate == "stop":
             self._check_truncated()
-        with self.stepping.timed():
-            return (yield from self._taken_in(moment, watermark))
+        begun = time.perf_counter()
+        more = yield from self._taken_in(moment, watermark)
+        self.stepping.count(begun)
+        return more
 
     def _taken_in(self, moment: Moment, known: int) -> Step:
         definition, before = self.definition, self.mark
@@ -264,7 +266,7 @@ class LiveQuery:
             regions = ()
             (snapshot,) = moment.values()
             results, windows = form.following(snapshot, windows, upto)
-            parts.append(Changes.added(results.where(results.time >= start)))
+            parts.append(Changes.added(results.since(start)))
         elif self._whole:
             regions = ((self.floor(moment, known), INT64_MAX),)
         else:
@@ -276,11 +278,11 @@ class LiveQuery:
             if form.appends and definition.every_ms is None:
                 if new is None:
                     new = form.results(moment, *(behind if low <= behind[1] else (1, 0)), upto)
-                parts.append(Changes.added(new.where(new.time >= start)))
+                parts.append(Changes.added(new.since(start)))
                 if corrected is not None:
                     parts.append(self._exchanged(corrected))
             elif new is not None:
-                new = new.where(new.time >= start)
+                new = new.since(start)
                 if late or regions or self._may_repeat():
                     parts.append(self._newly(new, *behind))
                 else:
@@ -291,7 +293,7 @@ class LiveQuery:
                 regions = united((*regions, behind))
             else:
                 new = form.closing(moment, before.watermark, upto)
-                parts.append(self._newly(new.where(new.time >= start), *behind))
+                parts.append(self._newly(new.since(start), *behind))
         for low, high in regions:
             parts.append(self._region(low, high, upto))
         if definition.every_ms is not None and upto == known and self._due():
@@ -299,6 +301,7 @@ class LiveQuery:
             parts.append(self._region(low, INT64_MAX, INT64_MAX))
             self._emitted = time.monotonic()
         self._check_state()
+        parts = [part for part in parts if len(part)]
         changes = Changes.joined(parts) if parts else None
         yield from self._put(changes, moment, upto, late, windows)
         self._previous = moment
@@ -388,7 +391,7 @@ class LiveQuery:
         watermark, want = self.mark.watermark, corrected.replacements
         assert watermark is not None
         floor = self.floor(self._moment, watermark)
-        want = want.where(want.time >= floor)
+        want = want.since(floor)
         if not len(corrected.ids):
             return Changes.added(want)
         ids = pa.concat_arrays([corrected.ids, want.id])
@@ -458,8 +461,8 @@ class LiveQuery:
         self, changes: Changes | None, moment: Moment, upto: int, late: int, windows: int
     ) -> Generator[Put, float, None]:
         definition, before = self.definition, self.mark
-        mark = replace(
-            before.counted(changes, before.step + 1), watermark=upto, windows=windows, group="",
+        mark = before.counted(
+            changes, before.step + 1, watermark=upto, windows=windows, group="",
             positions={name: snapshot.version for name, snapshot in moment.items()},
             events=self.sources.events(moment, upto),
             late=before.late + (late if definition.correct else 0),

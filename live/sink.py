@@ -88,15 +88,13 @@ class Mark:
             self, positions=other.positions, watermark=other.watermark, events=other.events
         )
 
-    def counted(self, changes: Changes | None, step: int) -> Mark:
-        """With the rows and retractions of a step."""
-        if changes is None:
-            return replace(self, step=step)
-        gone = int((changes.sign < 0).sum())
-        return replace(
-            self, step=step, rows=self.rows + len(changes) - gone,
-            retractions=self.retractions + gone,
-        )  # fmt: skip
+    def counted(self, changes: Changes | None, step: int, **progress: Any) -> Mark:
+        """With the rows and retractions of a step, and other fields."""
+        count = 0 if changes is None else len(changes)
+        gone = 0 if changes is None or not count else int((changes.sign < 0).sum())
+        rows, retractions = self.rows + count - gone, self.retractions + gone
+        fields = {**vars(self), "step": step, "rows": rows, "retractions": retractions, **progress}
+        return Mark(**fields)
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "positions": dict(self.positions), "events": dict(self.events)}
@@ -323,7 +321,7 @@ class Sink(SinkReader):
         ):
             newest = low if state.last is None else max(low, state.last)
             since = max(INT64_MIN, low - (newest - low))  # twice as far back, for later calls
-            if snapshot.aggregate((), since, None).count > CACHED_ROWS_MAX // 2:
+            if snapshot.events_between(since, None) > CACHED_ROWS_MAX // 2:
                 self.forget()
                 return None
             rows = super()._own_changes(since, INT64_MAX)

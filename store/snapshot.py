@@ -131,6 +131,10 @@ class Snapshot:
         floor = TICK_MIN if self._state.floor is None else self._state.floor
         return disjoint((max(floor, each.first), each.last) for each in sources)
 
+    def events_between(self, start: int | None, end: int | None) -> int:
+        """Number of events with start <= t < end, in ticks."""
+        return self.aggregate((), start, end).count
+
     def aggregate(
         self,
         attributes: Sequence[str],
@@ -305,7 +309,7 @@ def tail_start(snapshot: Snapshot, low: int, high: int, rows: int) -> int:
 
     def events(tick: int) -> int:
         start, end = half_open(tick, high)
-        return snapshot.aggregate((), start, end).count
+        return snapshot.events_between(start, end)
 
     total = events(first)
     if total <= rows:

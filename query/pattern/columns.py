@@ -230,9 +230,10 @@ class _Codes:
         if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
             signed = column.view(pa.int64()) if type_ == pa.uint64() else column
             values, valid = numbers(signed, "i")
-            absent = np.zeros(len(column), np.int64) if valid is None else ~valid
+            pairs = np.empty((len(column), 2), np.int64)
+            pairs[:, 0], pairs[:, 1] = values, 0 if valid is None else ~valid
             self.numbers = self.numbers or PairNumbers()
-            return self.numbers.take(np.column_stack([values, absent]).view(np.uint64))
+            return self.numbers.take(pairs.view(np.uint64))
         if type_ not in (pa.string(), pa.binary()):
             column = column.cast(pa.string() if pa.types.is_decimal(type_) else pa.binary())
         self.numbers = self.numbers or TextNumbers()

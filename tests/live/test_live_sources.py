@@ -161,9 +161,8 @@ def test_the_events_that_rounds_share_are_those_of_the_stream(db: Any, seed: int
                 schema = pa.schema([view.schema.arrow.field(name) for name in names])
                 found, wanted = (pa.Table.from_batches(each, schema) for each in (found, wanted))
                 assert found.to_pylist() == wanted.to_pylist()
-                counts = (each.aggregate((), low, high) for each in (view, whole))
-                (count, first, last), other = ((c.count, c.first, c.last) for c in counts)
-                assert (count, first, last) == other
+                counts = [each.events_between(low, high) for each in (view, whole)]
+                assert counts[0] == counts[1] == found.num_rows
             served += view._recent.ticks(view, newest, None) is not None
     assert served > 20
 
@@ -191,8 +190,9 @@ def test_recent_events_are_those_of_a_scan_within_their_bounds(
             start = newest - rng.randrange(5, 60)
             shared = pa.Table.from_batches(view.scan(start, None, ["t", "s"]), arrow)
             assert shared.equals(pa.Table.from_batches(stream.snapshot().scan(start), arrow))
-            assert view.aggregate((), start).count == shared.num_rows
-            held = recent._rows
-            assert held is None or (held.num_rows <= events and held.nbytes <= size)
+            assert view.events_between(start, None) == shared.num_rows
+            held = recent._batches
+            assert held is None or len(recent._ticks) <= events
+            assert held is None or sum(batch.nbytes for batch in held) == recent._bytes <= size
             used += held is not None
         assert used > 30 or size == 2000
