@@ -78,6 +78,8 @@ def _carried(compiled: CompiledMatch, cut: Cut, rows: pa.Table) -> tuple[pa.Tabl
 
 
 MATCH, EVENT = "#match", "#event"
+SCANNED_EVENTS = 1 << 19
+"""Up to this number, all of history is read; with more it is evaluated as an ad-hoc query."""
 BACKLOG_EVENTS = 1 << 16
 """With more events to process and no state, a step evaluates a region."""
 
@@ -114,7 +116,7 @@ class PatternForm(StatefulForm):
         if span is None or low > high:
             return self._nothing(snapshot)
         tables, old = [], low
-        if low <= span[0]:  # all of history, evaluated as an ad-hoc query
+        if low <= span[0] and snapshot.count > SCANNED_EVENTS:  # indexes may help
             old = Reach(snapshot, self.compiled).back(min(known, span[1]))
             rows = self.evaluator.over(snapshot)
             tables.append(self._between(rows, ticks_of(rows, TIME), low, min(high, old - 1)))

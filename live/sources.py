@@ -197,35 +197,46 @@ class RecentEvents:
                 batches.append(events.slice(fresh))
                 self._bytes += batches[-1].nbytes
         self._ticks = np.concatenate(ticks)
-        if late:
-            self._merge(batches, sort_batch(concat_batches(late, self._arrow), view.schema))
-        left = sum(batch.num_rows for batch in batches) - len(self._ticks)
-        while batches and left >= batches[0].num_rows:
-            left -= batches[0].num_rows
+        gone = sum(batch.num_rows for batch in batches) - len(self._ticks)
+        while batches and gone >= batches[0].num_rows:
+            gone -= batches[0].num_rows
             self._bytes -= batches.pop(0).nbytes
+        if late:
+            events = sort_batch(concat_batches(late, self._arrow), view.schema)
+            batches[:1] = [batch.slice(gone) for batch in batches[:1]] or [events.slice(0, 0)]
+            self._merge(batches, events, view.schema)
         if len(batches) > CHUNKS_MAX:
             batches[:] = [self._between(batches, 0, len(self._ticks))]
             self._bytes = batches[0].nbytes
         return len(self._ticks) <= EVENTS_MAX and self._bytes <= BYTES_MAX
 
-    def _merge(self, batches: list[pa.RecordBatch], late: pa.RecordBatch) -> None:
-        """Merge sorted events in, behind earlier ones of their ticks."""
-        assert self._schema is not None
-        place = int(self._ticks.searchsorted(ticks_of_column(late.column(self._schema.time))[0]))
-        begin, behind = len(self._ticks), []
-        while batches and begin > place:
-            behind.append(batches.pop())
-            begin -= behind[-1].num_rows
-            self._bytes -= behind[-1].nbytes
-        if begin < 0:  # these are before ``since``
-            behind[-1], begin = behind[-1].slice(-begin), 0
-        merged = late
-        if behind:
-            merged = merge_batches(concat_batches(behind[::-1], self._arrow), late, self._schema)
-        batches.append(merged)
-        self._bytes += merged.nbytes
-        ticks = ticks_of_column(merged.column(self._schema.time))
-        self._ticks = np.concatenate([self._ticks[:begin], ticks])
+    def _merge(
+        self, batches: list[pa.RecordBatch], late: pa.RecordBatch, schema: StreamSchema
+    ) -> None:
+        """Merge sorted events in, behind earlier ones of their ticks; of a batch that a few events
+        fall into, only the part around them is copied.
+        """
+
+        def ticks_in(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+            return ticks_of_column(batch.column(schema.time))
+
+        ticks, end, begin = ticks_in(late), late.num_rows, len(self._ticks)
+        for at in reversed(range(len(batches))):
+            batch = batches[at]
+            begin -= batch.num_rows
+            first = 0 if at == 0 else int(ticks[:end].searchsorted(self._ticks[begin]))
+            if first == end:
+                continue
+            some, held = late.slice(first, end - first), ticks_in(batch)
+            low, high = held.searchsorted(ticks[first]), held.searchsorted(ticks[end - 1], "right")
+            if 2 * (high - low) > len(held):
+                low, high = 0, len(held)
+            around = merge_batches(batch.slice(low, high - low), some, schema)
+            parts = (batch.slice(0, low), around, batch.slice(high))
+            batches[at : at + 1] = [part for part in parts if part.num_rows]
+            end = first
+        self._ticks = np.concatenate([ticks_in(batch) for batch in batches])
+        self._bytes = sum(batch.nbytes for batch in batches)
 
     def _begun(
         self, view: View, start: int | None, end: int | None, names: Sequence[str]
