@@ -185,6 +185,8 @@ class PatternForm(StatefulForm):
         return None if self._search is None else self._search.oldest_tick
 
     def _results_of(self, rows: pa.Table) -> Results:
+        if self._none is not None and not rows.num_rows:
+            return self._none
         return self._named(rows, ticks_of(rows, TIME))
 
     def results_of_matches(self, snapshot: Snapshot, events: pa.Table, offsets: Ticks) -> Results:

@@ -256,6 +256,11 @@ class LiveQuery:
             if spans or self._whole:
                 form.drop_state()  # it lacks the late events
         parts: list[Changes] = []
+
+        def add(results: Results) -> None:
+            if len(results):
+                parts.append(Changes.added(results))
+
         windows = before.windows
         if isinstance(form, CountForm):
             if self._whole:
@@ -266,7 +271,7 @@ class LiveQuery:
             regions = ()
             (snapshot,) = moment.values()
             results, windows = form.following(snapshot, windows, upto)
-            parts.append(Changes.added(results.since(start)))
+            add(results.since(start))
         elif self._whole:
             regions = ((self.floor(moment, known), INT64_MAX),)
         else:
@@ -278,7 +283,7 @@ class LiveQuery:
             if form.appends and definition.every_ms is None:
                 if new is None:
                     new = form.results(moment, *(behind if low <= behind[1] else (1, 0)), upto)
-                parts.append(Changes.added(new.since(start)))
+                add(new.since(start))
                 if corrected is not None:
                     parts.append(self._exchanged(corrected))
             elif new is not None:
@@ -286,7 +291,7 @@ class LiveQuery:
                 if late or regions or self._may_repeat():
                     parts.append(self._newly(new, *behind))
                 else:
-                    parts.append(Changes.added(new))
+                    add(new)
             elif upto == before.watermark or behind[0] > behind[1]:
                 pass  # nothing closed
             elif definition.correct or before.watermark is None:

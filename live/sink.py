@@ -47,6 +47,7 @@ from ..store.schema_change import widen_attribute
 from ..store.snapshot import Snapshot
 from ..store.store import Store
 from ..store.stream import EventStream, StreamReader
+from ..store.tail import concat_batches
 from .analysis import Analysed
 from .changes import Changes, Emitted, Removals
 from .definition import LiveDefinition
@@ -431,9 +432,10 @@ def put_together(
                 first += len(changes)
         if first is not None:
             left[SEQUENCE] = first
-        table = pa.Table.from_batches(batches, stream.schema.arrow).combine_chunks()
+        arrow = stream.schema.arrow
+        events = concat_batches(batches, arrow) if batches else arrow.empty_table()
         try:
-            stream.append(table, owner=OWNER, marks=left)
+            stream.append(events, owner=OWNER, marks=left)
         except BaseException:  # the commit may or may not have happened
             for sink in written:
                 sink.forget()

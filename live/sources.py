@@ -282,8 +282,8 @@ class View(Snapshot):
         columns: Sequence[str] | None = None,
         **options: Any,
     ) -> Iterator[pa.RecordBatch]:
-        recent, selects = self._recent, ("prune", "filter", "limit")
-        if recent and columns and all(options.get(name) is None for name in selects):
+        recent, chosen = self._recent, options.get("prune") or options.get("filter")
+        if recent and columns and chosen is None and options.get("limit") is None:
             events = recent.read(self, start, end, self.schema.select(columns))
             if events is not None:
                 return iter([events] if events.num_rows else [])

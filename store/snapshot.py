@@ -108,7 +108,7 @@ class Snapshot:
         count: int = state.stored + sum(leaf.events for leaf in state.late) + state.tail_events
         return count
 
-    @property
+    @lazy
     def time_range(self) -> tuple[int, int] | None:
         """First and last tick, both inclusive; None without events."""
         spans = self._state.segments.spans

@@ -406,8 +406,10 @@ def present_groups(codes: IntArray, count: int) -> tuple[IntArray, IntArray, Int
         return order, some, np.append(offsets[some], len(codes))
     order = np.argsort(codes, kind="stable")
     in_order = codes[order]
-    first = np.flatnonzero(np.diff(in_order, prepend=in_order[0] - 1))
-    return order, in_order[first], np.append(first, len(codes)).astype(np.int64)
+    begins = np.ones(len(codes) + 1, np.bool_)
+    begins[1:-1] = in_order[1:] != in_order[:-1]
+    offsets = begins.nonzero()[0]
+    return order, in_order[offsets[:-1]], offsets
 
 
 @kernel
