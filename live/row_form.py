@@ -73,7 +73,8 @@ def plain_rows(plan: QueryPlan, fields: Sequence[pa.Field]) -> PlainRows | None:
     if scan.low > TICK_MIN or scan.high < TICK_MAX:
         parts.insert(0, Range(schema.time, scan.low, scan.high))
     names = tuple(field.name for field in fields)
-    passing = PredicateFilter(AllOf(tuple(parts)), schema)
+    predicate = parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+    passing = PredicateFilter(predicate, schema)
     return PlainRows(names, (*shown, schema.time), passing)
 
 
@@ -165,5 +166,5 @@ def ranks(ticks: Ticks) -> Ticks:
     """The rank of each row within its tick; ticks ascend."""
     begins = np.ones(len(ticks), np.bool_)
     begins[1:] = ticks[1:] != ticks[:-1]
-    first = np.flatnonzero(begins)
-    return np.arange(len(ticks)) - first[np.cumsum(begins) - 1] if len(ticks) else ticks
+    first = begins.nonzero()[0]
+    return np.arange(len(ticks)) - first[begins.cumsum() - 1] if len(ticks) else ticks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from chronicle.live.sink import Mark
 from chronicle.store.snapshot import Snapshot
 
 from .. import oracles_live as oracles
+from ..query.calls import calls_of
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 
@@ -133,6 +135,26 @@ def test_retention_of_one_source_takes_nothing_back(tmp_path: Path) -> None:
         assert live.status()["retractions"] == 0
         assert live.status()["rows"] >= said > 200
         assert live.verify() == 0
+
+
+STEPS = {
+    "a filter": ("SELECT t, x FROM s WHERE x < 0", 420),
+    "rows of a filter": ("SELECT t, x FROM s WHERE x >= 0", 770),
+    "a pattern": ("SELECT k, a FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.t AS a "
+    "PATTERN (A B) WITHIN 9 DEFINE A AS x < 0, B AS x > 0)", 620),
+    "matches": ("SELECT k, a FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.t AS a "
+    "PATTERN (A B) WITHIN 9 DEFINE A AS x >= 0, B AS x >= 0)", 2_000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sql", "most"), STEPS.values(), ids=STEPS)
+def test_a_step_of_a_few_events_calls_few_functions(db: Any, sql: str, most: int) -> None:
+    db.create_live("q", sql, idle="never")
+    counts = []
+    for begin in range(0, 400, 10):
+        feed(db, "s", *range(begin, begin + 10))
+        counts.append(calls_of(db.run_live))
+    assert statistics.median(counts) < most
 
 
 @pytest.mark.parametrize("seed", range(5))
