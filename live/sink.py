@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.caches import Lru, lazy
+from ..core.caches import Lru
 from ..core.json_text import is_json, read_json
 from ..core.ownership import OwnThreads
 from ..core.times import INT64_MAX, INT64_MIN, half_open
@@ -241,11 +241,12 @@ class RecentChanges:
     since: int
     rows: pa.Table
     removals: Removals
+    nbytes: int
 
     def followed_by(self, changes: pa.RecordBatch) -> RecentChanges:
         rows, since = pa.concat_tables([self.rows, pa.Table.from_batches([changes])]), self.since
         if rows.column(0).num_chunks <= CHUNKS_MAX:
-            return replace(self, rows=rows)
+            return replace(self, rows=rows, nbytes=self.nbytes + changes.nbytes)
         rows = rows.combine_chunks()
         ids = rows.column("_id").chunk(0).dictionary_encode().indices.to_numpy()
         ticks = ticks_of(rows, "_time")
@@ -255,7 +256,7 @@ class RecentChanges:
         if len(lasting) > CACHED_ROWS_MAX:
             since = max(since, int(np.median(ticks[lasting])) + 1)
         rows = rows.take(pa.array(lasting[ticks[lasting] >= since]))
-        return replace(self, since=since, rows=rows)
+        return replace(self, since=since, rows=rows, nbytes=rows.nbytes)
 
     def between(self, low: int, high: int, ids: pa.Array | None = None) -> pa.Table:
         """Changes with times ``low`` to ``high``, by time, then emission; of the given results."""
@@ -265,10 +266,6 @@ class RecentChanges:
             wanted &= pc.is_in(self.rows.column("_id"), value_set=ids).to_numpy()
         rows = self.rows.filter(pa.array(wanted)).combine_chunks()
         return rows.take(pa.array(np.argsort(ticks[wanted], kind="stable")))
-
-    @lazy
-    def nbytes(self) -> int:
-        return int(self.rows.nbytes)
 
 
 ChangeCache = Lru["Sink", RecentChanges]
@@ -326,7 +323,7 @@ class Sink(SinkReader):
                 self.forget()
                 return None
             rows = super()._own_changes(since, INT64_MAX)
-            recent = RecentChanges(since, rows, Removals.of(state))
+            recent = RecentChanges(since, rows, Removals.of(state), rows.nbytes)
             self._cache.put(self, recent)
         return recent
 

@@ -88,7 +88,7 @@ def combined_watermark(
 
 
 EVENTS_MAX, BYTES_MAX = 1 << 19, 64 << 20
-CHUNKS_MAX = 64
+CHUNKS_MAX, CHUNKS_FEW = 64, 4
 VERSIONS_KEPT = 2
 
 
@@ -140,7 +140,13 @@ class RecentEvents:
             if batches is None:
                 return None
             self._asked[-1] = min(self._asked[-1], low)
-            events = self._between(batches, *self._places(view, low, high))
+            first, last = self._places(view, low, high)
+            events = self._between(batches, first, last)
+            if len(batches) > CHUNKS_FEW and 2 * (last - first) > len(self._ticks):
+                rest = ((0, first), (last, len(self._ticks)))
+                before, behind = (self._between(batches, *each) for each in rest)
+                batches[:] = [part for part in (before, events, behind) if part.num_rows]
+                self._bytes = sum(batch.nbytes for batch in batches)
             return events if names == self._names else events.select(names)
 
     def _places(self, view: View, low: int, high: int) -> tuple[int, int]:
@@ -204,6 +210,9 @@ class RecentEvents:
         if late:
             events = sort_batch(concat_batches(late, self._arrow), view.schema)
             batches[:1] = [batch.slice(gone) for batch in batches[:1]] or [events.slice(0, 0)]
+            first = ticks_of_column(events.column(view.schema.time))[0]
+            if len(batches) > CHUNKS_FEW and 2 * self._ticks.searchsorted(first) < len(self._ticks):
+                batches[:] = [self._between(batches, 0, len(self._ticks))]
             self._merge(batches, events, view.schema)
         if len(batches) > CHUNKS_MAX:
             batches[:] = [self._between(batches, 0, len(self._ticks))]
