@@ -275,30 +275,27 @@ class LiveQuery:
         elif self._whole:
             regions = ((self.floor(moment, known), INT64_MAX),)
         else:
-            low = start
-            if before.watermark is not None:
-                low = max(start, form.begin(moment, before.watermark))
-            behind = (low, form.closed(upto))
             new = self._advanced(moment, upto, corrected is None, bool(late or regions))
             if form.appends and definition.every_ms is None:
                 if new is None:
-                    new = form.results(moment, *(behind if low <= behind[1] else (1, 0)), upto)
+                    low, high = self._behind(moment, upto)
+                    new = form.results(moment, *((low, high) if low <= high else (1, 0)), upto)
                 add(new.since(start))
                 if corrected is not None:
                     parts.append(self._exchanged(corrected))
             elif new is not None:
                 new = new.since(start)
-                if late or regions or self._may_repeat():
-                    parts.append(self._newly(new, *behind))
+                if len(new) and (late or regions or self._may_repeat()):
+                    parts.append(self._newly(new, *self._behind(moment, upto)))
                 else:
                     add(new)
-            elif upto == before.watermark or behind[0] > behind[1]:
-                pass  # nothing closed
-            elif definition.correct or before.watermark is None:
-                regions = united((*regions, behind))
-            else:
-                new = form.closing(moment, before.watermark, upto)
-                parts.append(self._newly(new.since(start), *behind))
+            elif upto != before.watermark:
+                low, high = self._behind(moment, upto)
+                if low <= high and (definition.correct or before.watermark is None):
+                    regions = united((*regions, (low, high)))
+                elif low <= high:
+                    new = form.closing(moment, before.watermark, upto)
+                    parts.append(self._newly(new.since(start), low, high))
         for low, high in regions:
             parts.append(self._region(low, high, upto))
         if definition.every_ms is not None and upto == known and self._due():
@@ -315,6 +312,13 @@ class LiveQuery:
         if self._caught_up:
             self._known_moment = moment
         return upto < known
+
+    def _behind(self, moment: Moment, upto: int) -> tuple[int, int]:
+        """Times of the results that close in a step, and of some that were closed before."""
+        form, before, low = self.form, self.mark.watermark, self._first
+        if before is not None:
+            low = max(low, form.begin(moment, before))
+        return low, form.closed(upto)
 
     def _may_repeat(self) -> bool:
         """Whether a result that closes may have been emitted before, in this or another revision:
