@@ -293,7 +293,7 @@ class LiveQuery:
                 low, high = self._behind(moment, upto)
                 if low <= high and (definition.correct or before.watermark is None):
                     regions = united((*regions, (low, high)))
-                elif low <= high:
+                elif low <= high and before.watermark is not None:
                     new = form.closing(moment, before.watermark, upto)
                     parts.append(self._newly(new.since(start), low, high))
         for low, high in regions:
