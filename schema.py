@@ -212,7 +212,7 @@ class StreamSchema:
         type_ = self.time_type
         return str(type_.unit) if pa.types.is_timestamp(type_) else None
 
-    @property
+    @lazy
     def ticks_per_second(self) -> int | None:
         """Ticks in a second; None for plain integers."""
         unit = self.time_unit

@@ -148,7 +148,7 @@ def _latest_of_store(
         low = tail_start(snapshot, INT64_MIN, INT64_MAX, lines)
 
         def events() -> Iterator[pa.RecordBatch]:
-            before = max(0, snapshot.aggregate((), low).count - lines)
+            before = max(0, snapshot.events_between(low, None) - lines)
             for batch in snapshot.scan(low, None, names):
                 yield batch.slice(before)
                 before = max(0, before - batch.num_rows)

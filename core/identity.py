@@ -181,9 +181,9 @@ def digests(seed: bytes, columns: Sequence[pa.Array]) -> pa.Array:
     parts = [_plain(column) for column in columns]
     lengths = np.full(rows, len(seed), np.int64)
     for valid, _, offsets in parts:
-        extra = 8 if offsets is None else 8 + np.diff(offsets)
-        lengths += 1 + np.where(valid, extra, 0)
-    begin = np.concatenate(([0], np.cumsum(lengths)))
+        lengths += 1 + valid * (8 if offsets is None else 8 + offsets[1:] - offsets[:-1])
+    begin = np.zeros(rows + 1, np.int64)
+    lengths.cumsum(out=begin[1:])
     data = np.empty(int(begin[-1]), np.uint8)
     at = begin[:-1].copy()
     places = at[:, None] + np.arange(len(seed))
@@ -242,6 +242,8 @@ def _plain(column: pa.Array) -> _Plain:
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     type_ = column.type
+    if type_.id == pa.lib.Type_INT64 and not column.null_count:  # most columns
+        return np.ones(len(column), np.bool_), column.to_numpy(), None
     if column.null_count:
         valid = column.is_valid().to_numpy(zero_copy_only=False)
     else:

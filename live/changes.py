@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.identity import digests, row_words
+from ..core.times import INT64_MIN
 from ..query.relations import settled
 from ..query.sql.sql_types import HUGEINT
 from ..store.snapshot import Snapshot, StreamState
@@ -44,6 +45,10 @@ class Results:
             return self
         mask = pa.array(chosen)
         return Results(self.time[chosen], self.id.filter(mask), self.columns.filter(mask))
+
+    def since(self, tick: int) -> Results:
+        """Those from a tick on."""
+        return self if tick <= INT64_MIN else self.where(self.time >= tick)
 
     @staticmethod
     def joined(parts: Sequence[Results]) -> Results:

@@ -27,7 +27,7 @@ watermark and one set of events up to it, and made again from the stream where i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,11 +42,12 @@ from ..indexes.stream_indexes import StreamIndexes
 from ..query.contract.access import VisibleStreams
 from ..query.contract.cancellation import QueryControl
 from ..query.contract.operator import InstantSearch, MatchLimits, Part, PartRun
-from ..query.engine import QueryEngine
+from ..query.engine import PickedClause, QueryEngine
 from ..query.plan.planner import Region
 from ..query.plan.prepared import PreparedQuery
 from ..query.windows.group_cache import GroupHook
 from ..schema import StreamSchema
+from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot, StreamState
 from ..store.tail import MemoryLeaf, ticks_of_column
 from ..store.tap import Spans
@@ -127,6 +128,8 @@ class Evaluator:
         self._text = text
         self.stream = stream
         self._prepared: PreparedQuery | None = None
+        self._clause: PickedClause | None = None
+        self._picks = True
         self._schema: StreamSchema | None = None
         self.control = QueryControl()
 
@@ -144,20 +147,31 @@ class Evaluator:
         engine = self._engine()
         if self._prepared is None or self._schema != snapshot.schema:
             self._prepared = engine.prepared(self._tree.copy(), self._text)
-            self._schema = snapshot.schema
+            self._schema, self._clause, self._picks = snapshot.schema, None, True
         bounds = {} if low is None and high is None else {self.stream: (low, high)}
         region = Region({self.stream: snapshot}, bounds, part, hook)
+        if part is not None and self._clause is None and self._picks:
+            self._clause = engine.picked_clause(self._prepared, region, self.control)
+            self._picks = self._clause is not None
+        if part is not None and self._clause is not None:  # without a plan for each part
+            compiled, check = self._clause.compiled, self.control.check
+            run = PartRun(snapshot, compiled, ScanMetrics(), check, MatchLimits())
+            with engine.careful(self._text, self.control):
+                return self._clause.rows(self._bounded(part(snapshot, compiled).run(run)))
         result = engine.over(self._prepared, region, self.control)
-        batches, size = [], 0
-        for batch in result.batches():
-            batches.append(batch)
+        return pa.Table.from_batches(self._bounded(result.batches()), result.schema)
+
+    def _bounded(self, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        taken, size = [], 0
+        for batch in batches:
+            taken.append(batch)
             size += batch.nbytes
             if size > RESULT_BYTES_MAX:
                 raise ResourceLimit(
                     f"a step of a live query of {self.stream!r} has more than {RESULT_BYTES_MAX} "
                     "bytes of results; make its conditions narrower, or shorten WITHIN"
                 )
-        return pa.Table.from_batches(batches, result.schema)
+        return taken
 
     def of_rows(self, schema: StreamSchema) -> Evaluator:
         """The same SELECT over a table in memory."""
@@ -296,7 +310,7 @@ def coalesced(moment: Moment, regions: Spans, between: int = EVENTS_BETWEEN) -> 
     if len(regions) < 2:
         return regions
     low, high = regions[0][0], regions[-1][1]
-    held = sum(int(s.aggregate((), low, moved(high, 1)).count) for s in moment.values())
+    held = sum(s.events_between(low, moved(high, 1)) for s in moment.values())
     near = between * (high - low + 1) // max(1, held)
     joined = [regions[0]]
     for first, last in regions[1:]:

@@ -508,19 +508,17 @@ class JoinForm(Form):
             table = self._shown.of(left.table, right.table, pairs, times)
             passing = table.column(ROW).to_numpy()
             lefts, rights, times = lefts[passing], rights[passing], times[passing]
-        lonely = rights < 0
-        other = [np.append(values, 0)[rights] for values in (right.tick, right.rank)]
-        names = digests(
-            self._seed,
-            [
-                pa.array(left.tick[lefts]), pa.array(left.rank[lefts]),
-                *(pa.array(values, mask=lonely) for values in other),
-            ],
-        )  # fmt: skip
+        names = self._named(left, right, Pairs(lefts, rights))
         results = Results(times, names, chosen(table, self.columns))
         if not len(results):
             self._none = results
         return results
+
+    def _named(self, left: SideRows, right: SideRows, pairs: Pairs) -> pa.Array:
+        lonely = pairs.right < 0
+        other = [np.append(values, 0)[pairs.right] for values in (right.tick, right.rank)]
+        mine = [pa.array(values[pairs.left]) for values in (left.tick, left.rank)]
+        return digests(self._seed, [*mine, *(pa.array(values, mask=lonely) for values in other)])
 
     # -- steps in order ---------------------------------------------------------------------------
 
@@ -567,12 +565,14 @@ class JoinForm(Form):
     # -- what late events change ------------------------------------------------------------------
 
     def corrected(self, late: LateEvents, known: int) -> Corrected | None:
-        """The pairs with late rows: an inner join takes none back."""
+        """The pairs with late rows, and late rows alone; only rows alone are taken back, which a
+        late row has given a partner.
+        """
         bound, moment, spans = self._bound, late.moment, []
         late_ticks = []
         for number, side in enumerate(bound.sides):
             plain, events = self._plain[number], late.events.get(side.stream)
-            if bound.outer or (side.stream in late.events and (plain is None or events is None)):
+            if side.stream in late.events and (plain is None or events is None):
                 return None
             ticks = np.zeros(0, np.int64)
             if plain is not None and events is not None:
@@ -582,7 +582,7 @@ class JoinForm(Form):
             spans += [(moved(low, -back), moved(high, ahead)) for low, high in tick_ranges(ticks)]
         regions = coalesced(moment, united(tuple(spans)), PLAIN_REGION_EVENTS) or ((1, 0),)
         between = [half_open(*each) for each in regions]
-        held = (s.aggregate((), *each).count for s in moment.values() for each in between)
+        held = (s.events_between(*each) for s in moment.values() for each in between)
         if sum(held) > EVENTS_MAX:
             return None
         left, right = (
@@ -598,10 +598,19 @@ class JoinForm(Form):
             one, two = left.where(mine), right.where(other)
             some = self._empty(one, two).follow(one, two)
             parts.append((np.flatnonzero(mine)[some.left], np.flatnonzero(other)[some.right]))
-        pairs = Pairs(*map(np.concatenate, zip(*parts, strict=True)))
-        added = self._results(left, right, pairs, np.zeros(0, np.int64))
+        pairs = self._held(left, right, Pairs(*map(np.concatenate, zip(*parts, strict=True))))
+        alone = met = np.zeros(0, np.int64)
+        ends = moved(left.tick, self._lead)
+        if bound.outer:
+            has_partner = np.zeros(len(left), np.bool_)
+            has_partner[pairs.left] = True
+            closed = ends <= late.watermark
+            alone = np.flatnonzero(ours & ~has_partner & closed)
+            met = np.flatnonzero(~ours & has_partner & closed)
+        added = self._results(left, right, pairs, alone)
         self.drop_state()  # it lacks the late rows
-        return Corrected(added.id[:0], added.time[:0], added)
+        gone = self._named(left, right, Pairs(met, np.full(len(met), -1, np.int64)))
+        return Corrected(gone, ends[met], added)
 
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
         spans: list[tuple[int, int]] = []

@@ -17,7 +17,7 @@ from ..store.stream import EventStream
 from .analysis import Analysed
 from .definition import LiveDefinition
 from .delivery import check_webhook
-from .sources import combined_watermark
+from .sources import ahead_seconds, combined_watermark
 
 SETTINGS = ("retention", "durability")
 LIMITS = ("lag_events_max", "state_bytes_max", "on_truncate", "store")
@@ -135,7 +135,7 @@ def _start(request: LiveRequest, sources: Sequence[EventStream], delay: int) -> 
         return None
     snapshots = [source.snapshot() for source in sources]
     if request.start == "now":
-        watermark = combined_watermark(((snapshot, False) for snapshot in snapshots), delay)
+        watermark = combined_watermark([(one, False) for one in snapshots], delay, ahead_seconds())
         return None if watermark is None else moved(watermark, 1)
     assert isinstance(request.start, Given)
     try:

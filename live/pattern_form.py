@@ -33,13 +33,14 @@ from ..query.pattern.columns import KeyCodes
 from ..query.pattern.compiled import CompiledMatch
 from ..query.replay.applicability import demands
 from ..query.split.cuts import DecidedPart, decided_at_once, decided_part, find_cut
-from ..query.split.parts import Cut, Reach, given_matches, independent
+from ..query.split.parts import Cut, GivenMatches, Reach, independent
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
 from .changes import Results
 from .forms import (
     Evaluator,
     Moment,
+    Rows,
     StatefulForm,
     Ticks,
     chosen,
@@ -77,6 +78,8 @@ def _carried(compiled: CompiledMatch, cut: Cut, rows: pa.Table) -> tuple[pa.Tabl
 
 
 MATCH, EVENT = "#match", "#event"
+SCANNED_EVENTS = 1 << 19
+"""Up to this number, all of history is read; with more it is evaluated as an ad-hoc query."""
 BACKLOG_EVENTS = 1 << 16
 """With more events to process and no state, a step evaluates a region."""
 
@@ -97,6 +100,7 @@ class PatternForm(StatefulForm):
         self._at_once = decided_at_once(compiled) and final_with_last_event(compiled)
         self.keeps = self._counts = keeps_state(compiled)
         self._none: Results | None = None
+        self._given: GivenMatches | None = None
         self._hits = 0
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
@@ -112,7 +116,7 @@ class PatternForm(StatefulForm):
         if span is None or low > high:
             return self._nothing(snapshot)
         tables, old = [], low
-        if low <= span[0]:  # all of history, evaluated as an ad-hoc query
+        if low <= span[0] and snapshot.count > SCANNED_EVENTS:  # indexes may help
             old = Reach(snapshot, self.compiled).back(min(known, span[1]))
             rows = self.evaluator.over(snapshot)
             tables.append(self._between(rows, ticks_of(rows, TIME), low, min(high, old - 1)))
@@ -153,7 +157,7 @@ class PatternForm(StatefulForm):
         if known <= since and self._watermark == since:  # nothing new is decided
             return self._nothing(snapshot)
         if not self._from_first and not self._holds(snapshot, since) and (
-            snapshot.aggregate((), *half_open(moved(since, 1), known)).count > BACKLOG_EVENTS
+            snapshot.events_between(*half_open(moved(since, 1), known)) > BACKLOG_EVENTS
         ):  # fmt: skip
             return None
         before = self._search
@@ -181,11 +185,19 @@ class PatternForm(StatefulForm):
         return None if self._search is None else self._search.oldest_tick
 
     def _results_of(self, rows: pa.Table) -> Results:
+        if self._none is not None and not rows.num_rows:
+            return self._none
         return self._named(rows, ticks_of(rows, TIME))
 
     def results_of_matches(self, snapshot: Snapshot, events: pa.Table, offsets: Ticks) -> Results:
-        """Results for matches whose events are given; see ``given_matches``."""
-        return self._computed(snapshot, lambda run: given_matches(run, events, offsets))
+        """Results for matches whose events are given; see ``GivenMatches``."""
+
+        def compute(run: PartRun) -> Rows:
+            if self._given is None or self._given.compiled is not run.compiled:
+                self._given = GivenMatches(run.compiled, run.limits, run.check)
+            return list(self._given.matching(events, offsets))
+
+        return self._computed(snapshot, compute)
 
     @property
     def hits(self) -> int | None:  # type: ignore[override]

@@ -37,7 +37,7 @@ from ..query.pattern.results import RANK
 from ..store.snapshot import Snapshot
 from ..store.stream import EventStream
 from ..store.tail import ticks_of_column
-from ..store.tap import Spans, united
+from ..store.tap import Spans, merged
 from .bank.corrections import Arranged, Corrected, Late, Scan, correct, open_at
 from .bank.layer import BankMatches, Layer
 from .bank.pattern_bank import PatternBank
@@ -92,9 +92,7 @@ def _events_of(
 ) -> tuple[pa.Table, Arranged, IntArray, IntArray]:
     """Events with those of the matches, and their first and end rows when arranged."""
     schema = snapshot.schema
-    pairs = np.unique(np.stack([matches.first_tick, matches.last_tick], axis=1), axis=0)
-    spans: Spans = united(tuple(zip(*pairs.T.tolist(), strict=True)))
-    spans = coalesced({"": snapshot}, spans)
+    spans = coalesced({"": snapshot}, merged(matches.first_tick, matches.last_tick))
     batches = [batch for low, high in spans for batch in snapshot.scan(low, high + 1, columns)]
     table = pa.Table.from_batches(batches, pa.schema([schema.arrow.field(n) for n in columns]))
     table = table.combine_chunks()
@@ -150,7 +148,7 @@ def corrected_rows(
     some = emitted.of(query, ids)
     some = some.where(some.net.time >= floor)
     rows = _wanted(query, rows)
-    return difference(rows.where(rows.time >= floor), some)
+    return difference(rows.since(floor), some)
 
 
 class EmittedBy:
@@ -177,7 +175,7 @@ def span_of(*parts: BankMatches) -> tuple[int, int]:
 
 def _wanted(query: LiveQuery, rows: Results) -> Results:
     start = query.definition.start
-    return rows if start is None else rows.where(rows.time >= start)
+    return rows if start is None else rows.since(start)
 
 
 def _names(query: LiveQuery, matches: BankMatches) -> pa.Array:

@@ -236,8 +236,10 @@ class LiveQuery:
             return False
         if definition.on_truncate == "stop":
             self._check_truncated()
-        with self.stepping.timed():
-            return (yield from self._taken_in(moment, watermark))
+        begun = time.perf_counter()
+        more = yield from self._taken_in(moment, watermark)
+        self.stepping.count(begun)
+        return more
 
     def _taken_in(self, moment: Moment, known: int) -> Step:
         definition, before = self.definition, self.mark
@@ -254,6 +256,11 @@ class LiveQuery:
             if spans or self._whole:
                 form.drop_state()  # it lacks the late events
         parts: list[Changes] = []
+
+        def add(results: Results) -> None:
+            if len(results):
+                parts.append(Changes.added(results))
+
         windows = before.windows
         if isinstance(form, CountForm):
             if self._whole:
@@ -264,34 +271,31 @@ class LiveQuery:
             regions = ()
             (snapshot,) = moment.values()
             results, windows = form.following(snapshot, windows, upto)
-            parts.append(Changes.added(results.where(results.time >= start)))
+            add(results.since(start))
         elif self._whole:
             regions = ((self.floor(moment, known), INT64_MAX),)
         else:
-            low = start
-            if before.watermark is not None:
-                low = max(start, form.begin(moment, before.watermark))
-            behind = (low, form.closed(upto))
             new = self._advanced(moment, upto, corrected is None, bool(late or regions))
             if form.appends and definition.every_ms is None:
                 if new is None:
-                    new = form.results(moment, *(behind if low <= behind[1] else (1, 0)), upto)
-                parts.append(Changes.added(new.where(new.time >= start)))
+                    low, high = self._behind(moment, upto)
+                    new = form.results(moment, *((low, high) if low <= high else (1, 0)), upto)
+                add(new.since(start))
                 if corrected is not None:
                     parts.append(self._exchanged(corrected))
             elif new is not None:
-                new = new.where(new.time >= start)
-                if late or regions or self._may_repeat():
-                    parts.append(self._newly(new, *behind))
+                new = new.since(start)
+                if len(new) and (late or regions or self._may_repeat()):
+                    parts.append(self._newly(new, *self._behind(moment, upto)))
                 else:
-                    parts.append(Changes.added(new))
-            elif upto == before.watermark or behind[0] > behind[1]:
-                pass  # nothing closed
-            elif definition.correct or before.watermark is None:
-                regions = united((*regions, behind))
-            else:
-                new = form.closing(moment, before.watermark, upto)
-                parts.append(self._newly(new.where(new.time >= start), *behind))
+                    add(new)
+            elif upto != before.watermark:
+                low, high = self._behind(moment, upto)
+                if low <= high and (definition.correct or before.watermark is None):
+                    regions = united((*regions, (low, high)))
+                elif low <= high and before.watermark is not None:
+                    new = form.closing(moment, before.watermark, upto)
+                    parts.append(self._newly(new.since(start), low, high))
         for low, high in regions:
             parts.append(self._region(low, high, upto))
         if definition.every_ms is not None and upto == known and self._due():
@@ -299,6 +303,7 @@ class LiveQuery:
             parts.append(self._region(low, INT64_MAX, INT64_MAX))
             self._emitted = time.monotonic()
         self._check_state()
+        parts = [part for part in parts if len(part)]
         changes = Changes.joined(parts) if parts else None
         yield from self._put(changes, moment, upto, late, windows)
         self._previous = moment
@@ -307,6 +312,13 @@ class LiveQuery:
         if self._caught_up:
             self._known_moment = moment
         return upto < known
+
+    def _behind(self, moment: Moment, upto: int) -> tuple[int, int]:
+        """Times of the results that close in a step, and of some that were closed before."""
+        form, before, low = self.form, self.mark.watermark, self._first
+        if before is not None:
+            low = max(low, form.begin(moment, before))
+        return low, form.closed(upto)
 
     def _may_repeat(self) -> bool:
         """Whether a result that closes may have been emitted before, in this or another revision:
@@ -388,7 +400,7 @@ class LiveQuery:
         watermark, want = self.mark.watermark, corrected.replacements
         assert watermark is not None
         floor = self.floor(self._moment, watermark)
-        want = want.where(want.time >= floor)
+        want = want.since(floor)
         if not len(corrected.ids):
             return Changes.added(want)
         ids = pa.concat_arrays([corrected.ids, want.id])
@@ -458,8 +470,8 @@ class LiveQuery:
         self, changes: Changes | None, moment: Moment, upto: int, late: int, windows: int
     ) -> Generator[Put, float, None]:
         definition, before = self.definition, self.mark
-        mark = replace(
-            before.counted(changes, before.step + 1), watermark=upto, windows=windows, group="",
+        mark = before.counted(
+            changes, before.step + 1, watermark=upto, windows=windows, group="",
             positions={name: snapshot.version for name, snapshot in moment.items()},
             events=self.sources.events(moment, upto),
             late=before.late + (late if definition.correct else 0),

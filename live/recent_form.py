@@ -233,6 +233,7 @@ class RecentForm(Form):
         self._shown = shown
         self._seed = seed
         self._state: RecentState | None = None
+        self._none: Results | None = None
 
     # -- regions ----------------------------------------------------------------------------------
 
@@ -310,6 +311,8 @@ class RecentForm(Form):
     def _results(self, live: TimedRows, archive: TimedRows, pairs: Pairs, alone: Ints) -> Results:
         if self.recency.one_sided:
             pairs = _where(pairs, slice(0))
+        if self._none is not None and not len(pairs.left) and not len(alone):
+            return self._none
         ours = np.concatenate([pairs.left, alone])
         theirs = np.concatenate([pairs.right, np.full(len(alone), -1, np.int64)])
         order = np.argsort(live.time[ours], kind="stable")
@@ -327,7 +330,10 @@ class RecentForm(Form):
         named = [live.id.take(pa.array(pairs.left))]
         if not self.recency.one_sided:
             named.append(archive.id.take(pa.array(pairs.right, mask=pairs.right < 0)))
-        return Results(time, digests(self._seed, named), chosen(table, self.columns))
+        results = Results(time, digests(self._seed, named), chosen(table, self.columns))
+        if not len(results):
+            self._none = results
+        return results
 
     # -- steps in order ---------------------------------------------------------------------------
 

@@ -6,12 +6,13 @@ whose planning would take longer than a step may; rows, order and types are the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
+from ..core.caches import lazy
 from ..core.identity import digests
 from ..core.times import half_open
 from ..query.conditions.predicates import TICK_MAX, TICK_MIN
@@ -35,14 +36,21 @@ class PlainRows:
     shown: tuple[str, ...]
     passing: PredicateFilter
 
+    @lazy
+    def read(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.shown, *self.passing.columns)))
+
     def over(self, snapshot: Snapshot, start: int | None, end: int | None, time: str) -> pa.Table:
-        read = tuple(dict.fromkeys((*self.shown, *self.passing.columns)))
-        schema = pa.schema([snapshot.schema.arrow.field(name) for name in read])
-        return self.rows_of(pa.Table.from_batches(snapshot.scan(start, end, read), schema), time)
+        batches = list(snapshot.scan(start, end, self.read))
+        arrow = snapshot.schema.arrow
+        schema = batches[0].schema if batches else pa.schema(map(arrow.field, self.read))
+        return self._rows_of(batches, schema, time)
 
     def rows_of(self, events: pa.Table, time: str) -> pa.Table:
-        batches = [self.passing(batch) for batch in events.to_batches()]
-        rows = pa.Table.from_batches(batches, events.schema)
+        return self._rows_of(events.to_batches(), events.schema, time)
+
+    def _rows_of(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, time: str) -> pa.Table:
+        rows = pa.Table.from_batches(map(self.passing, batches), schema)
         return pa.table([rows.column(name) for name in self.shown], names=[*self.names, time])
 
     def narrowed(self, other: PredicateFilter) -> PlainRows:
@@ -65,7 +73,8 @@ def plain_rows(plan: QueryPlan, fields: Sequence[pa.Field]) -> PlainRows | None:
     if scan.low > TICK_MIN or scan.high < TICK_MAX:
         parts.insert(0, Range(schema.time, scan.low, scan.high))
     names = tuple(field.name for field in fields)
-    passing = PredicateFilter(AllOf(tuple(parts)), schema)
+    predicate = parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+    passing = PredicateFilter(predicate, schema)
     return PlainRows(names, (*shown, schema.time), passing)
 
 
@@ -76,7 +85,7 @@ def rows_between(
     evaluates it where it has no plain form, or events are many.
     """
     start, end = half_open(low, high) if low <= high else (0, 0)
-    if plain is not None and snapshot.aggregate((), start, end).count <= EVENTS_MAX:
+    if plain is not None and snapshot.events_between(start, end) <= EVENTS_MAX:
         return plain.over(snapshot, start, end, TIME)
     return evaluator.over(snapshot, start, end)
 
@@ -138,7 +147,7 @@ class RowForm(StreamForm):
         distinct, first, new = np.unique(ticks, return_index=True, return_counts=True)
         spans = coalesced({self.stream: snapshot}, tick_ranges(distinct), self.region_events)
         between = [half_open(low, high) for low, high in spans]
-        if sum(snapshot.aggregate((), *each).count for each in between) > EVENTS_MAX:
+        if sum(snapshot.events_between(*each) for each in between) > EVENTS_MAX:
             return None
         rows = [ticks_of(plain.over(snapshot, *each, TIME), TIME) for each in between]
         every = np.concatenate([ticks[:0], *rows])
@@ -157,5 +166,5 @@ def ranks(ticks: Ticks) -> Ticks:
     """The rank of each row within its tick; ticks ascend."""
     begins = np.ones(len(ticks), np.bool_)
     begins[1:] = ticks[1:] != ticks[:-1]
-    first = np.flatnonzero(begins)
-    return np.arange(len(ticks)) - first[np.cumsum(begins) - 1] if len(ticks) else ticks
+    first = begins.nonzero()[0]
+    return np.arange(len(ticks)) - first[begins.cumsum() - 1] if len(ticks) else ticks

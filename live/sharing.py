@@ -141,7 +141,7 @@ class Sharing:
             mark, at = member.mark, _watermark(member.mark)
             if at not in held:
                 held[at] = Sources.events(moment, at)
-                behind = snapshot.aggregate((), at + 1, newest + 1).count > EVENTS_PER_STEP
+                behind = snapshot.events_between(at + 1, newest + 1) > EVENTS_PER_STEP
                 if behind:
                     held[at] = {}
             if mark.events == held[at]:  # no late events since, and not far behind

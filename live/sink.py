@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.caches import Lru, lazy
+from ..core.caches import Lru
 from ..core.json_text import is_json, read_json
 from ..core.ownership import OwnThreads
 from ..core.times import INT64_MAX, INT64_MIN, half_open
@@ -47,6 +47,7 @@ from ..store.schema_change import widen_attribute
 from ..store.snapshot import Snapshot
 from ..store.store import Store
 from ..store.stream import EventStream, StreamReader
+from ..store.tail import concat_batches
 from .analysis import Analysed
 from .changes import Changes, Emitted, Removals
 from .definition import LiveDefinition
@@ -88,15 +89,13 @@ class Mark:
             self, positions=other.positions, watermark=other.watermark, events=other.events
         )
 
-    def counted(self, changes: Changes | None, step: int) -> Mark:
-        """With the rows and retractions of a step."""
-        if changes is None:
-            return replace(self, step=step)
-        gone = int((changes.sign < 0).sum())
-        return replace(
-            self, step=step, rows=self.rows + len(changes) - gone,
-            retractions=self.retractions + gone,
-        )  # fmt: skip
+    def counted(self, changes: Changes | None, step: int, **progress: Any) -> Mark:
+        """With the rows and retractions of a step, and other fields."""
+        count = 0 if changes is None else len(changes)
+        gone = 0 if changes is None or not count else int((changes.sign < 0).sum())
+        rows, retractions = self.rows + count - gone, self.retractions + gone
+        fields = {**vars(self), "step": step, "rows": rows, "retractions": retractions, **progress}
+        return Mark(**fields)
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "positions": dict(self.positions), "events": dict(self.events)}
@@ -242,11 +241,12 @@ class RecentChanges:
     since: int
     rows: pa.Table
     removals: Removals
+    nbytes: int
 
     def followed_by(self, changes: pa.RecordBatch) -> RecentChanges:
         rows, since = pa.concat_tables([self.rows, pa.Table.from_batches([changes])]), self.since
         if rows.column(0).num_chunks <= CHUNKS_MAX:
-            return replace(self, rows=rows)
+            return replace(self, rows=rows, nbytes=self.nbytes + changes.nbytes)
         rows = rows.combine_chunks()
         ids = rows.column("_id").chunk(0).dictionary_encode().indices.to_numpy()
         ticks = ticks_of(rows, "_time")
@@ -256,7 +256,7 @@ class RecentChanges:
         if len(lasting) > CACHED_ROWS_MAX:
             since = max(since, int(np.median(ticks[lasting])) + 1)
         rows = rows.take(pa.array(lasting[ticks[lasting] >= since]))
-        return replace(self, since=since, rows=rows)
+        return replace(self, since=since, rows=rows, nbytes=rows.nbytes)
 
     def between(self, low: int, high: int, ids: pa.Array | None = None) -> pa.Table:
         """Changes with times ``low`` to ``high``, by time, then emission; of the given results."""
@@ -266,10 +266,6 @@ class RecentChanges:
             wanted &= pc.is_in(self.rows.column("_id"), value_set=ids).to_numpy()
         rows = self.rows.filter(pa.array(wanted)).combine_chunks()
         return rows.take(pa.array(np.argsort(ticks[wanted], kind="stable")))
-
-    @lazy
-    def nbytes(self) -> int:
-        return int(self.rows.nbytes)
 
 
 ChangeCache = Lru["Sink", RecentChanges]
@@ -323,11 +319,11 @@ class Sink(SinkReader):
         ):
             newest = low if state.last is None else max(low, state.last)
             since = max(INT64_MIN, low - (newest - low))  # twice as far back, for later calls
-            if snapshot.aggregate((), since, None).count > CACHED_ROWS_MAX // 2:
+            if snapshot.events_between(since, None) > CACHED_ROWS_MAX // 2:
                 self.forget()
                 return None
             rows = super()._own_changes(since, INT64_MAX)
-            recent = RecentChanges(since, rows, Removals.of(state))
+            recent = RecentChanges(since, rows, Removals.of(state), rows.nbytes)
             self._cache.put(self, recent)
         return recent
 
@@ -433,9 +429,10 @@ def put_together(
                 first += len(changes)
         if first is not None:
             left[SEQUENCE] = first
-        table = pa.Table.from_batches(batches, stream.schema.arrow).combine_chunks()
+        arrow = stream.schema.arrow
+        events = concat_batches(batches, arrow) if batches else arrow.empty_table()
         try:
-            stream.append(table, owner=OWNER, marks=left)
+            stream.append(events, owner=OWNER, marks=left)
         except BaseException:  # the commit may or may not have happened
             for sink in written:
                 sink.forget()

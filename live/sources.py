@@ -37,14 +37,13 @@ import pyarrow as pa
 
 from ..core.times import INT64_MAX, INT64_MIN, half_open, moved
 from ..schema import StreamSchema
-from ..store.aggregates import LightweightAggregates
 from ..store.catalog import truncated_at
+from ..store.merge import merge_batches
 from ..store.options import retention_limits
 from ..store.recent import LargeCommit
-from ..store.segment import Aggregation, ScanMetrics
 from ..store.snapshot import Snapshot, StreamState, closed
 from ..store.stream import EventStream
-from ..store.tail import is_sorted, ticks_of_column
+from ..store.tail import concat_batches, sort_batch, ticks_of_column
 from ..store.tap import Spans, united
 from .changes import Removals
 from .definition import LiveDefinition
@@ -60,12 +59,12 @@ def ahead_seconds() -> float:
     return float(os.environ.get("CHRONICLE_LIVE_AHEAD_SECONDS", AHEAD_SECONDS))
 
 
-def watermark_of(snapshot: Snapshot, delay: int, idle: bool) -> int | None:
+def watermark_of(snapshot: Snapshot, delay: int, idle: bool, ahead: float) -> int | None:
     """A source's watermark with ``delay`` in ticks; None while no tick is known."""
     last = snapshot.state.last
     per_second = snapshot.schema.ticks_per_second
     if last is not None and per_second is not None:
-        limit = int((time.time() + ahead_seconds()) * per_second)
+        limit = int((time.time() + ahead) * per_second)
         if last > limit:
             last = snapshot.aggregate((), None, limit + 1).last
     if last is None:
@@ -74,12 +73,14 @@ def watermark_of(snapshot: Snapshot, delay: int, idle: bool) -> int | None:
     return watermark if watermark >= INT64_MIN else None
 
 
-def combined_watermark(sources: Iterable[tuple[Snapshot, bool]], delay: int) -> int | None:
+def combined_watermark(
+    sources: Iterable[tuple[Snapshot, bool]], delay: int, ahead: float
+) -> int | None:
     """The watermark of (snapshot, idle) sources: the least of those not idle, else the greatest."""
     waiting: list[int | None] = []
     quiet: list[int | None] = []
     for snapshot, idle in sources:
-        (quiet if idle else waiting).append(watermark_of(snapshot, delay, idle))
+        (quiet if idle else waiting).append(watermark_of(snapshot, delay, idle, ahead))
     watermarks = [each for each in waiting or quiet if each is not None]
     if waiting:
         return min(watermarks) if len(watermarks) == len(waiting) else None
@@ -87,23 +88,27 @@ def combined_watermark(sources: Iterable[tuple[Snapshot, bool]], delay: int) -> 
 
 
 EVENTS_MAX, BYTES_MAX = 1 << 19, 64 << 20
-CHUNKS_MAX = 64
+CHUNKS_MAX, CHUNKS_FEW = 64, 4
 VERSIONS_KEPT = 2
 
 
 class RecentEvents:
     """The events of a stream from tick ``since`` on, as columns, from round to round.
 
-    Commits are merged in; where one is not at hand, or events were changed, the stream is read
-    again.  It begins where most events from the first one on are asked for, and lets go what was
-    not asked for at the last ``VERSIONS_KEPT`` versions.  A stream whose events take more than
-    ``BYTES_MAX`` is always read.
+    Commits are added, their late events merged in; where one is not at hand, or events were
+    changed, the stream is read again.  It begins where most events from the first one on are asked
+    for, and lets go what was not asked for at the last ``VERSIONS_KEPT`` versions.  A stream whose
+    events take more than ``BYTES_MAX`` is always read.
     """
 
     def __init__(self, stream: EventStream) -> None:
         self._tap = stream.tap()
         self._lock = threading.RLock()
-        self._rows: pa.Table | None = None
+        self._batches: list[pa.RecordBatch] | None = None
+        """Events in time order; the first batch may begin with some before ``since``."""
+        self._names: list[str] = []
+        self._arrow = pa.schema([])
+        self._bytes = 0
         self._ticks = np.zeros(0, np.int64)
         self._since = INT64_MAX
         self._asked: deque[int] = deque([INT64_MAX], VERSIONS_KEPT)
@@ -116,27 +121,33 @@ class RecentEvents:
         """Ticks of the events of a range; None where they are not at hand."""
         with self._lock:
             low, high = closed(start, end)
-            if low > high or not self._follows(view) or low < self._since:
+            if low > high or self._follows(view) is None or low < self._since:
                 return None
             self._asked[-1] = min(self._asked[-1], low)
             return self._ticks[slice(*self._places(view, low, high))]
 
     def read(
-        self, view: View, start: int | None, end: int | None, names: Sequence[str]
-    ) -> pa.Table | None:
+        self, view: View, start: int | None, end: int | None, names: list[str]
+    ) -> pa.RecordBatch | None:
         """Columns of the events of a range, as ``ticks``."""
         with self._lock:
             low, high = closed(start, end)
             if low > high:
                 return None
-            rows = self._rows if self._follows(view) else None
-            if rows is None or low < self._since or not {*names} <= {*rows.schema.names}:
-                rows = self._begun(view, start, end, names)
-            if rows is None:
+            batches = self._follows(view)
+            if batches is None or low < self._since or not {*names} <= {*self._names}:
+                batches = self._begun(view, start, end, names)
+            if batches is None:
                 return None
             self._asked[-1] = min(self._asked[-1], low)
             first, last = self._places(view, low, high)
-            return rows.select(names).slice(first, last - first)
+            events = self._between(batches, first, last)
+            if len(batches) > CHUNKS_FEW and 2 * (last - first) > len(self._ticks):
+                rest = ((0, first), (last, len(self._ticks)))
+                before, behind = (self._between(batches, *each) for each in rest)
+                batches[:] = [part for part in (before, events, behind) if part.num_rows]
+                self._bytes = sum(batch.nbytes for batch in batches)
+            return events if names == self._names else events.select(names)
 
     def _places(self, view: View, low: int, high: int) -> tuple[int, int]:
         if view.state.floor is not None:  # retention hides what is before
@@ -144,17 +155,30 @@ class RecentEvents:
         last = int(self._ticks.searchsorted(high, "right"))
         return min(last, int(self._ticks.searchsorted(low))), last
 
-    def _follows(self, view: View) -> bool:
-        """Whether it has the events of a view, after it has merged in those of new commits."""
-        if self._rows is None or view.version <= self._version:
-            return self._rows is not None and view.version == self._version
-        self._rows = self._merged(self._rows, view)
-        self._version = view.version
-        if self._rows is None:
-            self._ticks = np.zeros(0, np.int64)
-        return self._rows is not None
+    def _between(self, batches: list[pa.RecordBatch], first: int, last: int) -> pa.RecordBatch:
+        parts, end = [], len(self._ticks)
+        for batch in reversed(batches):
+            begin = end - batch.num_rows
+            if begin < last:
+                low = max(begin, first)
+                parts.append(batch.slice(low - begin, min(last, end) - low))
+            if begin <= first:
+                break
+            end = begin
+        return concat_batches(parts[::-1], self._arrow)
 
-    def _merged(self, rows: pa.Table, view: View) -> pa.Table | None:
+    def _follows(self, view: View) -> list[pa.RecordBatch] | None:
+        """The events of a view, after those of new commits were added; None if not at hand."""
+        if self._batches is None or view.version <= self._version:
+            return self._batches if view.version == self._version else None
+        batches, self._batches = self._batches, None  # lost if this fails
+        if self._added(batches, view):
+            self._batches = batches
+        self._version = view.version
+        return self._batches
+
+    def _added(self, batches: list[pa.RecordBatch], view: View) -> bool:
+        """Add the events of new commits; False where these are not at hand, or too many."""
         commits = self._tap.commits(self._version, view.version)
         since, asked = self._since, min(self._asked)
         self._asked.append(INT64_MAX)
@@ -162,48 +186,88 @@ class RecentEvents:
             commits is None or asked == INT64_MAX or view.schema != self._schema
             or not self._removals.spare(view.state, since)
         ):  # fmt: skip
-            return None
+            return False
         self._removals, self._since = Removals.of(view.state), max(since, asked)
-        gone = int(self._ticks.searchsorted(self._since))
-        ticks, parts = [self._ticks[gone:]], [rows.slice(gone)]
+        ticks, late = [self._ticks[int(self._ticks.searchsorted(self._since)) :]], []
         for commit in commits:
             if isinstance(commit, LargeCommit) or commit.events.schema != view.schema.arrow:
-                return None
+                return False
             new = ticks_of_column(commit.events.column(view.schema.time))
             first = int(new.searchsorted(self._since))
-            ticks.append(new[first:])
-            parts.append(
-                pa.Table.from_batches([commit.events.slice(first)]).select(rows.schema.names)
-            )
-        self._ticks, rows = np.concatenate(ticks), pa.concat_tables(parts)
-        if not is_sorted(self._ticks):
-            order = np.argsort(self._ticks, kind="stable")
-            self._ticks, rows = self._ticks[order], rows.combine_chunks().take(pa.array(order))
-        if len(self._ticks) > EVENTS_MAX or rows.nbytes > BYTES_MAX:
-            return None
-        return rows if rows.column(0).num_chunks <= CHUNKS_MAX else rows.combine_chunks()
+            events = commit.events.select(self._names)
+            if first < commit.late:
+                late.append(events.slice(first, commit.late - first))
+            fresh = max(first, commit.late)
+            if fresh < len(new):
+                ticks.append(new[fresh:])
+                batches.append(events.slice(fresh))
+                self._bytes += batches[-1].nbytes
+        self._ticks = np.concatenate(ticks)
+        gone = sum(batch.num_rows for batch in batches) - len(self._ticks)
+        while batches and gone >= batches[0].num_rows:
+            gone -= batches[0].num_rows
+            self._bytes -= batches.pop(0).nbytes
+        if late:
+            events = sort_batch(concat_batches(late, self._arrow), view.schema)
+            batches[:1] = [batch.slice(gone) for batch in batches[:1]] or [events.slice(0, 0)]
+            first = ticks_of_column(events.column(view.schema.time))[0]
+            if len(batches) > CHUNKS_FEW and 2 * self._ticks.searchsorted(first) < len(self._ticks):
+                batches[:] = [self._between(batches, 0, len(self._ticks))]
+            self._merge(batches, events, view.schema)
+        if len(batches) > CHUNKS_MAX:
+            batches[:] = [self._between(batches, 0, len(self._ticks))]
+            self._bytes = batches[0].nbytes
+        return len(self._ticks) <= EVENTS_MAX and self._bytes <= BYTES_MAX
+
+    def _merge(
+        self, batches: list[pa.RecordBatch], late: pa.RecordBatch, schema: StreamSchema
+    ) -> None:
+        """Merge sorted events in, behind earlier ones of their ticks; of a batch that a few events
+        fall into, only the part around them is copied.
+        """
+
+        def ticks_in(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+            return ticks_of_column(batch.column(schema.time))
+
+        ticks, end, begin = ticks_in(late), late.num_rows, len(self._ticks)
+        for at in reversed(range(len(batches))):
+            batch = batches[at]
+            begin -= batch.num_rows
+            first = 0 if at == 0 else int(ticks[:end].searchsorted(self._ticks[begin]))
+            if first == end:
+                continue
+            some, held = late.slice(first, end - first), ticks_in(batch)
+            low, high = held.searchsorted(ticks[first]), held.searchsorted(ticks[end - 1], "right")
+            if 2 * (high - low) > len(held):
+                low, high = 0, len(held)
+            around = merge_batches(batch.slice(low, high - low), some, schema)
+            parts = (batch.slice(0, low), around, batch.slice(high))
+            batches[at : at + 1] = [part for part in parts if part.num_rows]
+            end = first
+        self._ticks = np.concatenate([ticks_in(batch) for batch in batches])
+        self._bytes = sum(batch.nbytes for batch in batches)
 
     def _begun(
         self, view: View, start: int | None, end: int | None, names: Sequence[str]
-    ) -> pa.Table | None:
-        held, whole = (view.aggregate((), start, stop).count for stop in (end, None))
+    ) -> list[pa.RecordBatch] | None:
+        held, whole = (view.events_between(start, stop) for stop in (end, None))
         if self._is_wide or whole > min(EVENTS_MAX, 2 * held):
             return None
-        if self._rows is not None and self._schema == view.schema:
-            names = [*self._rows.schema.names, *names]
+        if self._batches is not None and self._schema == view.schema:
+            names = [*self._names, *names]
         names = list(dict.fromkeys([*names, view.schema.time]))
-        fields = [view.schema.arrow.field(name) for name in names]
-        batches = Snapshot.scan(view, start, None, names)
-        rows = pa.Table.from_batches(batches, pa.schema(fields)).combine_chunks()
-        self._is_wide = rows.nbytes > BYTES_MAX
-        self._rows = None if self._is_wide else rows
-        if self._rows is None:
+        self._arrow = pa.schema([view.schema.arrow.field(name) for name in names])
+        rows = concat_batches(list(Snapshot.scan(view, start, None, names)), self._arrow)
+        self._bytes, self._names = rows.nbytes, names
+        self._is_wide = self._bytes > BYTES_MAX
+        self._batches = None if self._is_wide else [rows]
+        if self._batches is None:
             return None
-        self._ticks = ticks_of(self._rows, view.schema.time)
+        self._ticks = ticks_of_column(rows.column(view.schema.time))
         self._since, _ = closed(start, None)
         self._version, self._schema = view.version, view.schema
         self._removals = Removals.of(view.state)
-        return self._rows
+        return self._batches
 
 
 class View(Snapshot):
@@ -216,21 +280,9 @@ class View(Snapshot):
     def forget(self) -> None:
         self._recent = None
 
-    def aggregate(
-        self,
-        attributes: Sequence[str],
-        start: int | None = None,
-        end: int | None = None,
-        *,
-        metrics: ScanMetrics | None = None,
-    ) -> LightweightAggregates:
-        recent = self._recent
-        ticks = None if attributes or recent is None else recent.ticks(self, start, end)
-        if ticks is None:
-            return super().aggregate(attributes, start, end, metrics=metrics)
-        counted = Aggregation(self.schema)
-        counted.add_ticks(ticks)
-        return counted
+    def events_between(self, start: int | None, end: int | None) -> int:
+        ticks = None if self._recent is None else self._recent.ticks(self, start, end)
+        return super().events_between(start, end) if ticks is None else len(ticks)
 
     def scan(
         self,
@@ -239,12 +291,11 @@ class View(Snapshot):
         columns: Sequence[str] | None = None,
         **options: Any,
     ) -> Iterator[pa.RecordBatch]:
-        recent, selects = self._recent, ("prune", "filter", "limit")
-        if recent and columns and all(options.get(name) is None for name in selects):
-            names = list(self.schema.select(columns))
-            events = recent.read(self, start, end, names)
+        recent, chosen = self._recent, options.get("prune") or options.get("filter")
+        if recent and columns and chosen is None and options.get("limit") is None:
+            events = recent.read(self, start, end, self.schema.select(columns))
             if events is not None:
-                return iter(events.combine_chunks().to_batches())
+                return iter([events] if events.num_rows else [])
         return super().scan(start, end, columns, **options)
 
 
@@ -297,6 +348,7 @@ class Sources:
         now = time.monotonic()
         self.moment: dict[str, Snapshot] = {n: s.snapshot() for n, s in self.streams.items()}
         self._heard = dict.fromkeys(self.streams, now)
+        self._ahead = ahead_seconds()
 
     # -- what there is ----------------------------------------------------------------------------
 
@@ -342,8 +394,9 @@ class Sources:
     def _watermark(self, definition: LiveDefinition, quiet: Iterable[str]) -> int | None:
         held = frozenset(quiet)
         return combined_watermark(
-            ((snapshot, name in held) for name, snapshot in self.moment.items()), definition.delay
-        )
+            ((snapshot, name in held) for name, snapshot in self.moment.items()),
+            definition.delay, self._ahead,
+        )  # fmt: skip
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -356,7 +409,7 @@ class Sources:
 
         def events(upto: int) -> int:
             end = half_open(INT64_MIN, upto)[1]
-            return sum(int(s.aggregate((), low, end).count) for s in moment.values())
+            return sum(s.events_between(low, end) for s in moment.values())
 
         if events(known) <= EVENTS_PER_STEP:
             return known
@@ -376,7 +429,7 @@ class Sources:
         end = half_open(INT64_MIN, watermark)[1]
         return {
             name: snapshot.count + snapshot.state.gone
-            - (0 if end is None else int(snapshot.aggregate((), end).count))
+            - (0 if end is None else snapshot.events_between(end, None))
             for name, snapshot in moment.items()
         }  # fmt: skip
 
@@ -487,7 +540,7 @@ class Sources:
         span: tuple[int | None, int | None] = (None, None)
         if watermark is not None:
             span = half_open(watermark + 1, INT64_MAX)
-        each = (s.snapshot().aggregate((), *span).count for s in self.streams.values())
+        each = (s.snapshot().events_between(*span) for s in self.streams.values())
         return sum(int(count) for count in each)
 
     def lag_ms(self) -> float:

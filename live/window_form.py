@@ -228,7 +228,7 @@ class WindowForm(GroupedForm):
         if self.windows.slide < self.windows.size or first > last:
             return None
         start, end = half_open(first, moved(last, self.windows.size - 1))
-        count = snapshot.aggregate((), start, end).count
+        count = snapshot.events_between(start, end)
         if count * len(schema.names) > CLOSING_VALUES_MAX:
             return None
         return int(np.searchsorted(ticks, max(first, INT64_MIN))), list(
@@ -240,7 +240,7 @@ class WindowForm(GroupedForm):
         most = min(KEPT_EVENTS_MAX, self._late_steps * EVENTS_FOR_LATE)
         for low in (max(INT64_MIN, tick - (watermark - tick)), tick):
             first, _ = self._starts(low, watermark)
-            if snapshot.aggregate((), *half_open(first, watermark)).count > most:
+            if snapshot.events_between(*half_open(first, watermark)) > most:
                 continue
             cache = GroupCache(self.windows, low)
             self.drop_state()
@@ -386,14 +386,14 @@ class CountForm(GroupedForm):
 
     def following(self, snapshot: Snapshot, number: int, known: int) -> tuple[Results, int]:
         """The windows from ``number`` on that are closed at ``known``, and the next number."""
-        total = int(snapshot.aggregate((), None, known + 1).count)
+        total = snapshot.events_between(None, known + 1)
         beyond = max(number, self._windows.complete(total))
         position = number * self._windows.slide
         low, high = 0, 0
         skipped = 0
         if beyond > number:
             low, high = self._tick_of(snapshot, position), known + 1
-            skipped = position - int(snapshot.aggregate((), None, low).count)
+            skipped = position - snapshot.events_between(None, low)
         table = self.evaluator.over(_Behind(snapshot, low, skipped), low, high)
         for name in (NUMBER, *self._numbers):
             place = table.schema.names.index(name)
@@ -408,7 +408,7 @@ class CountForm(GroupedForm):
         low, high = span
         while low < high:  # the least tick with more than ``position`` events up to it
             middle = (low + high) // 2
-            if snapshot.aggregate((), None, middle + 1).count > position:
+            if snapshot.events_between(None, middle + 1) > position:
                 high = middle
             else:
                 low = middle + 1

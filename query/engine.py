@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,12 +30,13 @@ from .contract.access import Access, Tell, VisibleStreams
 from .contract.cancellation import Cancellation, QueryControl, checked_by
 from .contract.catalog import Catalog
 from .contract.explanation import Plan
+from .contract.operator import Clause
 from .contract.result import Result
 from .modification import NO_CONDITION, Deletion, Update, check_condition
 from .operators import BINDERS, OPENERS, PLANNERS
-from .plan.nodes import QueryPlan
+from .plan.nodes import Match, PassThrough, QueryPlan, SituationMatch
 from .plan.planner import Planning, Region, plan_query
-from .plan.prepared import PreparedQuery, prepare
+from .plan.prepared import Picked, PreparedQuery, prepare
 from .relational.interface import RelationalExecutor, evaluated_by
 from .run.context import RunContext
 from .run.execution import Execution, answer
@@ -59,6 +60,18 @@ class StatementCache(Lru[Any, PreparedQuery]):
 
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
+
+
+class PickedClause(NamedTuple):
+    compiled: Clause
+    columns: tuple[Picked, ...]
+
+    def rows(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+        """The columns of results of the clause."""
+        schema = batches[0].schema if batches else self.compiled.output_schema
+        table = pa.Table.from_batches(batches, schema)
+        names = [picked.name for picked in self.columns]
+        return pa.table([table.column(picked.column) for picked in self.columns], names)
 
 
 class _Careful:
@@ -207,7 +220,7 @@ class QueryEngine:
         begun = time.perf_counter()
         if not isinstance(query, PreparedQuery):
             query = self._prepare(query, text, control)
-        with self._careful(text, control):
+        with self.careful(text, control):
             planning = self._planning(query, params, control)
             execution = self._execution(*planning, control, analyze)
             return execution.explained(begun)
@@ -221,7 +234,7 @@ class QueryEngine:
     ) -> QueryPlan:
         """Plan a parsed query (the tree is modified); without parameters it may be sent."""
         control = control or QueryControl()
-        with self._careful(text, control):
+        with self.careful(text, control):
             prepared = self._prepare(tree, text, control)
             plan, _ = self._planning(prepared, params, control, rollups=False)
         return plan
@@ -229,15 +242,15 @@ class QueryEngine:
     def run_plan(self, plan: QueryPlan, control: QueryControl | None = None) -> Result:
         """Run a plan, maybe from another process, on the catalog's current streams."""
         control = control or QueryControl()
-        with self._careful(plan.text, control):
+        with self.careful(plan.text, control):
             return self._execution(plan, self.catalog.snapshot, control).result()
 
-    def _careful(self, text: str, control: QueryControl) -> _Careful:
+    def careful(self, text: str, control: QueryControl) -> _Careful:
         """The contexts of planning or starting a statement: stack headroom, control, evaluator."""
         return _Careful(headroom(text), checked_by(control), evaluated_by(self.executor, control))
 
     def _prepare(self, tree: Any, text: str, control: QueryControl) -> PreparedQuery:
-        with turn(text, control), self._careful(text, control):
+        with turn(text, control), self.careful(text, control):
             return prepare(tree, text, self.catalog, BINDERS)
 
     def _planning(
@@ -280,7 +293,7 @@ class QueryEngine:
         region: Region | None = None,
     ) -> Result:
         control.check()
-        with self._careful(prepared.text, control):
+        with self.careful(prepared.text, control):
             planned = self._planning(prepared, params, control, region)
             return self._execution(*planned, control).result()
 
@@ -302,6 +315,19 @@ class QueryEngine:
         params: Parameters = None,
     ) -> Result:
         return self._run(prepared, params, control or QueryControl(), region)
+
+    def picked_clause(
+        self, prepared: PreparedQuery, region: Region, control: QueryControl
+    ) -> PickedClause | None:
+        """The clause of a query that only picks columns of its results; None for other queries."""
+        with self.careful(prepared.text, control):
+            plan, _ = self._planning(prepared, None, control, region)
+        root, static = plan.root, prepared.static
+        if not isinstance(root, PassThrough) or not isinstance(root.input, Match | SituationMatch):
+            return None
+        if root.skip or not static or any(picked.form for picked in root.columns):
+            return None
+        return PickedClause(root.input.compiled, root.columns)
 
     def delete(self, name: str, predicate: str | None, start: int | None, end: int | None) -> int:
         """Delete events by a SQL predicate between two ticks; returns their number."""

@@ -346,7 +346,7 @@ class Deletion(Modification):
                 [(ticks_of(each, schema), row_truths(passing, each, schema)) for each in batches]
             )
 
-        events = snapshot.aggregate((), start, end).count
+        events = snapshot.events_between(start, end)
         parts = snapshot.ranges(1 + events // PART_EVENTS, start, end)
         threads = min(THREADS_MAX, processors())
         yield from in_order((partial(look, part) for part in parts), threads, self.control.check)
@@ -371,7 +371,7 @@ class Deletion(Modification):
             events += ticks.size
             passes = pc.fill_null(batch.column(1), False)
             yield ticks, passes.to_numpy(zero_copy_only=False)
-        if events != snapshot.aggregate((), start, end).count:
+        if events != snapshot.events_between(start, end):
             raise error_on(self.text, self.condition, NO_CONDITION)
 
 

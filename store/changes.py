@@ -160,11 +160,11 @@ def new_ranges(files: Files, before: Pin | None, after: Pin) -> list[NewRange]:
             ticks, changed = left_of(earlier, start, end, None, deleted)
             left = ticks[~changed]
         for low, high in _pieces(later, start, end):
-            stored = later.aggregate((), low, high).count
+            stored = later.events_between(low, high)
             if left is not None:
                 earlier_events = _between(left, low, high)
             else:
-                earlier_events = 0 if earlier is None else earlier.aggregate((), low, high).count
+                earlier_events = 0 if earlier is None else earlier.events_between(low, high)
             if stored > earlier_events:
                 ranges.append(NewRange(low, high, stored - earlier_events, stored))
     return ranges

@@ -114,7 +114,7 @@ def rewrite_events(
 
 
 def _events_in(snapshot: Snapshot, first: int, last: int) -> int:
-    return int(snapshot.aggregate((), first, None if last == TICK_MAX else last + 1).count)
+    return snapshot.events_between(first, None if last == TICK_MAX else last + 1)
 
 
 @dataclass

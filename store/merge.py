@@ -271,7 +271,7 @@ def add_late(
     """Add a sorted batch to the late buffer, merging neighbours to keep it short."""
     result = [*buffer, batch]
     while len(result) > 1 and result[-2].num_rows < 2 * result[-1].num_rows:
-        result[-2:] = [_pair(result[-2], result[-1], schema)]
+        result[-2:] = [merge_batches(result[-2], result[-1], schema)]
     return tuple(result)
 
 
@@ -279,11 +279,14 @@ def join_late(buffer: Sequence[pa.RecordBatch], schema: StreamSchema) -> pa.Reco
     """A non-empty late buffer as one sorted batch."""
     joined = buffer[-1]
     for batch in reversed(buffer[:-1]):  # the smallest first
-        joined = _pair(batch, joined, schema)
+        joined = merge_batches(batch, joined, schema)
     return joined
 
 
-def _pair(earlier: pa.RecordBatch, later: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
+def merge_batches(
+    earlier: pa.RecordBatch, later: pa.RecordBatch, schema: StreamSchema
+) -> pa.RecordBatch:
+    """Merge two sorted batches; the events of the first come before those of their ticks."""
     if earlier.num_rows + later.num_rows < MERGED_MIN:
         return sort_batch(pa.concat_batches([earlier, later]), schema)
     merger = BatchMerger(schema.time)

@@ -108,7 +108,7 @@ class Snapshot:
         count: int = state.stored + sum(leaf.events for leaf in state.late) + state.tail_events
         return count
 
-    @property
+    @lazy
     def time_range(self) -> tuple[int, int] | None:
         """First and last tick, both inclusive; None without events."""
         spans = self._state.segments.spans
@@ -130,6 +130,10 @@ class Snapshot:
         sources: list[SegmentView | MemoryLeaf] = [*self._state.runs, *self._state.late]
         floor = TICK_MIN if self._state.floor is None else self._state.floor
         return disjoint((max(floor, each.first), each.last) for each in sources)
+
+    def events_between(self, start: int | None, end: int | None) -> int:
+        """Number of events with start <= t < end, in ticks."""
+        return self.aggregate((), start, end).count
 
     def aggregate(
         self,
@@ -305,7 +309,7 @@ def tail_start(snapshot: Snapshot, low: int, high: int, rows: int) -> int:
 
     def events(tick: int) -> int:
         start, end = half_open(tick, high)
-        return snapshot.aggregate((), start, end).count
+        return snapshot.events_between(start, end)
 
     total = events(first)
     if total <= rows:

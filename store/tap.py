@@ -61,13 +61,17 @@ def disjoint(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def united(spans: Spans) -> Spans:
     """At most ``RANGES_MAX`` disjoint ranges that cover some overlapping ones."""
-    if len(spans) < 2:
-        return spans
-    ordered = np.array(sorted(spans), np.int64)
-    ends = np.maximum.accumulate(ordered[:, 1])
-    cut = np.concatenate(([True], ordered[1:, 0] > ends[:-1]))
-    begins = np.flatnonzero(cut)
-    return covering(ordered[begins, 0], ends[np.append(begins[1:], len(ordered)) - 1])
+    return spans if len(spans) < 2 else merged(*np.array(spans, np.int64).T)
+
+
+def merged(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> Spans:
+    """As ``united``, of ranges in arrays."""
+    order = first.argsort()
+    first, ends = first[order], np.maximum.accumulate(last[order])
+    begins = np.flatnonzero(first[1:] > ends[:-1]) + 1
+    return covering(
+        np.concatenate((first[:1], first[begins])), np.concatenate((ends[begins - 1], ends[-1:]))
+    )
 
 
 def covering(first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> Spans:

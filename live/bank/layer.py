@@ -168,6 +168,8 @@ class Scratch:
         self.buffer_rows = 1024
         self.hits = 1 << 16
         self.matches = 4096
+        self._buffers: tuple[Words, IntArray, IntArray, IntArray] | None = None
+        self._tables: tuple[MatchTable, Parts] | None = None
 
     def check(self, size: int) -> None:
         """Raise ResourceLimit if ``size`` bytes exceed the budget."""
@@ -177,18 +179,22 @@ class Scratch:
                 "narrow the conditions, or shorten WITHIN"
             )
 
-    def buffers(self) -> tuple[npt.NDArray[np.uint64], IntArray, IntArray, IntArray]:
+    def buffers(self) -> tuple[Words, IntArray, IntArray, IntArray]:
         n = self.buffer_rows
-        rank, tick, among = (np.empty(n, np.int64) for _ in range(3))
-        return np.empty(n, np.uint64), rank, tick, among
+        if self._buffers is None or len(self._buffers[0]) != n:
+            rank, tick, among = (np.empty(n, np.int64) for _ in range(3))
+            self._buffers = np.empty(n, np.uint64), rank, tick, among
+        return self._buffers
 
     def path_arrays(self) -> tuple[IntArray, npt.NDArray[np.uint64]]:
         return np.zeros(4 * (self.frames + 2), np.int64), np.zeros(self.frames + 2, np.uint64)
 
     def tables(self) -> tuple[MatchTable, Parts]:
         n, r = self.matches, 4 * self.matches
-        output = MatchTable(*(np.empty(size, np.int64) for size in (n, n, n, n, n, r, r, r)))
-        return output, Parts(*(np.empty(n, np.int64) for _ in Parts._fields))
+        if self._tables is None or len(self._tables[0][0]) != n:
+            output = MatchTable(*(np.empty(size, np.int64) for size in (n, n, n, n, n, r, r, r)))
+            self._tables = output, Parts(*(np.empty(n, np.int64) for _ in Parts._fields))
+        return self._tables
 
 
 @dataclass(frozen=True)
@@ -312,8 +318,10 @@ class Layer:
         assert built is not None
         edges = np.zeros(len(order), np.bool_)
         if len(order):
-            other = np.flatnonzero(np.diff(fresh.partition, prepend=-1))
-            edges[other] = edges[np.append(other[1:], len(order)) - 1] = True
+            borders = fresh.partition[1:] != fresh.partition[:-1]
+            edges[0] = edges[-1] = True
+            edges[1:] |= borders
+            edges[:-1] |= borders
             edges[followed] = True
         hits = Hits(*built.index.hits(read, order, edges, self.alive, scratch.hits))
         scratch.hits = max(scratch.hits, len(hits.row))
@@ -331,6 +339,8 @@ class Layer:
         """Search hits and open matches; ``watermark`` may be per partition, ``skip`` overrides."""
         built = self._built
         assert built is not None
+        if not len(hits.row) and not len(kept.query):
+            return SearchResult(Parts(*[hits.first[:0]] * len(Parts._fields)), kept)
         tables = built.tables
         if skip is not None:
             tables = tables._replace(skip=np.full(len(tables.skip), skip, np.int64))
@@ -385,4 +395,4 @@ class Layer:
             out.tick[:used].copy(), out.among[:used].copy(),
         )  # fmt: skip
         matches = int(state[search.MATCHES])
-        return SearchResult(Parts(*(column[:matches] for column in parts)), left)
+        return SearchResult(Parts(*[column[:matches].copy() for column in parts]), left)

@@ -70,7 +70,7 @@ class Partitions:
         among = np.empty(count, np.int64)
         ranks(codes, tick, self.tick, self.rank, among)
         rank = self.count[codes] + np.arange(count) - offsets[codes]
-        self.count += np.diff(offsets)
+        self.count += offsets[1:] - offsets[:-1]
         return Fresh(codes, rank, tick, among, self.count), order
 
     def reach(self, number: IntArray, tick: IntArray, rank: IntArray) -> None:
@@ -166,7 +166,7 @@ class PatternBank:
         matches, layer = self.nothing(), self.layer
         if len(layer):
             hits = layer.hits(layer.read(table), order, fresh, self.scratch)
-            layer.searched += np.diff(hits.first)
+            layer.searched += hits.first[1:] - hits.first[:-1]
             result = layer.search(hits, fresh, layer.open_matches, watermark, self.scratch)
             layer.open_matches = result.open_matches
             if len(result.parts.query):

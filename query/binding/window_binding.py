@@ -101,6 +101,8 @@ class WindowCall:
     keys: tuple[str, ...] = ()
     zone: Any = None
     fill: Any = None
+    made: list[AnyWindows] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The windows, where these are the same in every execution."""
 
     @classmethod
     def read(cls, site: OperatorSite) -> WindowCall:
@@ -158,8 +160,13 @@ class WindowCall:
 
     def windows(self, folder: Folder) -> AnyWindows:
         """Fold the measures; the origin of time windows may be None (``'first'``)."""
+        if self.made and folder.fixed:
+            return self.made[0]
         try:
-            return self._windows(folder)
+            windows = self._windows(folder)
+            if folder.fixed:
+                self.made[:] = [windows]
+            return windows
         except SqlError:
             raise
         except ChronicleError as error:

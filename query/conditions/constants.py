@@ -150,6 +150,11 @@ class Folder:
         self._now = now
         self._evaluate = evaluate
 
+    @property
+    def fixed(self) -> bool:
+        """Whether a query's expressions have the same values in every execution."""
+        return not self._values
+
     def fold(self, node: Any) -> Constant:
         constant = self._fold(node)
         if constant.kind is Kind.UNKNOWN and self._evaluate is not None and is_constant(node):

@@ -29,6 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.caches import lazy
 from ...errors import UnsupportedType
 from ...schema import Attribute, Storage, StreamSchema, storage_of
 from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range, Remainder, RowFilter
@@ -82,12 +83,14 @@ class PredicateFilter:
     predicate: Prune
     schema: Columns
 
-    @property
+    @lazy
     def columns(self) -> Sequence[str]:
         return columns_of(self.predicate)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         truths = row_truths(self.predicate, batch, self.schema)
+        if not truths.any():
+            return batch.slice(0, 0)
         return batch if truths.all() else batch.filter(pa.array(truths))
 
 

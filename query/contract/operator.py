@@ -210,7 +210,7 @@ class InstantRange(Part):
 
     def events(self, snapshot: Snapshot) -> int:
         begin = None if self.begin <= INT64_MIN else self.begin
-        return int(snapshot.aggregate((), begin, self.ticks[1]).count)
+        return snapshot.events_between(begin, self.ticks[1])
 
     def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
         span = run.snapshot.time_range
@@ -257,8 +257,8 @@ def instant_ranges(
     for low, _ in snapshot.ranges(wanted):
         if low is None or low <= span[0]:
             continue
-        held = snapshot.aggregate((), None if bounds[-1] == INT64_MIN else bounds[-1], low).count
-        if snapshot.aggregate((), max(INT64_MIN, low - reach), low).count <= READ_TWICE * held:
+        held = snapshot.events_between(None if bounds[-1] == INT64_MIN else bounds[-1], low)
+        if snapshot.events_between(max(INT64_MIN, low - reach), low) <= READ_TWICE * held:
             bounds.append(low)
     return tuple(
         InstantRange.of(snapshot, operator, low, high - 1)

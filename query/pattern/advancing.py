@@ -157,9 +157,9 @@ class AdvancingMatch(InstantSearch):
         groups, ready = self.input.append(table)
         now = min(self.watermark + 1, INT64_MAX)
         if final:
-            searched = np.flatnonzero(retained.end > retained.first)
+            searched = (retained.end > retained.first).nonzero()[0]
         elif self.window is not None:
-            searched = distinct(np.concatenate([groups, np.flatnonzero(retained.due < now)]))
+            searched = distinct(np.concatenate([groups, (retained.due < now).nonzero()[0]]))
         else:
             searched = groups
         before = retained.ready[searched]
@@ -221,7 +221,7 @@ class AdvancingMatch(InstantSearch):
         mine = np.zeros(retained.partitions, np.bool_)
         mine[groups] = True
         mine = mine[attempts.group]
-        waiting = np.flatnonzero(mine)
+        waiting = mine.nonzero()[0]
         gathers = self.input.must_gather(groups)
         if gathers and not self.matcher.automaton.empty_match:
             self._pass_idle(groups)
@@ -230,7 +230,7 @@ class AdvancingMatch(InstantSearch):
             groups, before = groups[open_], before[open_]
         if not len(groups):
             return
-        owner = np.searchsorted(groups, attempts.group[waiting])
+        owner = groups.searchsorted(attempts.group[waiting])
         low = retained.position[groups].copy()
         np.minimum.at(low, owner, attempts.start[waiting])
         if gathers:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.caches import lazy
 from ...core.json_text import is_json
 from ...core.suggestion import did_you_mean
 from ...errors import AttributeNotFound, SqlError
@@ -310,6 +311,12 @@ class Bound:
     @property
     def sql(self) -> str:
         return to_text(self.scalar)
+
+    @lazy
+    def leaf(self) -> Leaf | None:
+        """The leaf that it is, if it is nothing else."""
+        index = leaf_index(self.scalar)
+        return None if index is None else self.leaves[index]
 
 
 def leaf_index(node: Any) -> int | None:

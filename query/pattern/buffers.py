@@ -270,7 +270,10 @@ def prepare(plan: ConditionPlan, table: pa.Table, offsets: IntArray) -> Prepared
             marks = (failed & np.uint64(bits)) != 0
             if marks.any():
                 guards[name] = marks
-    image, condition = _Image(plan, rows, words, guards).build()
+    if guards or plan.path_dependent:
+        image, condition = _Image(plan, rows, words, guards).build()
+    else:
+        image, condition = plan.image = plan.image or _Image(plan, rows, words, guards).build()
     return PreparedRows(words, absent, image, condition, bool(rows.why), rows.why)
 
 

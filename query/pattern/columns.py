@@ -230,9 +230,10 @@ class _Codes:
         if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
             signed = column.view(pa.int64()) if type_ == pa.uint64() else column
             values, valid = numbers(signed, "i")
-            absent = np.zeros(len(column), np.int64) if valid is None else ~valid
+            pairs = np.empty((len(column), 2), np.int64)
+            pairs[:, 0], pairs[:, 1] = values, 0 if valid is None else ~valid
             self.numbers = self.numbers or PairNumbers()
-            return self.numbers.take(np.column_stack([values, absent]).view(np.uint64))
+            return self.numbers.take(pairs.view(np.uint64))
         if type_ not in (pa.string(), pa.binary()):
             column = column.cast(pa.string() if pa.types.is_decimal(type_) else pa.binary())
         self.numbers = self.numbers or TextNumbers()
@@ -405,8 +406,10 @@ def present_groups(codes: IntArray, count: int) -> tuple[IntArray, IntArray, Int
         return order, some, np.append(offsets[some], len(codes))
     order = np.argsort(codes, kind="stable")
     in_order = codes[order]
-    first = np.flatnonzero(np.diff(in_order, prepend=in_order[0] - 1))
-    return order, in_order[first], np.append(first, len(codes)).astype(np.int64)
+    begins = np.ones(len(codes) + 1, np.bool_)
+    begins[1:-1] = in_order[1:] != in_order[:-1]
+    offsets = begins.nonzero()[0]
+    return order, in_order[offsets[:-1]], offsets
 
 
 @kernel

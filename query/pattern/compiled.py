@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.caches import lazy
 from ...core.json_text import is_json
 from ...core.suggestion import did_you_mean
 from ...core.times import INT64_MAX, NS_PER_TICK, as_duration, length_text, only_durations
@@ -403,7 +404,7 @@ class CompiledMatch(Clause):
         known |= {m.name: t for m, t in zip(self.clause.measures, types, strict=True)}
         return pa.schema([(name, known[name]) for name in names])
 
-    @property
+    @lazy
     def output_names(self) -> list[str]:
         every = self.clause.rows != "one"
         names = dict.fromkeys(self.partition_by)
@@ -431,12 +432,12 @@ class CompiledMatch(Clause):
         bounds = [*self.measures, *self.definitions.values()]
         return any(isinstance(leaf, MatchNumber) for bound in bounds for leaf in bound.leaves)
 
-    @property
+    @lazy
     def naming(self) -> Naming | None:
         time, selection = str(self.columns.time), self.clause.selection
         return naming_of(self.measures, self.seed, self.partition_by, time, selection)
 
-    @property
+    @lazy
     def input_columns(self) -> list[str]:
         needed = set(self.partition_by) | {name for name, _, _ in self.order_by}
         if self.clause.rows != "one":

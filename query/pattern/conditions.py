@@ -255,6 +255,8 @@ class ConditionPlan:
     summary: dict[str, tuple[list[Any], list[Any]]]
     across: tuple[Across, ...] = ()
     pairing: Any = field(default=None, init=False, repr=False, compare=False)
+    image: tuple[Any, Any] | None = field(default=None, init=False, repr=False, compare=False)
+    """Image and conditions, where these are the same for all rows."""
 
     @property
     def path_dependent(self) -> bool:

@@ -32,7 +32,6 @@ from .binding import (
     MatchNumber,
     Navigation,
     RowExpression,
-    leaf_index,
     substitute,
 )
 from .columns import flat
@@ -187,18 +186,21 @@ class _Leaves:
         self.known: dict[Leaf, pa.Array] = {}
 
     def value(self, leaf: Leaf) -> pa.Array:
-        if leaf not in self.known:
-            if isinstance(leaf, MatchNumber):
-                context = self.context
-                self.known[leaf] = pa.array(context.matches.number[context.rows.match])
-            elif isinstance(leaf, Given):
-                assert self.context.given is not None
-                self.known[leaf] = self.context.given(leaf)
-            elif isinstance(leaf, Navigation):
-                self.known[leaf] = self._navigation(leaf)
-            else:
-                self.known[leaf] = self._aggregate(leaf)
-        return self.known[leaf]
+        values = self.known.get(leaf)
+        if values is None:
+            values = self.known[leaf] = self._value(leaf)
+        return values
+
+    def _value(self, leaf: Leaf) -> pa.Array:
+        if isinstance(leaf, MatchNumber):
+            context = self.context
+            return pa.array(context.matches.number[context.rows.match])
+        if isinstance(leaf, Given):
+            assert self.context.given is not None
+            return self.context.given(leaf)
+        if isinstance(leaf, Navigation):
+            return self._navigation(leaf)
+        return self._aggregate(leaf)
 
     def _member(self, variables: frozenset[str] | None) -> npt.NDArray[np.bool_]:
         names = self.context.names
@@ -367,9 +369,8 @@ def measure_columns(
     places: dict[Leaf, str] = {}
     count = len(context.rows.match)
     for bound in bounds:
-        index = leaf_index(bound.scalar)
-        if index is not None:
-            results.append(_placed(bound, text, leaves.value, bound.leaves[index]))
+        if bound.leaf is not None:
+            results.append(_placed(bound, text, leaves.value, bound.leaf))
             continue
         texts = {}
         for i, leaf in enumerate(bound.leaves):

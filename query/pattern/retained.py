@@ -201,7 +201,8 @@ class RetainedRows:
 
     @property
     def nbytes(self) -> int:
-        return int(self.cells.nbytes + sum(getattr(self, n).nbytes for n in self.PER_PARTITION))
+        words = len(self.PER_PARTITION) - 1  # and a byte
+        return int(self.cells.nbytes + words * self.at.nbytes + self.seen.nbytes)
 
     def grow(self, partitions: int) -> None:
         more = partitions - self.partitions

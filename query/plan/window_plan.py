@@ -305,7 +305,7 @@ class _Answer:
             assert isinstance(windows, TimeWindows)
             form = windows
         low_time = self._time_of(since)
-        grains = int(self._kept.aggregate((), low_time, until).count)
+        grains = self._kept.events_between(low_time, until)
         if not grains or self._cheaper_without(covered, since, until, grains):
             return None
         before = self._raw(aggregates, low, since - 1) if since > low else None
@@ -355,7 +355,7 @@ class _Answer:
         until = rollup.begin(min(watermark, TICK_MAX - 1) + 1)
         position = int(mark["positions"].get(rollup.stream, 0))
         _, end = half_open(TICK_MIN, watermark)
-        events = int(self._snapshot.aggregate((), None, end).count) + state.gone
+        events = self._snapshot.events_between(None, end) + state.gone
         if (
             events != int(mark["events"].get(rollup.stream, 0))
             or max(state.rewritten, state.truncated) > position

@@ -226,7 +226,7 @@ def _by_time_pays(snapshot: Snapshot, compiled: CompiledSituations, plan: Replay
     reach = compiled.reach
     assert reach is not None
     events = sum(
-        snapshot.aggregate((), max(INT64_MIN, low - reach), min(high, INT64_MAX - 1) + 1).count
+        snapshot.events_between(max(INT64_MIN, low - reach), min(high, INT64_MAX - 1) + 1)
         for low, high in instants_of(snapshot, compiled, plan)
     )
     if events <= BY_TIME_MOST * snapshot.count:

@@ -152,7 +152,8 @@ class Execution:
         columns = list(dict.fromkeys(picked.column for picked in root.columns))
         place_of = {column: place for place, column in enumerate(columns)}
         places = [place_of[picked.column] for picked in root.columns]
-        fields = [pa.field(name, leaf.schema.field(of).type) for name, of, _ in root.columns]
+        known = leaf.schema
+        fields = [pa.field(name, known.field(of).type) for name, of, _ in root.columns]
         schema = pa.schema(fields)
         whole = [i for i, picked in enumerate(root.columns) if picked.form == "BIGINT"]
 

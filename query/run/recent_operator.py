@@ -139,7 +139,7 @@ class SideRun:
             ranges = self._ranges(node, regions)
             self._run.control.progress.expect(
                 [self._metrics], snapshot.count,
-                lambda: sum(snapshot.aggregate((), *half_open(*one)).count for one in ranges),
+                lambda: sum(snapshot.events_between(*half_open(*one)) for one in ranges),
             )  # fmt: skip
             for low, high in ranges:
                 start, end = half_open(low, high)

@@ -79,7 +79,7 @@ class StreamRelation:
         if self._node.limit is None:
             snapshot = self._snapshot
             self._control.progress.expect(
-                [self._metrics], snapshot.count, lambda: snapshot.aggregate((), start, end).count
+                [self._metrics], snapshot.count, lambda: snapshot.events_between(start, end)
             )
         yield from self._snapshot.scan(
             start,

@@ -106,7 +106,7 @@ class _Events:
                 snapshot, control, metrics = self.snapshot, self.run.control, ScanMetrics()
                 if not first:
                     control.progress.expect(
-                        [metrics], snapshot.count, lambda: snapshot.aggregate((), start, end).count
+                        [metrics], snapshot.count, lambda: snapshot.events_between(start, end)
                     )
                 yield from snapshot.scan(
                     start,
@@ -255,7 +255,7 @@ class WindowAggregateOperator(LeafOperator[WindowAggregate]):
         calendar = events.calendar(windows)
         feed = _Feed(events, self._node.event_schema.time)
         for first, last, piece in _pieces(calendar, selected):
-            if events.snapshot.aggregate((), first, last + 1).count:
+            if events.snapshot.events_between(first, last + 1):
                 yield self._aggregation(piece, SelectedRange(first, last), feed.upto(last))
 
     def _aggregation(

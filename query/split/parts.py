@@ -116,7 +116,7 @@ class Reach:
     def events(self, low: int, high: int) -> int:
         start = None if low <= LEAST else low
         end = None if high >= MOST else high + 1
-        return int(self._snapshot.aggregate((), start, end).count)
+        return self._snapshot.events_between(start, end)
 
     def _rows_before(self, tick: int, rows: int) -> int:
         if tick <= self.first:
@@ -395,19 +395,19 @@ def _moved(spans: Spans, shift: int) -> Spans:
     return Spans(spans.starts + shift, spans.ends + shift)
 
 
-def given_matches(run: PartRun, events: pa.Table, offsets: Ints) -> list[pa.RecordBatch]:
-    """Result rows of matches whose events are given: those of match ``i`` are
-    ``offsets[i] .. offsets[i + 1]``, with the clause's input columns and ``@rank``.
+class GivenMatches(MatchStream):
+    """Result rows of matches whose events are given.
 
     A clause that takes one match at a time prefers the same match of a first event whether or not
     it sees later events, so the events suffice.  Not for clauses that read beyond a match.
     """
-    stream = _GivenStream(run.compiled, run.limits, run.check)
-    return list(stream.matching(events, offsets))
 
-
-class _GivenStream(MatchStream):
     def matching(self, events: pa.Table, offsets: Ints) -> Iterator[pa.RecordBatch]:
+        """The events of match ``i`` are ``offsets[i] .. offsets[i + 1]``, with the clause's input
+        columns and ``@rank``.
+        """
+        self.matcher.steps = self.matcher.rows = 0  # each call has the budget of a query
+        self.flattened = {}
         names = [name for name in self.input_schema.names if name in events.schema.names]
         self.rows = events.select(names).cast(self.input_schema)
         self.order = self.coded = None

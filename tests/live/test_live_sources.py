@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from chronicle.live.sink import Mark
 from chronicle.store.snapshot import Snapshot
 
 from .. import oracles_live as oracles
+from ..query.calls import calls_of
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 
@@ -135,6 +137,26 @@ def test_retention_of_one_source_takes_nothing_back(tmp_path: Path) -> None:
         assert live.verify() == 0
 
 
+STEPS = {
+    "a filter": ("SELECT t, x FROM s WHERE x < 0", 420),
+    "rows of a filter": ("SELECT t, x FROM s WHERE x >= 0", 770),
+    "a pattern": ("SELECT k, a FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.t AS a "
+    "PATTERN (A B) WITHIN 9 DEFINE A AS x < 0, B AS x > 0)", 620),
+    "matches": ("SELECT k, a FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.t AS a "
+    "PATTERN (A B) WITHIN 9 DEFINE A AS x >= 0, B AS x >= 0)", 2_000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sql", "most"), STEPS.values(), ids=STEPS)
+def test_a_step_of_a_few_events_calls_few_functions(db: Any, sql: str, most: int) -> None:
+    db.create_live("q", sql, idle="never")
+    counts = []
+    for begin in range(0, 400, 10):
+        feed(db, "s", *range(begin, begin + 10))
+        counts.append(calls_of(db.run_live))
+    assert statistics.median(counts) < most
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_events_that_rounds_share_are_those_of_the_stream(db: Any, seed: int) -> None:
     rng = random.Random(seed)
@@ -161,9 +183,8 @@ def test_the_events_that_rounds_share_are_those_of_the_stream(db: Any, seed: int
                 schema = pa.schema([view.schema.arrow.field(name) for name in names])
                 found, wanted = (pa.Table.from_batches(each, schema) for each in (found, wanted))
                 assert found.to_pylist() == wanted.to_pylist()
-                counts = (each.aggregate((), low, high) for each in (view, whole))
-                (count, first, last), other = ((c.count, c.first, c.last) for c in counts)
-                assert (count, first, last) == other
+                counts = [each.events_between(low, high) for each in (view, whole)]
+                assert counts[0] == counts[1] == found.num_rows
             served += view._recent.ticks(view, newest, None) is not None
     assert served > 20
 
@@ -191,8 +212,9 @@ def test_recent_events_are_those_of_a_scan_within_their_bounds(
             start = newest - rng.randrange(5, 60)
             shared = pa.Table.from_batches(view.scan(start, None, ["t", "s"]), arrow)
             assert shared.equals(pa.Table.from_batches(stream.snapshot().scan(start), arrow))
-            assert view.aggregate((), start).count == shared.num_rows
-            held = recent._rows
-            assert held is None or (held.num_rows <= events and held.nbytes <= size)
+            assert view.events_between(start, None) == shared.num_rows
+            held = recent._batches
+            assert held is None or len(recent._ticks) <= events
+            assert held is None or sum(batch.nbytes for batch in held) == recent._bytes <= size
             used += held is not None
         assert used > 30 or size == 2000

@@ -62,7 +62,7 @@ def test_they_fold_to_what_the_sink_holds(seed: int, monkeypatch: pytest.MonkeyP
     for _ in range(5):
         log.step(0)
     rows = pa.Table.from_batches([log.between(5, 1000)])
-    recent = RecentChanges(5, rows, Removals(0, 0, 0, 0))
+    recent = RecentChanges(5, rows, Removals(0, 0, 0, 0), rows.nbytes)
     for number in range(25):
         recent = recent.followed_by(log.step(number))
         low = max(recent.since, rng.randrange(40))

@@ -134,7 +134,7 @@ def refusal(database: Database, text: str, timeout: float | None = None) -> Exce
         read = engine._read(text, control, None)
         assert isinstance(read, PreparedQuery)
         values = dict.fromkeys(read.parameters, 1) or None
-        with engine._careful(text, control):
+        with engine.careful(text, control):
             engine._planning(read, values, control)
     except ChronicleError as refused:
         return refused
