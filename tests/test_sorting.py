@@ -14,6 +14,7 @@ KINDS = {
     "wide": lambda rng, n: rng.integers(-(2**63), 2**63 - 1, n),
     "wide, with equal ones": lambda rng, n: rng.integers(-30, 30, n) * 2**58,
     "the widest that fit": lambda rng, n: rng.integers(0, 2 ** (63 - n.bit_length()), n),
+    "a bit too wide": lambda rng, n: rng.integers(0, 2 ** min(63, 64 - n.bit_length()), n),
     "words": lambda rng, n: rng.integers(0, 2**64 - 1, n, dtype=np.uint64),
     "high words": lambda rng, n: rng.integers(0, 9, n, dtype=np.uint64) + np.uint64(2**63),
     "narrow": lambda rng, n: rng.integers(0, 2**32 - 1, n, dtype=np.uint32),

@@ -50,6 +50,11 @@ def test_tick_and_rank_name_the_same_events_however_they_are_read(
     assert chosen.places(part, before).tolist() == np.flatnonzero(wanted[first:]).tolist()
 
 
+def test_an_event_that_is_not_there_takes_no_place() -> None:
+    chosen = DeletedEvents(1, 3, np.array([1, 2, 3]), np.array([1, 0, 1]))
+    assert chosen.places(np.array([1, 2, 3, 3])).tolist() == [1, 3]
+
+
 @settings(deadline=None)
 @given(st.lists(st.one_of(st.none(), st.text(max_size=12)), min_size=1, max_size=80), st.data())
 def test_zones_of_codes_are_those_of_the_texts(

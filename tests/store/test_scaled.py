@@ -128,6 +128,14 @@ def test_few_different_numbers(
         comes_back(scaled, values, first, end)
 
 
+def test_exceptions_at_the_borders_of_zones() -> None:
+    values = np.round(np.random.default_rng(1).random(3 * ZONE_EVENTS), 2)
+    values[[0, ZONE_EVENTS - 1, ZONE_EVENTS, 2 * ZONE_EVENTS]] = math.nan
+    scaled = scaled_floats(frozen(values, np.float64))
+    assert scaled is not None
+    comes_back(scaled, values, 0, len(values))
+
+
 def test_many_different_numbers_have_no_table() -> None:
     noise = np.random.default_rng(0).integers(0, 2**62, 200_000)
     assert tabulated(noise, INTEGERS, noise.nbytes) is None

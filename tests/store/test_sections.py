@@ -242,6 +242,9 @@ def test_requests_cover_what_is_wanted(ranges: list[tuple[int, int]], gap: int, 
         assert wanted <= set(covered)
         assert covered == sorted(covered)
     assert all(size <= piece for _, size in cut)
+    for at, size in whole:
+        inside = sorted(wanted & {*range(at, at + size)})
+        assert all(b - a - 1 <= gap for a, b in pairwise(inside))
     for (a, length), (b, _) in pairwise(whole):
         assert b - (a + length) > gap
         assert not wanted & set(range(a + length, b))
