@@ -12,6 +12,7 @@ of decimals and of the time itself, which read the events of the range.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
@@ -24,6 +25,7 @@ from ..core.append_result import AppendResult
 from ..core.ownership import LOADING
 from ..core.times import time_of
 from ..errors import InvalidArgument, ReadOnlyStore
+from ..formats.kinds import columns_of
 from ..formats.tables import tables_of
 from ..schema import Attribute, Storage, StreamSchema
 from ..store.schema_change import drop_attribute, rename_attribute, set_options
@@ -543,6 +545,30 @@ class Stream:
 def handle_of(stream: Stream) -> EventStream | StreamReader:
     """The store's stream, for the layers above."""
     return stream._handle
+
+
+def describe(stream: Stream, *, full: bool) -> dict[str, Any]:
+    """What a stream is and holds; if ``full`` with its settings, indexes and statistics."""
+    schema, snapshot = stream.event_schema, stream.snapshot()
+    described: dict[str, Any] = {
+        "name": stream.name,
+        "time": schema.time,
+        "schema": columns_of(schema.arrow),
+        "count": snapshot.count,
+        "version": snapshot.version,
+        "time_range": None,
+    }
+    if (span := snapshot.time_range) is not None:
+        first, last = map(schema.from_ticks, span)
+        ticks = {"first_ticks": span[0], "last_ticks": span[1]}
+        described["time_range"] = {"first": first, "last": last, **ticks}
+    if full:
+        described["arrow_schema"] = base64.b64encode(schema.arrow.serialize()).decode()
+        described |= schema.defaults_json()
+        described["settings"] = handle_of(stream).options.to_json()
+        described["indexes"] = stream.indexes()
+        described["stats"] = stream.stats()
+    return described
 
 
 def append_each(

@@ -34,7 +34,7 @@ from ...core.times import python_values
 from ...errors import ChronicleError, InvalidArgument
 from ...formats.dialect import Limits
 from ...formats.layout import Layout
-from ...query.contract.result import changed_events
+from ...query.contract.result import Result, changed_events
 from ...query.relations import CATALOG, SCHEMA
 from ...query.sql.first_word import as_columns
 from ...query.sql.parameters import names_in
@@ -96,11 +96,8 @@ class Statements:
         tally = Tally(None, server.settings.max_rows)
 
         def write() -> None:
-            result = self._open(query, text, params)
-            try:
+            with self._open(query, text, params) as result:
                 write_rows(result.schema, tally.cut(result.batches(), query, False), pipe)
-            finally:
-                result.close()
 
         compute(server, slot, query, pipe, tally, FORMAT, write)
         try:
@@ -157,12 +154,8 @@ class Statements:
             error: BaseException | None = None
 
             def work() -> int:
-                with server.running.logged(query):
-                    result = self._open(query, text, params)
-                    try:
-                        return changed_events(result)
-                    finally:
-                        result.close()
+                with server.running.logged(query), self._open(query, text, params) as result:
+                    return changed_events(result)
 
             job = asyncio.ensure_future(server.call(work))
             try:
@@ -183,16 +176,13 @@ class Statements:
         call.scope[STATEMENT] = text
 
         def work() -> pa.Schema:
-            result = self._open(query, text, params, read_only=True)
-            try:
+            with self._open(query, text, params, read_only=True) as result:
                 return result.schema
-            finally:
-                result.close()
 
         async with server.queried(call.request_id, text, call.principal) as query:
             return await server.call(work)
 
-    def _open(self, query: RunningQuery, text: str, params: Params, **more: Any) -> Any:
+    def _open(self, query: RunningQuery, text: str, params: Params, **more: Any) -> Result:
         timeout = self._server.settings.query_timeout
         return open_statement(self._server, query.principal, query, text, params, timeout, **more)
 

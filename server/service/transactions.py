@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 
+from ...core.append_result import AppendResult
 from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore
-from ...ingest.sinks import Outcome, Over, StoreSink
+from ...ingest.sinks import Over, StoreSink
 from ...store.segment_list import SegmentEntry
 from ...store.staging import StagedSegment
 from ...store.stream import EventStream
@@ -96,7 +97,7 @@ class Transactions:
             "bytes": sum(item.entry.bytes for item in staged),
         }
 
-    def commit(self, stream: str, transaction: str, wanted: Commit) -> Outcome:
+    def commit(self, stream: str, transaction: str, wanted: Commit) -> AppendResult:
         """Commit the listed parts and drop the others; raises ``Problem`` (404)."""
         sink = self._sink(stream)
         job = self._job(sink, transaction)

@@ -124,6 +124,12 @@ class FakeResult:
     def close(self) -> None:
         self.closed = True
 
+    def __enter__(self) -> FakeResult:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 class FakeSnapshot:
     """A version."""
