@@ -340,13 +340,11 @@ def no_transaction(command: Any) -> None:
         raise Problem("not-supported", "there are no transactions here: each statement commits")
 
 
+@dataclass(eq=False)
 class Loading:
-    def __init__(
-        self, server: Server, statements: Statements, prepared: PreparedStatements
-    ) -> None:
-        self._server = server
-        self._statements = statements
-        self._prepared = prepared
+    server: Server
+    statements: Statements
+    prepared: PreparedStatements
 
     async def put(self, call: Call) -> None:
         try:
@@ -360,11 +358,11 @@ class Loading:
         name, command = command_of(first.flight_descriptor.cmd)
         if name == "CommandStatementUpdate":
             no_transaction(command)
-            count = await self._statements.run(call, command.query, None)
+            count = await self.statements.run(call, command.query, None)
         elif name == "CommandPreparedStatementUpdate":
             count = await self._update(call, first, command.prepared_statement_handle)
         elif name == "CommandPreparedStatementQuery":
-            prepared = self._prepared.find(call, command.prepared_statement_handle)
+            prepared = self.prepared.find(call, command.prepared_statement_handle)
             prepared.bind(await self._parameters(call, first))
             return
         elif name == "CommandStatementIngest":
@@ -375,10 +373,10 @@ class Loading:
         await call.send(made("PutResult", app_metadata=result))
 
     async def _update(self, call: Call, first: Any, handle: bytes) -> int:
-        prepared = self._prepared.find(call, handle)
+        prepared = self.prepared.find(call, handle)
         rows = await self._parameters(call, first)
         run = prepared.each(rows or prepared.bound)
-        return 0 if run is None else await self._statements.run(call, *run)
+        return 0 if run is None else await self.statements.run(call, *run)
 
     # ---------------------------------------------------------------------------- bodies
 
@@ -387,13 +385,13 @@ class Loading:
     ) -> contextlib.AbstractAsyncContextManager[Body]:
 
         async def receive(account: ByteAccount | None) -> Body:
-            body = Body(self._server.directory, None, account)
+            body = Body(self.server.directory, None, account)
             return await filled(body, _pieces(call, first, most))
 
-        return self._server.uploading(call.principal.client, receive, staged=staged)
+        return self.server.uploading(call.principal.client, receive, staged=staged)
 
     async def _parameters(self, call: Call, first: Any) -> Rows:
-        server = self._server
+        server = self.server
 
         def read() -> Rows:
             if body.size == len(END_OF_STREAM):
@@ -412,7 +410,7 @@ class Loading:
     # ------------------------------------------------------------------- events in bulk
 
     async def _ingest(self, call: Call, first: Any, command: Any) -> int:
-        server, stream = self._server, command.table
+        server, stream = self.server, command.table
         create, if_exists = _mode(command)
         call.principal.require("write" if create else "ingest", stream)
         server.require_writable()
