@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from ..core.append_result import AppendResult
 from ..core.ownership import LOADING
 from ..core.times import time_of
-from ..errors import InvalidArgument, ReadOnlyStore
+from ..errors import InvalidArgument
 from ..formats.kinds import columns_of
 from ..formats.tables import tables_of
 from ..schema import Attribute, Storage, StreamSchema
@@ -398,13 +398,9 @@ class Stream:
         return self._catalog.list_indexes(self.name)
 
     def _writer(self, what: str) -> EventStream:
-        handle = self._handle
-        if isinstance(handle, StreamReader):
-            raise ReadOnlyStore(
-                f"cannot {what} {self.name!r}: the store was opened with mode='r'; open it with "
-                "mode='rw'"
-            )
-        return handle
+        self._catalog.check_writable(f"{what} {self.name!r}")
+        assert isinstance(self._handle, EventStream)
+        return self._handle
 
     # --------------------------------------------------------------------- reading
 

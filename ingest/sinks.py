@@ -48,7 +48,6 @@ from ..errors import (
     ConnectionFailed,
     InvalidArgument,
     NotAStore,
-    ReadOnlyStore,
     StoreLocked,
     StreamNotFound,
 )
@@ -70,7 +69,6 @@ from ..store.staging import (
     sweep_staging,
 )
 from ..store.store import Store
-from ..store.stream import EventStream
 from .request import IngestRequest, quarantine_path
 
 Over = tuple[int | None, int | None]
@@ -144,12 +142,6 @@ class StoreSink:
         with store:
             yield store
 
-    def _writer(self, store: Store) -> EventStream:
-        handle = store.stream(self.stream)
-        if not isinstance(handle, EventStream):
-            raise ReadOnlyStore("the store is open for reading; nothing can be written to it here")
-        return handle
-
     def describe(self) -> StreamSchema:
         with self._store() as store:
             return store.stream(self.stream).schema
@@ -182,7 +174,7 @@ class StoreSink:
 
     def append(self, batch: pa.RecordBatch | pa.Table) -> AppendResult:
         with self._writable() as store:
-            return self._writer(store).append(batch)
+            return store.writer(self.stream).append(batch)
 
     # ------------------------------------------------------------------------------------- jobs
 
@@ -234,7 +226,7 @@ class StoreSink:
         indexes = None if self._catalog is None else self._catalog.indexes_of(self.stream)
         done: BulkCommit | None = None
         with self._writable() as store:
-            stream = self._writer(store)
+            stream = store.writer(self.stream)
             try:
                 with taking_over(stream, job, staged, indexes):
                     done = commit_staged(
@@ -276,7 +268,7 @@ class StoreSink:
         try:
             with self._store() as store:
                 if self._catalog is not None:
-                    return self._writer(store).commits.manifest.jobs
+                    return store.writer(self.stream).commits.manifest.jobs
                 return load(store.files, store.directory_of(self.stream)).manifest.jobs
         except (NotAStore, StreamNotFound):
             return {}

@@ -31,11 +31,10 @@ import orjson
 import pyarrow as pa
 
 from ...core.append_result import AppendResult
-from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore
+from ...errors import ChronicleError, InvalidArgument
 from ...ingest.sinks import Over, StoreSink
 from ...store.segment_list import SegmentEntry
 from ...store.staging import StagedSegment
-from ...store.stream import EventStream
 from ..access.tokens import replace_file, server_directory
 from ..http.replies import Problem
 
@@ -132,10 +131,8 @@ class Transactions:
                 del self._ended[job]
 
     def _sink(self, stream: str) -> StoreSink:
-        handle = self._catalog.handle(stream)
-        if not isinstance(handle, EventStream):
-            raise ReadOnlyStore("the store is open for reading; nothing can be written to it here")
-        return StoreSink(self._catalog.path, handle.name, catalog=self._catalog)
+        name = self._catalog.writer(stream, "write to").name
+        return StoreSink(self._catalog.path, name, catalog=self._catalog)
 
     def _job(self, sink: StoreSink, transaction: str) -> str:
         _check_name(transaction, "transaction")

@@ -33,8 +33,8 @@ class Served:
         self.store.create_stream("s", SCHEMA, if_not_exists=True)
         self.transactions = Transactions(self, clock=lambda: self.now)  # type: ignore[arg-type]
 
-    def handle(self, name: str) -> Any:
-        return self.store.stream(name)
+    def writer(self, name: str, what: str) -> Any:
+        return self.store.writer(name, what)
 
     def streams(self) -> list[str]:
         return self.store.streams()
