@@ -24,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..core.closing import Closing
 from ..core.heap import keep_freed_memory
 from ..core.ownership import LOADING, OwnedLock
 from ..errors import (
@@ -79,7 +80,7 @@ def _make_root(root: str) -> None:
         os.close(descriptor)
 
 
-class Store:
+class Store(Closing):
     def __init__(self, files: Files, path: str, mode: str, lock: WriterLock | None) -> None:
         self.files = files
         self.path = path
@@ -441,12 +442,6 @@ class Store:
                 if self._lock_file is not None:
                     with suppress(OSError):
                         self._lock_file.release()
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _check_name(files: Files, name: str) -> None:
