@@ -291,7 +291,7 @@ class _Parts:
 
     def analyse(self, tree: Any, frozen: Sequence[str]) -> Analysed:
         if isinstance(tree, exp.SetOperation):
-            return self._union(tree, frozen)
+            return self._union(tree)
         if isinstance(tree, exp.Select) and tree.args.get("joins"):
             return self._join(tree, frozen)
         if isinstance(tree, exp.Select) and _recency_join(tree):
@@ -306,7 +306,7 @@ class _Parts:
 
     # -- unions -------------------------------------------------------------------------------
 
-    def _union(self, tree: Any, frozen: Sequence[str]) -> Analysed:
+    def _union(self, tree: Any) -> Analysed:
         text = self.text
         branches: list[Any] = []
         for node in _set_operations(tree):

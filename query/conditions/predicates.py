@@ -228,7 +228,7 @@ def float_bounds(attribute: Attribute, operator: str, constant: Constant) -> Com
         return widened_bounds(attribute.name, operator, value)
     if operator == "<>":
         return Compiled(NotNull(attribute.name))
-    return ordered_bounds(attribute.name, operator, value, exact=True)
+    return ordered_bounds(attribute.name, operator, value)
 
 
 def _is_short(value: int | Decimal) -> bool:
@@ -282,15 +282,15 @@ def between(name: str, operator: str, low: Fraction, high: Fraction) -> Compiled
     return Compiled(Range(name, below, above))
 
 
-def ordered_bounds(name: str, operator: str, value: str | bool | float, exact: bool) -> Compiled:
+def ordered_bounds(name: str, operator: str, value: str | bool | float) -> Compiled:
     if operator == "=":
-        return Compiled(Range(name, value, value), exact)
+        return Compiled(Range(name, value, value), exact=True)
     if operator == "<>":
         parts = (Range(name, None, value, False, True), Range(name, value, None, True, False))
-        return Compiled(AnyOf(parts), exact)
+        return Compiled(AnyOf(parts), exact=True)
     if operator in (">", ">="):
-        return Compiled(Range(name, value, None, operator == ">", False), exact)
-    return Compiled(Range(name, None, value, False, operator == "<"), exact)
+        return Compiled(Range(name, value, None, operator == ">", False), exact=True)
+    return Compiled(Range(name, None, value, False, operator == "<"), exact=True)
 
 
 def column_bounds(attribute: Attribute, operator: str, constant: Constant) -> Compiled:
@@ -311,9 +311,9 @@ def column_bounds(attribute: Attribute, operator: str, constant: Constant) -> Co
         numeric = kind in (Kind.EXACT, Kind.FLOAT)
         return float_bounds(attribute, operator, constant) if numeric else NOTHING
     if attribute.storage is Storage.STRING and kind is Kind.TEXT:
-        return ordered_bounds(name, operator, value, exact=True)
+        return ordered_bounds(name, operator, value)
     if attribute.storage is Storage.BOOL and kind is Kind.BOOL:
-        return ordered_bounds(name, operator, bool(value), exact=True)
+        return ordered_bounds(name, operator, bool(value))
     return Compiled(NotNull(name))
 
 
