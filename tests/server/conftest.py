@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.errors import QueryTimeout, StreamNotFound
+from chronicle.errors import QueryTimeout, ReadOnlyStore, StreamNotFound
 from chronicle.formats.isolated import IsolatedReader
 from chronicle.query.contract.access import Access
 from chronicle.query.contract.cancellation import QueryControl
@@ -187,6 +187,10 @@ class FakeDatabase:
 
     def handle(self, name: str) -> None:
         self.stream(name)
+
+    def writer(self, name: str, what: str) -> Any:
+        self.stream(name)
+        raise ReadOnlyStore(f"cannot {what} {name!r}: it is no stream of a store")
 
     def stream_options(self, name: str) -> dict[str, Any]:
         return {"codec": "lz4"}
