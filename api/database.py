@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from ..catalog.store_catalog import StoreCatalog, open_catalog
 from ..catalog.streams import Stream
+from ..core.closing import Closing
 from ..core.ownership import LOADING
 from ..core.sql_text import parameters_of
 from ..core.suggestion import did_you_mean
@@ -54,7 +55,7 @@ Parameters = Mapping[str, Any] | Sequence[Any]
 T = TypeVar("T")
 
 
-class Database:
+class Database(Closing):
     """An open store; :func:`chronicle.open` makes it.  Also a context manager."""
 
     def __init__(self, catalog: StoreCatalog, *, frames: bool = False) -> None:
@@ -570,12 +571,6 @@ class Database:
     def close(self) -> None:
         """Flush and release the store; closing twice is fine.  A no-op in a forked child."""
         self._catalog.close()
-
-    def __enter__(self) -> Database:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._catalog.closed else self.mode

@@ -24,7 +24,6 @@ import pyarrow as pa
 from ..core.ownership import LOADING, Owner
 from ..errors import (
     InvalidArgument,
-    ReadOnlyStore,
     StoreClosed,
     StreamExists,
     StreamNotFound,
@@ -209,10 +208,8 @@ class StoreCatalog:
 
     def writer(self, name: str, what: str) -> EventStream:
         """The stream, if it can be changed."""
-        self.check_writable(f"{what} {name!r}")
-        handle = self.store.stream(name)
-        assert isinstance(handle, EventStream)
-        return handle
+        self.check_open()
+        return self.store.writer(name, what)
 
     def views(self) -> Mapping[str, StoredView]:
         """All views by name, sorted, with their queries, sources and columns."""
@@ -391,10 +388,7 @@ class StoreCatalog:
 
     def check_writable(self, what: str) -> None:
         self.check_open()
-        if self.mode == "r":
-            raise ReadOnlyStore(
-                f"cannot {what}: the store was opened with mode='r'; open it with mode='rw'"
-            )
+        self.store.check_writable(what)
 
 
 def open_catalog(

@@ -12,6 +12,7 @@ of decimals and of the time itself, which read the events of the range.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
@@ -23,7 +24,8 @@ import pyarrow.compute as pc
 from ..core.append_result import AppendResult
 from ..core.ownership import LOADING
 from ..core.times import time_of
-from ..errors import InvalidArgument, ReadOnlyStore
+from ..errors import InvalidArgument
+from ..formats.kinds import columns_of
 from ..formats.tables import tables_of
 from ..schema import Attribute, Storage, StreamSchema
 from ..store.schema_change import drop_attribute, rename_attribute, set_options
@@ -396,13 +398,9 @@ class Stream:
         return self._catalog.list_indexes(self.name)
 
     def _writer(self, what: str) -> EventStream:
-        handle = self._handle
-        if isinstance(handle, StreamReader):
-            raise ReadOnlyStore(
-                f"cannot {what} {self.name!r}: the store was opened with mode='r'; open it with "
-                "mode='rw'"
-            )
-        return handle
+        self._catalog.check_writable(f"{what} {self.name!r}")
+        assert isinstance(self._handle, EventStream)
+        return self._handle
 
     # --------------------------------------------------------------------- reading
 
@@ -543,6 +541,30 @@ class Stream:
 def handle_of(stream: Stream) -> EventStream | StreamReader:
     """The store's stream, for the layers above."""
     return stream._handle
+
+
+def describe(stream: Stream, *, full: bool) -> dict[str, Any]:
+    """What a stream is and holds; if ``full`` with its settings, indexes and statistics."""
+    schema, snapshot = stream.event_schema, stream.snapshot()
+    described: dict[str, Any] = {
+        "name": stream.name,
+        "time": schema.time,
+        "schema": columns_of(schema.arrow),
+        "count": snapshot.count,
+        "version": snapshot.version,
+        "time_range": None,
+    }
+    if (span := snapshot.time_range) is not None:
+        first, last = map(schema.from_ticks, span)
+        ticks = {"first_ticks": span[0], "last_ticks": span[1]}
+        described["time_range"] = {"first": first, "last": last, **ticks}
+    if full:
+        described["arrow_schema"] = base64.b64encode(schema.arrow.serialize()).decode()
+        described |= schema.defaults_json()
+        described["settings"] = handle_of(stream).options.to_json()
+        described["indexes"] = stream.indexes()
+        described["stats"] = stream.stats()
+    return described
 
 
 def append_each(

@@ -32,6 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.closing import Closing
 from ..core.times import INT64_MAX
 from ..errors import (
     InvalidArgument,
@@ -133,7 +134,7 @@ class Piece:
         return pc.if_else(self._whole, pc.cast(pa.array(self._commits), pa.string()), texts)
 
 
-class Tail:
+class Tail(Closing):
     """Iterator over the events of a stream from a place on, as ``Stream.tail`` returns it.
 
     Gives non-empty record batches; waits for the next commit, or ends if nothing is new.  For one
@@ -208,12 +209,6 @@ class Tail:
             if self._listens:
                 self._handle.unsubscribe(self._wake)
         self._news.set()
-
-    def __enter__(self) -> Tail:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __iter__(self) -> Tail:
         return self

@@ -36,7 +36,8 @@ def schema_of(answer: Any, where: str) -> StreamSchema:
 
 def append_result(answer: Any) -> AppendResult:
     names = ("appended", "late", "count", "version", "duplicates")
-    return AppendResult(**{name: int(answer.get(name, 0)) for name in names})  # some may lack
+    figures = {name: int(answer.get(name, 0)) for name in names}  # some may lack
+    return AppendResult(**figures, repeated=bool(answer.get("replayed", False)))
 
 
 def status_of(answer: Mapping[str, Any], times: StreamSchema) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ..core.closing import Closing
 from ..core.sql_text import parameters_of
 from ..errors import InvalidArgument, StreamNotFound, no_rollup
 from ..query.sql.first_word import only_reads
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ..query.contract.result import Result
 
 
-class RemoteDatabase:
+class RemoteDatabase(Closing):
     """A server's database, made by ``chronicle.connect``; a context manager."""
 
     def __init__(self, transport: Transport) -> None:
@@ -298,12 +299,6 @@ class RemoteDatabase:
     def close(self) -> None:
         """Close the connections; may be called twice."""
         self._transport.close()
-
-    def __enter__(self) -> RemoteDatabase:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<chronicle.Database of {self.url}>"

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..core.closing import Closing
 from ..errors import ConnectionFailed, JobFailed, QueryTimeout
 from ..schema import StreamSchema
 from . import calls
@@ -29,7 +30,7 @@ PAUSE_S = 0.2
 PAUSE_S_MAX = 5.0
 
 
-class RemoteFeed:
+class RemoteFeed(Closing):
     """An iterator of non-empty record batches that waits for more, or stops at the end.
 
     Closing it also ends it for a thread that waits in it.  The transport's timeout must exceed the
@@ -100,12 +101,6 @@ class RemoteFeed:
         feed = self._feed
         if feed is not None:
             feed.close()
-
-    def __enter__(self) -> RemoteFeed:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def caught_up(transport: Transport, timeout: float | None = None) -> None:

@@ -159,8 +159,5 @@ class Session:
             database = self._remote = self._remote or self._connection.remote()
         else:
             database = self.database("r" if only_reads(statement) else "rw")
-        result = database.sql(statement, params or None, self._timeout)
-        try:
-            yield result.schema, iter(result.batches())
-        finally:
-            result.close()
+        with database.sql(statement, params or None, self._timeout) as result:
+            yield result.schema, result.batches()

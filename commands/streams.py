@@ -63,35 +63,15 @@ def _described(connection: Connection, names: list[str] | None) -> Iterator[dict
         for name in names:
             yield ask("GET", "streams", name)
         return
-    from ..api.database import catalog_of
-    from ..formats.kinds import name_of_type
+    from ..catalog.streams import describe
 
     with connection.database() as database:
         damaged = {} if names is not None else database.damaged()
         for name in database.streams() if names is None else names:
             if name in damaged:
                 yield {"name": name, "damage": damaged[name]}
-                continue
-            stream = database.stream(name)
-            schema = stream.event_schema
-            span = stream.time_range
-            yield {
-                "name": stream.name,
-                "time": schema.time,
-                "count": stream.count,
-                "time_range": None if span is None else {"first": span[0], "last": span[1]},
-                "schema": [
-                    {
-                        "name": attribute.name,
-                        "sql_type": name_of_type(attribute.type),
-                        "nullable": attribute.nullable,
-                    }
-                    for attribute in schema.attributes
-                ],
-                "indexes": stream.indexes() if names is not None else [],
-                "stats": stream.stats() if names is not None else {},
-                "settings": catalog_of(database).stream_options(name) if names is not None else {},
-            }
+            else:
+                yield describe(database.stream(name), full=names is not None)
 
 
 @connected

@@ -1,8 +1,8 @@
-"""What an append did, in the same words in every interface."""
+"""What an append, or the commit of a bulk load, did, in the same words in every interface."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class AppendResult:
         Tick of the newest event before: what is older than it was late.
     duplicates : int
         Events that were left out because the stream, which has ``unique``, holds their keys.
+    repeated : bool
+        Whether the commit of a bulk load was done before, with these figures.
     """
 
     appended: int
@@ -31,3 +33,4 @@ class AppendResult:
     version: int
     newest: int | None = None
     duplicates: int = 0
+    repeated: bool = field(default=False, repr=False)

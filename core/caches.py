@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, overload
 
 from .ownership import ModuleLock
@@ -22,6 +23,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
+@dataclass(eq=False)
 class Lru(Generic[Key, Value]):
     """Values by key, up to the weight ``limit``; the newest stays even if it alone is heavier.
 
@@ -29,18 +31,12 @@ class Lru(Generic[Key, Value]):
     called with each value that makes room for others, under the lock.
     """
 
-    def __init__(
-        self,
-        limit: int,
-        weigh: Callable[[Value], int] = lambda value: 1,
-        evicted: Callable[[Value], object] = lambda value: None,
-    ) -> None:
-        self._limit = limit
-        self._weigh = weigh
-        self._evicted = evicted
-        self._values: OrderedDict[Key, Value] = OrderedDict()
-        self._lock = ModuleLock()
-        self.weight = 0
+    limit: int
+    weigh: Callable[[Value], int] = lambda value: 1
+    evicted: Callable[[Value], object] = lambda value: None
+    weight: int = field(default=0, init=False)
+    _values: OrderedDict[Key, Value] = field(default_factory=OrderedDict, init=False)
+    _lock: ModuleLock = field(default_factory=ModuleLock, init=False)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -56,19 +52,19 @@ class Lru(Generic[Key, Value]):
     def put(self, key: Key, value: Value) -> None:
         with self._lock.lock:
             if key in self._values:
-                self.weight -= self._weigh(self._values.pop(key))
+                self.weight -= self.weigh(self._values.pop(key))
             self._values[key] = value
-            self.weight += self._weigh(value)
-            while self.weight > self._limit and len(self._values) > 1:
+            self.weight += self.weigh(value)
+            while self.weight > self.limit and len(self._values) > 1:
                 oldest = self._values.popitem(last=False)[1]
-                self.weight -= self._weigh(oldest)
-                self._evicted(oldest)
+                self.weight -= self.weigh(oldest)
+                self.evicted(oldest)
 
     def drop(self, key: Key) -> None:
         """Remove a key, if present."""
         with self._lock.lock:
             if key in self._values:
-                self.weight -= self._weigh(self._values.pop(key))
+                self.weight -= self.weigh(self._values.pop(key))
 
     def clear(self) -> None:
         with self._lock.lock:

@@ -64,7 +64,7 @@ FOUR_DIGIT_YEARS = (-62_167_219_200, 253_402_300_800)
 """Seconds from the epoch to the beginnings of the years 0 and 10000."""
 _BEYOND_MICROSECONDS = re.compile(r"(.*[.,]\d{6})(\d+)(.*)")
 _FAR_YEAR = re.compile(r"([+-]\d{5,12})(-.*)")
-_CYCLE_DAYS = 146_097
+CYCLE_DAYS = 146_097
 """The Gregorian calendar repeats after so many days, which are 400 years."""
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _NAIVE_EPOCH = dt.datetime(1970, 1, 1)
@@ -82,7 +82,7 @@ def time_text(ticks: int, type_: pa.DataType, separator: str = " ") -> str:
     per_second = TICKS_PER_SECOND[type_.unit]
     seconds, fraction = divmod(ticks, per_second)
     days, clock = divmod(seconds, 86_400)
-    cycles, day = divmod(days - (_FIRST_CYCLE - _EPOCH_DATE).days, _CYCLE_DAYS)
+    cycles, day = divmod(days - (_FIRST_CYCLE - _EPOCH_DATE).days, CYCLE_DAYS)
     date = _FIRST_CYCLE + dt.timedelta(days=day)
     year = date.year + 400 * cycles
     shown = f"{year:04d}" if 0 <= year <= 9999 else f"{year:+07d}"
@@ -235,7 +235,7 @@ def _ticks(value: object, name: str, unit: str | None) -> int:
         if far is not None:
             cycles, year = divmod(int(far[1]) - 2000, 400)
             near = _ticks(f"{2000 + year}{far[2]}", name, unit)
-            return near + cycles * _CYCLE_DAYS * 86_400 * TICKS_PER_SECOND[unit]
+            return near + cycles * CYCLE_DAYS * 86_400 * TICKS_PER_SECOND[unit]
         beyond = _BEYOND_MICROSECONDS.fullmatch(text)
         if beyond is not None:  # digits that datetime would drop in silence
             ticks_ns = _nanoseconds(beyond[1] + beyond[3], beyond[2], value)

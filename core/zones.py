@@ -17,11 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .times import CYCLE_DAYS
+
 Seconds = npt.NDArray[np.int64]
 Side = Literal["earliest", "latest"]
 
 DAY_S = 86_400
-CYCLE_S = 146_097 * DAY_S
+CYCLE_S = CYCLE_DAYS * DAY_S
 RULES_S = 2_114_380_800
 """1 January 2037: from here on the rules of ``zoneinfo`` are taken."""
 END_S = RULES_S + CYCLE_S + 36_525 * DAY_S

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import errors
+from ..core.closing import Closing
 from ..query.contract.result import changed_events
 from ..query.sql.first_word import as_columns, only_reads
 
@@ -142,7 +143,7 @@ Parameters = Sequence[Any] | Mapping[str, Any] | None
 Row = tuple[Any, ...]
 
 
-class Cursor:
+class Cursor(Closing):
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.arraysize = 1
@@ -249,12 +250,6 @@ class Cursor:
         self._closed = True
         self._end()
 
-    def __enter__(self) -> Cursor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _reset(self) -> None:
         self._check()
         self._end()
@@ -350,7 +345,7 @@ def connect(
         return Connection(shared.database, shared, timeout, mode == "r")
 
 
-class Connection:
+class Connection(Closing):
     """Made by ``connect``; a context manager.
 
     ``changed`` says whether a statement has changed something since the last ``commit``.
@@ -422,9 +417,3 @@ class Connection:
     def check_open(self) -> None:
         if self._closed:
             raise InterfaceError("the connection was closed")
-
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -257,6 +257,19 @@ def arrow_name_of_type(type_: pa.DataType) -> str:
     return str(type_.extension_name if isinstance(type_, pa.BaseExtensionType) else type_)
 
 
+def columns_of(schema: pa.Schema) -> list[dict[str, object]]:
+    """The columns of a stream, a view or a file."""
+    return [
+        {
+            "name": field.name,
+            "type": arrow_name_of_type(field.type),
+            "sql_type": name_of_type(field.type),
+            "nullable": field.nullable,
+        }
+        for field in schema
+    ]
+
+
 def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
     """Read ``a=b`` items, several separated by commas outside brackets."""
     pairs: dict[str, str] = {}

@@ -140,7 +140,7 @@ class EventReader:
         self._meter = Meter(self.limits, self.name)
         self._bound: dict[str, str] = {}
         self._seen: dict[str, None] = {}
-        self._rule: TimeRule = layout.rule
+        self.rule: TimeRule = layout.rule
         self._clock: str | None = None
         try:
             head = self._source.peek(4096)
@@ -200,18 +200,14 @@ class EventReader:
     def _translated(self) -> Iterator[bytes]:
         layout, now, target = self.layout, None, self.layout.target
         counts = target is not None and target.time_unit is None
-        if not counts and self._rule.kind != "ticks":
-            if self._rule.kind != "epoch":
-                self._rule = parse_time_format("ns")
-            unit = NANOSECONDS[self._rule.unit or "ns"]
+        if not counts and self.rule.kind != "ticks":
+            if self.rule.kind != "epoch":
+                self.rule = parse_time_format("ns")
+            unit = NANOSECONDS[self.rule.unit or "ns"]
             fits = NANOSECONDS["ns" if target is None else str(target.time_unit)]
             now = time.time_ns() // fits * fits // unit
         named = target is None or any(n.lower() == "measurement" for n in target.names)
         return json_lines(self._source, layout.time, now, "measurement" if named else None)
-
-    @property
-    def rule(self) -> TimeRule:
-        return self._rule
 
     @property
     def consumed(self) -> int:
@@ -312,15 +308,15 @@ class EventReader:
             self._meter.columns(len(self._seen) + inside, "different keys")
 
     def _observe_time(self, field: Field, columns: Arrays, raw: str) -> None:
-        if field.type is not None and self._rule is not self.layout.rule:
+        if field.type is not None and self.rule is not self.layout.rule:
             return
         values = self._joined(columns)[raw]
         if values.null_count == len(values):
             return
-        decision = decide(values, self._rule, column=field.name, wanted=field.type)
-        self._rule = decision.rule
+        decision = decide(values, self.rule, column=field.name, wanted=field.type)
+        self.rule = decision.rule
         field.type = decision.type
-        self.layout.note(f"time:{self._rule}", decision.note)
+        self.layout.note(f"time:{self.rule}", decision.note)
 
     def _infer(self, raw: str, values: pa.Array, part: Columns) -> pa.DataType | None:
         if raw in part.nested:
@@ -384,7 +380,7 @@ class EventReader:
 
     def _convert_column(self, field: Field, values: pa.Array) -> Converted:
         layout = self.layout
-        rule = self._rule if field.name == layout.time else None
+        rule = self.rule if field.name == layout.time else None
         if rule is None and field.type is not None and pa.types.is_timestamp(field.type):
             rule = layout.rule.of_others(declared=field.fixed)
         elif rule is None and field.type is not None and is_nested(field.type):

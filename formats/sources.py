@@ -32,6 +32,7 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
+from ..core.closing import Closing
 from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument, InvalidData, MissingDependency, ResourceLimit
 from .convert import FLOAT_TEXT
@@ -66,7 +67,7 @@ class _ReadBy(io.RawIOBase):
         return size
 
 
-class ByteSource:
+class ByteSource(Closing):
     """A source of bytes; as a context manager it closes what it opened.
 
     With ``live``, ``read`` waits at most half a second (for endless pipes).  ``size`` is in raw
@@ -292,12 +293,6 @@ class ByteSource:
         for file in self._owned:
             file.close()
         self._owned.clear()
-
-    def __enter__(self) -> ByteSource:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _pipe_of(file: IO[bytes] | None) -> int | None:

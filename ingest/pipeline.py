@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from ..core.append_result import AppendResult
 from ..errors import (
     ChronicleError,
     InvalidArgument,
@@ -38,7 +39,7 @@ from ..formats.reader import EventReader
 from ..schema import StreamSchema
 from ..store.external_sort import ExternalSort
 from .request import BadRows, IngestReport, IngestRequest, InputSource, Progress, Silent, expand
-from .sinks import Outcome, Sink, Target
+from .sinks import Sink, Target
 
 
 class TimeUnnamed(InvalidArgument):
@@ -151,7 +152,7 @@ class Ingest:
             else:
                 self._add(self._load(batches))
 
-    def _load(self, batches: Iterator[pa.RecordBatch]) -> Outcome:
+    def _load(self, batches: Iterator[pa.RecordBatch]) -> AppendResult:
         sink, job = self._sink, self._sink.new_job()
         try:
             sink.prepare(job)
@@ -216,12 +217,12 @@ class Ingest:
             gained = self._sink.count() - self._before
             self.report.stored += max(0, min(self._in_flight, gained))
 
-    def _add(self, done: Outcome) -> None:
-        self.report.stored += done.events
+    def _add(self, done: AppendResult) -> None:
+        self.report.stored += done.appended
         self.report.late += done.late
         self.report.duplicates += done.duplicates
         self.report.count = done.count
-        self.report.version = done.position
+        self.report.version = done.version
         self._before, self._in_flight = done.count, 0
 
     def _final_schema(self, rows: int) -> pa.Schema:

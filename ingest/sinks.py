@@ -41,12 +41,13 @@ import pyarrow as pa
 from ..catalog.store_catalog import StoreCatalog, open_catalog
 from ..client import RemoteDatabase, Transport, calls
 from ..client.calls import Call, path_of
+from ..client.conversion import append_result
+from ..core.append_result import AppendResult
 from ..core.times import INT64_MAX, INT64_MIN
 from ..errors import (
     ConnectionFailed,
     InvalidArgument,
     NotAStore,
-    ReadOnlyStore,
     StoreLocked,
     StreamNotFound,
 )
@@ -68,7 +69,6 @@ from ..store.staging import (
     sweep_staging,
 )
 from ..store.store import Store
-from ..store.stream import EventStream
 from .request import IngestRequest, quarantine_path
 
 Over = tuple[int | None, int | None]
@@ -83,22 +83,6 @@ class Job:
     schema: StreamSchema
     plan: StagingPlan | None = None
     newest: int | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Result of an append or a commit; ``count`` and ``position`` (of the commit) are after it.
-
-    ``late`` events were older than stored ones; ``duplicates`` were skipped by ``unique``;
-    ``repeated``: it had been committed before, with these figures.
-    """
-
-    events: int
-    late: int
-    count: int | None = None
-    position: int | None = None
-    repeated: bool = False
-    duplicates: int = 0
 
 
 logger = logging.getLogger("chronicle.ingest")
@@ -158,12 +142,6 @@ class StoreSink:
         with store:
             yield store
 
-    def _writer(self, store: Store) -> EventStream:
-        handle = store.stream(self.stream)
-        if not isinstance(handle, EventStream):
-            raise ReadOnlyStore("the store is open for reading; nothing can be written to it here")
-        return handle
-
     def describe(self) -> StreamSchema:
         with self._store() as store:
             return store.stream(self.stream).schema
@@ -194,12 +172,9 @@ class StoreSink:
             with self._writable() as store:
                 store.drop_stream(self.stream)
 
-    def append(self, batch: pa.RecordBatch | pa.Table) -> Outcome:
+    def append(self, batch: pa.RecordBatch | pa.Table) -> AppendResult:
         with self._writable() as store:
-            done = self._writer(store).append(batch)
-        return Outcome(
-            done.appended, done.late, done.count, done.version, duplicates=done.duplicates
-        )
+            return store.writer(self.stream).append(batch)
 
     # ------------------------------------------------------------------------------------- jobs
 
@@ -246,12 +221,12 @@ class StoreSink:
         over: Over | None = None,
         application: str | None = None,
         version: int | None = None,
-    ) -> Outcome:
+    ) -> AppendResult:
         """Add the staged segments to the stream's manifest."""
         indexes = None if self._catalog is None else self._catalog.indexes_of(self.stream)
         done: BulkCommit | None = None
         with self._writable() as store:
-            stream = self._writer(store)
+            stream = store.writer(self.stream)
             try:
                 with taking_over(stream, job, staged, indexes):
                     done = commit_staged(
@@ -268,7 +243,7 @@ class StoreSink:
                     raise
                 # The commit succeeded, so report it; the rest is repaired later.
                 logger.exception("%s: what follows the commit of %s failed", self.stream, job)
-            return _outcome_of_commit(done, stream.snapshot().count)
+            return _result_of(done, stream.snapshot().count)
 
     def abort(self, job: str) -> None:
         """Remove a job's directory; needs no lock, as only its own tasks use it."""
@@ -277,9 +252,9 @@ class StoreSink:
 
     def outcome(
         self, application: str | None, version: int | None, job: str = ""
-    ) -> Outcome | None:
+    ) -> AppendResult | None:
         commit = committed(self.jobs(), job, application, version)
-        return None if commit is None else _outcome_of_commit(commit, None)
+        return None if commit is None else _result_of(commit, self.count())
 
     def epoch(self) -> int:
         return truncated_at(self.jobs())
@@ -293,7 +268,7 @@ class StoreSink:
         try:
             with self._store() as store:
                 if self._catalog is not None:
-                    return self._writer(store).commits.manifest.jobs
+                    return store.writer(self.stream).commits.manifest.jobs
                 return load(store.files, store.directory_of(self.stream)).manifest.jobs
         except (NotAStore, StreamNotFound):
             return {}
@@ -312,8 +287,9 @@ def _inclusive(over: Over) -> tuple[int, int]:
     return first, last
 
 
-def _outcome_of_commit(done: BulkCommit, count: int | None) -> Outcome:
-    return Outcome(done.events, done.late, count, done.position, done.repeated, done.duplicates)
+def _result_of(done: BulkCommit, count: int) -> AppendResult:
+    figures = (done.events, done.late, count, done.position)
+    return AppendResult(*figures, duplicates=done.duplicates, repeated=done.repeated)
 
 
 def _split(
@@ -369,11 +345,10 @@ class ServerSink:
     def drop(self) -> None:
         RemoteDatabase(self._transport).drop_stream(self._stream)
 
-    def append(self, batch: pa.RecordBatch) -> Outcome:
+    def append(self, batch: pa.RecordBatch) -> AppendResult:
+        call = calls.append(self._stream)
         with _in_doubt():
-            return _outcome_of_answer(
-                self._transport.send(calls.append(self._stream), batch.schema, [batch])
-            )
+            return append_result(self._transport.send(call, batch.schema, [batch]))
 
     def new_job(self) -> Job:
         return Job(f"load-{secrets.token_hex(12)}", self.describe())
@@ -402,7 +377,7 @@ class ServerSink:
         over: Over | None = None,
         application: str | None = None,
         version: int | None = None,
-    ) -> Outcome:
+    ) -> AppendResult:
         body: dict[str, Any] = {"parts": sorted(staged), "truncate": truncate}
         if over is not None:
             body["replace"] = {"start": over[0], "end": over[1]}
@@ -410,14 +385,12 @@ class ServerSink:
             body |= {"app_id": application, "app_version": version}
         path = "streams", self._stream, "transactions", job, "commit"
         with _in_doubt():
-            return _outcome_of_answer(
-                self._transport.ask("POST", *path, body=body, repeatable=True)
-            )
+            return append_result(self._transport.ask("POST", *path, body=body, repeatable=True))
 
     def abort(self, job: str) -> None:
         self._transport.ask("DELETE", "streams", self._stream, "transactions", job)
 
-    def outcome(self, application: str, version: int) -> Outcome | None:
+    def outcome(self, application: str, version: int) -> AppendResult | None:
         """None: a server does not report it before the commit."""
         del application, version
         return None
@@ -436,17 +409,6 @@ def _in_doubt() -> Iterator[None]:
             f"{error}; whether the last request was carried out is not known: compare the stream's "
             "count before loading again"
         ) from None
-
-
-def _outcome_of_answer(answer: Any) -> Outcome:
-    return Outcome(
-        int(answer["appended"]),
-        int(answer["late"]),
-        int(answer["count"]),
-        answer.get("version"),
-        bool(answer.get("replayed", False)),
-        int(answer.get("duplicates", 0)),
-    )
 
 
 class _Pieces:

@@ -283,36 +283,31 @@ def analyse(
     return parts.analyse(tree, frozen)
 
 
+@dataclass(eq=False)
 class _Parts:
-    def __init__(
-        self,
-        engine: Callable[[], QueryEngine],
-        snapshot: Callable[[str], Snapshot],
-        text: str,
-    ) -> None:
-        self._engine = engine
-        self._snapshot = snapshot
-        self._text = text
+    engine: Callable[[], QueryEngine]
+    snapshot: Callable[[str], Snapshot]
+    text: str
 
     def analyse(self, tree: Any, frozen: Sequence[str]) -> Analysed:
         if isinstance(tree, exp.SetOperation):
-            return self._union(tree, frozen)
+            return self._union(tree)
         if isinstance(tree, exp.Select) and tree.args.get("joins"):
             return self._join(tree, frozen)
         if isinstance(tree, exp.Select) and _recency_join(tree):
             recent = RecentAnalysis(
-                self._engine, self._snapshot, self._text, lambda side: self.analyse(side, ())
+                self.engine, self.snapshot, self.text, lambda side: self.analyse(side, ())
             )
             return recent.analyse(tree, frozen)
         if isinstance(tree, exp.Select) and _inner(tree) is not None:
             return self._nested(tree, frozen)
-        analysed = form_of(self._engine, self._snapshot, tree, self._text, frozen)
+        analysed = form_of(self.engine, self.snapshot, tree, self.text, frozen)
         return replace(analysed, times=_times(tree, analysed))
 
     # -- unions -------------------------------------------------------------------------------
 
-    def _union(self, tree: Any, frozen: Sequence[str]) -> Analysed:
-        text = self._text
+    def _union(self, tree: Any) -> Analysed:
+        text = self.text
         branches: list[Any] = []
         for node in _set_operations(tree):
             check_live(node, text, union=True)
@@ -349,8 +344,8 @@ class _Parts:
     # -- subqueries ---------------------------------------------------------------------------
 
     def _nested(self, tree: Any, frozen: Sequence[str]) -> Analysed:
-        text, query = self._text, _inner(tree)
-        self._engine().prepared(tree.copy(), text)  # raises for a query that cannot run
+        text, query = self.text, _inner(tree)
+        self.engine().prepared(tree.copy(), text)  # raises for a query that cannot run
         many = aggregate_in(tree)
         if many is not None or tree.args.get("group"):
             raise refused(
@@ -381,7 +376,7 @@ class _Parts:
         except ChronicleError as error:
             raise refused(text, query, f"{error}") from None
         relation = Relation(name, inner.form, schema, offset)
-        engine = engine_with(self._engine, name, schema)
+        engine = engine_with(self.engine, name, schema)
         analysed = form_of(engine, lambda _: snapshot_of([], schema), outer, text, frozen, own)
         assert isinstance(analysed.form, StreamForm)
         form = NestedForm(analysed.form, relation)
@@ -398,14 +393,14 @@ class _Parts:
                 return name, offset
         times = ", ".join(inner.times) or "select the time, window_start or window_end there"
         raise refused(
-            self._text, order if order is not None else item, "a live pattern over a subquery is "
+            self.text, order if order is not None else item, "a live pattern over a subquery is "
             f"in the order of its results' time: ORDER BY one of its columns for that ({times})"
         )  # fmt: skip
 
     # -- joins --------------------------------------------------------------------------------
 
     def _join(self, tree: Any, frozen: Sequence[str]) -> Analysed:
-        text = self._text
+        text = self.text
         for table in _tables(tree):
             if isinstance(table, RecentRelation):
                 raise error_at(
@@ -426,7 +421,7 @@ class _Parts:
         aliases = [{side.alias, side.alias.upper()} for side in sides]
         for side, own, others in zip(sides, aliases, reversed(aliases), strict=True):
             tree = with_members(tree, side.schema, own, self._refuse, others)
-        bound = bind_join(tree, text, sides, folder_of(self._engine(), text))
+        bound = bind_join(tree, text, sides, folder_of(self.engine(), text))
         if not is_plain(tree):
             raise refused(text, tree, "a live join gives one row for each pair: unnest elsewhere")
         named = tree.copy()
@@ -437,17 +432,17 @@ class _Parts:
         names = tuple(field.name for field in columns)
         streams = " ".join(side.stream for side in bound.sides)
         seed = seed_of(f"{streams} {canonical(whole)}")
-        form = JoinForm(self._engine, named, text, bound, names, seed)
+        form = JoinForm(self.engine, named, text, bound, names, seed)
         return Analysed(form, columns, bound.left.schema.time_type)
 
     def _side(self, item: Any) -> JoinedStream:
         """A stream, or a query that filters one and computes columns of its events."""
         if isinstance(item, exp.Table) and isinstance(item.this, exp.Identifier):
-            catalog = self._engine().catalog
+            catalog = self.engine().catalog
             streams = StreamNames(catalog.streams())
             name = streams.find(item.name)
             if name is None:
-                raise streams.missing(item, self._text)
+                raise streams.missing(item, self.text)
             schema = catalog.stream_schema(name)
             source = exp.Table(this=exp.to_identifier(name, quoted=True))
             alias = item.alias_or_name
@@ -470,11 +465,11 @@ class _Parts:
         return JoinedStream(stream, item.alias, schema, source, set(times), plain)
 
     def _refuse(self, message: str, node: Any) -> SqlError:
-        return refused(self._text, node, message)
+        return refused(self.text, node, message)
 
     def _fields(self, tree: Any) -> list[pa.Field]:
-        prepared = self._engine().prepared(tree.copy(), self._text)
-        return list(columns_of(self._engine(), prepared, self._snapshot))
+        prepared = self.engine().prepared(tree.copy(), self.text)
+        return list(columns_of(self.engine(), prepared, self.snapshot))
 
 
 def _tables(tree: Any) -> list[Any]:

@@ -26,7 +26,6 @@ from ..query.engine import QueryEngine
 from ..query.sql.dialect import parse_predicate, parse_statement
 from ..schema import StreamSchema
 from ..store.store import Store
-from ..store.stream import EventStream
 from .analysis import Analysed
 from .bank.symbols import Card
 from .composition import analyse, engine_with_views, expand_views, stored_views
@@ -57,7 +56,7 @@ class LiveQueries:
         self._holds = RetentionHolds(store)
         self._rollups: dict[str, tuple[LiveDefinition, StreamSchema, Rollup | None]] = {}
         self._definitions = Definitions(store)
-        self._rounds = Rounds(self._definitions, self._writer, self._opened)
+        self._rounds = Rounds(self._definitions, self._store.writer, self._opened)
         if store.mode == "rw":
             for definition in self._definitions:
                 if definition.dropping:
@@ -145,16 +144,11 @@ class LiveQueries:
             self._engine, lambda name: self._store.stream(name).snapshot(), tree, text, frozen
         )
 
-    def _writer(self, name: str) -> EventStream:
-        stream = self._store.stream(name)
-        assert isinstance(stream, EventStream)
-        return stream
-
     # -- statements -------------------------------------------------------------------------------
 
     def create(self, request: LiveRequest) -> bool:
         """Create a live query; False if it exists and the request allows that."""
-        self._check_writable()
+        self._store.check_writable("change live queries")
         with self._definitions.lock:
             if request.name in self.names():
                 if request.exists_ok:
@@ -163,7 +157,7 @@ class LiveQueries:
             expanded = expand_views(request.tree, request.text, self._engine().catalog.views())
             with expanded.explained():
                 analysed = self._analyse(expanded.tree, request.text)
-            sources = [self._writer(name) for name in analysed.form.streams]
+            sources = [self._store.writer(name) for name in analysed.form.streams]
             definition = replace(defined(request, analysed, sources), views=expanded.views)
             self._sinks.check(request, definition, analysed)
             if request.rollup and not definition.store:
@@ -195,7 +189,7 @@ class LiveQueries:
             self._analyse(expanded.tree, sql)
 
     def drop(self, name: str, keep_results: bool = False) -> None:
-        self._check_writable()
+        self._store.check_writable("change live queries")
         with self._definitions.lock:
             if self._definitions.damaged(name):
                 self._definitions.lose(name)
@@ -245,7 +239,7 @@ class LiveQueries:
         self._rounds.wake()
 
     def _change(self, name: str, *, paused: bool) -> None:
-        self._check_writable()
+        self._store.check_writable("change live queries")
         with self._definitions.lock:
             definition = replace(self.definition(name), paused=paused)
             self._definitions.keep(definition)
@@ -257,7 +251,7 @@ class LiveQueries:
             self._rounds.sharing.leave(name)
 
     def refresh(self, name: str, start: object = None, end: object = None) -> None:
-        self._check_writable()
+        self._store.check_writable("change live queries")
         query = self.query(name)
         schema = self._store.stream(query.definition.sources[0]).schema
         low = None if start is None else schema.to_ticks(start)
@@ -266,13 +260,6 @@ class LiveQueries:
 
     def check_drop(self, stream: str) -> None:
         self._definitions.check_drop(stream)
-
-    def _check_writable(self) -> None:
-        if self._store.mode != "rw":
-            raise ReadOnlyStore(
-                "cannot change live queries: the store was opened with mode='r'; open it with "
-                "mode='rw'"
-            )
 
     # -- what people ask --------------------------------------------------------------------------
 

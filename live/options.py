@@ -74,7 +74,7 @@ def defined(
         correct=request.late == "correct",
         correct_for=_ticks(request, request.correct_for, source, "LATE CORRECT FOR"),
         every_ms=every,
-        options=_options(request, source),
+        options=_options(request),
         **limits,
         webhook=webhook,
         webhook_secret=secret,
@@ -155,7 +155,7 @@ def _start(request: LiveRequest, sources: Sequence[EventStream], delay: int) -> 
     return int(start)
 
 
-def _options(request: LiveRequest, source: EventStream) -> dict[str, Any]:
+def _options(request: LiveRequest) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
     for name, option in request.options.items():
         if name not in OPTIONS:

@@ -467,29 +467,23 @@ def _where(pairs: Pairs, chosen: npt.NDArray[Any] | slice) -> Pairs:
     return Pairs(pairs.left[chosen], pairs.right[chosen])
 
 
+@dataclass(eq=False)
 class RecentAnalysis:
-    def __init__(
-        self,
-        engine: Callable[[], QueryEngine],
-        snapshot: Callable[[str], Snapshot],
-        text: str,
-        understood: Callable[[Any], Analysed],
-    ) -> None:
-        self._engine = engine
-        self._snapshot = snapshot
-        self._text = text
-        self._analyse = understood
+    engine: Callable[[], QueryEngine]
+    snapshot: Callable[[str], Snapshot]
+    text: str
+    understood: Callable[[Any], Analysed]
 
     def analyse(self, tree: Any, frozen: Sequence[str]) -> Analysed:
         """The live form; SqlError, with position, where there is none."""
-        text = self._text
+        text = self.text
         item = unwrapped(tree.args["from_"].this, text)
         self._check(tree, item)
-        prepared = self._engine().prepared(tree.copy(), text)
+        prepared = self.engine().prepared(tree.copy(), text)
         bound = prepared.bound.sites[0].operator
         assert isinstance(bound, BoundRecent)
         streams = prepared.streams
-        schema = columns_of(self._engine(), prepared, self._snapshot)
+        schema = columns_of(self.engine(), prepared, self.snapshot)
         select = prepared.bound.root.copy()
         made, fields = result_columns(select.expressions, schema, frozen, text, tree.expressions[0])
         select.set("expressions", list(made))  # more are appended
@@ -505,7 +499,7 @@ class RecentAnalysis:
     # -- what cannot be live ----------------------------------------------------------------------
 
     def _check(self, tree: Any, item: Any) -> None:
-        text = self._text
+        text = self.text
         outer = tree.copy()
         over = exp.Table(this=exp.to_identifier(PAIRS, quoted=True))
         outer.args["from_"].set("this", over)
@@ -522,19 +516,19 @@ class RecentAnalysis:
     def _items_in(self, item: Any) -> Iterator[Any]:
         yield from (item.args[key] for key in ("on", "within", "last") if item.args.get(key))
         for side in (item.this, item.expression):
-            inner = unwrapped(side, self._text)
+            inner = unwrapped(side, self.text)
             if isinstance(inner, RecentRelation):
                 yield from self._items_in(inner)
 
     def _refuse(self, item: Any, what: str) -> SqlError:
-        return error_at(self._text, item.meta["recent_at"], what)
+        return error_at(self.text, item.meta["recent_at"], what)
 
     # -- the join ---------------------------------------------------------------------------------
 
     def _form(
         self, bound: BoundRecent, item: Any, select: Any, fields: tuple[pa.Field, ...], seed: bytes
     ) -> RecentForm:
-        folder = folder_of(self._engine(), self._text)
+        folder = folder_of(self.engine(), self.text)
         distance = bound.distance(folder)
         if distance is None:
             raise self._refuse(
@@ -572,19 +566,19 @@ class RecentAnalysis:
             select = select.where(condition.copy(), copy=False)
         elif condition is not None:
             tree = exp.Select().where(condition.copy())
-            on = pairs_query(self._engine, self._text, tree, bound.live.time, field_of)
+            on = pairs_query(self.engine, self.text, tree, bound.live.time, field_of)
         shown: Any = None
         if select.args.get("where") is None:
             shown = plain_columns(select, field_of)
         if shown is None:
-            shown = pairs_query(self._engine, self._text, select, bound.live.time, field_of)
+            shown = pairs_query(self.engine, self.text, select, bound.live.time, field_of)
         recency = Recency(bound.kind, distance, greatest, on)
         return RecentForm(live, archive, recency, shown, fields, seed)
 
     # -- sides ------------------------------------------------------------------------------------
 
     def _side(self, side: BoundSide, node: Any, read: set[str], keys: tuple[str, ...]) -> Side:
-        item = unwrapped(node, self._text)
+        item = unwrapped(node, self.text)
         columns = {name: own for name, own in side.columns if name in read}
         columns = columns or dict(side.columns[-1:])  # a table needs a column to have rows
         if isinstance(item, RecentRelation):
@@ -598,7 +592,7 @@ class RecentAnalysis:
             item = timed(item)
         names = dict.fromkeys((*columns.values(), side.start))
         shown = list(map(column_node, names))
-        analysed = self._analyse(exp.select(*shown).from_(item.copy()))
+        analysed = self.understood(exp.select(*shown).from_(item.copy()))
         return Side(analysed.form, columns, side.start, 0, keys)
 
     def _nested(self, side: BoundSide, item: Any, columns: dict[str, str]) -> RecentForm:
@@ -616,13 +610,13 @@ class RecentAnalysis:
         self, side: BoundSide, item: Any, columns: dict[str, str], keys: tuple[str, ...]
     ) -> Side:
         """A subquery whose rows have their times at fixed offsets from its results' times."""
-        analysed = self._analyse(item.this)
-        refuse_counted(analysed, self._text, item.this)
+        analysed = self.understood(item.this)
+        refuse_counted(analysed, self.text, item.this)
         start, end = (analysed.times.get(name) for name in (side.start, side.end))
         if start is None or end is None or start > end:
             times = ", ".join(analysed.times) or "select the time, window_start or window_end there"
             raise error_at(
-                self._text, item.meta["period_at"], "PERIOD of a live recency join names columns "
+                self.text, item.meta["period_at"], "PERIOD of a live recency join names columns "
                 f"at a fixed distance of the time of a result, the start before the end ({times})"
             )  # fmt: skip
         return Side(analysed.form, columns, side.start, end, keys)

@@ -153,9 +153,9 @@ class RetentionHolds:
             return
         holder = _Holder(definition)
         with contextlib.suppress(ChronicleError):  # missing or damaged
-            holder.sink = self._writer(definition.sink)
+            holder.sink = self._store.writer(definition.sink)
         with contextlib.suppress(ChronicleError):
-            source = self._writer(definition.sources[0])
+            source = self._store.writer(definition.sources[0])
             self._holds[definition.name] = (source, holder)
             source.commits.hold(holder)
 
@@ -167,11 +167,6 @@ class RetentionHolds:
         held = self._holds.pop(name, None)
         if held is not None:
             held[0].commits.release(held[1])
-
-    def _writer(self, name: str) -> EventStream:
-        stream = self._store.stream(name)
-        assert isinstance(stream, EventStream)
-        return stream
 
 
 class _Holder:

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import ChronicleError
@@ -59,25 +59,19 @@ def card_of_query(definition: LiveDefinition, form: Form) -> Card | None:
     return card_of(form.compiled)
 
 
+@dataclass(eq=False)
 class Sharing:
-    def __init__(
-        self,
-        source: Callable[[str], EventStream],
-        sink: Callable[[str], EventStream],
-        opened: Callable[[str], LiveQuery],
-        views: Views,
-    ) -> None:
-        self._views = views
-        self._source = source
-        self._sink = sink
-        self._opened = opened
-        self._groups: dict[GroupKey, PatternGroup] = {}
-        self._group_of: dict[str, PatternGroup] = {}
-        self._barred: dict[GroupKey, float] = {}
-        self._moving = threading.RLock()
-        self._owed: set[str] = set()
-        """Queries that left a group whose mark still counts as theirs in their sink."""
-        self.apart: dict[str, None] = {}
+    source: Callable[[str], EventStream]
+    sink: Callable[[str], EventStream]
+    opened: Callable[[str], LiveQuery]
+    views: Views
+    _groups: dict[GroupKey, PatternGroup] = field(default_factory=dict, init=False)
+    _group_of: dict[str, PatternGroup] = field(default_factory=dict, init=False)
+    _barred: dict[GroupKey, float] = field(default_factory=dict, init=False)
+    _moving: threading.RLock = field(default_factory=threading.RLock, init=False)
+    _owed: set[str] = field(default_factory=set, init=False)
+    """Queries that left a group whose mark still counts as theirs in their sink."""
+    apart: dict[str, None] = field(default_factory=dict, init=False)
 
     def group_of(self, name: str) -> PatternGroup | None:
         return self._group_of.get(name)
@@ -115,9 +109,9 @@ class Sharing:
         if card is None or definition.paused or definition.dropping or definition.webhook:
             return None
         (source,) = definition.sources
-        if not card.fits(self._source(source).schema.arrow):
+        if not card.fits(self.source(source).schema.arrow):
             return None
-        sink = self._sink(definition.sink)
+        sink = self.sink(definition.sink)
         marks = sink.marks()
         stored = marks.get(definition.name)
         if stored is None:
@@ -129,8 +123,8 @@ class Sharing:
 
     def _begin(self, key: GroupKey, members: list[Member]) -> None:
         """A group at its least advanced member's mark."""
-        stream = self._source(key.source)
-        sources = Sources({key.source: stream}, self._views)
+        stream = self.source(key.source)
+        sources = Sources({key.source: stream}, self.views)
         moment = sources.look()
         snapshot = moment[key.source]
         members.sort(key=lambda member: _watermark(member.mark))
@@ -153,7 +147,7 @@ class Sharing:
             m for m in able
             if all(m.mark.positions.get(n, 0) >= p for n, p in base.positions.items())
         ]  # fmt: skip
-        group = PatternGroup(key, sources, self._opened)
+        group = PatternGroup(key, sources, self.opened)
         with group.lock:
             joining = [replace(m, mark=m.mark.at(base)) for m in able]
             group.join(joining, base, moment)
@@ -187,7 +181,7 @@ class Sharing:
                 for name, (why, mark) in failed.items():
                     if name in self._group_of:  # not dropped meanwhile
                         self._separate({name: mark})
-                        self._opened(name).fail(why)
+                        self.opened(name).fail(why)
         return more
 
     def _end(self, group: PatternGroup, error: Exception) -> None:
@@ -201,7 +195,7 @@ class Sharing:
         for name, mark in left.items():
             self._group_of.pop(name, None)
             self.apart[name] = None
-            self._opened(name).part(mark)
+            self.opened(name).part(mark)
 
     def _released(self, group: PatternGroup, names: Sequence[str]) -> dict[str, Mark]:
         """Remove members from a group; returns their progress."""
@@ -233,8 +227,8 @@ class Sharing:
             return None
         group = self._groups.get(key)
         if group is None:
-            sources = Sources({key.source: self._source(key.source)}, self._views)
-            group = self._groups[key] = PatternGroup(key, sources, self._opened)
+            sources = Sources({key.source: self.source(key.source)}, self.views)
+            group = self._groups[key] = PatternGroup(key, sources, self.opened)
         return group
 
     def goal_of(self, query: LiveQuery) -> tuple[Moment, int] | None:
@@ -321,7 +315,7 @@ class Sharing:
     def _all_marked(self) -> bool:
         """Write the marks that are owed; whether all are written."""
         for name in list(self._owed):
-            query = self._opened(name)
+            query = self.opened(name)
             try:
                 with query.holding():
                     query.leave_mark()

@@ -539,7 +539,7 @@ class Sinks:
             return self._passing(definition, analysed)
         schema = _schema_of(definition, analysed)
         if definition.sink in self._store.streams():
-            stream = self._writer(definition.sink)
+            stream = self._store.writer(definition.sink)
             if not _holds(stream.schema, schema):
                 raise InvalidArgument(
                     f"the stream {definition.sink!r} does not have the columns that results of "
@@ -570,11 +570,6 @@ class Sinks:
             if self._scratch is not None:
                 self._scratch.close()
 
-    def _writer(self, name: str) -> EventStream:
-        stream = self._store.stream(name)
-        assert isinstance(stream, EventStream)
-        return stream
-
     def check(self, request: LiveRequest, definition: LiveDefinition, analysed: Analysed) -> None:
         """Raise an error for a sink that a request cannot have."""
         schema = _schema_of(definition, analysed)
@@ -588,7 +583,7 @@ class Sinks:
             raise wrong(
                 request, f"there is a stream {definition.sink!r} already; choose another name"
             )
-        stream = self._writer(definition.sink)
+        stream = self._store.writer(definition.sink)
         if stream.owner != OWNER or QUERY not in stream.schema:
             raise wrong(
                 request, f"{definition.sink!r} is no stream that live queries share; choose another"

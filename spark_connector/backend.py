@@ -105,7 +105,9 @@ SEGMENTS_PER_PART = 8
 """With this many segments per partition, cuts at segment borders are balanced enough."""
 
 
-class LocalBackend:
+class LocalStream:
+    """A stream of a store that this process opens; it need not have a name, for queries only."""
+
     def __init__(self, options: Options) -> None:
         assert options.path is not None
         self._path = local_path(options.path)
@@ -118,6 +120,8 @@ class LocalBackend:
         with self._open() as store:
             return store.stream(self._stream).schema
 
+
+class LocalBackend(LocalStream):
     def has_view(self, name: str) -> bool:
         with self._open() as store:
             return name.lower() in map(str.lower, stored_views(store.files))
@@ -197,12 +201,12 @@ class LocalBackend:
         from .queries import PinnedCatalog, bare, query_engine, query_tree
 
         query_tree(text)  # refuses other statements
-        with self._open() as store, query_engine(PinnedCatalog(store, empty=True)) as engine:
-            result = engine.run(text, read_only=True)
-            try:
-                return bare(result.schema)
-            finally:
-                result.close()
+        with (
+            self._open() as store,
+            query_engine(PinnedCatalog(store, empty=True)) as engine,
+            engine.run(text, read_only=True) as result,
+        ):
+            return bare(result.schema)
 
     def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
         """Cut a query into parts that run on the same pins."""
@@ -224,12 +228,8 @@ class LocalBackend:
             return
         with self._open() as store:
             catalog = PinnedCatalog(store, partition.pins, ticks=partition.part.ticks)
-            with query_engine(catalog) as engine:
-                result = engine.run_plan(partition.part.plan)
-                try:
-                    yield from result.batches()
-                finally:
-                    result.close()
+            with query_engine(catalog) as engine, engine.run_plan(partition.part.plan) as result:
+                yield from result.batches()
 
 
 def local_path(path: str) -> str:

@@ -278,7 +278,7 @@ class _Pipeline:
         with contextlib.suppress(Exception):  # keep the original error
             done = self.sink.outcome(self.unanswered, 0)
             if done is not None:
-                self.report.stored += done.events
+                self.report.stored += done.appended
                 self.report.late += done.late
                 self.report.duplicates += done.duplicates
             # a server reports a commit only when it is repeated
@@ -390,7 +390,7 @@ class _Pipeline:
                 report.skipped += 1
                 report.notes.append(
                     f"chunk {number + 1} of {report.chunks} was stored by an earlier run "
-                    f"({done.events} events): skipped"
+                    f"({done.appended} events): skipped"
                 )
                 return
         self.progress.phase("reading", size)
@@ -445,7 +445,7 @@ class _Pipeline:
                 report.skipped += 1
                 report.duplicates += wanted
             else:
-                report.stored += outcome.events
+                report.stored += outcome.appended
                 report.late += outcome.late
                 report.duplicates += outcome.duplicates
             self.progress.at(wanted)

@@ -37,12 +37,11 @@ from pyspark.sql.streaming.datasource import (
 from ..client import calls
 from ..errors import InvalidArgument, ResourceLimit
 from ..formats.chunks import regroup
-from ..schema import StreamSchema
 from ..store.changes import NewRange, new_events, new_ranges, rows_between
 from ..store.pins import Pin, drop_pin, keep_pin, load_pin, renew_pin, sweep_pins
 from ..store.recovery import load
 from ..store.store import Store
-from .backend import PARTITION_BYTES, ServerStream, local_path
+from .backend import PARTITION_BYTES, LocalStream, ServerStream
 from .options import Options
 from .types import ReadConversion
 
@@ -71,21 +70,12 @@ def _leads_nowhere() -> InvalidArgument:
     return InvalidArgument("the checkpoint holds an offset that leads nowhere; use a new one")
 
 
-class LocalFollower:
+class LocalFollower(LocalStream):
     def __init__(self, options: Options) -> None:
-        assert options.path is not None
-        self._path = local_path(options.path)
-        self._stream = options.stream or ""
+        super().__init__(options)
         with self._open() as store:
             store.stream(self._stream)  # raises, with the known names
             self._directory = store.directory_of(self._stream)
-
-    def _open(self) -> Store:
-        return Store.open(self._path, mode="r")
-
-    def describe(self) -> StreamSchema:
-        with self._open() as store:
-            return store.stream(self._stream).schema
 
     def keep(self, position: int | None = None) -> str:
         """Keep the last commit, or the one at ``position``, and return its name (driver)."""

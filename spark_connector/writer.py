@@ -36,9 +36,10 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from ..core.append_result import AppendResult
 from ..core.times import time_text
 from ..errors import InvalidArgument, InvalidData, NotAStore, SchemaMismatch, StreamNotFound
-from ..ingest.sinks import Job, Outcome, Over, Sink, Target
+from ..ingest.sinks import Job, Over, Sink, Target
 from ..schema import StreamSchema
 from ..store.tail import ticks_of
 from .backend import local_path, time_bounds
@@ -276,7 +277,7 @@ def load_sorted(
     *,
     order: Sequence[str] = (),
     committing: Callable[[str], None] = lambda _: None,
-) -> Outcome:
+) -> AppendResult:
     """Range-partition rows by time into ``parts`` tasks, sort, stage and commit them.
 
     ``order`` columns order equal times.  ``application`` is committed at most once; ``committing``

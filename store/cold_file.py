@@ -57,6 +57,7 @@ from functools import partial
 import numpy as np
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
+from ..core.closing import Closing
 from ..core.ownership import ModuleLock, OwnedLock, OwnThreads
 from ..errors import CorruptStore, SnapshotExpired, StorageFailed, StoreClosed, UnsupportedFormat
 from .catalog import MANIFEST
@@ -315,7 +316,7 @@ def _ended(descriptor: int, number: int) -> None:
     cache.drop(number)
 
 
-class ColdFile:
+class ColdFile(Closing):
     """An open cold segment (a ``file_contract.ReadFile``); its stub lies beside ``path``."""
 
     def __init__(self, files: Files, path: str) -> None:
@@ -382,12 +383,6 @@ class ColdFile:
     def close(self) -> None:
         """Drop the mapping; buffers from it stay valid."""
         self._closed, self._mapping = True, None
-
-    def __enter__(self) -> ColdFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _Cache:

@@ -189,7 +189,8 @@ class ColumnView:
         self._offset = values.offset
         self.validity = _buffer(buffers[0], np.uint8) if self.nulls else NO_VALIDITY
         self.values: npt.NDArray[Any]
-        self._data = NO_VALIDITY
+        self.data = NO_VALIDITY
+        """Bytes of variable-width values; ``values`` are their offsets."""
         self._wide: npt.NDArray[np.float64] | None = None
         if storage is Storage.NESTED:
             self.values = NO_VALIDITY
@@ -207,18 +208,13 @@ class ColumnView:
                 if not offsets.size:
                     offsets = np.zeros(1, np.int32)
                 self.values = offsets[self._offset : self._offset + len(array) + 1]
-                self._data = _buffer(buffers[2], np.uint8)
+                self.data = _buffer(buffers[2], np.uint8)
             else:
                 self.values = self._codes  # type: ignore[assignment]
         else:
             self.values = _buffer(buffers[1], number_type(attribute.type))[
                 self._offset : self._offset + len(array)
             ]
-
-    @property
-    def data(self) -> npt.NDArray[np.uint8]:
-        """Bytes of variable-width values; ``values`` are their offsets."""
-        return self._data
 
     def row_bytes(self) -> npt.NDArray[np.int64] | None:
         """Bytes of each variable-width value; None for fixed width."""
@@ -340,7 +336,7 @@ class ColumnView:
     ) -> tuple[Encoding, Codec, list[Any], int]:
         offsets = self.values[first : end + 1]
         start, stop = int(offsets[0]), int(offsets[-1])
-        used, data = compressed(self._data[start:stop].data, codec)
+        used, data = compressed(self.data[start:stop].data, codec)
         packed = scaled_integers((offsets - offsets[0]).astype(np.int64))
         head = np.array([stop - start, packed.nbytes // 8])
         return Encoding.TEXT, used, [head, *packed.parts(), data], packed.prefix_words

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..core.closing import Closing
 from ..errors import StorageFull
 from .merge import sort_nearly
 
@@ -63,7 +64,7 @@ Convert = Callable[[pa.RecordBatch, pa.Schema], pa.RecordBatch]
 """Converts an early batch to the final, wider schema."""
 
 
-class ExternalSort:
+class ExternalSort(Closing):
     """Takes events in any order and returns them in time order; a context manager."""
 
     def __init__(
@@ -113,12 +114,6 @@ class ExternalSort:
         if self._file is not None:
             self._file.close()
         self._pending.clear()
-
-    def __enter__(self) -> ExternalSort:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ------------------------------------------------------------------------------- writing
 

@@ -20,8 +20,9 @@ import shutil
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from ..core.closing import Closing
 from ..core.ownership import Owner
 from ..core.scratch import ScratchDirectory
 from ..errors import InvalidArgument, StorageFailed, StoreClosed
@@ -89,7 +90,7 @@ class _Telling:
             raise storage_error(error, self._doing, self._path) from error
 
 
-class _Handle:
+class _Handle(Closing):
     def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
         self.path = path
@@ -104,12 +105,6 @@ class _Handle:
             raise StoreClosed(f"{self.path} was used after it had been closed")
         return self._descriptor
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __del__(self) -> None:
         with suppress(OSError, AttributeError):
             self.close()
@@ -118,25 +113,21 @@ class _Handle:
 class RealAppendFile(_Handle):
     def __init__(self, descriptor: int, path: str) -> None:
         super().__init__(descriptor, path)
-        self._size = os.fstat(descriptor).st_size
+        self.size = os.fstat(descriptor).st_size
         self._poisoned = False
         self._owner = Owner(path)
-
-    @property
-    def size(self) -> int:
-        return self._size
 
     def write(self, data: Buffer) -> None:
         descriptor = self._ready()
         wanted = nbytes(data)
         try:
             written = os.write(descriptor, data)
-            self._size += written
+            self.size += written
             if written < wanted:  # interrupted, nearly full, or more than 2 GiB at once
                 rest = memoryview(data).cast("B")
                 while written < wanted:
                     step = os.write(descriptor, rest[written:])
-                    self._size += step
+                    self.size += step
                     written += step
         except OSError as error:
             raise storage_error(error, "write to", self.path) from error
@@ -149,7 +140,7 @@ class RealAppendFile(_Handle):
         try:
             while first < len(views):
                 written = os.writev(descriptor, views[first : first + PARTS_MAX])
-                self._size += written
+                self.size += written
                 while first < len(views) and written >= len(views[first]):
                     written -= len(views[first])
                     first += 1
@@ -168,13 +159,13 @@ class RealAppendFile(_Handle):
 
     def truncate(self, size: int) -> None:
         descriptor = self._ready()
-        if not 0 <= size <= self._size:
-            raise InvalidArgument(f"cannot cut {self.path} ({self._size} bytes) back to {size}")
+        if not 0 <= size <= self.size:
+            raise InvalidArgument(f"cannot cut {self.path} ({self.size} bytes) back to {size}")
         try:
             os.ftruncate(descriptor, size)
         except OSError as error:
             raise storage_error(error, "cut back", self.path) from error
-        self._size = size
+        self.size = size
 
     def _ready(self) -> int:
         self._owner.check()  # a forked child shares the parent's file offset

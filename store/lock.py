@@ -82,7 +82,7 @@ class ReaderLease:
     ) -> None:
         self.version = version
         self._files = files
-        self._path = path
+        self.path = path
         self._lock = lock
         self._process = os.getpid()
 
@@ -129,18 +129,14 @@ class ReaderLease:
         return cls(files, version, path + LEASE, lock)
 
     @property
-    def path(self) -> str | None:
-        return self._path
-
-    @property
     def registered(self) -> bool:
-        return self._path is not None
+        return self.path is not None
 
     def release(self) -> None:
         """Release the version; idempotent, and a no-op in a forked child."""
         if self._process != os.getpid():
             return
-        path, self._path = self._path, None
+        path, self.path = self.path, None
         if path is not None:
             with suppress(OSError):  # removed by a sweep, or the directory is now read-only
                 self._files.remove(path)
@@ -148,7 +144,7 @@ class ReaderLease:
 
     def detach(self) -> None:
         """Unlock as if the process had ended; a lease with a time limit lives on until then."""
-        self._path = None
+        self.path = None
         self._let_go()
 
     def __enter__(self) -> Self:

@@ -69,6 +69,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 from xxhash import xxh3_64, xxh3_64_intdigest
 
+from ..core.closing import Closing
 from ..errors import CorruptBlock, InvalidArgument, StorageFailed, StoreClosed, UnsupportedFormat
 from .file_contract import AppendFile, Files
 
@@ -177,7 +178,7 @@ class LogContents(NamedTuple):
     """Whether invalid bytes follow, or the header is missing."""
 
 
-class LogWriter:
+class LogWriter(Closing):
     """Appends to a log, made by ``create`` or ``reopen``; thread-safe."""
 
     def __init__(
@@ -187,8 +188,8 @@ class LogWriter:
         self.sequence = sequence
         self._file = file
         self._salt = salt
-        self._records = records
-        self._size = file.size
+        self.records = records
+        self.size = file.size
         self._closed = False
         self._lock = threading.Lock()
         self._commit = GroupCommit(
@@ -236,17 +237,9 @@ class LogWriter:
         return cls(file, sequence, salt, records)
 
     @property
-    def size(self) -> int:
-        return self._size
-
-    @property
     def durable_size(self) -> int:
         """Position up to which everything survives a power cut."""
         return self._commit.durable
-
-    @property
-    def records(self) -> int:
-        return self._records
 
     @property
     def failed(self) -> bool:
@@ -268,7 +261,7 @@ class LogWriter:
         with self._lock:
             if self._commit.failure is not None or self._closed:
                 raise self._unusable()
-            start, records = self._size, self._records
+            start, records = self.size, self.records
             unsynced = (start - self._commit.durable + 511) >> SECTOR_SHIFT
             fixed = LOG_RECORD.pack(length, kind, min(unsynced, UNSYNCED_UNKNOWN))
             try:
@@ -283,8 +276,8 @@ class LogWriter:
                     digest.update(padding)
                     head = LOG_CHECKSUM.pack(digest.intdigest()) + fixed
                     self._file.writev((head, *parts, padding))
-                self._records = records + 1
-                self._size = end = start + RECORD_BYTES + length + len(padding)
+                self.records = records + 1
+                self.size = end = start + RECORD_BYTES + length + len(padding)
             except BaseException:
                 self._take_back(start, records)
                 raise
@@ -294,24 +287,18 @@ class LogWriter:
         """Return when a position (default: the end) is durable; an error is final for the log."""
         if self._closed:
             raise self._unusable()
-        self._commit.sync(self._size if position is None else position)
+        self._commit.sync(self.size if position is None else position)
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
             self._file.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _end(self) -> int:
-        return self._size
+        return self.size
 
     def _take_back(self, start: int, records: int) -> None:
-        self._size, self._records = start, records
+        self.size, self.records = start, records
         try:
             if self._file.size > start:
                 self._file.truncate(start)

@@ -208,41 +208,28 @@ class Aggregation(LightweightAggregates):
         self.merge(LightweightAggregates(self.names, self.kinds, words))
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class SegmentView:
-    """The tree of one segment at one moment; ``tree`` may be lazy."""
+    """The tree of one segment at one moment; its ``source`` may be lazy."""
 
-    __slots__ = (
-        "__weakref__", "_tree", "events", "file", "first", "last", "length", "sealed",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        file: SegmentFile,
-        tree: Tree | Callable[[], Tree],
-        events: int,
-        first: int,
-        last: int,
-        length: int,
-        sealed: bool,
-    ) -> None:
-        self.file = file
-        self._tree = tree
-        self.events = events
-        self.first = first
-        self.last = last
-        self.length = length
-        self.sealed = sealed
+    file: SegmentFile
+    source: Tree | Callable[[], Tree]
+    events: int
+    first: int
+    last: int
+    length: int
+    sealed: bool
 
     @property
     def tree(self) -> Tree:
-        tree = self._tree
+        tree = self.source
         if not isinstance(tree, Tree):
-            tree = self._tree = tree()
+            tree = self.source = tree()
         return tree
 
     def root(self) -> Root | None:
         """The entry of the whole segment as written; None if converted or not read yet."""
-        tree = self._tree
+        tree = self.source
         if not self.sealed or not isinstance(tree, Tree) or self.file.evolved:
             return None
         height, entry = tree.fragments[0]

@@ -84,7 +84,7 @@ class StreamState:
 
 class Snapshot:
     def __init__(self, state: StreamState) -> None:
-        self._state = state
+        self.state = state
         self.schema = state.schema
 
     def __enter__(self) -> Snapshot:
@@ -94,41 +94,37 @@ class Snapshot:
         return None
 
     @property
-    def state(self) -> StreamState:
-        return self._state
-
-    @property
     def version(self) -> int:
         """Commit position: grows by one with every commit."""
-        return self._state.position
+        return self.state.position
 
     @property
     def count(self) -> int:
-        state = self._state
+        state = self.state
         count: int = state.stored + sum(leaf.events for leaf in state.late) + state.tail_events
         return count
 
     @lazy
     def time_range(self) -> tuple[int, int] | None:
         """First and last tick, both inclusive; None without events."""
-        spans = self._state.segments.spans
-        spans += [(view.first, view.last) for view in self._state.runs]
+        spans = self.state.segments.spans
+        spans += [(view.first, view.last) for view in self.state.runs]
         spans += [(leaf.first, leaf.last) for leaf in self._leaves()]
         if not spans:
             return None
         first, last = min(first for first, _ in spans), max(last for _, last in spans)
-        if self._state.floor is not None and first < self._state.floor:
-            return self._state.range_shown
+        if self.state.floor is not None and first < self.state.floor:
+            return self.state.range_shown
         return first, last
 
     def _leaves(self) -> list[MemoryLeaf]:
-        tail = self._state.tail
-        return [*self._state.late, *([tail()] if tail is not None else [])]
+        tail = self.state.tail
+        return [*self.state.late, *([tail()] if tail is not None else [])]
 
     def dirty_ranges(self) -> list[tuple[int, int]]:
         """Inclusive, disjoint time ranges of late events that are not folded yet."""
-        sources: list[SegmentView | MemoryLeaf] = [*self._state.runs, *self._state.late]
-        floor = TICK_MIN if self._state.floor is None else self._state.floor
+        sources: list[SegmentView | MemoryLeaf] = [*self.state.runs, *self.state.late]
+        floor = TICK_MIN if self.state.floor is None else self.state.floor
         return disjoint((max(floor, each.first), each.last) for each in sources)
 
     def events_between(self, start: int | None, end: int | None) -> int:
@@ -148,7 +144,7 @@ class Snapshot:
         sums = Aggregation(self.schema, attributes, low, high, metrics)
         if low > high:
             return sums
-        state = self._state
+        state = self.state
         for part in chain(state.segments.parts(low, high), _within(state.runs, low, high)):
             schema = part.schema if isinstance(part, RootRun) else part.file.schema
             if schema.names == self.schema.names:
@@ -213,12 +209,12 @@ class Snapshot:
 
     def _shown(self, start: int | None, end: int | None) -> tuple[int, int]:
         low, high = closed(start, end)
-        floor = self._state.floor
+        floor = self.state.floor
         return low if floor is None else max(low, floor), high
 
     def _raw(self, scan: Scan) -> Iterator[pa.RecordBatch]:
         """Pruned, merged batches."""
-        state, low, high = self._state, scan.first, scan.last
+        state, low, high = self.state, scan.first, scan.last
         runs, buffers = _within(state.runs, low, high), _within(state.late, low, high)
         if not runs and not buffers:
             yield from self._base(scan)
@@ -233,9 +229,9 @@ class Snapshot:
             yield batch if merged.columns is columns else batch.select(columns)
 
     def _base(self, scan: Scan) -> Iterator[pa.RecordBatch]:
-        for view in self._state.segments.within(scan.first, scan.last):
+        for view in self.state.segments.within(scan.first, scan.last):
             yield from view.scan(scan)
-        tail = self._state.tail
+        tail = self.state.tail
         if tail is not None:
             yield from _scan_memory(tail(), scan)
 
@@ -259,7 +255,7 @@ class Snapshot:
     ) -> list[tuple[int | None, int | None]]:
         """Cut [start, end) at leaf boundaries into at most ``parts`` ranges of similar size."""
         low, high = self._shown(start, end)
-        leaves = [leaf_map(view) for view in self._state.segments.within(low, high)]
+        leaves = [leaf_map(view) for view in self.state.segments.within(low, high)]
         if not leaves or parts <= 1:
             return [(start, end)]
         shown = np.concatenate([each.last_ticks for each in leaves]) >= low

@@ -24,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..core.closing import Closing
 from ..core.heap import keep_freed_memory
 from ..core.ownership import LOADING, OwnedLock
 from ..errors import (
@@ -79,7 +80,7 @@ def _make_root(root: str) -> None:
         os.close(descriptor)
 
 
-class Store:
+class Store(Closing):
     def __init__(self, files: Files, path: str, mode: str, lock: WriterLock | None) -> None:
         self.files = files
         self.path = path
@@ -172,11 +173,11 @@ class Store:
         if self._closed:
             raise StoreClosed(f"the store {self.path} is closed")
 
-    def _check_writable(self) -> None:
+    def check_writable(self, what: str) -> None:
         self._check_open()
         if self.mode == "r":
             raise ReadOnlyStore(
-                f"the store {self.path} is open for reading; open it with mode 'rw'"
+                f"cannot {what}: the store was opened with mode='r'; open it with mode='rw'"
             )
 
     def streams(self) -> list[str]:
@@ -216,7 +217,7 @@ class Store:
         """Create a stream with ``events``, in any order.  ``StreamExists`` unless ``if_not_exists``
         is set and the schema is the same; ``owner`` alone may append.
         """
-        self._check_writable()
+        self.check_writable(f"create the stream {name!r}")
         _check_name(self.files, name)
         chosen = options or StreamOptions()
         filled: AbstractContextManager[str | None] = nullcontext()
@@ -268,6 +269,13 @@ class Store:
             opened = self._open[name] = self._opened(name, directory)
             return opened
 
+    def writer(self, name: str, what: str = "write to") -> EventStream:
+        """A stream's writer; ``ReadOnlyStore`` in mode ``r``, where one cannot ``what``."""
+        self.check_writable(f"{what} {name!r}")
+        stream = self.stream(name)
+        assert isinstance(stream, EventStream)
+        return stream
+
     def _exists(self, directory: str) -> bool:
         if len(directory.encode()) > len("streams/") + NAME_BYTES_MAX:
             return False  # an impossible name, which the system may refuse
@@ -292,7 +300,7 @@ class Store:
 
     def drop_stream(self, name: str) -> None:
         """Remove a stream, also a damaged one; renamed first, so that a crash drops it or not."""
-        self._check_writable()
+        self.check_writable(f"drop the stream {name!r}")
         with self._lock:
             try:
                 self.stream(name).close()
@@ -308,7 +316,7 @@ class Store:
 
     def rename_stream(self, name: str, to: str) -> None:
         """Rename a stream atomically; its handles are closed, running readers may fail."""
-        self._check_writable()
+        self.check_writable(f"rename {name!r}")
         _check_name(self.files, to)
         with self._lock:
             stream = self.stream(name)
@@ -333,7 +341,7 @@ class Store:
         """Verify every stream; ``repair`` salvages damaged ones and closes their handles."""
         self._check_open()
         if repair:
-            self._check_writable()
+            self.check_writable("repair streams")
         report = CheckReport()
         for name in each(self.streams()):
             stream_report = CheckReport()
@@ -378,7 +386,7 @@ class Store:
 
     def move_to(self, objects: ObjectStore) -> None:
         """Start moving segments to objects, as the streams' options say (``moving``)."""
-        self._check_writable()
+        self.check_writable("move segments")
 
         def opened(name: str) -> EventStream | None:
             try:
@@ -434,12 +442,6 @@ class Store:
                 if self._lock_file is not None:
                     with suppress(OSError):
                         self._lock_file.release()
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _check_name(files: Files, name: str) -> None:

@@ -252,7 +252,7 @@ def call_values(calls: Sequence[Call], answer: LightweightAggregates, time: str)
     return values
 
 
-def _array(call: Call, value: Any, type_: pa.DataType) -> pa.Array:
+def _array(value: Any, type_: pa.DataType) -> pa.Array:
     if value is None:
         return pa.nulls(1, type_)
     if pa.types.is_float64(type_) or pa.types.is_integer(type_):
@@ -272,7 +272,7 @@ def _array(call: Call, value: Any, type_: pa.DataType) -> pa.Array:
 
 def one_row(calls: Sequence[Call], answer: LightweightAggregates, time: str) -> pa.RecordBatch:
     values = call_values(calls, answer, time)
-    arrays = [_array(call, value, call.type) for call, value in zip(calls, values, strict=True)]
+    arrays = [_array(value, call.type) for call, value in zip(calls, values, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=[_column(i) for i in range(len(arrays))])
 
 
@@ -294,6 +294,6 @@ def result_table(
         type_ = call.type
         if call.hugeint and (value is None or -(2**63) <= value < 2**63):
             type_ = pa.int64()
-        arrays.append(_array(call, value, type_))
+        arrays.append(_array(value, type_))
         fields.append(pa.field(name, type_))
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

@@ -137,18 +137,16 @@ def parse_time(text: str) -> int | None:
     return (moment - _EPOCH) // dt.timedelta(microseconds=1) * 1000
 
 
+@dataclass(eq=False)
 class Folder:
     """Folds constant expressions for one execution.  ``values``: parameters by name in the tree;
     ``now``: zoned start of the query; ``evaluate`` computes an expression without columns in the
     executor.
     """
 
-    def __init__(
-        self, values: Mapping[str, Any], now: dt.datetime, evaluate: Evaluate | None = None
-    ) -> None:
-        self._values = values
-        self._now = now
-        self._evaluate = evaluate
+    values: Mapping[str, Any]
+    now: dt.datetime
+    evaluate: Evaluate | None = None
 
     @property
     def fixed(self) -> bool:
@@ -157,23 +155,23 @@ class Folder:
 
     def fold(self, node: Any) -> Constant:
         constant = self._fold(node)
-        if constant.kind is Kind.UNKNOWN and self._evaluate is not None and is_constant(node):
-            return constant_of_scalar(self._evaluate(node))
+        if constant.kind is Kind.UNKNOWN and self.evaluate is not None and is_constant(node):
+            return constant_of_scalar(self.evaluate(node))
         return constant
 
     def cast_text(self, text: str, type_name: str) -> Constant:
-        if self._evaluate is None:
+        if self.evaluate is None:
             return UNKNOWN
         # udt: sqlglot does not know TIMESTAMPTZ_NS
         to = exp.DataType.build(type_name, dialect="duckdb", udt=True)
-        return constant_of_scalar(self._evaluate(exp.cast(exp.Literal.string(text), to)))
+        return constant_of_scalar(self.evaluate(exp.cast(exp.Literal.string(text), to)))
 
     def _fold(self, node: Any) -> Constant:
         if isinstance(node, exp.Literal):
             return _literal(node)
         if isinstance(node, exp.Placeholder):
             name = node.name
-            return constant_of_python(self._values[name]) if name in self._values else UNKNOWN
+            return constant_of_python(self.values[name]) if name in self.values else UNKNOWN
         if isinstance(node, exp.Paren):
             return self._fold(node.this)
         if isinstance(node, exp.Null):
@@ -190,7 +188,7 @@ class Folder:
             and node.name.lower() in _NOW_FUNCTIONS
             and not node.expressions
         ):
-            return constant_of_python(self._now)
+            return constant_of_python(self.now)
         if isinstance(node, exp.Interval):
             return self._interval(node)
         if isinstance(node, (exp.Add, exp.Sub)):

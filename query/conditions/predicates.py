@@ -228,7 +228,7 @@ def float_bounds(attribute: Attribute, operator: str, constant: Constant) -> Com
         return widened_bounds(attribute.name, operator, value)
     if operator == "<>":
         return Compiled(NotNull(attribute.name))
-    return ordered_bounds(attribute.name, operator, value, exact=True)
+    return ordered_bounds(attribute.name, operator, value)
 
 
 def _is_short(value: int | Decimal) -> bool:
@@ -282,15 +282,15 @@ def between(name: str, operator: str, low: Fraction, high: Fraction) -> Compiled
     return Compiled(Range(name, below, above))
 
 
-def ordered_bounds(name: str, operator: str, value: str | bool | float, exact: bool) -> Compiled:
+def ordered_bounds(name: str, operator: str, value: str | bool | float) -> Compiled:
     if operator == "=":
-        return Compiled(Range(name, value, value), exact)
+        return Compiled(Range(name, value, value), exact=True)
     if operator == "<>":
         parts = (Range(name, None, value, False, True), Range(name, value, None, True, False))
-        return Compiled(AnyOf(parts), exact)
+        return Compiled(AnyOf(parts), exact=True)
     if operator in (">", ">="):
-        return Compiled(Range(name, value, None, operator == ">", False), exact)
-    return Compiled(Range(name, None, value, False, operator == "<"), exact)
+        return Compiled(Range(name, value, None, operator == ">", False), exact=True)
+    return Compiled(Range(name, None, value, False, operator == "<"), exact=True)
 
 
 def column_bounds(attribute: Attribute, operator: str, constant: Constant) -> Compiled:
@@ -311,9 +311,9 @@ def column_bounds(attribute: Attribute, operator: str, constant: Constant) -> Co
         numeric = kind in (Kind.EXACT, Kind.FLOAT)
         return float_bounds(attribute, operator, constant) if numeric else NOTHING
     if attribute.storage is Storage.STRING and kind is Kind.TEXT:
-        return ordered_bounds(name, operator, value, exact=True)
+        return ordered_bounds(name, operator, value)
     if attribute.storage is Storage.BOOL and kind is Kind.BOOL:
-        return ordered_bounds(name, operator, bool(value), exact=True)
+        return ordered_bounds(name, operator, bool(value))
     return Compiled(NotNull(name))
 
 
@@ -353,20 +353,15 @@ _COMPARISONS: dict[type, str] = {
 }
 
 
+@dataclass(eq=False)
 class PredicateCompiler:
     """Compiles conditions over one stream.  ``column_of`` maps a column node to an attribute of
     this stream or None.
     """
 
-    def __init__(
-        self,
-        schema: StreamSchema,
-        folder: Folder,
-        column_of: Callable[[Any], str | None],
-    ) -> None:
-        self._schema = schema
-        self._folder = folder
-        self._column_of = column_of
+    schema: StreamSchema
+    folder: Folder
+    column_of: Callable[[Any], str | None]
 
     def compile(self, condition: Any) -> Compiled:
         return self._compile(condition, True)
@@ -403,14 +398,14 @@ class PredicateCompiler:
         ):
             return self._starts_with(node, truth)
         if isinstance(node, exp.Column):
-            name = self._column_of(node)
-            if name is not None and self._schema.attribute(name).storage is Storage.BOOL:
+            name = self.column_of(node)
+            if name is not None and self.schema.attribute(name).storage is Storage.BOOL:
                 return Compiled(Range(name, truth, truth), exact=True)
             return NOTHING
         return self._constant_condition(node, truth)
 
     def _constant_condition(self, node: Any, truth: bool) -> Compiled:
-        constant = self._folder.fold(node)
+        constant = self.folder.fold(node)
         if constant.kind is Kind.NULL:
             return NEVER
         if constant.kind is Kind.BOOL:
@@ -436,8 +431,8 @@ class PredicateCompiler:
         column = self._side(left.this) if isinstance(left, exp.Mod) else None
         if column is None or column[1] is not None:
             return NOTHING
-        attribute = self._schema.attribute(column[0])
-        divisor, other = self._folder.fold(left.expression), self._folder.fold(right)
+        attribute = self.schema.attribute(column[0])
+        divisor, other = self.folder.fold(left.expression), self.folder.fold(right)
         signed = pa.types.is_signed_integer(attribute.type)
         if Kind.EXACT not in (divisor.kind, other.kind) or divisor.kind is not other.kind:
             return NOTHING
@@ -458,7 +453,7 @@ class PredicateCompiler:
     ) -> list[Compiled]:
         if column is None:
             return [NOTHING] * len(others)
-        attribute, wrapper = self._schema.attribute(column[0]), column[1]
+        attribute, wrapper = self.schema.attribute(column[0]), column[1]
         constants = self._constants(attribute, wrapper, [node for _, node in others])
         return [
             self._bounds(attribute, wrapper, operator if truth else NEGATED[operator], constant)
@@ -467,7 +462,7 @@ class PredicateCompiler:
 
     def _constants(self, attribute: Attribute, wrapper: Any, nodes: list[Any]) -> list[Constant]:
         """Constants as the executor compares them; UNKNOWN if the common type is uncertain."""
-        constants = [self._folder.fold(node) for node in nodes]
+        constants = [self.folder.fold(node) for node in nodes]
         if len(constants) == 1:
             return constants
         # a NULL under a cast has a type, which counts like that of any other value
@@ -489,7 +484,7 @@ class PredicateCompiler:
         while isinstance(node, exp.Paren):
             node = node.this
         if isinstance(node, exp.Column):
-            name = self._column_of(node)
+            name = self.column_of(node)
             return None if name is None else (name, None)
         inner, wrapper = None, node
         if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
@@ -499,7 +494,7 @@ class PredicateCompiler:
         while isinstance(inner, exp.Paren):
             inner = inner.this
         if isinstance(inner, exp.Column):
-            name = self._column_of(inner)
+            name = self.column_of(inner)
             return None if name is None else (name, wrapper)
         return None
 
@@ -523,11 +518,11 @@ class PredicateCompiler:
             if nanoseconds is not None and not nanoseconds % tick_ns(attribute.type):
                 return Constant(Kind.TIME, nanoseconds)
             # an unusual spelling, or finer than the column: the executor decides what it means
-            return self._folder.cast_text(constant.value, sql_type(attribute.type))
+            return self.folder.cast_text(constant.value, sql_type(attribute.type))
         if attribute.storage in (Storage.SIGNED, Storage.UNSIGNED):
-            return self._folder.cast_text(constant.value, sql_type(attribute.type))
+            return self.folder.cast_text(constant.value, sql_type(attribute.type))
         if attribute.storage is Storage.FLOAT:
-            return self._folder.cast_text(constant.value, "DOUBLE")
+            return self.folder.cast_text(constant.value, "DOUBLE")
         return constant
 
     def _wrapped(
@@ -536,7 +531,7 @@ class PredicateCompiler:
         """Bounds on ``f(column)`` for monotone f that moves a value by a bounded distance."""
         type_ = attribute.type
         if isinstance(wrapper, exp.Anonymous):
-            unit = self._folder.fold(wrapper.expressions[0])
+            unit = self.folder.fold(wrapper.expressions[0])
             slack = _TRUNCATED_NS.get(str(unit.value).lower()) if unit.kind is Kind.TEXT else None
         elif wrapper.to.is_type("date"):
             slack = _DAY_NS
@@ -551,7 +546,7 @@ class PredicateCompiler:
             return NOTHING
         if constant.kind is Kind.TEXT:  # a text takes the type of the other side
             cast = wrapper.to.sql("duckdb") if isinstance(wrapper, exp.Cast) else "TIMESTAMP"
-            constant = self._folder.cast_text(constant.value, cast)
+            constant = self.folder.cast_text(constant.value, cast)
         if constant.kind is not Kind.TIME:
             return NOTHING
         per_tick = tick_ns(type_)
@@ -575,13 +570,13 @@ class PredicateCompiler:
         subject = node.this
         while isinstance(subject, exp.Paren):
             subject = subject.this
-        name = self._column_of(subject) if isinstance(subject, exp.Column) else None
+        name = self.column_of(subject) if isinstance(subject, exp.Column) else None
         if name is None:
             return NOTHING
         if isinstance(node.expression, exp.Null):
             return Compiled(IsNull(name) if truth else NotNull(name), exact=True)
         if isinstance(node.expression, exp.Boolean):
-            if self._schema.attribute(name).storage is not Storage.BOOL:
+            if self.schema.attribute(name).storage is not Storage.BOOL:
                 return NOTHING
             value = bool(node.expression.this)
             if truth:
@@ -596,22 +591,22 @@ class PredicateCompiler:
             column, other = self._side(node.expression), node.this
         if column is None or column[1] is not None:
             return NOTHING
-        constant = self._folder.fold(other)
+        constant = self.folder.fold(other)
         name = column[0]
         if constant.kind is Kind.NULL:
             return Compiled(IsNull(name) if equal else NotNull(name), exact=True)
         if constant.kind is Kind.UNKNOWN:
             return NOTHING
         if equal:
-            return self._bounds(self._schema.attribute(name), None, "=", constant)
-        different = self._bounds(self._schema.attribute(name), None, "<>", constant)
+            return self._bounds(self.schema.attribute(name), None, "=", constant)
+        different = self._bounds(self.schema.attribute(name), None, "<>", constant)
         return any_of([Compiled(IsNull(name), exact=True), different])
 
     def _like(self, node: Any, truth: bool) -> Compiled:
-        name = self._column_of(node.this) if isinstance(node.this, exp.Column) else None
-        if name is None or self._schema.attribute(name).storage is not Storage.STRING:
+        name = self.column_of(node.this) if isinstance(node.this, exp.Column) else None
+        if name is None or self.schema.attribute(name).storage is not Storage.STRING:
             return NOTHING
-        pattern = self._folder.fold(node.expression)
+        pattern = self.folder.fold(node.expression)
         if pattern.kind is not Kind.TEXT or not truth:
             return Compiled(NotNull(name)) if pattern.kind is Kind.TEXT else NOTHING
         text = pattern.value
@@ -627,10 +622,10 @@ class PredicateCompiler:
             subject, prefix = node.expressions
         else:
             subject, prefix = node.this, node.expression
-        name = self._column_of(subject) if isinstance(subject, exp.Column) else None
-        if name is None or self._schema.attribute(name).storage is not Storage.STRING:
+        name = self.column_of(subject) if isinstance(subject, exp.Column) else None
+        if name is None or self.schema.attribute(name).storage is not Storage.STRING:
             return NOTHING
-        text = self._folder.fold(prefix)
+        text = self.folder.fold(prefix)
         if text.kind is not Kind.TEXT or not truth:
             return Compiled(NotNull(name)) if text.kind is Kind.TEXT else NOTHING
         return Compiled(prefix_range(name, text.value))

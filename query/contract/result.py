@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.closing import Closing
 from ...core.times import INT64_MIN, python_values, value_text
 from ...errors import InvalidArgument, MissingDependency
 from .explanation import Plan
@@ -164,7 +165,7 @@ _CHANGED = ("count", "deleted", "updated")
 HTML_ROWS = 20
 
 
-class Result:
+class Result(Closing):
     """Rows of one statement, computed lazily.
 
     ``batches`` holds bounded memory; little is computed ahead.  ``arrow``, ``df``, ``pl`` and
@@ -184,7 +185,7 @@ class Result:
         plan: Plan | Callable[[], Plan] | None = None,
         close: Callable[[], None] | None = None,
     ) -> None:
-        self._schema = schema
+        self.schema = schema
         self._batches = batches
         self._plan = plan
         self._close = close
@@ -193,12 +194,8 @@ class Result:
         self.notes: tuple[str, ...] = ()
 
     @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    @property
     def columns(self) -> list[str]:
-        return list(self._schema.names)
+        return list(self.schema.names)
 
     @property
     def plan(self) -> Plan | None:
@@ -227,7 +224,7 @@ class Result:
 
     def reader(self) -> pa.RecordBatchReader:
         """The rows as a ``RecordBatchReader``, once."""
-        return pa.RecordBatchReader.from_batches(self._schema, self.batches())
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
         return self.reader().__arrow_c_stream__(requested_schema)
@@ -237,7 +234,7 @@ class Result:
         if self._table is None:
             self._start()
             try:
-                self._table = pa.Table.from_batches(list(self._batches), self._schema)
+                self._table = pa.Table.from_batches(list(self._batches), self.schema)
             finally:
                 self.close()
         return self._table
@@ -296,12 +293,6 @@ class Result:
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return iter(self.fetchall())
 
-    def __enter__(self) -> Result:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __del__(self) -> None:
         self.close()
 
@@ -312,7 +303,7 @@ class Result:
         if self._table is not None:
             return self._table.slice(0, rows), self._table.num_rows <= rows
         if self._started:
-            return self._schema.empty_table(), False
+            return self.schema.empty_table(), False
         taken: list[pa.RecordBatch] = []
         while sum(batch.num_rows for batch in taken) <= rows:
             batch = next(self._batches, None)
@@ -320,11 +311,11 @@ class Result:
                 break
             taken.append(batch)
         self._batches = chain(taken, self._batches)
-        table = pa.Table.from_batches(taken, self._schema)
+        table = pa.Table.from_batches(taken, self.schema)
         return table.slice(0, rows), table.num_rows <= rows
 
     def __repr__(self) -> str:
-        columns = ", ".join(f"{field.name} {field.type}" for field in self._schema)
+        columns = ", ".join(f"{field.name} {field.type}" for field in self.schema)
         rows = "" if self._table is None else f", {self._table.num_rows} rows"
         return f"<chronicle.Result ({columns}){rows}>"
 

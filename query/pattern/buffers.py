@@ -35,7 +35,7 @@ from ...store.packing import pooled
 from ..sql.rendering import identifier as quote
 from . import machine as m
 from .binding import CLASSIFIER, RowExpression
-from .bytecode import Cells, Codes, Column, Size
+from .bytecode import Cells, Codes, Column
 from .columns import (
     codes_and_values,
     decoded,
@@ -319,8 +319,8 @@ class _Image:
         constants = np.array(self.constants, np.int64)
         return build_image(arrays_, constants, label, member, columns), condition
 
-    def _size(self, value: int | Size) -> int:
-        if isinstance(value, Size):
+    def _size(self, value: int | Codes) -> int:
+        if isinstance(value, Codes):
             return len(self.values[value.table][value.dimension].columns[0])
         return value
 

@@ -113,18 +113,10 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Size:
-    """A constant: the number of values of a dimension."""
-
-    table: Tabulated
-    dimension: int
-
-
-@dataclass(frozen=True)
 class Constant:
-    """A constant of a program: a word, a text, or the size of a dimension."""
+    """A constant of a program: a word, a text, or the number of codes of a dimension."""
 
-    value: int | str | Size
+    value: int | str | Codes
 
 
 @dataclass(frozen=True)
@@ -216,15 +208,12 @@ class BytecodeBuilder:
                 b = (slot << 2) | (place.inside << 1) | place.first
             code.append((op, a, b, c))
 
-        def table(rows: list[Any], width: int) -> npt.NDArray[np.int64]:
-            return np.array(rows, np.int64).reshape(len(rows), width)
-
         return {
-            "code": table(code, 4),
+            "code": np.array(code, np.int64).reshape(-1, 4),
             "begin": np.array(self.begin, np.int64),
-            "last_slot": table(last_slots, 2),
-            "first_slot": table(first_slots, 2),
-            "sum_slot": table(self.sum_slots, 3),
+            "last_slot": np.array(last_slots, np.int64).reshape(-1, 2),
+            "first_slot": np.array(first_slots, np.int64).reshape(-1, 2),
+            "sum_slot": np.array(self.sum_slots, np.int64).reshape(-1, 3),
         }
 
 
@@ -329,14 +318,13 @@ def aggregated(leaf: MatchAggregate) -> RowExpression | None:
     )
 
 
+@dataclass
 class RowReader:
     """What the condition of a variable reads from rows: leaves, lifted and tabulated parts."""
 
-    def __init__(self, builder: BytecodeBuilder, leaves: tuple[Leaf, ...], variable: str) -> None:
-        self.row_type = builder.row_type
-        self.unit = builder.unit
-        self.leaves = leaves
-        self.variable = variable
+    builder: BytecodeBuilder
+    leaves: tuple[Leaf, ...]
+    variable: str
 
     def leaf(self, leaf: Leaf) -> Value:
         if isinstance(leaf, MatchNumber):
@@ -346,9 +334,10 @@ class RowReader:
             return self._aggregate(leaf)
         if leaf.offset > STEPS_MAX:
             raise Unsupported(f"an offset above {STEPS_MAX} in DEFINE")
-        kind = "s" if leaf.row.column == CLASSIFIER else type_letter(self.row_type(leaf.row))
+        type_ = pa.string() if leaf.row.column == CLASSIFIER else self.builder.row_type(leaf.row)
+        kind = type_letter(type_)
         if not kind:
-            raise Unsupported(f"type {self.row_type(leaf.row)} in DEFINE")
+            raise Unsupported(f"type {type_} in DEFINE")
         return Value(kind, self._navigation(leaf, kind))
 
     def _navigation(self, leaf: Navigation, kind: str) -> Code:
@@ -364,12 +353,13 @@ class RowReader:
     def _place(self, leaf: Navigation) -> MatchRow | int:
         if self._current(leaf):
             return -1
-        inside = leaf.variables is None or self.variable in leaf.variables
-        return MatchRow(leaf.first, leaf.variables, leaf.offset, inside)
+        return MatchRow(leaf.first, leaf.variables, leaf.offset, self._inside(leaf))
 
     def _current(self, leaf: Navigation) -> bool:
-        inside = leaf.variables is None or self.variable in leaf.variables
-        return inside and not leaf.first and leaf.offset == 0
+        return self._inside(leaf) and not leaf.first and leaf.offset == 0
+
+    def _inside(self, leaf: Navigation | MatchAggregate) -> bool:
+        return leaf.variables is None or self.variable in leaf.variables
 
     def _aggregate(self, leaf: MatchAggregate) -> Value:
         function = leaf.function
@@ -384,7 +374,7 @@ class RowReader:
             return self._running(leaf, "i")
         if leaf.argument is None:
             raise Unsupported(f"aggregate {function} of this form in DEFINE")
-        kind = type_letter(self.row_type(leaf.argument))
+        kind = type_letter(self.builder.row_type(leaf.argument))
         if function in ("min", "max", "arbitrary", "any_value") and kind:
             return self._running(leaf, kind)
         if (function == "sum" and kind in ("i", "f")) or (function[:5] == "bool_" and kind == "b"):
@@ -401,8 +391,7 @@ class RowReader:
         column = None if argument is None else self._column(argument, stored)
         function = AGGREGATES[leaf.function][is_float]
         entry = RunningAggregate(leaf.variables, function, column)
-        inside = leaf.variables is None or self.variable in leaf.variables
-        return Value(kind, [_step(m.AGG_F if is_float else m.AGG_I, entry, inside)])
+        return Value(kind, [_step(m.AGG_F if is_float else m.AGG_I, entry, self._inside(leaf))])
 
     # -- computed by DuckDB ---------------------------------------------------------------------
 
@@ -412,7 +401,7 @@ class RowReader:
         """
         navigation = self._lift(node)
         if navigation is not None:
-            kind = type_letter(self.row_type(navigation.row))
+            kind = type_letter(self.builder.row_type(navigation.row))
             code = self._navigation(navigation, kind)
         else:
             table = self._tabulate(node, error)
@@ -424,34 +413,30 @@ class RowReader:
 
     def _lift(self, node: Any) -> Navigation | None:
         """A subexpression over one row only, as a column; None if impossible."""
-        leaves = [self.leaves[i] for i in dict.fromkeys(leaves_of(node))]
-        places = set()
+        places: dict[tuple[Any, ...], Navigation] = {}
         columns: dict[str, None] = {}
-        for leaf in leaves:
+        texts: dict[int, str] = {}
+        for i in leaves_of(node):
+            leaf = self.leaves[i]
             if not isinstance(leaf, Navigation):
                 return None
             if CLASSIFIER in leaf.row.columns or leaf.offset > STEPS_MAX:
                 return None
             variables = None if self._current(leaf) else leaf.variables
-            places.add((variables, leaf.first, leaf.offset, leaf.shift))
+            places.setdefault((variables, leaf.first, leaf.offset, leaf.shift), leaf)
             columns.update(dict.fromkeys(leaf.row.columns))
+            texts[i] = f"({leaf.row.sql})"
         if len(places) != 1:
             return None
-        texts = {
-            i: f"({leaf.row.sql})"
-            for i, leaf in enumerate(self.leaves)
-            if isinstance(leaf, Navigation)
-        }
         row = RowExpression(substitute(to_text(node), texts), tuple(columns))
         if not self._strict(row):
             return None  # it would have a value for a missing row
-        first = leaves[0]
-        assert isinstance(first, Navigation)
+        (first,) = places.values()
         return Navigation(row, first.variables, first.first, first.offset, False, first.shift)
 
     def _strict(self, row: RowExpression) -> bool:
         nulls = {
-            name: pa.nulls(1, self.row_type(RowExpression(quote(name), (name,), name)))
+            name: pa.nulls(1, self.builder.row_type(RowExpression(quote(name), (name,), name)))
             for name in row.columns
         }
         try:
@@ -461,9 +446,8 @@ class RowReader:
         return not result.column(0)[0].is_valid
 
     def _tabulate(self, node: Any, error: Unsupported) -> Tabulated:
-        dimensions: dict[tuple[Any, ...], list[RowExpression]] = {}
-        places: dict[tuple[Any, ...], Navigation] = {}
-        names: dict[tuple[Any, RowExpression], str] = {}
+        dimensions: dict[tuple[Any, ...], tuple[Navigation, dict[RowExpression, str]]] = {}
+        fields: list[pa.Field] = []
 
         def cut(part: Any) -> Any:
             if not leaves_of(part):
@@ -477,28 +461,23 @@ class RowReader:
                 return part
             if not isinstance(leaf, Navigation) or leaf.offset > STEPS_MAX:
                 raise error
-            at = None if self._current(leaf) else leaf.variables
-            label = leaf.row.column == CLASSIFIER
-            place = (at, leaf.first, leaf.offset, leaf.shift, label, self._current(leaf))
-            rows = dimensions.setdefault(place, [])
-            places.setdefault(place, leaf)
-            if leaf.row not in rows:
-                rows.append(leaf.row)
-                names[place, leaf.row] = f"@a{len(names)}"
-            return exp.column(exp.to_identifier(names[place, leaf.row], quoted=True))
+            label, current = leaf.row.column == CLASSIFIER, self._current(leaf)
+            at = None if current else leaf.variables
+            place = (at, leaf.first, leaf.offset, leaf.shift, label, current)
+            _, names = dimensions.setdefault(place, (leaf, {}))
+            if leaf.row not in names:
+                names[leaf.row] = f"@a{len(fields)}"
+                fields.append(pa.field(names[leaf.row], self.builder.row_type(leaf.row)))
+            return exp.column(exp.to_identifier(names[leaf.row], quoted=True))
 
         root = exp.Paren(this=node.copy())
         root.this.replace(cut(root.this))
-        fields = [pa.field(name, self.row_type(row)) for (_, row), name in names.items()]
         if any(pa.types.is_nested(field.type) for field in fields):
             raise error
         every = tuple(
-            Dimension(
-                places[place], tuple(rows), tuple(names[place, row] for row in rows),
-                self._current(places[place]),
-            )
-            for place, rows in dimensions.items()
-        )  # fmt: skip
+            Dimension(leaf, tuple(names), tuple(names.values()), self._current(leaf))
+            for leaf, names in dimensions.values()
+        )
         text = to_text(root)
         type_ = column_types([text], pa.schema(fields))[0]
         return Tabulated(every, text, type_, self.variable, str(error))
@@ -508,7 +487,7 @@ class RowReader:
         code: Code = []
         for i, dimension in enumerate(table.dimensions):
             if i:
-                code.append(_step(m.MUL_I, Constant(Size(table, i)), 1))
+                code.append(_step(m.MUL_I, Constant(Codes(table, i)), 1))
             place, shift = self._place(dimension.place), dimension.place.shift
             if dimension.rows[0].column == CLASSIFIER:
                 load = _step(m.LABEL, 1, place, shift)
@@ -564,7 +543,7 @@ class Compiler(RowReader):
             if value.months or value.nanoseconds % 1000:  # beyond 64 bits, see only_durations
                 raise Unsupported("an interval of months or years has no fixed length")
             nanos = value.days * 86_400 * 10**9 + value.nanoseconds
-            return constant("d", nanos if self.unit == "ns" else nanos // 1000)
+            return constant("d", nanos if self.builder.unit == "ns" else nanos // 1000)
         letter = type_letter(type_)
         if not letter:
             raise Unsupported(f"a constant of type {type_}")
@@ -574,7 +553,7 @@ class Compiler(RowReader):
         return constant(letter, convert(scalar.as_py()))
 
     def _ticks(self, scalar: pa.Scalar) -> int:
-        wanted = TICKS_PER_SECOND[self.unit]
+        wanted = TICKS_PER_SECOND[self.builder.unit]
         if pa.types.is_date(scalar.type):
             return int((scalar.as_py() - _EPOCH.date()).days * 86_400 * wanted)
         return int(scalar.value) * wanted // TICKS_PER_SECOND[scalar.type.unit]
@@ -586,7 +565,7 @@ class Compiler(RowReader):
             raise Unsupported("comparison of a string with a time")
         text = literal(str(value.constant))
         instant = evaluate(f"SELECT CAST({text} AS TIMESTAMPTZ) AS c").column(0)[0]
-        if self.unit == "ns":
+        if self.builder.unit == "ns":
             fine = evaluate(f"SELECT TRY_CAST({text} AS TIMESTAMPTZ_NS) AS c").column(0)[0]
             instant = fine if fine.is_valid else instant
         return constant("t", self._ticks(instant))
@@ -604,9 +583,6 @@ class Compiler(RowReader):
         return kind, [_converted(value, kind) for value in values]
 
     # -- operators ------------------------------------------------------------------------------
-
-    def _paren(self, node: Any) -> Value:
-        return self.value(node.this)
 
     def _negation(self, node: Any) -> Value:
         value = self.value(node.this)
@@ -714,7 +690,7 @@ class Compiler(RowReader):
         kind, values = self._unified([self.value(node.this), self.value(node.expression)])
         if kind not in ("i", "f", "n"):
             raise Unsupported("a power of this type")
-        return _of_floats(m.CALL2_F, POWER, values)
+        return _of_floats(POWER, values)
 
     def _case(self, node: Any) -> Value:
         conditions, results = [], []
@@ -811,9 +787,9 @@ class Compiler(RowReader):
         if kind == "i" and name in ("floor", "ceil", "ceiling", "round", "trunc"):
             return values[0] if count == 1 else None
         if name in ONE and count == 1:
-            return _of_floats(m.CALL_F, ONE[name], values)
+            return _of_floats(ONE[name], values)
         if name in TWO and count == 2:
-            return _of_floats(m.CALL2_F, TWO[name], values)
+            return _of_floats(TWO[name], values)
         return None
 
     def _of_times(self, name: str, values: list[Value]) -> Value | None:
@@ -853,7 +829,7 @@ class Compiler(RowReader):
         return _binary(op, code, constant("i", number).code)
 
     def _ticks_of(self, unit: str) -> int:
-        return UNIT_US[unit] * (1000 if self.unit == "ns" else 1)
+        return UNIT_US[unit] * (1000 if self.builder.unit == "ns" else 1)
 
     def _part(self, part: str, value: Value) -> Value:
         part = part.rstrip("s")
@@ -885,8 +861,8 @@ class Compiler(RowReader):
 
 
 _NODES: dict[type, Callable[[Compiler, Any], Value]] = {
-    exp.Paren: Compiler._paren, exp.Neg: Compiler._negation, exp.And: Compiler._logic,
-    exp.Or: Compiler._logic, exp.Not: Compiler._not, exp.Is: Compiler._is,
+    exp.Paren: lambda compiler, node: compiler.value(node.this), exp.Neg: Compiler._negation,
+    exp.And: Compiler._logic, exp.Or: Compiler._logic, exp.Not: Compiler._not, exp.Is: Compiler._is,
     **dict.fromkeys(COMPARISONS, Compiler._comparison), exp.NullSafeEQ: Compiler._distinct,
     exp.NullSafeNEQ: Compiler._distinct, exp.Between: Compiler._between, exp.In: Compiler._in,
     **dict.fromkeys(ARITHMETIC, Compiler._product), exp.Add: Compiler._sum,
@@ -904,11 +880,10 @@ def _call(node: Any) -> tuple[str, list[Any]]:
     return (str(node.this).lower() if isinstance(node, exp.Anonymous) else ""), node.expressions
 
 
-def _of_floats(op: int, function: int, values: Sequence[Value]) -> Value:
+def _of_floats(function: int, values: Sequence[Value]) -> Value:
     code = [step for value in values for step in _converted(value, "f").code]
-    if op == m.CALL2_F:
-        return Value("f", [*code, _step(op, 0, 0, function)])
-    return Value("f", [*code, _step(op, function)])
+    call = _step(m.CALL_F, function) if len(values) == 1 else _step(m.CALL2_F, 0, 0, function)
+    return Value("f", [*code, call])
 
 
 def compile_condition(builder: BytecodeBuilder, scalar: Any, bound: Bound, variable: str) -> int:

@@ -85,7 +85,7 @@ def plan_windows(bound: BoundWindows, planning: Planning) -> WindowAggregate | W
         return WindowedEvents(
             call.stream, bound.schema, events, bound.event_schema, windows, call.keys
         )
-    strategy, reason, costs = _choice(bound, fused, windows, scan, snapshot, planning)
+    strategy, reason, costs = _choice(bound, fused, windows, scan, snapshot)
     return WindowAggregate(
         call.stream, bound.schema, events, bound.event_schema, windows, tuple(fused.aggregates),
         tuple(fused.keys), frozenset(fused.derived), strategy, reason, costs, hook=planning.hook,
@@ -123,12 +123,7 @@ def _query(bound: BoundWindows) -> Any:
 
 
 def _choice(
-    bound: BoundWindows,
-    fused: Fused,
-    windows: AnyWindows,
-    scan: Scan,
-    snapshot: Snapshot,
-    planning: Planning,
+    bound: BoundWindows, fused: Fused, windows: AnyWindows, scan: Scan, snapshot: Snapshot
 ) -> tuple[str, str, Costs | None]:
     if isinstance(windows, SessionWindows):
         return "replay", "sessions depend on every event", None

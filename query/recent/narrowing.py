@@ -369,10 +369,6 @@ class _Decided(IntervalStream):
         self._open_from = 0
 
     @property
-    def fed(self) -> int:
-        return self._fed
-
-    @property
     def decided(self) -> bool:
         return self._open_from >= self.edge
 

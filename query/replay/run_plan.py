@@ -158,7 +158,7 @@ class IntervalStream(MatchStream):
         check: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(compiled, limits, check, mask=self.inside)
-        self._fed = 0
+        self.fed = 0
         # sequence numbers at which the rows of intervals begin and end
         self._starts, self._ends = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
@@ -170,11 +170,11 @@ class IntervalStream(MatchStream):
         if rows == 0:
             return
         if not isinstance(within, bool):
-            edges = np.flatnonzero(np.diff(within, prepend=False, append=False)) + self._fed
+            edges = np.flatnonzero(np.diff(within, prepend=False, append=False)) + self.fed
             self._add(edges[::2], edges[1::2])
         elif within:
-            self._add(np.array([self._fed]), np.array([self._fed + rows]))
-        self._fed += rows
+            self._add(np.array([self.fed]), np.array([self.fed + rows]))
+        self.fed += rows
         yield from self.feed(batch)
         self._forget()
 

@@ -152,7 +152,7 @@ def plan_situations_replay(
         return ReplayPlan(strategy, "asked for")
     begun = time.perf_counter()
     outlines = chains(compiled, snapshot.schema, folder)
-    reason = _obstacle(snapshot, compiled, outlines)
+    reason = _obstacle(compiled, outlines)
     if reason:
         return ReplayPlan(strategy, reason)
     wants = Demands(compiled.partition_by, True, False, 0, 0)
@@ -178,9 +178,7 @@ def _rarest(way: Considered) -> float:
     return min(entries, default=float(way.plan.allowed))
 
 
-def _obstacle(
-    snapshot: Snapshot, compiled: CompiledSituations, outlines: tuple[Outline, ...]
-) -> str:
+def _obstacle(compiled: CompiledSituations, outlines: tuple[Outline, ...]) -> str:
     if not outlines:
         if any(compiled.reach_of(i) is None for i in range(len(compiled.names))):
             return "neither WITHIN nor durations bound how long a match takes"
@@ -273,7 +271,7 @@ def run_replayed(
             )
         run.ended = True
         return
-    pieces = _Pieces.of(compiled, plan)
+    pieces = _Pieces.of(plan)
     if not len(pieces.spans):
         run.ended = True
         return
@@ -301,7 +299,7 @@ class _Pieces:
     until: Ints
 
     @classmethod
-    def of(cls, compiled: CompiledSituations, plan: ReplayPlan) -> _Pieces:
+    def of(cls, plan: ReplayPlan) -> _Pieces:
         intervals, timeline = plan.intervals, plan.timeline
         assert intervals is not None
         if not len(intervals.spans):

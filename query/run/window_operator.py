@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from ...core.times import half_open
 from ...errors import InvalidArgument, ResourceLimit
-from ...schema import StreamSchema
 from ...store.segment import ScanMetrics
 from ..conditions.predicates import TICK_MAX, TICK_MIN, shown_time
 from ..contract.explanation import Operator, Regions
@@ -117,7 +116,7 @@ class _Events:
                     check=control.check,
                 )
             return
-        _, batches = self.run.rows(_of_columns(plan, columns, self._schema))
+        _, batches = self.run.rows(_of_columns(plan, columns))
         last: int | None = None
         for batch in batches:
             self.run.control.check()
@@ -181,7 +180,7 @@ class _Feed:
         return scan
 
 
-def _of_columns(plan: QueryPlan, columns: Sequence[str], schema: StreamSchema) -> QueryPlan:
+def _of_columns(plan: QueryPlan, columns: Sequence[str]) -> QueryPlan:
     root = plan.root
     if isinstance(root, PassThrough):
         by_name = {picked.name: picked for picked in root.columns}

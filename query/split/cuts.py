@@ -110,14 +110,12 @@ def _probed(
 class CutProbe(IntervalStream):
     """Finds the match from every row, and where a search continues after it."""
 
-    def __init__(
-        self, compiled: CompiledMatch, check: Check, limits: MatchLimits = PROBE_LIMITS
-    ) -> None:
+    def __init__(self, compiled: CompiledMatch, check: Check) -> None:
         clause = replace(
             compiled.clause, skip=Skip("next"), rows="one", measures=()
         )  # the same patterns and conditions
         bare = replace(compiled, clause=clause, measures=(), _schema=None)
-        super().__init__(bare, limits, check)
+        super().__init__(bare, PROBE_LIMITS, check)
         self._rows_codes: list[Ints] = []
         self._rows_ticks: list[Ints] = []
         self._begins: list[Ints] = []

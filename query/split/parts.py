@@ -353,10 +353,10 @@ class RangeStream(IntervalStream):
         self._taken, self._kept = none, none
 
     def begin(self, carried: Ints) -> None:
-        self._first, self._taken = self._fed, self._fed + carried
+        self._first, self._taken = self.fed, self.fed + carried
 
     def end(self, carried: Ints) -> None:
-        self._past, self._kept = self._fed, self._fed + carried
+        self._past, self._kept = self.fed, self.fed + carried
 
     def matching(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

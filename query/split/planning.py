@@ -39,7 +39,6 @@ from ...core.sorting import order_of
 from ...core.times import INT64_MAX
 from ...store.snapshot import Snapshot
 from ..contract.operator import (
-    Check,
     InstantRange,
     InstantRanges,
     Part,
@@ -80,7 +79,6 @@ def find_cuts(
     goals: Iterable[int],
     bounds: tuple[int, int],
     budget: Budget,
-    check: Check = None,
 ) -> tuple[list[Cut], int]:
     """Cuts near ascending ticks within ``bounds``, and at how many places there was none."""
     first, last = bounds
@@ -93,7 +91,7 @@ def find_cuts(
             earliest = reach.back(reach.back(tick))
             if tick > last or earliest <= (cuts[-1].last if cuts else first):
                 break
-            cut, looked = find_cut(snapshot, compiled, reach, tick, check)
+            cut, looked = find_cut(snapshot, compiled, reach, tick)
             budget.left -= looked
             if cut is not None and cut.last <= last:
                 cuts.append(cut)
@@ -124,7 +122,7 @@ def between(
 
 
 def whole_ranges(
-    snapshot: Snapshot, compiled: CompiledMatch, wanted: int, check: Check = None
+    snapshot: Snapshot, compiled: CompiledMatch, wanted: int
 ) -> tuple[tuple[RangePart, ...], str]:
     """About ``wanted`` ranges of all time and a description; or none and the reason."""
     reach = reach_of(snapshot, compiled)
@@ -132,7 +130,7 @@ def whole_ranges(
         return (), reach
     goals = [goal for goal, _ in snapshot.ranges(wanted) if goal is not None]
     ends = (reach.first, reach.last)
-    cuts, failed = find_cuts(snapshot, compiled, reach, goals, ends, Budget(snapshot), check)
+    cuts, failed = find_cuts(snapshot, compiled, reach, goals, ends, Budget(snapshot))
     if not cuts:
         if failed:
             return (), "no place was found in time that no match can cross"
@@ -156,11 +154,7 @@ BORDERS = 1024
 
 
 def divided(
-    snapshot: Snapshot,
-    compiled: CompiledMatch,
-    plan: ReplayPlan,
-    wanted: int,
-    check: Callable[[], None] | None = None,
+    snapshot: Snapshot, compiled: CompiledMatch, plan: ReplayPlan, wanted: int
 ) -> dict[int, list[RangePart]]:
     """Parts of the intervals that are too long, by number, for ``wanted`` parts in all."""
     intervals, timeline = plan.intervals, plan.timeline
@@ -194,7 +188,7 @@ def divided(
         if len(places):
             goals = _snapped(at, goals, places, borders, float(size) / 4)
         goals = np.unique(goals[(goals > low) & (goals <= high)])
-        cuts, _ = find_cuts(snapshot, compiled, reach, goals.tolist(), (low, high), budget, check)
+        cuts, _ = find_cuts(snapshot, compiled, reach, goals.tolist(), (low, high), budget)
         if cuts:
             ends = Cut(low, last=low - 1), Cut(high + 1, last=high)
             pieces[number] = between([ends[0], *cuts, ends[1]], compiled, reach, high)
@@ -367,7 +361,6 @@ def split_match(
     compiled: CompiledMatch,
     plan: ReplayPlan,
     parts: Callable[[float], int],
-    check: Callable[[], None] | None = None,
 ) -> Split:
     """Divide a query; ``parts(share of the stream read)``: parts to aim for."""
     numbered = compiled.numbered
@@ -378,7 +371,7 @@ def split_match(
     why = ""
     if plan.spans is not None:
         wanted = 1 if numbered else max(1, parts(plan.replayed()))
-        pieces = divided(snapshot, compiled, plan, wanted, check)
+        pieces = divided(snapshot, compiled, plan, wanted)
         parts_ = interval_parts(plan, wanted, pieces)
         intervals = len(plan.spans if plan.partitions is None else plan.partitions.inside)
         description = f"{intervals} replay intervals in {len(parts_)} groups"
@@ -394,7 +387,7 @@ def split_match(
     if numbered:
         why = "MATCH_NUMBER counts over a whole partition"
     else:
-        ranges, why = whole_ranges(snapshot, compiled, wanted, check)
+        ranges, why = whole_ranges(snapshot, compiled, wanted)
         if len(ranges) > 1:
             return Split(ranges, why)
     if compiled.partition_by:

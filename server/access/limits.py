@@ -15,6 +15,7 @@ import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 
 from ...errors import ResourceLimit
 from ..http.replies import Problem
@@ -23,28 +24,25 @@ RESERVED = 4
 """One in this many slots, and bytes, is not available to a single client."""
 
 
+@dataclass(eq=False)
 class Gate:
     """Slots for the requests of one kind, ``what``; ``wait_s`` is the longest wait, and
     ``client_max`` bounds one client's running and waiting requests.
     """
 
-    def __init__(
-        self,
-        what: str,
-        running_max: int,
-        waiting_max: int,
-        wait_s: float,
-        client_max: int | None = None,
-    ) -> None:
-        self.what = what
-        self.running_max = running_max
-        self.running = 0
-        self._share = max(1, running_max - max(1, running_max // RESERVED))
-        self._waiting_max = waiting_max
-        self._wait_s = wait_s
-        self._client_max = client_max
-        self._waiters: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        self._running: Counter[str] = Counter()
+    what: str
+    running_max: int
+    waiting_max: int
+    wait_s: float
+    client_max: int | None = None
+    running: int = field(default=0, init=False)
+    _waiters: OrderedDict[str, deque[asyncio.Future[None]]] = field(
+        default_factory=OrderedDict, init=False
+    )
+    _running: Counter[str] = field(default_factory=Counter, init=False)
+
+    def __post_init__(self) -> None:
+        self._share = max(1, self.running_max - max(1, self.running_max // RESERVED))
 
     @property
     def waiting(self) -> int:
@@ -55,7 +53,7 @@ class Gate:
         for too many requests of this client, 503 if the queue is full or too slow.
         """
         mine = self._running[client] + len(self._waiters.get(client, ()))
-        if self._client_max is not None and mine >= self._client_max:
+        if self.client_max is not None and mine >= self.client_max:
             raise Problem(
                 "too-many-requests",
                 f"this client has {mine} {self.what} running or waiting, which is its limit "
@@ -83,12 +81,12 @@ class Gate:
         self._running[client] += 1
 
     async def _wait(self, client: str) -> None:
-        if self.waiting >= self._waiting_max:
+        if self.waiting >= self.waiting_max:
             self._displace_or_refuse(client)
         turn = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(client, deque()).append(turn)
         try:
-            await asyncio.wait_for(asyncio.shield(turn), self._wait_s)
+            await asyncio.wait_for(asyncio.shield(turn), self.wait_s)
         except BaseException as error:
             if not turn.done():
                 self._remove(client, turn)
@@ -96,7 +94,7 @@ class Gate:
             elif turn.exception() is None:
                 self._leave(client)  # it got a slot at the last moment: pass it on
             if isinstance(error, TimeoutError):
-                raise self._overloaded(f"and none ended within {self._wait_s:g} s") from None
+                raise self._overloaded(f"and none ended within {self.wait_s:g} s") from None
             raise
 
     def _displace_or_refuse(self, client: str) -> None:

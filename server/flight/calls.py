@@ -26,10 +26,8 @@ import contextlib
 import io
 import logging
 import struct
-import time
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -39,9 +37,9 @@ from google.protobuf.message import DecodeError
 
 from ...errors import Unauthorized
 from ..access.auth import Principal
-from ..http.replies import Problem, as_problem
+from ..http.replies import Problem
 from ..http.streamed import Pace, Paced, too_slow
-from ..service.middleware import BEGUN, Audit, account, id_of
+from ..service.middleware import Audit, accounted, scope_of
 from ..service.row_stream import BodyPipe
 from ..service.state import Server
 
@@ -286,20 +284,9 @@ class Call:
         self.server = server
         self.method = method
         self._context = context
-        path = f"/{SERVICE}/{method}"
-        self.scope: dict[str, Any] = {
-            "type": "http",
-            "method": "POST",
-            "path": path,
-            "raw_path": path.encode(),
-            "route": SimpleNamespace(path=path),
-            "headers": [(_bytes(name), _bytes(value)) for name, value in _metadata(context)],
-            "client": _address(context.peer()),
-            "state": {},
-            BEGUN: time.monotonic(),
-        }
-        self.request_id = id_of(self.scope)
-        self.scope["state"]["request_id"] = self.request_id
+        headers = [(_bytes(name), _bytes(value)) for name, value in _metadata(context)]
+        self.scope = scope_of(f"/{SERVICE}/{method}", _address(context.peer()), headers)
+        self.request_id: str = self.scope["state"]["request_id"]
         self._pace = Pace.of(server.settings)
         self._reading, self._sending = Paced(self._pace), Paced(self._pace)
 
@@ -372,28 +359,12 @@ def handled(server: Server, audit: Audit, method: str, answer: Answer) -> Any:
 
     async def handle(_: Any, context: Any) -> None:
         call = Call(server, method, context)
-        status, problem = 200, None
-        server.metrics.requests_running.inc()
         try:
-            if method != "Handshake":
-                call.enter("bearer")
-            await answer(call)
-        except asyncio.CancelledError:
-            status = 499
-            raise
-        except Exception as error:
-            problem = as_problem(server.drops.explain(call.scope, error))
-            status = problem.status
-            if status == 500:
-                logger.error("request %s failed: %s", call.request_id, error, exc_info=error)
-        finally:
-            server.metrics.requests_running.dec()
-            seconds = time.monotonic() - call.scope[BEGUN]
-            account(server.metrics, call.scope, status, call.received, call.sent, seconds)
-            audit.look(call.scope, status)
-        if problem is not None:
-            if status in (413, 429, 503):
-                server.metrics.rejected.labels(problem.code).inc()
+            with accounted(server, audit, call.scope, lambda: (call.received, call.sent)):
+                if method != "Handshake":
+                    call.enter("bearer")
+                await answer(call)
+        except Problem as problem:
             trailers = (("chronicle-code", problem.code), ("x-request-id", call.request_id))
             await context.abort(code_of(problem), _message(problem), trailers)
 

@@ -4,11 +4,11 @@ are empty.  A view's columns are those of its creation.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...errors import StreamNotFound
 from ...query.contract.catalog import SYSTEM_TABLES
@@ -49,14 +49,7 @@ _FOREIGN_KEYS = _of(
 
 def _like(pattern: str) -> Callable[[str], bool]:
     r"""A matcher for a pattern of ``%`` and ``_``, escaped by ``\``."""
-    parts = re.findall(r"\\.|%|_|[^\\%_]+|\\", pattern, re.DOTALL)
-    signs = {"%": ".*", "_": "."}
-    text = "".join(
-        signs.get(part) or re.escape(part[1:] if part[:1] == "\\" and part[1:] else part)
-        for part in parts
-    )
-    pattern_of_name = re.compile(text, re.DOTALL)
-    return lambda name: pattern_of_name.fullmatch(name) is not None
+    return lambda name: bool(pc.match_like(pa.scalar(name), pattern).as_py())
 
 
 def _filter(command: Any, field: str, fits: Callable[[str], Callable[[str], bool]]) -> Any:

@@ -34,7 +34,7 @@ from ...core.times import python_values
 from ...errors import ChronicleError, InvalidArgument
 from ...formats.dialect import Limits
 from ...formats.layout import Layout
-from ...query.contract.result import changed_events
+from ...query.contract.result import Result, changed_events
 from ...query.relations import CATALOG, SCHEMA
 from ...query.sql.first_word import as_columns
 from ...query.sql.parameters import names_in
@@ -96,11 +96,8 @@ class Statements:
         tally = Tally(None, server.settings.max_rows)
 
         def write() -> None:
-            result = self._open(query, text, params)
-            try:
+            with self._open(query, text, params) as result:
                 write_rows(result.schema, tally.cut(result.batches(), query, False), pipe)
-            finally:
-                result.close()
 
         compute(server, slot, query, pipe, tally, FORMAT, write)
         try:
@@ -157,12 +154,8 @@ class Statements:
             error: BaseException | None = None
 
             def work() -> int:
-                with server.running.logged(query):
-                    result = self._open(query, text, params)
-                    try:
-                        return changed_events(result)
-                    finally:
-                        result.close()
+                with server.running.logged(query), self._open(query, text, params) as result:
+                    return changed_events(result)
 
             job = asyncio.ensure_future(server.call(work))
             try:
@@ -183,16 +176,13 @@ class Statements:
         call.scope[STATEMENT] = text
 
         def work() -> pa.Schema:
-            result = self._open(query, text, params, read_only=True)
-            try:
+            with self._open(query, text, params, read_only=True) as result:
                 return result.schema
-            finally:
-                result.close()
 
         async with server.queried(call.request_id, text, call.principal) as query:
             return await server.call(work)
 
-    def _open(self, query: RunningQuery, text: str, params: Params, **more: Any) -> Any:
+    def _open(self, query: RunningQuery, text: str, params: Params, **more: Any) -> Result:
         timeout = self._server.settings.query_timeout
         return open_statement(self._server, query.principal, query, text, params, timeout, **more)
 
@@ -350,13 +340,11 @@ def no_transaction(command: Any) -> None:
         raise Problem("not-supported", "there are no transactions here: each statement commits")
 
 
+@dataclass(eq=False)
 class Loading:
-    def __init__(
-        self, server: Server, statements: Statements, prepared: PreparedStatements
-    ) -> None:
-        self._server = server
-        self._statements = statements
-        self._prepared = prepared
+    server: Server
+    statements: Statements
+    prepared: PreparedStatements
 
     async def put(self, call: Call) -> None:
         try:
@@ -370,11 +358,11 @@ class Loading:
         name, command = command_of(first.flight_descriptor.cmd)
         if name == "CommandStatementUpdate":
             no_transaction(command)
-            count = await self._statements.run(call, command.query, None)
+            count = await self.statements.run(call, command.query, None)
         elif name == "CommandPreparedStatementUpdate":
             count = await self._update(call, first, command.prepared_statement_handle)
         elif name == "CommandPreparedStatementQuery":
-            prepared = self._prepared.find(call, command.prepared_statement_handle)
+            prepared = self.prepared.find(call, command.prepared_statement_handle)
             prepared.bind(await self._parameters(call, first))
             return
         elif name == "CommandStatementIngest":
@@ -385,10 +373,10 @@ class Loading:
         await call.send(made("PutResult", app_metadata=result))
 
     async def _update(self, call: Call, first: Any, handle: bytes) -> int:
-        prepared = self._prepared.find(call, handle)
+        prepared = self.prepared.find(call, handle)
         rows = await self._parameters(call, first)
         run = prepared.each(rows or prepared.bound)
-        return 0 if run is None else await self._statements.run(call, *run)
+        return 0 if run is None else await self.statements.run(call, *run)
 
     # ---------------------------------------------------------------------------- bodies
 
@@ -397,13 +385,13 @@ class Loading:
     ) -> contextlib.AbstractAsyncContextManager[Body]:
 
         async def receive(account: ByteAccount | None) -> Body:
-            body = Body(self._server.directory, None, account)
+            body = Body(self.server.directory, None, account)
             return await filled(body, _pieces(call, first, most))
 
-        return self._server.uploading(call.principal.client, receive, staged=staged)
+        return self.server.uploading(call.principal.client, receive, staged=staged)
 
     async def _parameters(self, call: Call, first: Any) -> Rows:
-        server = self._server
+        server = self.server
 
         def read() -> Rows:
             if body.size == len(END_OF_STREAM):
@@ -422,7 +410,7 @@ class Loading:
     # ------------------------------------------------------------------- events in bulk
 
     async def _ingest(self, call: Call, first: Any, command: Any) -> int:
-        server, stream = self._server, command.table
+        server, stream = self.server, command.table
         create, if_exists = _mode(command)
         call.principal.require("write" if create else "ingest", stream)
         server.require_writable()

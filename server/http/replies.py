@@ -34,7 +34,6 @@ from starlette.responses import Response
 
 from ...core.times import time_text
 from ...errors import OUTSIDE, ChronicleError, SqlError, Unauthorized, in_words_of, outside
-from ...formats.kinds import arrow_name_of_type, name_of_type
 
 
 def json_bytes(content: Any) -> bytes:
@@ -190,19 +189,6 @@ def problem_response(error: BaseException, request_id: str) -> Response:
         headers=problem.headers,
         media_type=MEDIA_TYPE,
     )
-
-
-def columns_of(schema: pa.Schema) -> list[dict[str, Any]]:
-    """The columns of a stream, a view or a file."""
-    return [
-        {
-            "name": field.name,
-            "type": arrow_name_of_type(field.type),
-            "sql_type": name_of_type(field.type),
-            "nullable": field.nullable,
-        }
-        for field in schema
-    ]
 
 
 def jsonable(value: Any) -> Any:

@@ -24,7 +24,7 @@ from ...core.sql_text import quoted_text
 from ...errors import SqlError
 from ...query.contract.access import VisibleStreams
 from ...query.contract.frames import Frame
-from .values import KINDS, kind_of
+from .values import KINDS, kind_of, modifier_of
 
 DATABASE, SCHEMA, OWNER = "chronicle", "public", "chronicle"
 SERVER_VERSION = "15.0"
@@ -271,15 +271,11 @@ def _attributes(catalog: PostgresCatalog) -> Iterator[Row]:
             yield {
                 "attrelid": oid_of(name), "attname": field.name, "atttypid": kind.oid,
                 "attstattarget": -1, "attlen": kind.size, "attnum": place, "attndims": 0,
-                "atttypmod": _modifier(field.type), "attnotnull": not field.nullable,
+                "atttypmod": modifier_of(field.type), "attnotnull": not field.nullable,
                 "atthasdef": False, "atthasmissing": False, "attidentity": "", "attgenerated": "",
                 "attisdropped": False, "attislocal": True, "attcollation": 0, "attstorage": "p",
                 "attcompression": "",
             }  # fmt: skip
-
-
-def _modifier(type_: pa.DataType) -> int:
-    return (type_.precision << 16 | type_.scale) + 4 if pa.types.is_decimal(type_) else -1
 
 
 def _types(catalog: PostgresCatalog) -> Iterator[Row]:

@@ -25,11 +25,11 @@ import re
 import secrets
 import ssl
 import struct
-import time
 from collections import Counter
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any
+
+from starlette.requests import ClientDisconnect
 
 from ...errors import ChronicleError, InvalidArgument, QueryCancelled, Unauthorized
 from ...query.sql.first_word import split
@@ -38,7 +38,7 @@ from ..access.limits import ByteAccount
 from ..access.settings import certificates_of
 from ..http.replies import Problem, as_problem
 from ..http.streamed import Pace
-from ..service.middleware import BEGUN, STATEMENT, Audit, account
+from ..service.middleware import STATEMENT, Audit, accounted, scope_of
 from ..service.state import Server
 from .catalogue import SETTINGS, names_catalog
 from .messages import (
@@ -91,7 +91,7 @@ _HARMLESS = ("application_name", "extra_float_digits", "statement_timeout")
 """Settings whose values make no difference to what is read."""
 
 
-class Ended(Exception):
+class Ended(ClientDisconnect):
     """The client has gone, or ended the session."""
 
 
@@ -264,37 +264,14 @@ class Session:
     @contextlib.asynccontextmanager
     async def _request(self, what: str, text: str = "") -> Any:
         """A statement as a request: metrics, access log, audit log."""
-        server, path = self._server, f"/postgres/{what}"
-        self._scope: dict[str, Any] = {
-            "type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
-            "route": SimpleNamespace(path=path), "client": self.address,
-            "headers": [(b"authorization", b"")] if self._secret else [],
-            "state": {"request_id": secrets.token_hex(16)}, BEGUN: time.monotonic(),
-        }  # fmt: skip
+        headers = [(b"authorization", b"")] if self._secret else []
+        self._scope = scope_of(f"/postgres/{what}", self.address, headers)
         if text:
             self._scope[STATEMENT] = text
         self._received = self._sent = 0
-        status = 200
-        server.metrics.requests_running.inc()
-        try:
+        audit, moved = self._listener.audit, lambda: (self._received, self._sent)
+        with accounted(self._server, audit, self._scope, moved):
             yield self._scope["state"]["request_id"]
-        except (Ended, asyncio.CancelledError):
-            status = 499
-            raise
-        except Exception as error:
-            problem = as_problem(server.drops.explain(self._scope, error))
-            status = problem.status
-            if status == 500:
-                request = self._scope["state"]["request_id"]
-                logger.error("request %s failed: %s", request, error, exc_info=error)
-            if status in (413, 429, 503):
-                server.metrics.rejected.labels(problem.code).inc()
-            raise problem from error
-        finally:
-            server.metrics.requests_running.dec()
-            seconds = time.monotonic() - self._scope[BEGUN]
-            account(server.metrics, self._scope, status, self._received, self._sent, seconds)
-            self._listener.audit.look(self._scope, status)
 
     async def _serve(self) -> None:
         while True:

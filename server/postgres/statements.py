@@ -14,6 +14,7 @@ import asyncio
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from sqlglot import exp
 
 from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore, StreamNotFound
 from ...query.contract.access import VisibleStreams
+from ...query.contract.result import Result
 from ...query.sql.dialect import parse_statement, tokens_of
 from ...query.sql.first_word import plain
 from ...query.sql.nesting import headroom, measure
@@ -31,7 +33,7 @@ from ..service.row_stream import BodyPipe, Tally, compute, open_statement
 from ..service.state import Server
 from .catalogue import SCHEMA, PostgresCatalog, names_catalog, translated
 from .messages import notice, written
-from .values import KINDS, ROWS_AT_ONCE, data_rows, kind_of, parameter, row_description
+from .values import KINDS, ROWS_AT_ONCE, data_rows, format_at, kind_of, parameter, row_description
 
 FORMAT = "postgres"
 
@@ -149,14 +151,11 @@ class Statements:
         run = Run(query, BodyPipe(), Tally(None, server.settings.max_rows))
 
         def write() -> None:
-            result = self._open(principal, query, text, values, timeout_s)
-            try:
+            with self._open(principal, query, text, values, timeout_s) as result:
                 columns = row_description(result.schema, formats)
                 run.pipe.write(written("RowDescription", columns))
                 run.pipe.flush()
                 _write_rows(run.tally.cut(result.batches(), query, False), formats, run.pipe)
-            finally:
-                result.close()
 
         compute(server, slot, query, run.pipe, run.tally, FORMAT, write)
         try:
@@ -183,10 +182,8 @@ class Statements:
                 if not types:
                     raise
                 return types, None
-            try:
+            with result:
                 return types, result.schema
-            finally:
-                result.close()
 
         async with server.queried(request_id, statement.text, principal) as self.running:
             return await server.call(look, self.running)
@@ -201,11 +198,11 @@ class Statements:
         formats = message.formats
         if len(formats) not in (0, 1, len(message.values)):
             raise InvalidArgument("expected one format for all parameters, or one for each")
-        values = []
-        for place, data in enumerate(message.values):
-            form = formats[place if len(formats) > 1 else 0] if formats else 0
-            values.append(parameter(data, form == 1, types[place] if place < len(types) else 0))
-        return values
+        declared = chain(types, repeat(0))
+        return [
+            parameter(data, format_at(formats, place) == 1, oid)
+            for place, (data, oid) in enumerate(zip(message.values, declared, strict=False))
+        ]
 
     def types(self, principal: Principal, statement: Statement) -> list[int]:
         """The types of parameters: as declared, else as their use says, else text."""
@@ -227,7 +224,7 @@ class Statements:
 
     def _open(
         self, principal: Principal, query: RunningQuery, text: str, values: Any, timeout_s: float
-    ) -> Any:
+    ) -> Result:
         server = self._server
         wanted = self._plain(principal, text)
         if not names_catalog(text):

@@ -97,12 +97,13 @@ def row_description(schema: pa.Schema, formats: Sequence[int]) -> list[tuple[Any
     """The columns of a RowDescription; ``formats`` has none, one for all, or one for each."""
     columns = []
     for place, field in enumerate(schema):
-        kind = KINDS[kind_of(field.type)]
-        modifier = -1
-        if pa.types.is_decimal(field.type):
-            modifier = (field.type.precision << 16 | field.type.scale) + 4
+        kind, modifier = KINDS[kind_of(field.type)], modifier_of(field.type)
         columns.append((field.name, 0, 0, kind.oid, kind.size, modifier, format_at(formats, place)))
     return columns
+
+
+def modifier_of(type_: pa.DataType) -> int:
+    return (type_.precision << 16 | type_.scale) + 4 if pa.types.is_decimal(type_) else -1
 
 
 def format_at(formats: Sequence[int], place: int) -> int:

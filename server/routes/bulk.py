@@ -30,16 +30,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from ...core.times import INT64_MAX
 from ...errors import InvalidArgument, StreamNotFound
 from ...formats.dialect import Limits, StoreOptions
+from ...formats.kinds import columns_of
 from ...formats.layout import Layout
 from ...formats.lineprotocol import lines_by_measurement
 from ...formats.reader import Look
 from ...formats.writers import encode
 from ..access.auth import bearer_of, identify
-from ..http.replies import columns_of, reply
+from ..http.replies import reply
 from ..http.requests import body_format, file_format
 from ..service.bodies import (
     Body,
     FileOptions,
+    appended_json,
     bad_row_json,
     events_of,
     in_words_of_ingest,
@@ -167,16 +169,9 @@ def _ingest(
     report = done.report
     server.metrics.note_append("ingest", report.stored, report.late)
     answer = {
-        "stream": stream,
-        "created": report.created,
+        **done.to_json(),
         "dry_run": storing.dry_run,
         "rows": report.good,
-        "appended": report.stored,
-        "late": report.late,
-        "count": report.count,
-        "version": report.version,
-        "rejected": report.bad,
-        "errors": [bad_row_json(row) for row in done.bad],
         "columns": columns_of(report.schema or pa.schema([])),
         "notes": [in_words_of_ingest(note) for note in report.notes],
     }
@@ -275,17 +270,9 @@ async def commit(call: Call, stream: str, transaction: str, spec: CommitSpec) ->
         wanted = Commit(tuple(spec.parts), spec.truncate, over, spec.app_id, spec.app_version)
         done = server.transactions.commit(stream, transaction, wanted)
         if not done.repeated:
-            server.metrics.note_append("transaction", done.events, done.late)
-        answer = {
-            "appended": done.events,
-            "late": done.late,
-            "count": server.database.stream(stream).count if done.count is None else done.count,
-            "version": done.position,
-            "replayed": done.repeated,
-        }
-        if server.catalog.stream_options(stream)["unique"] is not None:
-            answer["duplicates"] = done.duplicates
-        return answer
+            server.metrics.note_append("transaction", done.appended, done.late)
+        figures = appended_json(server.database.stream(stream), done)
+        return {**figures, "replayed": done.repeated}
 
     async with server.appends.held(call.client):
         return await (server.call(run) if spec.replace is None else server.build(run))

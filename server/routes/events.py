@@ -44,12 +44,13 @@ from ...core.times import INT64_MAX
 from ...errors import ChronicleError, InvalidArgument, QueryTimeout
 from ...formats.dialect import TextOptions
 from ...query.contract.cancellation import QueryControl
+from ...query.contract.result import Result
 from ...schema import StreamSchema
 from ..access.auth import ask_again, check_predicate
 from ..http.replies import Problem, as_problem, problem_document, reply
 from ..http.requests import BinaryEvent, binary_event, body_format
 from ..http.streamed import Pace, Streamed, too_slow
-from ..service.bodies import Body, bad_row_json, read_events
+from ..service.bodies import Body, appended_json, bad_row_json, read_events
 from ..service.gathering import BYTES_MAX, SmallReader
 from ..service.middleware import note_time, timed
 from ..service.query_log import RunningQuery
@@ -69,7 +70,7 @@ from .parameters import (
     column_names,
 )
 from .route import Call, Called, Routes
-from .row_responses import RowSource, send_rows
+from .row_responses import send_rows
 
 
 def distinct_columns(schema: StreamSchema, names: list[str] | None) -> list[str]:
@@ -304,15 +305,7 @@ class Acknowledged(Streamed):
         for (lines, _), result in zip(waiting, results, strict=False):
             done.lines = lines
             self._appended += result.appended
-            answer = {
-                "lines": self._lines + lines,
-                "appended": result.appended,
-                "late": result.late,
-                "count": result.count,
-                "version": result.version,
-            }
-            if handle_of(self._stream).options.unique is not None:
-                answer["duplicates"] = result.duplicates
+            answer = {"lines": self._lines + lines, **appended_json(self._stream, result)}
             done.answers.append(orjson.dumps(answer) + b"\n")
             self._server.metrics.note_append("ndjson", result.appended, result.late)
 
@@ -442,18 +435,13 @@ async def _gathered(call: Called, append: Append, body: Body) -> Json | None:
     server.metrics.append_seconds.observe(time.perf_counter() - begun - stored.waited_s)
     server.metrics.note_append(append.format, events.rows, stored.late)
     result = AppendResult(events.rows, stored.late, stored.count, stored.version)
-    return _answer(result, (durability or options.durability) == "commit")
+    return _answer(stream, append, result)
 
 
-def _answer(done: AppendResult, durable: bool) -> Json:
-    return {
-        "appended": done.appended,
-        "late": done.late,
-        "count": done.count,
-        "version": done.version,
-        "position": str(done.version),
-        "durable": durable,
-    }
+def _answer(stream: Stream, append: Append, done: AppendResult) -> Json:
+    durability = append.durability or handle_of(stream).options.durability
+    place = {"position": str(done.version), "durable": durability == "commit"}
+    return {**appended_json(stream, done), **place}
 
 
 def _append(call: Called, append: Append, body: Body) -> tuple[Json, int]:
@@ -478,10 +466,7 @@ def _append(call: Called, append: Append, body: Body) -> tuple[Json, int]:
         done = target.append(events, durability=append.durability)
     server.metrics.append_seconds.observe(time.perf_counter() - started)
     server.metrics.note_append(append.format, done.appended, done.late)
-    options = server.catalog.stream_options(append.stream)
-    answer = _answer(done, (append.durability or options["durability"]) == "commit")
-    if options["unique"] is not None:
-        answer["duplicates"] = done.duplicates
+    answer = _answer(target, append, done)
     if append.on_error == "skip":
         answer |= {"rejected": rejected, "errors": [bad_row_json(row) for row in bad]}
     return answer, done.version
@@ -519,7 +504,7 @@ async def read_stream(
     # Without a predicate, looking for more rows costs one event; with one, perhaps a full scan.
     most = limit + 1 if limit is not None and where is None else limit
 
-    def open_rows(query: RunningQuery) -> RowSource:
+    def open_rows(query: RunningQuery) -> Result:
         target = server.database.stream(stream)
         with contextlib.ExitStack() as stack:
             snapshot = stack.enter_context(server.snapshots.use(target.name, version))
@@ -534,7 +519,7 @@ async def read_stream(
                     target.name, snapshot, where, *span, chosen, most, patience
                 )
             arrow = pa.schema([schema.arrow.field(name) for name in chosen])
-            return RowSource(arrow, patience.watch(batches), stack.pop_all().close)
+            return Result(arrow, patience.watch(batches), close=stack.pop_all().close)
         raise AssertionError("unreachable")
 
     text = f"events of {stream}" + (f" where {where}" if where else "")

@@ -37,6 +37,7 @@ from ...errors import (
     Unauthorized,
 )
 from ...query.contract.cancellation import QueryControl
+from ...query.contract.result import Result
 from ...schema import StreamSchema
 from ...store.stream import EventStream
 from ..access.auth import Principal, ask_again, check_predicate
@@ -61,7 +62,7 @@ from .parameters import (
     column_names,
 )
 from .route import Call, Called, Routes
-from .row_responses import ClientWatch, RowSource, send_rows
+from .row_responses import ClientWatch, send_rows
 
 HEARTBEAT_S = 15.0
 _REASONS = {"ended": "the end", "stopped": "the server stops", "cancelled": "cancelled"}
@@ -323,7 +324,7 @@ async def read_changes(
     """Events committed between two positions, of a time range, in time order; streamed."""
     server = call.server
 
-    def open_rows(query: RunningQuery) -> RowSource:
+    def open_rows(query: RunningQuery) -> Result:
         schema: StreamSchema = server.database.stream(stream).event_schema
         names = distinct_columns(schema, column_names(columns))
         patience = Patience(query, server.settings.query_timeout)
@@ -338,7 +339,7 @@ async def read_changes(
             limit,
             patience.check,
         )
-        return RowSource(pa.schema([schema.arrow.field(n) for n in names]), patience.watch(batches))
+        return Result(pa.schema([schema.arrow.field(n) for n in names]), patience.watch(batches))
 
     return await send_rows(
         call,

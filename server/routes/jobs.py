@@ -54,7 +54,7 @@ from ...store.store import UNFINISHED
 from ..access.auth import Principal
 from ..access.tokens import server_directory
 from ..http.replies import Problem, reply
-from ..service.bodies import FileOptions, StoredFile, bad_row_json, ingest_file
+from ..service.bodies import FileOptions, StoredFile, ingest_file
 from ..service.jobs import Job, Work
 from ..service.state import Server
 from . import answers
@@ -245,17 +245,7 @@ class ImportSpec(OfStore):
                     decoded_max=DECODED_MAX, progress=_JobProgress(job), stream=self.stream,
                     create=self.create, if_exists=self.if_exists,
                 )  # fmt: skip
-            report = done.report
-            return {
-                "stream": self.stream,
-                "created": report.created,
-                "appended": report.stored,
-                "late": report.late,
-                "count": report.count,
-                "version": report.version,
-                "rejected": report.bad,
-                "errors": [bad_row_json(row) for row in done.bad],
-            }
+            return done.to_json()
 
         return imported
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ...core.times import INT64_MAX
 from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore, StreamNotFound
 from ...live.definition import LiveDefinition
+from ...query.contract.result import Result
 from ...store.stream import EventStream
 from ..access.auth import Principal, authorize
 from ..http.replies import jsonable, reply
@@ -27,7 +28,7 @@ from .answers import FEED, ROWS, SQL, Json
 from .following import send_feed
 from .parameters import FeedStyle, LastEventId, ResultEncoding, TimeRange
 from .route import Call, Called, Routes
-from .row_responses import RowSource, send_rows
+from .row_responses import send_rows
 
 routes = Routes("live queries", "/v1/live")
 PREVIEW_ROWS = 100
@@ -162,7 +163,7 @@ async def preview(call: Call, encoding: ResultEncoding, spec: PreviewSpec) -> Re
     """The first rows of a SELECT that could become a live query; nothing is kept."""
     server = call.server
 
-    def open_rows(query: RunningQuery) -> RowSource:
+    def open_rows(query: RunningQuery) -> Result:
         timeout = server.settings.query_timeout
         result = open_statement(
             server, call.principal, query, spec.sql, None, timeout, read_only=True
@@ -172,7 +173,7 @@ async def preview(call: Call, encoding: ResultEncoding, spec: PreviewSpec) -> Re
         except ChronicleError:
             result.close()
             raise
-        return RowSource.of(result)
+        return result
 
     return await send_rows(
         call, server.queries, "query", spec.sql, open_rows, encoding, limit=spec.limit

@@ -44,7 +44,7 @@ from .answers import ROW_FILE, ROWS, SQL, UNCHANGED, Json
 from .pages import Asset
 from .parameters import Limit, ResultEncoding
 from .route import Call, Called, Routes
-from .row_responses import ClientWatch, RowSource, send_rows
+from .row_responses import ClientWatch, send_rows
 
 
 def _moment(text: str) -> object:
@@ -175,12 +175,11 @@ async def _run(call: Called, spec: QuerySpec, encoding: RowEncoding) -> Response
     timeout = _timeout(server.settings.query_timeout, spec.timeout_ms)
     call.request.scope[STATEMENT] = spec.sql
 
-    def open_rows(query: RunningQuery) -> RowSource:
+    def open_rows(query: RunningQuery) -> Result:
         params = values_of(spec.params)
-        result = open_statement(
+        return open_statement(
             server, call.principal, query, spec.sql, params, timeout, read_only=spec.read_only
         )
-        return RowSource.of(result)
 
     return await send_rows(
         call, server.queries, "query", spec.sql, open_rows, encoding, limit=spec.limit

@@ -17,15 +17,12 @@ file fit together.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import hashlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
 
-import pyarrow as pa
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive
@@ -94,25 +91,12 @@ class FileResponse(Streamed):
         self._cached.file.close()
 
 
-@dataclass
-class RowSource:
-    """Rows of an answer; one thread takes ``batches``, then calls ``close``."""
-
-    schema: pa.Schema
-    batches: Iterator[pa.RecordBatch]
-    close: Callable[[], None] = field(default=lambda: None)
-
-    @classmethod
-    def of(cls, result: Result) -> RowSource:
-        return cls(result.schema, result.batches(), result.close)
-
-
 async def send_rows(
     call: Called,
     gate: Gate,
     kind: str,
     text: str,
-    open_rows: Callable[[RunningQuery], RowSource],
+    open_rows: Callable[[RunningQuery], Result],
     encoding: RowEncoding,
     *,
     limit: int | None = None,
@@ -139,8 +123,8 @@ async def send_rows(
     started = time.perf_counter()
 
     def write() -> None:
-        with contextlib.closing(open_rows(query)) as rows:
-            encode(rows.schema, rows.batches, encoding, tally, pipe, query)
+        with open_rows(query) as rows:
+            encode(rows.schema, rows.batches(), encoding, tally, pipe, query)
 
     compute(server, slot, query, pipe, tally, encoding.format, write)
     watch = ClientWatch(request, query)

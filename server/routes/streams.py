@@ -20,23 +20,23 @@ import pyarrow as pa
 from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...catalog.streams import FUNCTIONS, Stream
+from ...catalog.streams import FUNCTIONS, Stream, describe
 from ...core.sql_text import quoted_name
 from ...core.times import FOUR_DIGIT_YEARS, INT64_MAX, TICKS_PER_SECOND, time_text
 from ...errors import ChronicleError, InvalidArgument
-from ...formats.kinds import parse_type
+from ...formats.kinds import columns_of, parse_type
+from ...query.contract.result import Result
 from ...schema import StreamSchema
 from ..access.auth import visible_to
-from ..http.replies import columns_of, jsonable, reply
+from ..http.replies import jsonable, reply
 from ..http.requests import address
 from ..service.query_log import RunningQuery
 from ..service.row_stream import open_statement
-from ..service.state import Server
 from . import answers
 from .answers import EVENT_FILE, Json
 from .parameters import EventEncoding, RangeSpec, TimeRange, column_names
 from .route import Call, Called, Routes
-from .row_responses import RowSource, send_rows
+from .row_responses import send_rows
 
 
 class EventsSpec(RangeSpec, ABC):
@@ -196,34 +196,8 @@ class StreamSpec(BaseModel):
         return StreamSchema(arrow, self.time, defaults)
 
 
-def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
-    stream = server.database.stream(name)
-    schema: StreamSchema = stream.event_schema
-    described: dict[str, Any] = {
-        "name": stream.name,
-        "time": schema.time,
-        "schema": columns_of(schema.arrow),
-    }
-    with server.catalog.snapshot(name) as snapshot:
-        described["count"] = snapshot.count
-        described["version"] = snapshot.version
-        span = snapshot.time_range
-    described["time_range"] = (
-        None
-        if span is None
-        else {
-            "first": jsonable(schema.from_ticks(span[0])),
-            "last": jsonable(schema.from_ticks(span[1])),
-            "first_ticks": span[0],
-            "last_ticks": span[1],
-        }
-    )
-    if full:
-        described["arrow_schema"] = base64.b64encode(schema.arrow.serialize()).decode()
-        described |= schema.defaults_json()
-        described["settings"] = jsonable(server.catalog.stream_options(name))
-        described["indexes"] = jsonable(stream.indexes())
-        described["stats"] = jsonable(stream.stats())
+def _described(call: Called, name: str, *, full: bool) -> Json:
+    described: Json = jsonable(describe(call.server.database.stream(name), full=full))
     return described
 
 
@@ -240,7 +214,7 @@ def list_streams(call: Call) -> Json:
             described.append({"name": name, "damage": damaged[name]})
             continue
         try:
-            described.append(describe(server, name, full=False))
+            described.append(_described(call, name, full=False))
         except ChronicleError:
             if name in server.database.streams():  # else it was dropped meanwhile
                 raise
@@ -264,7 +238,7 @@ def create_stream(call: Call, spec: StreamSpec) -> Response:
         if_not_exists=spec.if_not_exists,
         options=spec.options,
     )
-    described = describe(call.server, spec.name, full=True)
+    described = _described(call, spec.name, full=True)
     where = str(call.request.scope.get("root_path", "")) + address("v1", "streams", spec.name)
     return reply(described, 200 if existed else 201, {"Location": where})
 
@@ -273,7 +247,7 @@ def create_stream(call: Call, spec: StreamSpec) -> Response:
 def get_stream(call: Call, stream: str) -> Json:
     """Schema, count, time range, version, settings, indexes and statistics."""
     _require_any(call, stream)
-    return describe(call.server, stream, full=True)
+    return _described(call, stream, full=True)
 
 
 @routes.delete("/streams/{stream}", "Drop a stream", status=204, needs="admin")
@@ -428,16 +402,14 @@ async def profile(
     """Per bucket `start` and `count`, and `min_a`, `max_a`, `avg_a` of each attribute `a`."""
     server = call.server
 
-    def open_rows(query: RunningQuery) -> RowSource:
+    def open_rows(query: RunningQuery) -> Result:
         with server.catalog.snapshot(stream) as snapshot:
             schema, span = snapshot.schema, snapshot.time_range
         text = _text(
             schema, stream, column_names(attributes) or [], times.bounds(schema), span, buckets
         )
         timeout = server.settings.query_timeout
-        return RowSource.of(
-            open_statement(server, call.principal, query, text, None, timeout, read_only=True)
-        )
+        return open_statement(server, call.principal, query, text, None, timeout, read_only=True)
 
     text = f"profile of {stream}"
     return await send_rows(call, server.queries, "query", text, open_rows, encoding)

@@ -33,6 +33,8 @@ from typing import IO, TYPE_CHECKING, Any
 import pyarrow as pa
 from starlette.requests import ClientDisconnect, Request
 
+from ...catalog.streams import Stream, handle_of
+from ...core.append_result import AppendResult
 from ...core.options import option
 from ...errors import ChronicleError, InvalidArgument, InvalidData, in_words_of
 from ...formats.chunks import BadRow, BadRowPolicy, fail
@@ -257,6 +259,13 @@ async def pieces_of(request: Request, body_max: int, pace: Pace) -> AsyncGenerat
             yield piece
 
 
+def appended_json(stream: Stream, done: AppendResult) -> dict[str, Any]:
+    """The figures of an append; with duplicates where the stream leaves them out."""
+    names = ("appended", "late", "count", "version")
+    counted = handle_of(stream).options.unique is not None
+    return {name: getattr(done, name) for name in (*names, *["duplicates"] * counted)}
+
+
 ROWS_LISTED = 20
 
 
@@ -396,6 +405,19 @@ class FileOptions(ReadOptions):
 class IngestedFile:
     report: IngestReport
     bad: list[BadRow]
+
+    def to_json(self) -> dict[str, Any]:
+        report = self.report
+        return {
+            "stream": report.stream,
+            "created": report.created,
+            "appended": report.stored,
+            "late": report.late,
+            "count": report.count,
+            "version": report.version,
+            "rejected": report.bad,
+            "errors": [bad_row_json(row) for row in self.bad],
+        }
 
 
 def look_at(

@@ -14,14 +14,16 @@ would be answered 500 becomes "stream not found" if the stream was being dropped
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -30,10 +32,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...errors import StreamNotFound
 from ..access.auth import Authenticator
 from ..access.tokens import note
-from ..http.replies import as_problem, problem_response
+from ..http.replies import Problem, as_problem, problem_response
 from ..http.requests import checked_headers, raw_path, routed_path
 from ..http.streamed import BrokenAnswer
 from .metrics import Metrics
+
+if TYPE_CHECKING:
+    from .state import Server
 
 STATEMENT = "chronicle.statement"
 """Key of the ASGI scope: the SQL text of a request."""
@@ -201,12 +206,53 @@ class RequestMiddleware:
         seen = principal is None or principal.everywhere
         if isinstance(error, StreamNotFound) and name is not None and not seen:
             error = StreamNotFound(f"no stream {name!r} within the token's reach")
-        problem = as_problem(self.drops.explain(scope, error))
-        if problem.status in (413, 429, 503):
-            self.metrics.rejected.labels(problem.code).inc()
-        if problem.status == 500:
-            logger.error("request %s failed: %s", request_id, error, exc_info=error)
+        problem = _noted_problem(self.metrics, self.drops, scope, error)
         return problem_response(problem, request_id)
+
+
+def _noted_problem(metrics: Metrics, drops: Drops, scope: Scope, error: Exception) -> Problem:
+    problem = as_problem(drops.explain(scope, error))
+    if problem.status in (413, 429, 503):
+        metrics.rejected.labels(problem.code).inc()
+    if problem.status == 500:
+        logger.error("request %s failed: %s", scope["state"]["request_id"], error, exc_info=error)
+    return problem
+
+
+def scope_of(path: str, client: tuple[str, int], headers: list[tuple[bytes, bytes]]) -> Scope:
+    """What a request of another protocol is for tokens, logs and metrics."""
+    scope: Scope = {
+        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
+        "route": SimpleNamespace(path=path), "client": client, "headers": headers,
+        BEGUN: time.monotonic(),
+    }  # fmt: skip
+    scope["state"] = {"request_id": id_of(scope)}
+    return scope
+
+
+@contextmanager
+def accounted(
+    server: Server, audit: Audit, scope: Scope, moved: Callable[[], tuple[int, int]]
+) -> Iterator[None]:
+    """A request of another protocol, which raises ``Problem``; ``moved`` has the bytes received and
+    sent.
+    """
+    status = 200
+    server.metrics.requests_running.inc()
+    try:
+        yield
+    except (asyncio.CancelledError, ClientDisconnect):
+        status = 499
+        raise
+    except Exception as error:
+        problem = _noted_problem(server.metrics, server.drops, scope, error)
+        status = problem.status
+        raise problem from error
+    finally:
+        server.metrics.requests_running.dec()
+        seconds = time.monotonic() - scope[BEGUN]
+        account(server.metrics, scope, status, *moved(), seconds)
+        audit.look(scope, status)
 
 
 def account(

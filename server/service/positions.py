@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -42,21 +42,15 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"([0-9]{1,19})-([0-9a-f]{16})([0-9a-f]{8})?")
 
 
+@dataclass(eq=False)
 class Positions:
     """All methods block.  A position lives for ``keep_s`` seconds; ``most`` per stream."""
 
-    def __init__(
-        self,
-        catalog: StoreCatalog,
-        keep_s: float,
-        most: int,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._catalog = catalog
-        self._keep_s = keep_s
-        self._most = most
-        self._clock = clock
-        self._guard = threading.Lock()
+    catalog: StoreCatalog
+    keep_s: float
+    most: int
+    clock: Callable[[], float] = time.time
+    _guard: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def keep(
         self, stream: str, owner: str, at: int | None = None, after: str | None = None
@@ -70,15 +64,15 @@ class Positions:
         if after is not None:
             position = _commit_of(after)
             _check_owner(after, owner)
-            renew_pin(files, directory, after, seconds=self._keep_s, clock=self._clock)
+            renew_pin(files, directory, after, seconds=self.keep_s, clock=self.clock)
             if load(files, directory).journal.position <= position:
                 return None
         with self._guard:  # so that concurrent requests do not exceed the maximum
             if self._full(stored_pins(files, directory), owner):
-                sweep_pins(files, directory, clock=self._clock)
+                sweep_pins(files, directory, clock=self.clock)
                 if self._full(stored_pins(files, directory), owner):
                     raise ResourceLimit(
-                        f"the stream {stream!r} keeps {self._most} positions for followers, "
+                        f"the stream {stream!r} keeps {self.most} positions for followers, "
                         "three quarters of them for one token at most "
                         "(CHRONICLE_MAX_POSITIONS); drop those that nobody needs, or raise it"
                     )
@@ -86,15 +80,15 @@ class Positions:
                 files,
                 directory,
                 position=at,
-                seconds=self._keep_s,
-                clock=self._clock,
+                seconds=self.keep_s,
+                clock=self.clock,
                 suffix=_suffix(secrets.token_hex(8), owner),
             )
 
     def _full(self, names: list[str], owner: str) -> bool:
         mine = sum(_belongs(name, owner) for name in names)
-        share = self._most - (self._most // 4 if owner else 0)
-        return len(names) >= self._most or mine >= share
+        share = self.most - (self.most // 4 if owner else 0)
+        return len(names) >= self.most or mine >= share
 
     def drop(self, stream: str, owner: str, name: str) -> None:
         """Remove a position; does nothing for one that is gone or another's."""
@@ -131,10 +125,10 @@ class Positions:
         return rows_between(events, skip, limit)
 
     def sweep(self) -> None:
-        for name in self._catalog.streams():
+        for name in self.catalog.streams():
             with contextlib.suppress(ChronicleError):
                 handle = self._writer(name)
-                sweep_pins(handle.commits.files, handle.commits.directory, clock=self._clock)
+                sweep_pins(handle.commits.files, handle.commits.directory, clock=self.clock)
 
     def _pins(
         self, handle: EventStream, owner: str, after: str | None, until: str
@@ -150,7 +144,7 @@ class Positions:
         return before, load_pin(files, directory, until)
 
     def _writer(self, stream: str) -> EventStream:
-        handle = self._catalog.handle(stream)
+        handle = self.catalog.handle(stream)
         if not isinstance(handle, EventStream):
             raise ReadOnlyStore(
                 "the store is open for reading here, and positions are files beside the stream; "
@@ -202,25 +196,20 @@ class _Pin:
     dropped: bool = False
 
 
+@dataclass(eq=False)
 class PinnedSnapshots:
     """Snapshots by stream and version; thread-safe.  An unused pin lives for ``keep_s`` seconds; at
     most ``most`` exist, the least recently used goes first.
     """
 
-    def __init__(
-        self,
-        take: Callable[[str], Snapshot],
-        keep_s: float,
-        most: int,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._take = take
-        self._keep_s = keep_s
-        self._most = most
-        self._clock = clock
-        self._guard = threading.Lock()
-        self._pins: dict[Key, _Pin] = {}
-        self._idle: dict[Key, _Pin] = {}  # without readers, the least recently used first
+    take: Callable[[str], Snapshot]
+    keep_s: float
+    most: int
+    clock: Callable[[], float] = time.monotonic
+    _guard: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _pins: dict[Key, _Pin] = field(default_factory=dict, init=False)
+    _idle: dict[Key, _Pin] = field(default_factory=dict, init=False)
+    """Without readers, the least recently used first."""
 
     def __len__(self) -> int:
         return len(self._pins)
@@ -228,7 +217,7 @@ class PinnedSnapshots:
     @contextmanager
     def pin(self, stream: str) -> Iterator[Snapshot]:
         """The present version, for the block and for later reads of it."""
-        pin = self._add(stream, self._take(stream))
+        pin = self._add(stream, self.take(stream))
         try:
             yield pin.snapshot
         finally:
@@ -238,7 +227,7 @@ class PinnedSnapshots:
     def use(self, stream: str, version: int | None) -> Iterator[Snapshot]:
         """A version, for the block; None: the present one.  Raises ``SnapshotExpired``."""
         if version is None:
-            with self._take(stream) as snapshot:
+            with self.take(stream) as snapshot:
                 yield snapshot
             return
         self.sweep()
@@ -247,7 +236,7 @@ class PinnedSnapshots:
             if pin is not None:
                 self._take_up(pin)
         if pin is None:
-            present = self._take(stream)
+            present = self.take(stream)
             if present.version != version:
                 now = present.version
                 _release(present)
@@ -267,7 +256,7 @@ class PinnedSnapshots:
                 self._drop(key)
 
     def sweep(self) -> None:
-        oldest = self._clock() - self._keep_s
+        oldest = self.clock() - self.keep_s
         with self._guard:
             for pin in [pin for pin in self._idle.values() if pin.used < oldest]:
                 self._drop(pin.key)
@@ -283,11 +272,11 @@ class PinnedSnapshots:
         with self._guard:
             pin = self._pins.get(key)
             if pin is None:
-                pin = self._pins[key] = _Pin(key, snapshot, self._clock())
+                pin = self._pins[key] = _Pin(key, snapshot, self.clock())
             else:
                 _release(snapshot)
             self._take_up(pin)
-            while self._idle and len(self._pins) > self._most:
+            while self._idle and len(self._pins) > self.most:
                 self._drop(next(iter(self._idle)))
         return pin
 
@@ -298,7 +287,7 @@ class PinnedSnapshots:
     def _done(self, pin: _Pin) -> None:
         with self._guard:
             pin.readers -= 1
-            pin.used = self._clock()
+            pin.used = self.clock()
             if pin.readers == 0 and pin.dropped:
                 _release(pin.snapshot)
             elif pin.readers == 0:

@@ -30,11 +30,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 
-from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore
-from ...ingest.sinks import Outcome, Over, StoreSink
+from ...core.append_result import AppendResult
+from ...errors import ChronicleError, InvalidArgument
+from ...ingest.sinks import Over, StoreSink
 from ...store.segment_list import SegmentEntry
 from ...store.staging import StagedSegment
-from ...store.stream import EventStream
 from ..access.tokens import replace_file, server_directory
 from ..http.replies import Problem
 
@@ -96,7 +96,7 @@ class Transactions:
             "bytes": sum(item.entry.bytes for item in staged),
         }
 
-    def commit(self, stream: str, transaction: str, wanted: Commit) -> Outcome:
+    def commit(self, stream: str, transaction: str, wanted: Commit) -> AppendResult:
         """Commit the listed parts and drop the others; raises ``Problem`` (404)."""
         sink = self._sink(stream)
         job = self._job(sink, transaction)
@@ -131,10 +131,8 @@ class Transactions:
                 del self._ended[job]
 
     def _sink(self, stream: str) -> StoreSink:
-        handle = self._catalog.handle(stream)
-        if not isinstance(handle, EventStream):
-            raise ReadOnlyStore("the store is open for reading; nothing can be written to it here")
-        return StoreSink(self._catalog.path, handle.name, catalog=self._catalog)
+        name = self._catalog.writer(stream, "write to").name
+        return StoreSink(self._catalog.path, name, catalog=self._catalog)
 
     def _job(self, sink: StoreSink, transaction: str) -> str:
         _check_name(transaction, "transaction")

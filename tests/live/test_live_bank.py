@@ -168,7 +168,7 @@ def test_a_step_without_matches_asks_no_query(monkeypatch: pytest.MonkeyPatch) -
     assert len(shared(db)) == 6
     asked: list[str] = []
     queries = engine(db)
-    monkeypatch.setattr(queries._rounds.sharing, "_opened", asked.append)
+    monkeypatch.setattr(queries._rounds.sharing, "opened", asked.append)
     for group in queries._rounds.sharing.groups:
         monkeypatch.setattr(group, "_opened", asked.append)
     before = {name: len(said(db, name)) for name in ("one", "two")}

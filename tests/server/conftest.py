@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.errors import QueryTimeout, StreamNotFound
+from chronicle.errors import QueryTimeout, ReadOnlyStore, StreamNotFound
 from chronicle.formats.isolated import IsolatedReader
 from chronicle.query.contract.access import Access
 from chronicle.query.contract.cancellation import QueryControl
@@ -124,6 +124,12 @@ class FakeResult:
     def close(self) -> None:
         self.closed = True
 
+    def __enter__(self) -> FakeResult:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 class FakeSnapshot:
     """A version."""
@@ -181,6 +187,10 @@ class FakeDatabase:
 
     def handle(self, name: str) -> None:
         self.stream(name)
+
+    def writer(self, name: str, what: str) -> Any:
+        self.stream(name)
+        raise ReadOnlyStore(f"cannot {what} {name!r}: it is no stream of a store")
 
     def stream_options(self, name: str) -> dict[str, Any]:
         return {"codec": "lz4"}

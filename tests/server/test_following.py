@@ -125,7 +125,7 @@ def test_positions_have_a_bound_and_an_end(
     first, _ = feed.keep(), feed.keep()
     refused = feed.client.post(POSITIONS, json={})
     assert (refused.status_code, refused.json()["code"]) == (413, "resource-limit")
-    monkeypatch.setattr(server.positions, "_clock", lambda: 4e9)  # a day that is far away
+    monkeypatch.setattr(server.positions, "clock", lambda: 4e9)  # a day that is far away
     server.tidy()
     gone = feed.client.get(f"{CHANGES}/events", params={"until": first})
     assert (gone.status_code, gone.json()["code"]) == (410, "snapshot-expired")

@@ -33,8 +33,8 @@ class Served:
         self.store.create_stream("s", SCHEMA, if_not_exists=True)
         self.transactions = Transactions(self, clock=lambda: self.now)  # type: ignore[arg-type]
 
-    def handle(self, name: str) -> Any:
-        return self.store.stream(name)
+    def writer(self, name: str, what: str) -> Any:
+        return self.store.writer(name, what)
 
     def streams(self) -> list[str]:
         return self.store.streams()
@@ -73,7 +73,7 @@ def test_nothing_is_seen_before_the_commit_and_all_after(served: Served) -> None
     served.put("1-1", [(3, 99)])  # an attempt that does not count
     assert served.events() == []
     done = served.commit("0-0", "1-0")
-    assert (done.events, done.late, done.repeated) == (3, 0, False)
+    assert (done.appended, done.late, done.repeated) == (3, 0, False)
     assert served.events() == [(1, 10), (2, 20), (3, 30)]
     assert not list((served.path / "server" / "transactions").iterdir())
     assert not list((served.path / "streams" / "s" / "staging").iterdir())
@@ -82,14 +82,14 @@ def test_nothing_is_seen_before_the_commit_and_all_after(served: Served) -> None
 def test_a_part_sent_again_replaces_the_first(served: Served) -> None:
     served.put("0", [(1, 10)])
     served.put("0", [(1, 11), (2, 12)])
-    assert served.commit("0").events == 2
+    assert served.commit("0").appended == 2
     assert served.events() == [(1, 11), (2, 12)]
 
 
 def test_a_commit_asked_again_does_nothing(served: Served) -> None:
     served.put("0", [(1, 10)])
     first, second = served.commit("0"), served.commit("0")
-    assert (second.repeated, second.events, second.position) == (True, 1, first.position)
+    assert (second.repeated, second.appended, second.version) == (True, 1, first.version)
     served.store.close()
     again = Served(served.path)
     assert again.commit("0").repeated
@@ -124,7 +124,7 @@ def test_a_part_that_is_missing_stops_the_commit(served: Served) -> None:
     served.put("0", [(1, 10)])
     assert code_of(lambda: served.commit("0", "1")) == "not-found"
     assert served.events() == []
-    assert served.commit("0").events == 1
+    assert served.commit("0").appended == 1
 
 
 def test_a_commit_survives_a_restart_in_between(served: Served) -> None:
@@ -132,7 +132,7 @@ def test_a_commit_survives_a_restart_in_between(served: Served) -> None:
     served.store.close()
     again = Served(served.path)
     again.now += 3600  # the job is found by its second half
-    assert again.commit("0").events == 1
+    assert again.commit("0").appended == 1
     assert again.events() == [(1, 10)]
     again.store.close()
 
@@ -153,7 +153,7 @@ def test_a_range_is_replaced_at_once(served: Served) -> None:
         with pytest.raises(InvalidArgument, match="range that is replaced"):
             served.commit("0", txn="b", over=over)
     done = served.commit("0", txn="b", over=(3, 6))
-    assert (done.events, done.late, done.count) == (2, 0, 9)
+    assert (done.appended, done.late, done.count) == (2, 0, 9)
     rest = [(t, t) for t in range(10) if not 3 <= t < 6]
     assert served.events() == sorted([*rest, (4, 40), (5, 50)])
     assert served.commit("0", txn="b", over=(3, 6)).repeated
@@ -219,7 +219,7 @@ def test_many_tasks_stage_side_by_side(served: Served) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert served.commit(*(f"{number}-0" for number in range(8))).events == 80
+    assert served.commit(*(f"{number}-0" for number in range(8))).appended == 80
     assert [t for t, _ in served.events()] == list(range(80))
 
 

@@ -120,7 +120,7 @@ def test_a_transaction_is_invisible_until_its_commit_and_happens_once(url: str) 
     assert backend.count() == 0
     first = sink.commit(job.name, kept, application="app", version=1)
     again = sink.commit(job.name, kept, application="app", version=1)
-    assert (first.events, first.repeated, again.repeated) == (10, False, True)
+    assert (first.appended, first.repeated, again.repeated) == (10, False, True)
     other = sink.new_job()
     assert sink.commit(other.name, [], application="app", version=1).repeated
     assert backend.count() == 10

@@ -63,7 +63,7 @@ def runs_of(path: Path) -> tuple[set[int], set[int], list[str]]:
 def test_a_load_brings_the_runs_of_its_segments(indexed: Path) -> None:
     sink, job, staged = staged_job(indexed, [10_000, 20_000])
     done = sink.commit(job.name, staged)
-    assert done.events == 2 * EVENTS
+    assert done.appended == 2 * EVENTS
     found, base, wrong = runs_of(indexed)
     assert len(base) == 3
     assert {item.entry.id for item in staged} <= found  # type: ignore[attr-defined]
@@ -113,5 +113,5 @@ def test_a_stream_without_indexes_gets_none(tmp_path: Path) -> None:
         database.create_stream("s", SCHEMA)
     sink, job, staged = staged_job(path, [0])
     assert not list(path.rglob("*.runs"))
-    assert sink.commit(job.name, staged).events == EVENTS
+    assert sink.commit(job.name, staged).appended == EVENTS
     assert not list(path.rglob("indexes/CURRENT"))
