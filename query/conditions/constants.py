@@ -151,7 +151,7 @@ class Folder:
     @property
     def fixed(self) -> bool:
         """Whether a query's expressions have the same values in every execution."""
-        return not self._values
+        return not self.values
 
     def fold(self, node: Any) -> Constant:
         constant = self._fold(node)

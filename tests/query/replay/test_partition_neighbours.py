@@ -52,12 +52,13 @@ def test_rows_are_those_that_counting_finds(data: st.DataObject, reach: int) -> 
         )
     )
     code, low, high = (np.array([at[i] for at in some], np.int64) for i in range(3))
-    kept = partitions.FIRST_REACH, partitions.READ_GAP
+    kept = partitions.FIRST_REACH, partitions.READ_GAP, partitions.MUCH
     partitions.FIRST_REACH, partitions.READ_GAP = reach, 0
+    partitions.MUCH = data.draw(st.sampled_from([0, kept[2]]))
     try:
         found = rows_beside(Listed(codes), total, (code, low, high), before, after)
     finally:
-        partitions.FIRST_REACH, partitions.READ_GAP = kept
+        partitions.FIRST_REACH, partitions.READ_GAP, partitions.MUCH = kept
     assert found is not None
     assert len(found) == before + after
     for number, (own, first, end) in enumerate(some):
