@@ -185,13 +185,17 @@ class Result(Closing):
         plan: Plan | Callable[[], Plan] | None = None,
         close: Callable[[], None] | None = None,
     ) -> None:
-        self.schema = schema
+        self._schema = schema
         self._batches = batches
         self._plan = plan
         self._close = close
         self._table: pa.Table | None = None
         self._started = False
         self.notes: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
 
     @property
     def columns(self) -> list[str]:
