@@ -70,7 +70,7 @@ def _measure(bed: Bed, symbols: int, special: str, queries: int) -> _Setting:
 def run(short: bool) -> Section:
     if not short:
         figures.require()
-    small, large = (400_000, 1_000_000) if short else (5_000_000, 50_000_000)
+    small, large = (500_000, 1_000_000) if short else (5_000_000, 50_000_000)
     section = Section(
         "Patterns through indexes",
         f"{small:,} and {large:,} events of five doubles and a time, no codec, window {WINDOW}; "

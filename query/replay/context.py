@@ -49,7 +49,7 @@ class Costs:
     occurrence: float = 25.0
     located: float = 200.0
     seek: float = 30_000.0
-    plan: float = 2_250_000.0
+    plan: float = 5_000_000.0
     runs: float = 1.0
 
 

@@ -385,7 +385,8 @@ def plan_match(
     begun = time.perf_counter()
     wants, prices = demands(compiled), costs or Costs()
     each = prices.keyed if wants.partition_by else prices.event
-    if strategy == "auto" and near is None and locate and snapshot.count * each < prices.plan:
+    small = snapshot.count * each < prices.plan / prices.runs
+    if small and strategy == "auto" and near is None and locate:
         return ReplayPlan(strategy, "a replay takes less time than planning")
     indexed = frozenset() if indexes is None else frozenset(indexes.attributes)
     options = cached_outlines(compiled, snapshot.schema, folder, indexed)

@@ -110,8 +110,9 @@ class ReplayPlan:
 
     @property
     def dear(self) -> bool:
-        """Whether the whole stream is replayed although there were terms to look up."""
-        return self.strategy == "auto" and self.intervals is None and bool(self.choice.offers)
+        """Whether lookups did not pay: the whole stream is replayed, perhaps without a plan."""
+        tried = bool(self.choice.offers) or self.outline is None
+        return self.strategy == "auto" and self.intervals is None and tried
 
     def again(self) -> ReplayPlan:
         """The same plan for another run; its figures are those of when it was made."""
