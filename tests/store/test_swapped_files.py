@@ -209,3 +209,16 @@ def test_a_log_that_nobody_closed_is_renewed() -> None:
     with Store.open("memory", files=left) as store:
         assert store.stream("s").snapshot().count == 110
         assert not left.exists(path)
+
+
+def test_a_log_may_be_shorter_than_the_one_before() -> None:
+    """What a clean close says of a log is not said of the next one, which a crash ends."""
+    memory = MemoryFiles()
+    with Store.open("memory", files=memory) as store:
+        stream = store.create_stream("s", StreamSchema(SCHEMA, "t"), StreamOptions())
+        stream.append(rows(0, 1000, 1))
+    store = Store.open("memory", files=memory)
+    store.stream("s").seal()
+    store.stream("s").append(rows(1000, 1, 1))
+    with Store.open("memory", files=memory.kill()) as again:
+        assert again.stream("s").snapshot().count == 1001

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 import chronicle
 from chronicle.api.database import catalog_of
 from chronicle.catalog.streams import handle_of
-from chronicle.errors import InvalidArgument, StorageFailed
+from chronicle.errors import ChronicleError, InvalidArgument, StorageFailed
 from chronicle.store import moving as mover_module
 from chronicle.store import options as options_module
 from chronicle.store.catalog import MANIFEST, SegmentEntry, StreamManifest
@@ -412,6 +413,32 @@ def test_closing_ends_a_move_between_two_requests(
         assert database.check().ok
         cold = database.stream("s").stats()["cold_segments"]
     assert len([key for key in objects.list("") if key.endswith(".seg")]) == cold
+
+
+def test_closing_waits_for_the_request_of_a_move_by_hand(
+    tmp_path: Path, objects: ObjectStore, hung: tuple[threading.Event, threading.Event]
+) -> None:
+    entered, go_on = hung
+    database = chronicle.open(tmp_path / "store")
+    fill(database.create_stream("s", TIMED, time="t", options=SMALL), 20_000)
+
+    def move() -> None:
+        with suppress(ChronicleError):
+            database.move(objects.url, older_than="1 second")
+
+    threads = [threading.Thread(target=work) for work in (move, database.close)]
+    threads[0].start()
+    assert entered.wait(PATIENCE_S)
+    threads[1].start()
+    threads[1].join(0.3)
+    assert threads[1].is_alive()
+    go_on.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    with chronicle.open(tmp_path / "store") as database:
+        assert database.sql("SELECT count(*) FROM s").fetchall() == [(20_000,)]
+        assert database.check().ok
 
 
 def test_a_stream_is_dropped_while_it_moves(
