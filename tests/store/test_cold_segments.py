@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -472,6 +473,28 @@ def filled(memory: MemoryFiles) -> None:
         for first in range(0, 3000, 100):
             stream.append(batch_of(range(first, first + 100), first))
         stream.seal()
+
+
+def test_a_power_cut_at_any_operation_of_a_move_loses_nothing(objects: ObjectStore) -> None:
+    """Names that were not made durable are lost each by itself."""
+    origin = MemoryFiles()
+    with Store.open("memory", files=origin) as store:
+        stream = store.create_stream("s", SCHEMA, StreamOptions(compaction="manual"))
+        stream.append(batch_of(range(100), 0))
+        stream.seal()
+    step, moved = 1, False
+    while not moved:
+        for seed in range(8):
+            memory = origin.kill()
+            faulty = FaultyFiles(memory, FaultPlan("crash_after", step))
+            with suppress(SimulatedCrash), Store.open("memory", files=faulty) as store:
+                store.stream("s").move(objects, "p", 3000)  # type: ignore[union-attr]
+                moved = True
+            after = memory.crash(random.Random(seed), "tear")
+            with Store.open("memory", files=after) as store:
+                assert numbers(store.stream("s").snapshot()) == list(range(100)), (step, seed)
+        step += 1
+    assert step > 10
 
 
 def work_on(store: Store, objects: ObjectStore) -> None:
