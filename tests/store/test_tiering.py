@@ -375,6 +375,27 @@ def test_deletes_and_compactions_do_not_wait_for_objects(
     assert open_store.check().ok
 
 
+def test_what_is_rewritten_right_after_its_upload_does_not_move(
+    open_store: chronicle.Database, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = open_store.create_stream("s", TIMED, time="t", options=SMALL)
+    fill(stream, 20_000)
+    copy, deleted = mover_module._copy, 0
+
+    def copy_and_delete(*given: Any) -> None:
+        nonlocal deleted
+        copy(*given)
+        deleted = deleted or stream.delete("x < 5000")
+
+    monkeypatch.setattr(mover_module, "_copy", copy_and_delete)
+    for _ in "12":
+        open_store.move(objects.url, older_than="1 second")
+        assert open_store.sql("SELECT count(*) FROM s").fetchall() == [(20_000 - deleted,)]
+    segments = [key for key in objects.list("") if key.endswith(".seg")]
+    assert len(segments) == stream.stats()["cold_segments"] > 0
+    assert open_store.check().ok
+
+
 def test_altered_columns_while_a_segment_moves(
     open_store: chronicle.Database, hung: tuple[threading.Event, threading.Event], tmp_path: Path
 ) -> None:
