@@ -349,7 +349,7 @@ def cached_plan(
     costs = Costs()
     if cached is not None and cached[0] is compiled and cached[1] is catalogue:
         plan: ReplayPlan = cached[2]
-        if not plan.dear or cached[3] > 1:
+        if not plan.lookups_declined or cached[3] > 1:
             return plan.again()
         costs = Costs(runs=RUNS_EXPECTED)
     plan = plan_match(

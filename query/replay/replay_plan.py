@@ -109,8 +109,8 @@ class ReplayPlan:
         return tuple(dict.fromkeys(map(self.show, self.choice.offers)))
 
     @property
-    def dear(self) -> bool:
-        """Whether lookups did not pay: the whole stream is replayed, perhaps without a plan."""
+    def lookups_declined(self) -> bool:
+        """Whether ``auto`` replays everything because lookups, or even a plan, would not pay."""
         tried = bool(self.choice.offers) or self.outline is None
         return self.strategy == "auto" and self.intervals is None and tried
 
