@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import chronicle
-from chronicle.errors import InvalidArgument
 
 Run = Callable[..., Any]
 
@@ -85,13 +84,6 @@ def test_tracebacks_only_on_request(
     monkeypatch.setenv("CHRONICLE_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         run("streams")
-
-
-def test_an_address_is_no_store() -> None:
-    for address in ("http://localhost:8000", "https://example.org/x", "s3://bucket/store"):
-        with pytest.raises(InvalidArgument, match="a store is a directory"):
-            chronicle.open(address)
-    assert not Path("http:").exists()
 
 
 def test_hints_are_in_the_words_of_the_command_line(run: Run, sensors: Path) -> None:

@@ -417,6 +417,9 @@ def test_a_token_is_sent(tmp_path: Path, live: Any) -> None:
 
 def test_open_says_where_servers_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    for address in ("http://127.0.0.1:8000", "https://example.org/x", "s3://bucket/store"):
+        with pytest.raises(chronicle.InvalidArgument, match="a store is a directory"):
+            chronicle.open(address)
     with pytest.raises(chronicle.InvalidArgument, match=r"chronicle\.connect\(url\)"):
         chronicle.open("http://127.0.0.1:8000")
     assert list(tmp_path.iterdir()) == []

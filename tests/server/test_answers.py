@@ -79,6 +79,7 @@ def test_all_formats_hold_the_same_rows(count: int, fake: Any, teach: Any, clien
         ("application/json;q=0, text/csv", "text/csv; charset=utf-8"),
         (ARROW, ARROW),
         ("TEXT/CSV", "text/csv; charset=utf-8"),
+        ("image/png", "application/problem+json"),
     ],
 )
 def test_accept_chooses_the_format(accept: str, content_type: str, client: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import csv
 import gzip
 import io
@@ -28,8 +27,10 @@ def test_curl_needs_no_content_type_for_small_bodies(api: Any) -> None:
     assert (wrong.status_code, wrong.json()["code"]) == (415, "unsupported-media-type")
 
 
-@pytest.mark.parametrize("encoding", [None, "gzip", "zstd"])
-@pytest.mark.parametrize("name", sorted(BODIES))
+@pytest.mark.parametrize(
+    ("name", "encoding"),
+    [("json", None), ("ndjson", "gzip"), ("csv", "zstd"), ("arrow", "gzip"), ("parquet", None)],
+)
 def test_every_format_goes_in_and_comes_out(api: Any, name: str, encoding: str | None) -> None:
     rows = rows_of(300)
     media_type, encode = BODIES[name]
@@ -53,19 +54,6 @@ def test_every_format_goes_in_and_comes_out(api: Any, name: str, encoding: str |
     assert [json.loads(line) for line in lines.text.splitlines()] == rows
     text = api.get("/v1/streams/flights/events", headers={"accept": "text/csv"}).text
     assert len(list(csv.reader(io.StringIO(text, newline="")))) == 301
-
-
-def test_what_was_read_can_be_sent_back(api: Any) -> None:
-    append(api, rows_of(50))
-    api.post("/v1/streams", json={**SPEC, "name": "copy"})
-    for name in ("json", "ndjson", "csv", "arrow", "parquet"):
-        got = api.get("/v1/streams/flights/events", params={"format": name})
-        sent = api.post(
-            "/v1/streams/copy/events",
-            content=got.content,
-            headers={"content-type": got.headers["content-type"]},
-        )
-        assert sent.json()["appended"] == 50, name
 
 
 def test_late_events_are_counted(api: Any) -> None:
@@ -231,19 +219,3 @@ def test_an_idempotency_key_makes_a_retry_safe(
         "idempotency-replayed"
     ]
     assert len(events(api)) == 6
-
-
-def test_sixteen_writers_at_once(api: Any) -> None:
-    def write(number: int) -> int:
-        done = 0
-        for turn in range(5):
-            first = (number * 5 + turn) * 10
-            done += append(api, rows_of(10, first=first)).json()["appended"]
-        return done
-
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        assert sum(pool.map(write, range(16))) == 800
-    assert events(api) == rows_of(800)
-    server = api.app.state.server
-    assert server.appends.running == 0
-    assert server.uploads.used == 0

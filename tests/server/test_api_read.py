@@ -104,13 +104,6 @@ def test_reads_that_cannot_be(api: Any, params: dict[str, str], status: int, cod
     assert (response.status_code, response.json().get("code")) == (status, code), response.text
 
 
-def test_wide_integers_as_text(api: Any) -> None:
-    append(api, rows_of(1))
-    (row,) = events(api, int64_as_string="true")
-    assert row["squawk"] == "9007199254740993"
-    assert row["altitude"] == 0.0
-
-
 def test_partitions_cover_the_stream_at_one_version(api: Any) -> None:
     rows = rows_of(20_000)
     append(api, rows, "arrow")

@@ -22,10 +22,6 @@ def bearer(secret: str) -> dict[str, str]:
     return {"authorization": f"Bearer {secret}"}
 
 
-def test_an_open_server_answers_its_own_machine(client: Any) -> None:
-    assert client.get(QUERY).status_code == 200
-
-
 def test_an_open_server_answers_nobody_else(fake: Any, serve_app: Callable[..., Any]) -> None:
     response = serve_app(fake, address="192.0.2.7").get(QUERY)
     assert response.status_code == 403
@@ -72,24 +68,6 @@ def test_with_tokens_any_host_and_address_will_do(fake: Any, serve_app: Callable
     client = serve_app(fake, address="192.0.2.7")
     headers = {**bearer(secret), "host": "chronicle.example"}
     assert client.get(QUERY, headers=headers).status_code == 200
-
-
-def test_every_route_below_v1_asks_for_the_token(fake: Any, serve_app: Callable[..., Any]) -> None:
-    create_token(fake.path, "a", ["read"])
-    client = serve_app(fake)
-    asked = 0
-    for path, operations in client.get("/openapi.json").json()["paths"].items():
-        for method in operations:
-            if not path.startswith("/v1"):
-                continue
-            concrete = path.replace("{", "").replace("}", "")
-            response = client.request(method.upper(), concrete, params={"q": "SELECT 1"})
-            assert response.status_code == 401, (method, path)
-            asked += 1
-    assert asked >= 19
-    assert client.get("/healthz").status_code == 200
-    assert client.get("/readyz").status_code == 200
-    assert client.get("/metrics").status_code == 401
 
 
 def test_metrics_can_be_public(fake: Any, serve_app: Callable[..., Any]) -> None:

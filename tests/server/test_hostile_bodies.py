@@ -24,7 +24,7 @@ EVENTS = "/v1/streams/w/events"
 def test_an_attack_costs_its_own_answer(
     database: Any, serve_app: Callable[..., Any], attack: Attack
 ) -> None:
-    api = serve_app(database, max_decoded_bytes=64 << 20, max_columns=500)
+    api = serve_app(database, max_decoded_bytes=16 << 20, max_columns=500)
     assert api.post("/v1/streams", json=SPEC).status_code == 201
     headers = {"content-type": MEDIA[attack.format]}
     if attack.encoding:

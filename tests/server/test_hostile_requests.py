@@ -180,8 +180,9 @@ def test_bodies(client: Any) -> None:
             "replace": {"start": 1, "end": 2, "precision": None},
         },
     }  # fmt: skip
+    share = rounds(5, 1)  # each member gets a fifth of the values, or all
     for (method, path), spec in specs.items():
-        for name, value in itertools.product(spec, [*BODIES, *TEXTS]):
+        for name, value in [*itertools.product(spec, [*BODIES, *TEXTS])][::share]:
             body = json.dumps({**spec, name: value})
             response = client.request(method, path, content=body)
             assert fine(response), (path, body[:200], response.text[:500])

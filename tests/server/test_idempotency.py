@@ -23,6 +23,7 @@ from chronicle.store.store import Store as EventStore
 from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
+from chronicle.tests.rounds import rounds
 
 ANSWER = {"appended": 3, "late": 0, "count": 3}
 
@@ -196,7 +197,7 @@ def test_every_cut_of_the_log_is_survived(store: Store) -> None:
     for number in range(4):
         store.append(keys, key=f"k{number}")
     whole = log_of(store).read_bytes()
-    for cut in range(0, len(whole), 7):
+    for cut in range(0, len(whole), rounds(17, 5)):
         answered = ended(whole[:cut], log_of(store))
         keys = store.open()
         before = store.appends

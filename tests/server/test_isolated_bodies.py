@@ -7,7 +7,6 @@ import io
 import os
 import signal
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -31,18 +30,14 @@ from chronicle.schema import StreamSchema
 from chronicle.tests.patience import PATIENCE_S, wait_until
 from chronicle.tests.reading import read_batches
 
-from .test_server_process import PATIENTLY
+from .test_server_process import Process
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux")
 
 SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.float64()), ("s", pa.string())])
 EVENTS = StreamSchema(SCHEMA, "t")
-ARROW = "application/vnd.apache.arrow.stream"
-PARQUET = "application/vnd.apache.parquet"
 NDJSON = "application/x-ndjson"
-JSON = "application/json"
 ENDLESS = "SELECT sum(a.range + b.range) FROM range(1000000) a, range(1000000) b"
-CSV = "text/csv"
 
 
 @pytest.fixture(scope="module")
@@ -237,90 +232,41 @@ def test_a_reader_that_stops_ends_its_worker(reader: IsolatedReader) -> None:
 # ------------------------------------------------------------------------- the whole server
 
 
-SERVER = """
-import sys
-from chronicle.server import load_settings, serve
-serve(load_settings(store=sys.argv[1], port=0), announce=lambda url: print(url, flush=True))
-"""
-
-
-class Served:
-    """A served store in a process of its own."""
-
-    def __init__(self, store: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", SERVER, str(store)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={
-                **os.environ,
-                "CHRONICLE_QUERY_MEMORY_BYTES": str(256 << 20),
-                **PATIENTLY,
-            },
-        )
-        assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().strip()
-        self.http = httpx.Client(base_url=self.url, timeout=PATIENCE_S)
-        try:
-            wait_until(lambda: self.http.get("/readyz").status_code == 200)  # its workers wait
-        except BaseException:
-            self.process.kill()
-            self.process.communicate()
-            raise
-
-    def family(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children(recursive=True)
-
-    def query(self, sql: str) -> httpx.Response:
-        return self.http.post("/v1/query", json={"sql": sql})
-
-    def append(self, data: bytes, media: str) -> httpx.Response:
-        return self.http.post("/v1/streams/s/events", content=data, headers={"Content-Type": media})
-
-    def stop(self, number: int) -> tuple[int, str]:
-        self.http.close()
-        self.process.send_signal(number)
-        _, log = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, log
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    path = tmp_path_factory.mktemp("served") / "store"
-    with chronicle.open(path) as database:
+@contextlib.contextmanager
+def serving(store: Path) -> Iterator[Process]:
+    """A server in a process of its own, whose workers wait."""
+    with chronicle.open(store) as database:
         database.create_stream("s", SCHEMA, time="t").append(GOOD)
-    served = Served(path)
-    yield served
-    if served.process.poll() is None:
-        served.stop(signal.SIGKILL)
+    server = Process(store, PYTHONWARNINGS="error", CHRONICLE_QUERY_MEMORY_BYTES=str(256 << 20))
+    try:
+        wait_until(lambda: server.http.get("/readyz").status_code == 200)
+        yield server
+    finally:
+        if server.process.returncode is None:
+            server.stop(signal.SIGKILL)
 
 
-@pytest.mark.slow
-def test_the_server_lives_through_bombs(served: Served) -> None:
-    media = {"parquet": PARQUET, "arrow": ARROW, "ndjson": NDJSON, "json": JSON, "csv": CSV}
-    base = psutil.Process(served.process.pid).memory_info().rss
-    refused = 0
-    for name, (format, data) in bombs().items():
-        if name in ("parquet", "arrow zstd", "parquet text", "arrow text", "arrow dictionary"):
-            continue  # honest events, only many or long
-        answer = served.append(data, media[format])
-        assert answer.status_code in (400, 413, 503), (name, answer.text)
-        refused += 1
-        assert served.http.get("/healthz").status_code == 200
-    assert refused
-    assert served.append(b'{"t": 9}\n', NDJSON).json()["appended"] == 1
-    assert psutil.Process(served.process.pid).memory_info().rss - base < 1 << 30
+def query(server: Process, sql: str) -> httpx.Response:
+    return server.http.post("/v1/query", json={"sql": sql})
 
 
-def killing(served: Served, work: Callable[[], httpx.Response]) -> httpx.Response:
+def append(server: Process, data: bytes) -> httpx.Response:
+    headers = {"Content-Type": NDJSON}
+    return server.http.post("/v1/streams/s/events", content=data, headers=headers)
+
+
+def family(server: Process) -> list[psutil.Process]:
+    return psutil.Process(server.process.pid).children(recursive=True)
+
+
+def killing(server: Process, work: Callable[[], httpx.Response]) -> httpx.Response:
     """Kill a worker in the middle of work, again where it was done before; gives its answer."""
     with ThreadPoolExecutor() as pool:
         while True:
-            before = {process.pid: process.cpu_times().user for process in served.family()}
+            before = {process.pid: process.cpu_times().user for process in family(server)}
             answer = pool.submit(work)
             while not answer.done():
-                for process in served.family():
+                for process in family(server):
                     with contextlib.suppress(psutil.Error):
                         if process.cpu_times().user - before.get(process.pid, 0) > 0.15:
                             process.kill()
@@ -329,29 +275,28 @@ def killing(served: Served, work: Callable[[], httpx.Response]) -> httpx.Respons
                 return answer.result()
 
 
-def test_a_killed_worker_is_a_503_with_its_reason(served: Served) -> None:
-    for answer in (
-        killing(served, lambda: served.append(long_body() * 3, NDJSON)),
-        killing(served, lambda: served.query(ENDLESS)),
-    ):
-        assert answer.status_code == 503, answer.text
-        assert answer.json()["code"] == "worker-lost"
-        assert answer.json()["why"] == "crash"
-        assert answer.headers["retry-after"]
-    assert served.query("SELECT count(*) AS c FROM s WHERE t < 4").json()["rows"]
+def test_a_killed_worker_is_a_503_with_its_reason(tmp_path: Path) -> None:
+    with serving(tmp_path / "store") as server:
+        for answer in (
+            killing(server, lambda: append(server, long_body() * 3)),
+            killing(server, lambda: query(server, ENDLESS)),
+        ):
+            assert answer.status_code == 503, answer.text
+            assert answer.json()["code"] == "worker-lost"
+            assert answer.json()["why"] == "crash"
+            assert answer.headers["retry-after"]
+        assert query(server, "SELECT count(*) AS c FROM s WHERE t < 4").json()["rows"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_no_process_outlives_the_server(tmp_path: Path, number: int) -> None:
-    with chronicle.open(tmp_path / "store") as database:
-        database.create_stream("s", SCHEMA, time="t").append(GOOD)
-    served = Served(tmp_path / "store")
-    assert served.query("SELECT s, count(*) FROM s GROUP BY s").status_code == 200
-    assert served.append(b'{"t": 9}\n', NDJSON).status_code == 200
-    wait_until(lambda: len(served.family()) >= 4, "two nurseries and their workers")
-    family = served.family()
-    code, log = served.stop(number)
-    assert code == (0 if number != signal.SIGKILL else -signal.SIGKILL), log
-    assert "Traceback" not in log
-    _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
+    with serving(tmp_path / "store") as server:
+        assert query(server, "SELECT s, count(*) FROM s GROUP BY s").status_code == 200
+        assert append(server, b'{"t": 9}\n').status_code == 200
+        wait_until(lambda: len(family(server)) >= 4, "two nurseries and their workers")
+        workers = family(server)
+        code = server.stop(number)
+    assert code == (0 if number != signal.SIGKILL else -signal.SIGKILL), server.log
+    assert "Traceback" not in "\n".join(server.log)
+    _, alive = psutil.wait_procs(workers, timeout=PATIENCE_S)
     assert not alive

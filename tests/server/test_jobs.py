@@ -15,7 +15,7 @@ import chronicle
 from chronicle.api.database import catalog_of
 from chronicle.catalog.store_catalog import StoreCatalog
 from chronicle.server import create_token
-from chronicle.server.service.jobs import KEPT_MAX, WAITING_MAX, Job, Jobs
+from chronicle.server.service.jobs import WAITING_MAX, Job, Jobs
 from chronicle.store.backup import restore_backup
 from chronicle.store.object_store import ObjectStore
 from chronicle.store.progress import each, watched_by
@@ -391,7 +391,10 @@ def nothing(job: Job) -> dict[str, Any]:
     return {}
 
 
-def test_what_fails_says_why_and_jobs_are_bounded(tmp_path: Path) -> None:
+def test_what_fails_says_why_and_jobs_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chronicle.server.service.jobs.KEPT_MAX", 10)
     jobs = Jobs(tmp_path)
     (tmp_path / "server").mkdir()
 
@@ -404,10 +407,10 @@ def test_what_fails_says_why_and_jobs_are_bounded(tmp_path: Path) -> None:
         assert (job.state, job.result) == ("failed", None)
         assert job.error is not None
         assert "secret" not in job.error
-        for _ in range(KEPT_MAX + 5):
+        for _ in range(15):
             last = jobs.start({"kind": "check"}, "", nothing)
             wait_until(lambda: last.ended is not None)  # noqa: B023
-        assert len(jobs.list()) == KEPT_MAX + 1
+        assert len(jobs.list()) == 10 + 1
         assert jobs.find(job.id) is None
         go = threading.Event()
         jobs.start({"kind": "check"}, "", lambda _: {"waited": go.wait(PATIENCE_S)})

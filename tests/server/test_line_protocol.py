@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,6 @@ import pytest
 import chronicle
 import chronicle.server as tokens
 from chronicle.api.database import catalog_of
-from chronicle.server.access.settings import Settings
-from chronicle.server.app import create_app
-
-from .conftest import Client
 
 CPU = (
     "CREATE STREAM cpu (time TIMESTAMP_NS, host VARCHAR, usage DOUBLE, cores BIGINT) "
@@ -40,16 +36,14 @@ def database(tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def client(database: Any) -> Iterator[Client]:
-    made = Client(create_app(database, Settings(store=database.path)), "127.0.0.1")
-    yield made
-    made.close()
+def client(database: Any, serve_app: Callable[..., Any]) -> Any:
+    return serve_app(database)
 
 
 @pytest.mark.parametrize(
     "path", ["/write?db=x", "/api/v2/write?bucket=b&org=o", "/api/v3/write_lp"]
 )
-def test_measurements_are_streams(client: Client, database: Any, path: str) -> None:
+def test_measurements_are_streams(client: Any, database: Any, path: str) -> None:
     answer = client.post(path, content=LINES, headers={"Content-Type": "text/plain"})
     assert (answer.status_code, answer.content) == (204, b"")
     query = "SELECT host, usage, cores, epoch_ns(time) FROM cpu"
@@ -60,7 +54,7 @@ def test_measurements_are_streams(client: Client, database: Any, path: str) -> N
     assert catalog_of(database).snapshot("cpu").version == 1
 
 
-def test_precision_and_compression(client: Client, database: Any) -> None:
+def test_precision_and_compression(client: Any, database: Any) -> None:
     packed = gzip.compress(b"cpu usage=1 1533099600")
     answer = client.post("/write?precision=s", content=packed, headers={"Content-Encoding": "gzip"})
     assert answer.status_code == 204
@@ -88,7 +82,7 @@ def test_precision_and_compression(client: Client, database: Any) -> None:
     ],
 )
 def test_a_bad_line_refuses_everything(
-    client: Client, database: Any, line: bytes, status: int, said: str
+    client: Any, database: Any, line: bytes, status: int, said: str
 ) -> None:
     answer = client.post("/write", content=LINES.encode() + line)
     assert answer.status_code == status
@@ -97,13 +91,13 @@ def test_a_bad_line_refuses_everything(
     assert database.stream("cpu").count == database.stream("mem").count == 0
 
 
-def test_a_part_is_taken_where_that_is_asked(client: Client, database: Any) -> None:
+def test_a_part_is_taken_where_that_is_asked(client: Any, database: Any) -> None:
     body = LINES.encode() + b"cpu usage=much 1\n"
     assert client.post("/api/v3/write_lp?accept_partial=true", content=body).status_code == 204
     assert database.stream("cpu").count == 2
 
 
-def test_as_a_format(client: Client, database: Any) -> None:
+def test_as_a_format(client: Any, database: Any) -> None:
     body = "anything,host=a usage=1.5 1533099600\n\nnone\n"
     asked = "/v1/streams/cpu/events?format=lineprotocol&precision=s"
     refused = client.post(asked, content=body)
@@ -118,29 +112,26 @@ def test_as_a_format(client: Client, database: Any) -> None:
     assert client.get("/v1/streams/cpu/events?format=lineprotocol").status_code == 406
 
 
-def test_who_may_write(tmp_path: Path) -> None:
+def test_who_may_write(tmp_path: Path, serve_app: Callable[..., Any]) -> None:
     store = tmp_path / "guarded"
     _, writer = tokens.create_token(store, "writer", ["write"], ["cpu"])
     _, reader = tokens.create_token(store, "reader", ["read"])
     with chronicle.open(store) as database:
         database.sql(CPU)
-        client = Client(create_app(database, Settings(store=store)), "127.0.0.1")
-        try:
-            for scheme in ("Bearer", "Token", "token"):
-                headers = {"Authorization": f"{scheme} {writer}"}
-                assert client.post("/write", content="cpu usage=1", headers=headers).is_success
-                refused = client.post("/write", content=LINES, headers=headers)
-                assert refused.status_code == 403  # mem is out of reach
-            for headers, status in (
-                ({}, 401),
-                ({"Authorization": "Token chr_wrong"}, 401),
-                ({"Authorization": f"Basic {writer}"}, 401),
-                ({"Authorization": f"Token {reader}"}, 403),
-            ):
-                found = client.post("/api/v2/write", content="cpu usage=1", headers=headers)
-                assert found.status_code == status
-            token = {"Authorization": f"Token {writer}"}
-            assert client.get("/v1/streams", headers=token).status_code == 401
-            assert database.stream("cpu").count == 3
-        finally:
-            client.close()
+        client = serve_app(database)
+        for scheme in ("Bearer", "Token", "token"):
+            headers = {"Authorization": f"{scheme} {writer}"}
+            assert client.post("/write", content="cpu usage=1", headers=headers).is_success
+            refused = client.post("/write", content=LINES, headers=headers)
+            assert refused.status_code == 403  # mem is out of reach
+        for headers, status in (
+            ({}, 401),
+            ({"Authorization": "Token chr_wrong"}, 401),
+            ({"Authorization": f"Basic {writer}"}, 401),
+            ({"Authorization": f"Token {reader}"}, 403),
+        ):
+            found = client.post("/api/v2/write", content="cpu usage=1", headers=headers)
+            assert found.status_code == status
+        token = {"Authorization": f"Token {writer}"}
+        assert client.get("/v1/streams", headers=token).status_code == 401
+        assert database.stream("cpu").count == 3

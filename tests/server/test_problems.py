@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import chronicle.errors as errors
-from chronicle.errors import OUTSIDE, ChronicleError, InvalidData, SqlError
+from chronicle.errors import OUTSIDE, ChronicleError
 from chronicle.server import create_token
 from chronicle.server.http.replies import CODES
 
@@ -36,18 +36,7 @@ def test_each_error_of_the_database_answers_as_its_table_says(
     shown = OUTSIDE[kind]
     assert (document["code"], document["status"]) == (shown.slug, shown.status)
     assert "what, where, what to do" in document["detail"]
-
-
-def test_a_parameter_that_a_route_does_not_have_is_refused(client: Any) -> None:
-    for path, message in (
-        ("/v1/query?q=SELECT 1&lmit=5", "query.lmit: no such parameter; did you mean limit?"),
-        ("/v1/streams?deep=1", "query.deep: no such parameter; known are none"),
-    ):
-        document = document_of(client.get(path))
-        assert (document["code"], document["detail"]) == ("invalid-request", message)
-    # what goes into the body of a POST is no parameter of its address
-    refused = document_of(client.post("/v1/query?limit=5", json={"sql": "SELECT 1"}))
-    assert refused["errors"][0]["where"] == "query.limit"
+    assert ("retry-after" in response.headers) == (shown.status == 503)
 
 
 def test_a_token_within_its_scopes_is_told_how_far_it_reaches(client: Any, fake: Any) -> None:
@@ -67,24 +56,6 @@ def test_no_code_is_left_over() -> None:
         assert source.count(f'"{code}"') >= 2, f"{code} is a code that nothing raises"
 
 
-def test_sql_errors_have_a_position(fake: Any, client: Any) -> None:
-    fake.taught["SELECT 2"] = SqlError("no column 'x'; did you mean 'y'?", 3, 14)
-    document = document_of(client.post("/v1/query", json={"sql": "SELECT 2"}))
-    assert document["position"] == {"line": 3, "column": 14}
-    assert document["detail"] == "no column 'x'; did you mean 'y'?"
-
-
-def test_sql_that_cannot_be_read_has_the_position_of_the_parser(client: Any) -> None:
-    document = document_of(client.post("/v1/query", json={"sql": "SELECT 1 +\n  FROM FROM x"}))
-    assert document["code"] == "sql-error"
-    assert document["position"]["line"] == 2
-
-
-def test_data_errors_have_a_row(fake: Any, client: Any) -> None:
-    fake.taught["SELECT 2"] = InvalidData("row 7: no time", row=7)
-    assert document_of(client.post("/v1/query", json={"sql": "SELECT 2"}))["row"] == 7
-
-
 def test_what_is_unexpected_is_not_shown(fake: Any, client: Any) -> None:
     fake.taught["SELECT 2"] = RuntimeError("a secret path /etc/x")
     response = client.post("/v1/query", json={"sql": "SELECT 2"})
@@ -101,8 +72,6 @@ def test_what_is_unexpected_is_not_shown(fake: Any, client: Any) -> None:
         ("PUT", "/v1/streams", 405, "method-not-allowed"),
         ("GET", "/v1/query?q=SELECT%201&format=xml", 406, "not-acceptable"),
         ("GET", "/v1/query", 422, "invalid-request"),
-        ("GET", "/v1/query?q=SELECT%201&limit=-1", 422, "invalid-request"),
-        ("GET", "/v1/query?q=SELECT%201&limit=many", 422, "invalid-request"),
         ("DELETE", "/v1/queries/none", 404, "not-found"),
     ],
 )
@@ -112,10 +81,7 @@ def test_http_errors_are_problems_too(
     response = client.request(method, path)
     document = document_of(response)
     assert (document["status"], document["code"]) == (status, code)
-
-
-def test_method_not_allowed_says_which_are(client: Any) -> None:
-    assert set(client.put("/v1/streams").headers["allow"].split(", ")) >= {"GET"}
+    assert status != 405 or "GET" in response.headers["allow"].split(", ")
 
 
 @pytest.mark.parametrize(
@@ -137,13 +103,3 @@ def test_bodies_that_do_not_fit(
     assert (document["status"], document["code"]) == (status, code)
     if code == "invalid-request":
         assert document["errors"][0]["where"].startswith("body")
-
-
-def test_accept_that_names_nothing_known_is_406(client: Any) -> None:
-    response = client.get("/v1/query?q=SELECT%201", headers={"accept": "image/png"})
-    assert document_of(response)["code"] == "not-acceptable"
-
-
-def test_busy_answers_say_when_to_come_back(fake: Any, client: Any) -> None:
-    fake.taught["SELECT 2"] = errors.StoreLocked("held by pid 7")
-    assert client.post("/v1/query", json={"sql": "SELECT 2"}).headers["retry-after"] == "1"

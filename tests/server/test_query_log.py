@@ -5,28 +5,24 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-import chronicle
 import chronicle.server as tokens
 from chronicle.server.access.settings import Settings
-from chronicle.server.app import create_app
 from chronicle.tests.patience import wait_until
 
-from .conftest import Client
 from .flights import SPEC
 
 LOG = "SELECT text, token, rows, outcome, error FROM chronicle.query_log"
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Any]:
+def served(database: Any, serve_app: Callable[..., Any]) -> Any:
     """A server with tokens: ``ask(token, sql)``; the names of tokens are what they may do."""
-    store = tmp_path / "store"
+    store = database.path
     made = {
         "admin": tokens.create_token(store, "admin", ["admin"])[1],
         "reader": tokens.create_token(store, "reader", ["read"])[1],
@@ -34,9 +30,7 @@ def served(tmp_path: Path) -> Iterator[Any]:
         "some": tokens.create_token(store, "some", ["admin"], ["flights"])[1],
         "writer": tokens.create_token(store, "writer", ["write"])[1],
     }
-    settings = Settings(store=store, query_log_entries=5, slow_query_ms=1, isolation="none")
-    database = chronicle.open(store)
-    client = Client(create_app(database, settings), "127.0.0.1")
+    client = serve_app(database, query_log_entries=5, slow_query_ms=1, isolation="none")
 
     def ask(name: str, sql: str, **more: Any) -> Any:
         headers = {"Authorization": f"Bearer {made[name]}"}
@@ -45,11 +39,7 @@ def served(tmp_path: Path) -> Iterator[Any]:
     for name in ("flights", "secret"):
         headers = {"Authorization": f"Bearer {made['admin']}"}
         client.post("/v1/streams", json={**SPEC, "name": name}, headers=headers)
-    try:
-        yield ask
-    finally:
-        client.close()
-        database.close()
+    return ask
 
 
 def rows(answer: Any) -> list[tuple[Any, ...]]:
@@ -127,21 +117,18 @@ def test_slow_queries_are_logged(served: Any, caplog: Any) -> None:
     assert line.token == "reader"
 
 
-def test_a_cancelled_query_is_remembered_as_that(tmp_path: Path) -> None:
-    with chronicle.open(tmp_path / "store") as database:
-        settings = Settings(store=tmp_path / "store", isolation="none")
-        client = Client(create_app(database, settings), "127.0.0.1")
-        try:
-            long = "SELECT count(*) FROM range(1000000) a, range(1000000) b"
-            asked = threading.Thread(
-                target=client.post,
-                args=("/v1/query",),
-                kwargs={"json": {"sql": long}, "headers": {"X-Request-Id": "long-1"}},
-            )
-            asked.start()
-            wait_until(lambda: client.delete("/v1/queries/long-1").status_code != 404)
-            asked.join()
-            found = client.post("/v1/query", json={"sql": LOG}).json()["rows"]
-            assert [(row["text"], row["outcome"]) for row in found] == [(long, "cancelled")]
-        finally:
-            client.close()
+def test_a_cancelled_query_is_remembered_as_that(
+    database: Any, serve_app: Callable[..., Any]
+) -> None:
+    client = serve_app(database, isolation="none")
+    long = "SELECT count(*) FROM range(1000000) a, range(1000000) b"
+    asked = threading.Thread(
+        target=client.post,
+        args=("/v1/query",),
+        kwargs={"json": {"sql": long}, "headers": {"X-Request-Id": "long-1"}},
+    )
+    asked.start()
+    wait_until(lambda: client.delete("/v1/queries/long-1").status_code != 404)
+    asked.join()
+    found = client.post("/v1/query", json={"sql": LOG}).json()["rows"]
+    assert [(row["text"], row["outcome"]) for row in found] == [(long, "cancelled")]

@@ -50,6 +50,11 @@ def test_a_parameter_that_does_not_fit_is_named(
     assert message in fault["message"]
 
 
+def test_what_goes_into_the_body_of_a_post_is_no_parameter(client: Any) -> None:
+    refused = client.post("/v1/query?limit=5", json={"sql": "SELECT 1"})
+    assert (refused.status_code, refused.json()["errors"][0]["where"]) == (422, "query.limit")
+
+
 def test_lists_repeat_and_the_last_of_others_counts(ask: Callable[..., Any]) -> None:
     columns = ask(f"{EVENTS}columns=altitude&columns=icao24&limit=1&limit=2").json()
     assert [list(row) for row in columns] == [["altitude", "icao24"]] * 2

@@ -10,67 +10,7 @@ import pytest
 
 import chronicle
 from chronicle.api.database import catalog_of
-from chronicle.errors import IndexExists, IndexNotFound
 from chronicle.tests.patience import wait_until
-
-
-class IndexedStream:
-    """Remembers what was asked of it."""
-
-    name = "flights"
-    handle = None
-
-    def __init__(self) -> None:
-        self.asked: list[Any] = []
-        self.built: list[dict[str, Any]] = []
-
-    def create_index(
-        self, attribute: str, *, wait: bool = True, lag_events_max: int | None = None
-    ) -> None:
-        self.asked.append(("create", attribute, wait))
-        if any(index["attribute"] == attribute for index in self.built):
-            raise IndexExists(f"there is an index on {attribute} already")
-        self.built.append({"attribute": attribute, "state": "ready" if wait else "building"})
-
-    def drop_index(self, attribute: str) -> None:
-        self.asked.append(("drop", attribute))
-        if not self.built:
-            raise IndexNotFound(f"there is no index on {attribute}")
-        self.built.clear()
-
-    def indexes(self) -> list[dict[str, Any]]:
-        return self.built
-
-    def stats(self) -> dict[str, Any]:
-        return {}
-
-
-@pytest.fixture
-def indexed(fake: Any) -> IndexedStream:
-    stream = IndexedStream()
-    fake.stream = lambda name: stream
-    return stream
-
-
-def test_indexes_are_made_listed_and_dropped(indexed: IndexedStream, client: Any) -> None:
-    made = client.post("/v1/streams/flights/indexes/alti%20tude")
-    assert made.status_code == 201
-    assert made.json() == {"indexes": [{"attribute": "alti tude", "state": "ready"}]}
-    assert client.get("/v1/streams/flights/indexes").json() == made.json()
-    again = client.post("/v1/streams/flights/indexes/alti%20tude")
-    assert (again.status_code, again.json()["code"]) == (409, "index-exists")
-    later = client.post("/v1/streams/flights/indexes/track", params={"wait": "false"})
-    assert later.status_code == 202
-    assert client.delete("/v1/streams/flights/indexes/track").status_code == 204
-    gone = client.delete("/v1/streams/flights/indexes/track")
-    assert (gone.status_code, gone.json()["code"]) == (404, "index-not-found")
-    assert indexed.asked == [
-        ("create", "alti tude", True),
-        ("create", "alti tude", True),
-        ("create", "track", False),
-        ("drop", "track"),
-        ("drop", "track"),
-    ]
 
 
 def test_dropping_a_stream_forgets_what_was_kept_for_it(fake: Any, client: Any) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import select
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,39 +21,19 @@ from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.reader import of_view
 from chronicle.spark_connector.types import spark_schema
 from chronicle.spark_connector.writer import open_sink
-from chronicle.tests.patience import PATIENCE_S
 
-pytest.importorskip("fastapi", reason="the server extra is not installed")
+from ..server.test_server_process import Process
+
 SCHEMA = StreamSchema(pa.schema([("t", pa.timestamp("us", "UTC")), ("n", pa.int64())]), "t")
 GIVEN = spark_schema(SCHEMA.arrow)
-SERVE = """
-import sys
-from chronicle.server.run import serve
-from chronicle.server.access.settings import load_settings
-serve(load_settings(store=sys.argv[1], port=0), announce=lambda url: print(url, flush=True))
-"""
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    store = tmp_path_factory.mktemp("served") / "store"
-    log = (store.parent / "log").open("wb")
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVE, str(store)], stdout=subprocess.PIPE, stderr=log, text=True
-    )
-    try:
-        assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
-        assert ready, (store.parent / "log").read_text()
-        found = process.stdout.readline().strip()
-        assert found.startswith("http://"), (store.parent / "log").read_text()
-        yield found
-    finally:
-        process.terminate()
-        process.wait(PATIENCE_S)
-        log.close()
-        if process.stdout is not None:
-            process.stdout.close()
+    server = Process(tmp_path_factory.mktemp("served") / "store")
+    assert server.url, server.log
+    yield server.url
+    assert server.stop() == 0, server.log
 
 
 def options(url: str, stream: str, **more: Any) -> Options:
@@ -194,8 +170,3 @@ def test_a_view_is_read_through_a_server(url: str) -> None:
     assert of_view(options(url, "seen")).query is None
     with pytest.raises(StreamNotFound):
         of_view(options(url, "neither"))
-
-
-def test_a_path_and_a_server_do_not_mix(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="both"):
-        Options.parse({"path": str(tmp_path), "url": "http://x", "stream": "s"}, "r")
