@@ -6,6 +6,7 @@ import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -14,11 +15,12 @@ from chronicle import cli
 Run = Callable[..., "Outcome"]
 
 
-class Outcome:
-    """What a command printed and how it ended."""
+class Outcome(NamedTuple):
+    """How a command ended and what it printed."""
 
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
+    code: int
+    out: str
+    err: str
 
 
 @pytest.fixture

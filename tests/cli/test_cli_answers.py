@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +16,7 @@ from chronicle.commands.session import is_complete
 from chronicle.errors import InvalidArgument
 from chronicle.query.sql.first_word import only_reads, split
 
-Run = Callable[..., Any]
+from .conftest import Run
 
 
 def test_a_table_in_a_pipe_is_plain(run: Run, sensors: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ import pytest
 import chronicle
 from chronicle import cli
 
-ROOT = Path(__file__).resolve().parents[2]
+from .conftest import Run
 
-Run = Callable[..., Any]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_streams_describe_and_explain(run: Run, sensors: Path) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import chronicle
 
-Run = Callable[..., Any]
+from .conftest import Run
 
 
 @pytest.mark.parametrize(

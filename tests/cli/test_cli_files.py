@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-Run = Callable[..., Any]
+from .conftest import Run
 
 NAMES = "name,place\npump 0,cellar\npump 1,roof\n"
 TABLE = pa.table({"name": ["pump 0", "pump 1"], "place": ["cellar", "roof"]})

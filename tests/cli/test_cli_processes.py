@@ -14,7 +14,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from chronicle.commands.options import Connection
 from chronicle.commands.sql import Completer
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
-Run = Callable[..., Any]
+from .conftest import Run
 
 
 def process(*arguments: str, **more: Any) -> subprocess.Popen[bytes]:

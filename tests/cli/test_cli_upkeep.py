@@ -8,31 +8,14 @@ import re
 import signal
 import stat
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import chronicle
-from chronicle import cli
 from chronicle.tests.patience import PATIENCE_S
 
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in a directory of its own with a store ``st``; code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CHRONICLE_STORE", "st")
-    monkeypatch.delenv("CHRONICLE_DEBUG", raising=False)
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = cli.run(list(arguments))
-        return code, *capfd.readouterr()
-
-    return command
+from .conftest import Run
 
 
 @pytest.fixture

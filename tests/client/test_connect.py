@@ -24,7 +24,6 @@ from chronicle.client import RemoteDatabase, RemoteJob, RemoteLive, RemoteStream
 from chronicle.client.asynchronous import AsyncDatabase, AsyncJob, AsyncLive, AsyncStream
 from chronicle.client.calls import Call
 from chronicle.live.engine import LiveHandle
-from chronicle.server.access.tokens import create_token
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 from .conftest import FLIGHTS
@@ -400,19 +399,6 @@ def test_an_expression_of_arrow_stays_here(remote: RemoteDatabase) -> None:
     stream = remote.create_stream("flights", FLIGHTS, time="time")
     with pytest.raises(chronicle.InvalidArgument, match="SQL predicate"):
         stream.scan(filter=pc.field("seen") > 1)  # type: ignore[arg-type]
-
-
-def test_a_token_is_sent(tmp_path: Path, live: Any) -> None:
-    with chronicle.open(tmp_path / "store") as database:
-        database.create_stream("flights", FLIGHTS, time="time")
-        _, secret = create_token(database.path, "reader", ["read"], ["flights"])
-        url = f"http://127.0.0.1:{live(database).port}"
-        with chronicle.connect(url, secret) as remote:
-            assert remote.stream("flights").count == 0
-            with pytest.raises(chronicle.Forbidden):
-                remote.stream("flights").append(EVENTS)
-        with chronicle.connect(url) as nobody, pytest.raises(chronicle.Unauthorized):
-            nobody.streams()
 
 
 def test_open_says_where_servers_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

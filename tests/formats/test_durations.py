@@ -20,7 +20,7 @@ import chronicle
 from chronicle.core.times import as_duration, iso_text, only_durations
 from chronicle.errors import InvalidArgument, ResourceLimit
 from chronicle.formats.writers import encode, shown_columns
-from chronicle.query.sql.sql_types import conform, settle_types
+from chronicle.query.sql.sql_types import SETTLED_ROWS, conform, settle_types
 
 DAY = 86_400_000_000_000
 PARTS = st.tuples(
@@ -160,10 +160,9 @@ def test_intervals_inside_lists_are_text_too(database: chronicle.Database) -> No
 
 def test_months_that_come_late_end_the_result() -> None:
     schema = pa.schema([("d", pa.month_day_nano_interval())])
-    early = pa.record_batch(
-        [pa.array([(0, 1, 0)] * 300_000, schema.field("d").type)], schema=schema
-    )
-    late = pa.record_batch([pa.array([(1, 0, 0)], schema.field("d").type)], schema=schema)
+    day, month = (pa.scalar(parts, schema.field("d").type) for parts in ((0, 1, 0), (1, 0, 0)))
+    early = pa.record_batch([pa.repeat(day, SETTLED_ROWS)], schema=schema)
+    late = pa.record_batch([pa.repeat(month, 1)], schema=schema)
     settled, batches = settle_types(iter([early, late]), schema, [])
     assert settled.field("d").type == pa.duration("us")
     conform(next(batches), settled)

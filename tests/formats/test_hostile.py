@@ -8,6 +8,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -134,18 +135,14 @@ def unsound(request: pytest.FixtureRequest) -> pa.Table:
     return pa.Table.from_arrays([pa.array([1, 2, 3]), make()], names=["t", column])
 
 
-def as_stream(table: pa.Table, **options: Any) -> bytes:
+def as_stream(table: pa.Table, make: Any = pa.ipc.new_stream, **options: Any) -> bytes:
     sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as out:
+    with make(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as out:
         out.write_table(table)
     return sink.getvalue()
 
 
-def as_file(table: pa.Table, **options: Any) -> bytes:
-    sink = io.BytesIO()
-    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as out:
-        out.write_table(table)
-    return sink.getvalue()
+as_file = partial(as_stream, make=pa.ipc.new_file)
 
 
 @pytest.mark.parametrize("write", [as_stream, as_file])
@@ -302,38 +299,43 @@ def test_brackets_in_text_are_no_nesting() -> None:
     assert events(data, "ndjson").column("s").to_pylist() == [text]
 
 
+FEW = Limits(columns=1000)
+
+
 def test_different_keys_are_limited_and_rows_with_many_are_cut_up() -> None:
-    lines = b"".join(b'{"t": %d, "k%d": 1}\n' % (i, i) for i in range(12_000))
+    def read(lines: bytes, limits: Limits, flatten: str | None = None, **layout: Any) -> int:
+        given = Layout(time="t", **layout)
+        reader = EventReader(lines, "ndjson", layout=given, limits=limits, flatten=flatten)
+        return sum(batch.num_rows for batch in reader)
+
+    lines = b"".join(b'{"t": %d, "k%d": 1}\n' % (i, i) for i in range(1200))
     with pytest.raises(ResourceLimit, match="different keys"):
-        list(EventReader(lines, "ndjson", layout=Layout(time="t")))
+        read(lines, FEW)
     one = b'{"t": 1' + b"".join(b', "k%d": 1' % i for i in range(100_000)) + b"}"
     for data in (one, b"[" + one + b"]"):
         with pytest.raises(ResourceLimit, match="different keys"):
             events(data, "json")
-    nested = b"".join(b'{"t": %d, "s": {"k%d": 1}}\n' % (i, i) for i in range(12_000))
-    assert events(nested, "ndjson").num_rows == 12_000  # text, of which no key is a column
+    nested = b"".join(b'{"t": %d, "s": {"k%d": 1}}\n' % (i, i) for i in range(1200))
+    assert events(nested, "ndjson", limits=FEW).num_rows == 1200  # keys of a text are no columns
     for flatten in (None, "_"):
         with pytest.raises(ResourceLimit, match="different keys"):
-            list(EventReader(nested, "ndjson", layout=Layout(time="t"), flatten=flatten))
-    array = json.dumps({"t": 1, "z": [str(i) for i in range(50_000)]}).encode()
-    reader = EventReader(array, "ndjson", layout=Layout(time="t", select=["t"]))
-    assert sum(batch.num_rows for batch in reader) == 1  # text in an array is no key
+            read(nested, FEW, flatten)
+    array = json.dumps({"t": 1, "z": [str(i) for i in range(5000)]}).encode()
+    assert read(array, FEW, select=["t"]) == 1  # text in an array is no key
 
     keys, rows = 2_000, 40_000
     wide = json.dumps({"t": 0, **{f"k{i}": i for i in range(keys)}}).encode()
-    tall = b'{"t":1}\n' * rows
     with allocating(900 * MIB):
-        reader = EventReader(wide + b"\n" + tall, "ndjson", layout=Layout(time="t"))
-        assert sum(batch.num_rows for batch in reader) == rows + 1
+        assert read(wide + b"\n" + b'{"t":1}\n' * rows, Limits()) == rows + 1
 
 
 def test_columns_of_csv_are_limited() -> None:
     header = ",".join(["t", *(f"c{i}" for i in range(100_000))])
     with pytest.raises(ResourceLimit, match="100,001 columns"):
         events(header.encode() + b"\n", "csv")
-    many = ",".join(["t", *(f"c{i}" for i in range(9_000))])
-    row = ",".join(["1"] * 9_001)
-    reader = EventReader(f"{many}\n{row}\n".encode(), "csv", layout=Layout(time="t"))
+    many = ",".join(["t", *(f"c{i}" for i in range(999))])
+    data = f"{many}\n{','.join(['1'] * 1000)}\n".encode()
+    reader = EventReader(data, "csv", layout=Layout(time="t"), limits=FEW)
     assert sum(batch.num_rows for batch in reader) == 1
 
 

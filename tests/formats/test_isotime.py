@@ -130,9 +130,9 @@ def test_a_value_is_read_whatever_stands_beside_it(seed: int) -> None:
         fields = [random.integers(a, b + 1) for a, b in zip(least, most, strict=True)]
         return form.format(*fields, random.integers(0, 1000))
 
-    texts = [time_text() if random.random() < 0.95 else None for _ in range(600)]
+    texts = [time_text() if random.random() < 0.95 else None for _ in range(300)]
     together = parse_iso(pa.array(texts))
-    assert 300 < together.ok.sum() < 600
+    assert 150 < together.ok.sum() < 300
     for at, text in enumerate(texts):
         alone = parse_iso(pa.array([text], pa.string()))
         assert [part[at] for part in together] == [part[0] for part in alone], text

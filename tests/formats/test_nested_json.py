@@ -103,7 +103,7 @@ def records(members: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", list(REGULAR))
-@pytest.mark.parametrize("form", ["ndjson", "crlf", "cr cr lf", "json", "broken"])
+@pytest.mark.parametrize("form", ["ndjson", "cr cr lf", "json", "broken"])
 def test_what_nested_values_become(name: str, form: str) -> None:
     members, expected = REGULAR[name]
     lines = records(members)
@@ -113,7 +113,7 @@ def test_what_nested_values_become(name: str, form: str) -> None:
     elif form == "broken":  # read record by record
         table = read("\n".join(["{", *lines]), bad=bad)
     else:
-        end = {"ndjson": "\n", "crlf": "\r\n", "cr cr lf": "\r\r\n"}[form]
+        end = "\n" if form == "ndjson" else "\r\r\n"
         table = read("\ufeff" + "".join(line + end + end for line in lines))
     assert [row.line for row in bad] == ([1] if form == "broken" else [])
     assert columns(table) == expected
@@ -212,22 +212,22 @@ def test_an_irregular_column_stays_json() -> None:
     }
 
 
-FEW = Limits(columns=1000)
+FEW = Limits(columns=200)
 
 
 def test_records_with_keys_of_their_own_take_bounded_memory() -> None:
-    lines = [b'{"t":%d,"k%d":{"m%d":1}}\n' % (n, n, n) for n in range(600)]
-    table = read(b"".join(lines[:400]), limits=FEW)
-    assert table.num_rows == 400
+    lines = [b'{"t":%d,"k%d":{"m%d":1}}\n' % (n, n, n) for n in range(120)]
+    table = read(b"".join(lines[:80]), limits=FEW)
+    assert table.num_rows == 80
     assert table.schema.field("k7").type == pa.struct([("m7", pa.int64())])
     with pytest.raises(ResourceLimit, match="different keys"):
         read(b"".join(lines), limits=FEW)
 
 
 def test_keys_that_come_chunk_by_chunk_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_module, "CHUNK_BYTES", 1 << 12)
-    monkeypatch.setattr(json_module, "SAMPLE_BYTES", 1 << 12)
-    lines = b"".join(b'{"t":%d,"k":{"m%d":1}}\n' % (n, n) for n in range(1100))
+    monkeypatch.setattr(json_module, "CHUNK_BYTES", 1 << 10)
+    monkeypatch.setattr(json_module, "SAMPLE_BYTES", 1 << 10)
+    lines = b"".join(b'{"t":%d,"k":{"m%d":1}}\n' % (n, n) for n in range(220))
     with pytest.raises(ResourceLimit, match="different keys"):
         read(lines, limits=FEW)
 
@@ -243,7 +243,7 @@ def test_keys_are_counted_before_broken_lines_are_read_one_by_one(
     for body in (tall + wide + end.encode("latin-1"), tall + one + b"}"):
         with pytest.raises(ResourceLimit, match="different keys"):
             read(body, bad=[], limits=FEW)
-    rows = b"".join(b'{"t":%d,"k%d":1}\n' % (n, n % 900) for n in range(4_000))
+    rows = b"".join(b'{"t":%d,"k%d":1}\n' % (n, n % 180) for n in range(4_000))
     bad: list[BadRow] = []
     assert read(rows + end.encode("latin-1"), bad=bad, limits=FEW).num_rows == 4_000
     assert len(bad) == bool(end)
@@ -335,10 +335,10 @@ def test_lines_of_any_encoding_are_whole(
     """Decoded text has another length than its bytes: a short piece is not the last one."""
     monkeypatch.setattr(json_module, "SAMPLE_BYTES", 200)
     monkeypatch.setattr(json_module, "CHUNK_BYTES", 100)
-    body = "\n".join(f'{{"t":{n},"a":"é{n:030}"}}' for n in range(300)) + end
+    body = "\n".join(f'{{"t":{n},"a":"é{n:030}"}}' for n in range(60)) + end
     reader = EventReader(
         body.encode(encoding), "ndjson", layout=Layout(time="t", time_format="ticks"),
         encoding=None if encoding == "utf-16" else encoding,
     )  # fmt: skip
     rows = [row for batch in reader for row in batch.to_pylist()]
-    assert rows == [{"t": n, "a": f"é{n:030}"} for n in range(300)]
+    assert rows == [{"t": n, "a": f"é{n:030}"} for n in range(60)]

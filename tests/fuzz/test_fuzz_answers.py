@@ -259,7 +259,6 @@ class Asked:
     def joins(self) -> None:
         r = self.random
         key = quoted(r.choice(self.texts.flat))
-        left = f"(SELECT * FROM s WHERE {self.texts.predicate(1)} LIMIT 40)"
         some = "(SELECT * FROM s WHERE n % 7 = 0)"
         kind = r.choice(["JOIN", "LEFT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN"])
         one = "(SELECT * FROM s WHERE n % 5 = 1)"
@@ -268,7 +267,6 @@ class Asked:
         order = r.choice([">=", ">", "<", "<="])
         self.check(f"SELECT a.n, b.t FROM {one} a ASOF {r.choice(['', 'LEFT '])}JOIN {some} b "
                    f"ON a.k = b.k AND a.t {order} b.t")  # fmt: skip
-        del left
 
     def sets(self) -> None:
         name = quoted(self.random.choice(self.texts.flat))

@@ -53,6 +53,14 @@ class Console:
     def open(self, place: str = "") -> None:
         self.page.goto(f"{self.address}/console/{place}")
 
+    def sign_in(self, secret: str, place: str = "") -> None:
+        self.expected = ["401"]
+        self.open(place)
+        self.page.get_by_label("Token").fill(secret)
+        button = self.page.get_by_role("button", name="Sign in")
+        button.click()
+        button.wait_for(state="detached")
+
     def write(self, sql: str) -> None:
         editor = self.page.get_by_role("textbox", name="SQL editor")
         editor.click()

@@ -37,6 +37,7 @@ def take(
     ending: str = "end",
     silence_s: float = PATIENCE_S,
     budget: ByteBudget | None = None,
+    directory: Path | None = None,
 ) -> Any:
     """Receive pieces as a request's body and give what ``then`` makes of it."""
     given = budget or ByteBudget(1 << 40)
@@ -68,6 +69,7 @@ def take(
                 body_max=body_max,
                 pace=Pace(silence_s, 1 << 30),
                 hashed=True,
+                directory=directory,
             )
             with contextlib.closing(body):
                 return await asyncio.to_thread(then, body)
@@ -198,19 +200,6 @@ def test_the_budget_counts_wire_and_decoded_bytes() -> None:
 
 
 def test_nothing_is_left_in_the_directory(tmp_path: Path) -> None:
-    async def main() -> int:
-        sent = [{"type": "http.request", "body": bytes(MEMORY_BYTES + 1), "more_body": False}]
-
-        async def more() -> Any:
-            return sent.pop()
-
-        scope = {"type": "http", "method": "POST", "headers": []}
-        request = Request(scope, more)
-        body = await receive(
-            request, None, body_max=1 << 30, pace=Pace(PATIENCE_S, 1), directory=tmp_path
-        )
-        with contextlib.closing(body):
-            return len(whole(body))
-
-    assert asyncio.run(main()) == MEMORY_BYTES + 1
+    long = bytes(MEMORY_BYTES + 1)
+    assert take([long], whole, directory=tmp_path) == long
     assert list(tmp_path.iterdir()) == []

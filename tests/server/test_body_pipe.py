@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
 
 import pytest
 
@@ -97,21 +96,3 @@ def test_a_small_answer_is_complete_with_its_first_block() -> None:
             assert pipe.complete
 
     asyncio.run(main())
-
-
-def test_it_is_a_file_to_arrow(tmp_path: Any) -> None:
-    import pyarrow as pa
-
-    async def main() -> bytes:
-        pipe = BodyPipe()
-
-        def work() -> None:
-            with pa.ipc.new_stream(pipe, pa.schema([("n", pa.int64())])) as writer:
-                writer.write_batch(pa.record_batch({"n": [1, 2, 3]}))
-            pipe.end()
-
-        threading.Thread(target=work).start()
-        return await read_all(pipe)
-
-    found = pa.ipc.open_stream(asyncio.run(main())).read_all()
-    assert found.to_pydict() == {"n": [1, 2, 3]}

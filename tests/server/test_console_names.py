@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import duckdb
-import pytest
 from sqlglot import exp
 from sqlglot.dialects import DuckDB
 
@@ -64,15 +63,6 @@ def test_words_that_are_no_names_are_quoted() -> None:
     assert {"select", "range", "values", "match_recognize"} <= wrong
     assert wrong <= reserved()
     assert not {word for word in reserved() for place in PLACES if misread(f'"{word}"', place)}
-
-
-@pytest.mark.parametrize("name", ["order", "range", "values"])
-def test_a_stream_of_such_a_name_is_read(name: str, tmp_path: Path) -> None:
-    with chronicle.open(tmp_path / "s") as database:
-        quoted = f'"{name}"'
-        database.sql(f"CREATE STREAM {quoted} ({quoted} BIGINT, x DOUBLE) TIMESTAMP BY {quoted}")
-        database.sql(f"INSERT INTO {quoted} VALUES (1, 2.5)")
-        assert database.sql(PLACES[0].format(quoted)).fetchall() == [(1, 2.5)]
 
 
 def test_every_name_in_a_statement_of_the_console_is_quoted() -> None:

@@ -31,14 +31,6 @@ PAIRS = """SELECT l.v FROM steps MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEAS
 PAGES = ("Query", "Streams", "Live", "Health", "Import", "Admin", "Help")
 
 
-def sign_in(console: Console, secret: str, place: str = "") -> None:
-    console.expected = ["401"]
-    console.open(place)
-    console.page.get_by_label("Token").fill(secret)
-    console.page.get_by_role("button", name="Sign in").click()
-    console.page.get_by_label("Token").wait_for(state="detached")
-
-
 @pytest.mark.parametrize(
     ("scopes", "pages", "sections"),
     [
@@ -60,7 +52,7 @@ def test_a_token_is_offered_the_pages_of_its_scopes(
     """Each of them works: nothing that is shown is refused."""
     _, secret = create_token(steps.path, "someone", scopes, ["*"])
     console = open_console()
-    sign_in(console, secret)
+    console.sign_in(secret)
     page = console.page
     links = page.get_by_role("navigation", name="Pages").get_by_role("link")
     links.first.wait_for()

@@ -132,28 +132,6 @@ def test_positions_have_a_bound_and_an_end(
     assert feed.client.post(POSITIONS, json={}).status_code == 201
 
 
-def test_followers_need_a_token_that_reads(database: Any, serve_app: Callable[..., Any]) -> None:
-    feed = Feed(serve_app(database))
-    feed.append([1])
-    position = feed.keep()
-    keys = {
-        "writer": create_token(database.path, "w", scopes=["write"])[1],
-        "elsewhere": create_token(database.path, "e", scopes=["read"], streams=["x*"])[1],
-        "reader": create_token(database.path, "r", scopes=["read"], streams=["s"])[1],
-    }
-    for who, status in (("writer", 403), ("elsewhere", 403), ("reader", 200)):
-        head = {"Authorization": f"Bearer {keys[who]}"}
-        for method, path in (
-            ("POST", POSITIONS),
-            ("GET", f"{CHANGES}?until={position}"),
-            ("GET", f"{CHANGES}/events?until={position}"),
-            ("DELETE", f"{POSITIONS}/{position}"),
-        ):
-            body = {"json": {}} if method == "POST" else {}
-            answer = feed.client.request(method, path, headers=head, **body)
-            assert answer.status_code // 100 == status // 100, (who, method, path, answer.text)
-
-
 def test_a_store_that_is_read_only_keeps_no_positions(
     tmp_path: Path, serve_app: Callable[..., Any]
 ) -> None:

@@ -102,13 +102,8 @@ def test_a_request_that_runs_is_not_run_beside_itself(store: Store) -> None:
 @pytest.mark.parametrize("error", [InvalidData("bad row"), Problem("overloaded", "busy")])
 def test_a_failed_request_may_be_sent_again(store: Store, error: Exception) -> None:
     keys = store.open()
-
-    def fail() -> None:
-        with keys.request("s", "k", "p"):
-            raise error
-
-    with pytest.raises(type(error)):
-        fail()
+    with pytest.raises(type(error)), keys.request("s", "k", "p"):
+        raise error
     assert store.append(keys, said="mended") == (ANSWER, False)
     assert store.append(store.open(), said="mended") == (ANSWER, True)
 
@@ -175,13 +170,8 @@ def test_a_crash_after_the_append_is_not_guessed_about(store: Store) -> None:
 
 def test_an_unexpected_error_leaves_the_key_in_doubt(store: Store) -> None:
     keys = store.open()
-
-    def fail() -> None:
-        with keys.request("s", "k", "p"):
-            raise MemoryError
-
-    with pytest.raises(MemoryError):
-        fail()
+    with pytest.raises(MemoryError), keys.request("s", "k", "p"):
+        raise MemoryError
     assert code_of(lambda: store.append(keys)) == "idempotency-in-doubt"
 
 
@@ -286,13 +276,8 @@ def test_a_failed_sync_leaves_its_key_in_doubt(store: Store, error: Exception) -
 
 def test_a_full_disk_that_left_nothing_frees_the_key(store: Store) -> None:
     keys = store.open()
-
-    def fail() -> None:
-        with keys.request("s", "k", "p"):
-            raise StorageFull("no space")
-
-    with pytest.raises(StorageFull):
-        fail()
+    with pytest.raises(StorageFull), keys.request("s", "k", "p"):
+        raise StorageFull("no space")
     assert store.append(keys) == (ANSWER, False)
 
 

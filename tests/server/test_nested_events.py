@@ -22,8 +22,17 @@ ROWS: list[dict[str, Any]] = [
 
 
 @pytest.fixture(params=["process", "none"])
-def api(request: Any, database: Any, serve_app: Callable[..., Any]) -> Any:
-    found = serve_app(database, isolation=request.param)
+def either(request: Any, database: Any, serve_app: Callable[..., Any]) -> Any:
+    """Bodies read by workers, or by the server itself."""
+    return created(serve_app(database, isolation=request.param))
+
+
+@pytest.fixture
+def api(database: Any, serve_app: Callable[..., Any]) -> Any:
+    return created(serve_app(database, isolation="process"))
+
+
+def created(found: Any) -> Any:
     made = found.post(
         "/v1/streams",
         json={
@@ -45,23 +54,23 @@ def append(api: Any, body: bytes, kind: str = "ndjson", **params: Any) -> Any:
     return api.post("/v1/streams/s/events", content=body, params={"format": kind, **params})
 
 
-def test_values_are_themselves_in_both_directions(api: Any) -> None:
-    described = {c["name"]: c for c in api.get("/v1/streams/s").json()["schema"]}
+def test_values_are_themselves_in_both_directions(either: Any) -> None:
+    described = {c["name"]: c for c in either.get("/v1/streams/s").json()["schema"]}
     assert (described["payload"]["type"], described["payload"]["sql_type"]) == (
         "arrow.json",
         "json",
     )
     assert described["at"]["sql_type"] == "struct(k bigint, name varchar)"
-    assert append(api, body_of(ROWS)).json()["appended"] == 3
-    read = api.get("/v1/streams/s/events?format=ndjson")
+    assert append(either, body_of(ROWS)).json()["appended"] == 3
+    read = either.get("/v1/streams/s/events?format=ndjson")
     assert [json.loads(line) for line in read.content.splitlines()] == ROWS
     for format in ("csv", "arrow", "parquet", "json"):
-        body = api.get(f"/v1/streams/s/events?format={format}").content
-        assert api.post("/v1/query", json={"sql": "TRUNCATE s"}).status_code == 200
-        stored = append(api, body, format)
+        body = either.get(f"/v1/streams/s/events?format={format}").content
+        assert either.post("/v1/query", json={"sql": "TRUNCATE s"}).status_code == 200
+        stored = append(either, body, format)
         assert stored.json().get("appended") == 3, (format, stored.text)
-        assert api.get("/v1/streams/s/events?format=json").json() == ROWS, format
-    table = pq.read_table(io.BytesIO(api.get("/v1/streams/s/events?format=parquet").content))
+        assert either.get("/v1/streams/s/events?format=json").json() == ROWS, format
+    table = pq.read_table(io.BytesIO(either.get("/v1/streams/s/events?format=parquet").content))
     assert table.schema.field("payload").type == pa.json_()
     assert table.schema.field("x").type == pa.list_(pa.float64())
 

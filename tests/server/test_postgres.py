@@ -263,18 +263,17 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("text", ERRORS, ids=[text[:40] for text in ERRORS])
-def test_an_error_says_what_and_where(database: Any, connect: Any, text: str) -> None:
+def test_an_error_says_what_and_where(database: Any, connect: Any) -> None:
     fill(database, 10)
-    state, said, position = ERRORS[text]
     connection = connect(database)
-    with pytest.raises(psycopg.Error) as failed:
-        connection.execute(text)
-    assert failed.value.sqlstate == state
-    assert said in str(failed.value)
-    where = failed.value.diag.statement_position
-    assert where == (None if position is None else str(position))
-    assert connection.execute("SELECT count(*) FROM flights").fetchone() == (10,)
+    for text, (state, said, position) in ERRORS.items():
+        with pytest.raises(psycopg.Error) as failed:
+            connection.execute(text)
+        assert failed.value.sqlstate == state, text[:40]
+        assert said in str(failed.value)
+        where = failed.value.diag.statement_position
+        assert where == (None if position is None else str(position)), text[:40]
+        assert connection.execute("SELECT count(*) FROM flights").fetchone() == (10,)
 
 
 def test_a_failed_transaction_is_over_after_rollback(database: Any, connect: Any) -> None:
@@ -382,10 +381,10 @@ CATALOGUE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("text", CATALOGUE)
-def test_what_tools_ask_of_the_catalogue(database: Any, connect: Any, text: str) -> None:
+def test_what_tools_ask_of_the_catalogue(database: Any, connect: Any) -> None:
     fill(database, 100)
-    assert connect(database).execute(text).fetchall() == CATALOGUE[text]
+    connection = connect(database)
+    assert {text: connection.execute(text).fetchall() for text in CATALOGUE} == CATALOGUE
 
 
 def psql(port: int, *commands: str, password: str = "") -> str:
@@ -550,21 +549,19 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("sent", HOSTILE)
-def test_hostile_bytes_end_or_fail_their_own_session(
-    database: Any, port: Any, sent: str, caplog: Any
-) -> None:
+def test_hostile_bytes_end_or_fail_their_own_session(database: Any, port: Any, caplog: Any) -> None:
     fill(database, 10)
     served = port(database)
-    with socket.create_connection(("127.0.0.1", served), PATIENCE_S) as raw:
-        raw.sendall(HOSTILE[sent])
-        raw.shutdown(socket.SHUT_WR)
-        said = b"".join(iter(lambda: raw.recv(65_536), b""))
-    assert "ended" not in caplog.text  # by an error that nobody expected
-    assert b"Traceback" not in said
-    assert b"request_id" not in said
-    with psycopg.connect(host="127.0.0.1", port=served, user="me") as connection:
-        assert connection.execute("SELECT count(*) FROM flights").fetchone() == (10,)
+    for name, sent in HOSTILE.items():
+        with socket.create_connection(("127.0.0.1", served), PATIENCE_S) as raw:
+            raw.sendall(sent)
+            raw.shutdown(socket.SHUT_WR)
+            said = b"".join(iter(lambda raw=raw: raw.recv(65_536), b""))
+        assert "ended" not in caplog.text, name  # by an error that nobody expected
+        assert b"Traceback" not in said, name
+        assert b"request_id" not in said, name
+        with psycopg.connect(host="127.0.0.1", port=served, user="me") as connection:
+            assert connection.execute("SELECT count(*) FROM flights").fetchone() == (10,)
 
 
 def test_what_a_session_prepared_is_given_back(database: Any, port: Any) -> None:

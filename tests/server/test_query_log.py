@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 import chronicle.server as tokens
 from chronicle.server.access.settings import Settings
-from chronicle.tests.patience import wait_until
 
 from .flights import SPEC
 
@@ -115,20 +113,3 @@ def test_slow_queries_are_logged(served: Any, caplog: Any) -> None:
     (line,) = [r for r in caplog.records if r.name == "chronicle.server.slow"]
     assert re.fullmatch(r"query took \d+ ms, ok: SELECT sum.*", line.getMessage())
     assert line.token == "reader"
-
-
-def test_a_cancelled_query_is_remembered_as_that(
-    database: Any, serve_app: Callable[..., Any]
-) -> None:
-    client = serve_app(database, isolation="none")
-    long = "SELECT count(*) FROM range(1000000) a, range(1000000) b"
-    asked = threading.Thread(
-        target=client.post,
-        args=("/v1/query",),
-        kwargs={"json": {"sql": long}, "headers": {"X-Request-Id": "long-1"}},
-    )
-    asked.start()
-    wait_until(lambda: client.delete("/v1/queries/long-1").status_code != 404)
-    asked.join()
-    found = client.post("/v1/query", json={"sql": LOG}).json()["rows"]
-    assert [(row["text"], row["outcome"]) for row in found] == [(long, "cancelled")]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import itertools
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow.parquet as pq
 import pytest
 
 from chronicle.errors import ResourceLimit
@@ -243,39 +241,3 @@ def test_programs_that_read_files_read_results(database: Any, live: Callable[...
     assert pl.read_parquet(query + "&format=parquet").shape == (3000, 3)
     assert pl.read_parquet(events + "parquet").shape == (3000, 4)
     assert pl.read_ndjson(io.BytesIO(served.http.get(events + "ndjson").content)).height == 3000
-
-    class Ranges(io.RawIOBase):  # a file whose bytes come by ranges, as fsspec and DuckDB have it
-        def __init__(self, url: str) -> None:
-            self.url, self.at, self.asked = url, 0, 0
-            head = urllib.request.urlopen(urllib.request.Request(url, method="HEAD"))
-            self.size, self.tag = int(head.headers["content-length"]), head.headers["etag"]
-
-        def readable(self) -> bool:
-            return True
-
-        def seekable(self) -> bool:
-            return True
-
-        def tell(self) -> int:
-            return self.at
-
-        def seek(self, offset: int, whence: int = 0) -> int:
-            self.at = offset + (0, self.at, self.size)[whence]
-            return self.at
-
-        def read(self, size: int = -1) -> bytes:
-            end = self.size if size < 0 else min(self.size, self.at + size)
-            if end <= self.at:
-                return b""
-            headers = {"Range": f"bytes={self.at}-{end - 1}", "If-Match": self.tag}
-            found: bytes = urllib.request.urlopen(
-                urllib.request.Request(self.url, headers=headers)
-            ).read()
-            self.at += len(found)
-            self.asked += 1
-            return found
-
-    file = Ranges(events + "parquet")
-    table = pq.read_table(file, columns=["altitude"])
-    assert table.num_rows == 3000
-    assert file.asked > 1

@@ -36,8 +36,3 @@ def test_fixed_limits_are_those_of_the_code() -> None:
 
 def test_what_the_watcher_looks_for_is_what_the_page_says() -> None:
     assert f"memory more than {target.MEMORY_ABOVE_BASE >> 30} GiB above the base" in PAGE
-
-
-def test_the_page_can_be_found() -> None:
-    assert "docs/security.md" in (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "](security.md)" in (ROOT / "docs" / "server.md").read_text(encoding="utf-8")

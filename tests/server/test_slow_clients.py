@@ -184,14 +184,6 @@ def test_headers_have_a_size(database: Any, live: Callable[..., Any]) -> None:
     assert served.http.get("/healthz").status_code == 200
 
 
-def test_repeated_headers_are_refused_on_the_wire(database: Any, live: Callable[..., Any]) -> None:
-    served = live(database)
-    for header in ("Host: evil.example", "Authorization: Bearer a\r\nAuthorization: Bearer b"):
-        with served.connect() as connection:
-            connection.sendall(request("/v1/streams", header, method="GET"))
-            assert connection.recv(65536).startswith(b"HTTP/1.1 400")
-
-
 def test_nothing_but_http_is_spoken(database: Any, live: Callable[..., Any]) -> None:
     """A WebSocket would come in past the guard."""
     served = live(database)

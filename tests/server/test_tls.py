@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -122,8 +123,11 @@ def test_files_are_looked_at_and_a_bad_pair_changes_nothing(
     certificate, key = write_pair(tmp_path, authority.issue_cert("a.example"))
     found = Certificates(certificate, key, None)
     assert found.context.minimum_version == ssl.TLSVersion.TLSv1_2
-    loaded = []
-    found.context = _Noting(found.context, loaded)  # type: ignore[assignment]
+    loaded: list[Path] = []
+    found.context = SimpleNamespace(  # type: ignore[assignment]
+        verify_mode=found.context.verify_mode,
+        load_cert_chain=lambda certificate, *_, **__: loaded.append(certificate),
+    )
     found.look()
     assert loaded == []
     key.write_bytes(authority.issue_cert("b.example").private_key_pem.bytes())
@@ -136,17 +140,6 @@ def test_files_are_looked_at_and_a_bad_pair_changes_nothing(
     assert loaded == [certificate]
     certificate.unlink()
     assert not found.reload()
-
-
-class _Noting:
-    """A context whose certificates are only counted."""
-
-    def __init__(self, context: ssl.SSLContext, loaded: list[Path]) -> None:
-        self._loaded = loaded
-        self.verify_mode = context.verify_mode
-
-    def load_cert_chain(self, certificate: Path, *_: Any, **__: Any) -> None:
-        self._loaded.append(certificate)
 
 
 @pytest.mark.parametrize(

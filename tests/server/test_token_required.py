@@ -20,7 +20,6 @@ from chronicle.server import create_token, revoke_token
 from chronicle.server.access.settings import Settings
 from chronicle.server.access.tokens import is_guarded
 from chronicle.server.run import JsonFormatter, TextFormatter, check_binding
-from chronicle.tests.patience import wait_until
 
 SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("n", pa.int64())])
 SPEC = {"name": "s", "time": "t", "schema": {"t": "bigint"}}
@@ -79,27 +78,6 @@ def test_tokens_that_cannot_be_written(database: Any, monkeypatch: pytest.Monkey
     with pytest.raises(StorageFailed, match="Read-only file system"):
         create_token(database.path, "a", ["read"])
     assert is_guarded(database.path), "rather closed than open"
-
-
-def lines_of(formatter: logging.Formatter, caplog: pytest.LogCaptureFixture) -> list[str]:
-    return "\n".join(map(formatter.format, caplog.records)).splitlines()
-
-
-@pytest.mark.parametrize(
-    "path", ["/a%0aERROR%20forged", "/a%1b[2Jb", "/v1/streams/%0D%0Aforged", "/%E2%80%A8forged"]
-)
-def test_an_address_forges_no_line(
-    path: str, database: Any, live: Callable[..., Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    served = live(database)
-    with caplog.at_level(logging.INFO, "chronicle.server.access"):
-        served.http.get(path)
-        wait_until(lambda: caplog.records)  # the line is written when the answer has gone
-    for formatter in (TextFormatter(), JsonFormatter()):
-        lines = [line for line in lines_of(formatter, caplog) if "GET" in line]
-        assert len(lines) == 1
-        assert path.replace("[", "%5B") in lines[0] or path in lines[0]
-        assert not any(line.startswith("ERROR") for line in lines_of(formatter, caplog))
 
 
 def test_a_message_and_a_traceback_forge_no_line() -> None:

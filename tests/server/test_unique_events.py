@@ -20,6 +20,7 @@ from chronicle.errors import AttributeNotFound, InvalidArgument, SqlError
 
 SCHEMA = pa.schema([("at", pa.timestamp("us")), ("device", pa.string()), ("seq", pa.int64())])
 NDJSON = {"content-type": "application/x-ndjson"}
+ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 CREATE = (
     "CREATE STREAM s (at TIMESTAMP, device VARCHAR, seq BIGINT) TIMESTAMP BY at "
     "WITH (unique = 'device, seq', within = '1 hour')"
@@ -41,6 +42,13 @@ def table(*seqs: int, minute: int = 0) -> pa.Table:
     columns = {name: [row[name] for row in rows(*seqs, minute=minute)] for name in SCHEMA.names}
     columns["at"] = pa.array(columns["at"]).cast(pa.timestamp("us"))
     return pa.table(columns, schema=SCHEMA)
+
+
+def arrow(*seqs: int) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, SCHEMA) as writer:
+        writer.write_table(table(*seqs))
+    return sink.getvalue()
 
 
 @pytest.fixture
@@ -153,11 +161,8 @@ def test_small_and_large_bodies_say_how_many_were_left_out(api: Any, stream: Any
     assert (told["appended"], told["duplicates"]) == (57, 1743)
     skipped = send(lines(7) + b'{"at": "never"}\n', on_error="skip").json()
     assert (skipped["appended"], skipped["duplicates"], skipped["rejected"]) == (0, 1, 1)
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, SCHEMA) as writer:
-        writer.write_table(table(58, 59, 60, minute=0))
-    arrow = {"content-type": "application/vnd.apache.arrow.stream"}
-    told = api.post("/v1/streams/s/events", content=sink.getvalue(), headers=arrow).json()
+    body = arrow(58, 59, 60)
+    told = api.post("/v1/streams/s/events", content=body, headers=ARROW).json()
     assert (told["appended"], told["duplicates"]) == (1, 2)
     assert sorted(seqs_of(stream)) == list(range(61))
 
@@ -187,12 +192,9 @@ def test_line_protocol_files_and_transactions(api: Any, stream: Any) -> None:
     pq.write_table(table(1, 2), sink)
     told = api.post("/v1/ingest?stream=s&format=parquet&time=at", content=sink.getvalue()).json()
     assert (told["appended"], told["duplicates"]) == (1, 1)
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, SCHEMA) as writer:
-        writer.write_table(table(1, 2, 3))
-    arrow = {"content-type": "application/vnd.apache.arrow.stream"}
     part = "/v1/streams/s/transactions/t1"
-    assert api.put(f"{part}/parts/a", content=sink.getvalue(), headers=arrow).status_code == 200
+    put = api.put(f"{part}/parts/a", content=arrow(1, 2, 3), headers=ARROW)
+    assert put.status_code == 200
     for replayed in (False, True):
         told = api.post(f"{part}/commit", json={"parts": ["a"]}).json()
         assert (told["appended"], told["duplicates"], told["replayed"]) == (1, 2, replayed)

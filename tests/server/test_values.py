@@ -211,6 +211,9 @@ class Place:
     def stream(self) -> Any:
         return self.db.stream("s")
 
+    def kept(self) -> list[str]:
+        return [text_of(self.kind, x) for x in self.stream.scan().read_all()["x"]]
+
     @property
     def schema(self) -> StreamSchema:
         return StreamSchema(
@@ -510,7 +513,7 @@ def test_values_pass_every_way(name: str, make: Callable[[str, Kind], Place]) ->
     rows = place.db.sql("SELECT t, x FROM s").fetchall()
     place.stream.delete(None)
     place.stream.append([{"t": t, "x": x} for t, x in rows])
-    found = [text_of(kind, x) for x in place.stream.scan().read_all()["x"]]
+    found = place.kept()
     if found != wanted:
         problems.append(("fetchall()", "in again", found))
     place.stream.delete(None)
@@ -518,7 +521,7 @@ def test_values_pass_every_way(name: str, make: Callable[[str, Kind], Place]) ->
         with contextlib.suppress(CannotSay):
             try:
                 give(place, list(kind.holds))
-                found = [text_of(kind, x) for x in place.stream.scan().read_all()["x"]]
+                found = place.kept()
                 if found != wanted:
                     problems.append((way, "in", found))
             except ChronicleError as error:
@@ -528,7 +531,7 @@ def test_values_pass_every_way(name: str, make: Callable[[str, Kind], Place]) ->
         for text in () if alone else kind.edges:
             with contextlib.suppress(ChronicleError, CannotSay):
                 give(place, [text])
-                found = [text_of(kind, x) for x in place.stream.scan().read_all()["x"]]
+                found = place.kept()
                 if found != [text]:
                     problems.append((way, "edge", text, found))
             place.stream.delete(None)

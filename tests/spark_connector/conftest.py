@@ -8,6 +8,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,16 +104,19 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def load(
+    spark: Any, path: Path, stream: str = "flights", schema: str | None = None, **options: object
+) -> Any:
+    """A stream of a store, or a query over it, as a DataFrame."""
+    reader = spark.read.format("chronicle").option("path", str(path))
+    if "query" not in options:
+        reader = reader.option("stream", stream)
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    return (reader.schema(schema) if schema else reader).load()
+
+
 @pytest.fixture
 def read(spark: Any, flights: Path) -> Any:
     """``read(option=value, ...)`` loads the stream ``flights``."""
-
-    def load(schema: str | None = None, **options: object) -> Any:
-        reader = spark.read.format("chronicle").option("path", str(flights))
-        if "query" not in options:
-            reader = reader.option("stream", "flights")
-        for name, value in options.items():
-            reader = reader.option(name, value)
-        return (reader.schema(schema) if schema else reader).load()
-
-    return load
+    return partial(load, spark, flights)

@@ -12,6 +12,8 @@ import pytest
 from chronicle.api.database import open_database
 from chronicle.spark_connector.options import OPTIONS
 
+from .conftest import load
+
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 USES = {"r": "read", "s": "readStream", "w": "write", "x": "writeStream"}
 
@@ -35,9 +37,8 @@ def test_the_examples_run(spark: Any, flights: Path, tmp_path: Path) -> None:
     shutil.copytree(flights, tmp_path / "store")
     source = tmp_path / "events.csv"
     source.write_text("when,sensor,value\n2024-01-01,a,1\n2024-01-02,a,-60\nnever,a,1\n")
-    whole = spark.read.format("chronicle").option("path", str(flights)).option("stream", "flights")
     names: dict[str, Any] = {
-        "day": whole.load(),
+        "day": load(spark, flights),
         "store": str(tmp_path / "store"),
         "target": str(tmp_path / "copy"),
         "checkpoint": str(tmp_path / "checkpoint"),

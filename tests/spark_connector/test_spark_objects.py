@@ -17,7 +17,7 @@ import chronicle
 from chronicle.store.options import StreamOptions
 from chronicle.store.store import Store
 
-from .conftest import EVENTS, FLIGHTS, START_US, flights_table
+from .conftest import EVENTS, FLIGHTS, START_US, flights_table, load
 
 moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
 
@@ -66,15 +66,6 @@ def moved(tmp_path: Path, address: str) -> Path:
         assert done.segments > 4
     assert not list(path.rglob("*.seg"))
     return path
-
-
-def load(spark: Any, path: Path, **options: object) -> Any:
-    reader = spark.read.format("chronicle").option("path", str(path))
-    if "query" not in options:
-        reader = reader.option("stream", "flights")
-    for name, value in options.items():
-        reader = reader.option(name, value)
-    return reader.load()
 
 
 def test_tasks_read_a_stream_from_objects(spark: Any, moved: Path) -> None:

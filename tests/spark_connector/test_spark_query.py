@@ -20,6 +20,8 @@ from chronicle.spark_connector.backend import LocalBackend
 from chronicle.spark_connector.options import Options
 from chronicle.store.store import Store
 
+from .conftest import load
+
 MATCH = """
 SELECT * FROM flights MATCH_RECOGNIZE (
   PARTITION BY icao24 ORDER BY timestamp
@@ -211,27 +213,22 @@ def viewed(flights: Path, tmp_path: Path) -> Path:
 
 
 def test_a_view_is_read_as_a_stream(spark: Any, viewed: Path) -> None:
-    def load(name: str, **options: object) -> Any:
-        reader = spark.read.format("chronicle").option("path", str(viewed)).option("stream", name)
-        for key, value in options.items():
-            reader = reader.option(key, value)
-        return reader.load()
-
     with open_database(viewed, mode="r") as database:
         high = database.sql('SELECT count(*), sum(squawk) FROM "High planes"').fetchone()
         few = database.sql('SELECT count(*) FROM "High planes" WHERE squawk < 100').fetchone()
         hours = database.sql("SELECT sum(n), count(*) FROM hours").fetchone()
     assert None not in (high, few, hours)
     assert few is not None
-    df = load("high PLANES", numPartitions=3)
+    df = load(spark, viewed, "high PLANES", numPartitions=3)
     assert df.columns == ["timestamp", "icao24", "altitude", "squawk"]
     assert (df.count(), df.agg({"squawk": "sum"}).first()[0]) == high
-    assert load("High planes", filter="squawk < 100 OR false", columns="icao24").count() == few[0]
-    assert load("High planes", limit=7).count() == 7
-    found = load("hours").agg({"n": "sum", "*": "count"}).first()
+    low = load(spark, viewed, "High planes", filter="squawk < 100 OR false", columns="icao24")
+    assert low.count() == few[0]
+    assert load(spark, viewed, "High planes", limit=7).count() == 7
+    found = load(spark, viewed, "hours").agg({"n": "sum", "*": "count"}).first()
     assert (found["sum(n)"], found["count(1)"]) == hours
     for refused in ({"startTime": "2018-08-01"}, {"asOf": 1}, {"pushFilters": "true"}):
         with pytest.raises(Exception, match="is a view, which has no time"):
-            load("hours", **refused).count()
+            load(spark, viewed, "hours", **refused).count()
     with pytest.raises(Exception, match="no stream 'nothing'"):
-        load("nothing")
+        load(spark, viewed, "nothing")

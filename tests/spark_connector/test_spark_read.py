@@ -22,7 +22,7 @@ from chronicle.spark_connector.types import spark_schema
 from chronicle.store.store import Store
 from chronicle.store.stream import EventStream
 
-from .conftest import EVENTS, START, START_US, flights_table
+from .conftest import EVENTS, START, START_US, flights_table, load
 
 
 def test_the_format_is_found_and_the_stream_is_whole(read: Any) -> None:
@@ -150,7 +150,7 @@ def test_a_plan_is_pinned(spark: Any, tmp_path: Path) -> None:
     with Store.open(path) as store:
         stream = store.create_stream("s", StreamSchema(schema, "t"))
         stream.append(pa.record_batch([pa.array(range(100)), pa.array([1.0] * 100)], schema=schema))
-        df = spark.read.format("chronicle").option("path", str(path)).option("stream", "s").load()
+        df = load(spark, path, "s")
         assert df.count() == 100  # beside the writer, which holds the lock
         stream.append(
             pa.record_batch([pa.array([50, 200]), pa.array([math.nan, 2.0])], schema=schema)
@@ -158,9 +158,8 @@ def test_a_plan_is_pinned(spark: Any, tmp_path: Path) -> None:
         stream.seal()
         stream.compact()
         assert df.count() == 100
-        again = spark.read.format("chronicle").option("path", str(path)).option("stream", "s")
-        assert again.load().count() == 102
-        assert again.option("startTime", 50).option("endTime", 51).load().count() == 2
+        assert load(spark, path, "s").count() == 102
+        assert load(spark, path, "s", startTime=50, endTime=51).count() == 2
 
 
 def test_errors_reach_the_user(spark: Any, flights: Path, tmp_path: Path) -> None:
@@ -168,9 +167,7 @@ def test_errors_reach_the_user(spark: Any, flights: Path, tmp_path: Path) -> Non
     with pytest.raises(Exception, match="did you mean 'stream'"):
         reader.option("path", str(flights)).option("streem", "flights").load()
     with pytest.raises(Exception, match="no stream 'fights'; there are flights"):
-        spark.read.format("chronicle").option("path", str(flights)).option(
-            "stream", "fights"
-        ).load()
+        load(spark, flights, "fights")
     with pytest.raises(Exception, match="there is no store at"):
         spark.read.format("chronicle").option("stream", "s").load(str(tmp_path / "none"))
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import chronicle
 
 from ..server.test_values import KINDS, scalar_of, text_of, wanted_of
+from .conftest import load
 
 
 def test_values_pass_spark(spark: Any, tmp_path: Path) -> None:
@@ -25,7 +26,7 @@ def test_values_pass_spark(spark: Any, tmp_path: Path) -> None:
     for name, stream in streams.items():
         kind = KINDS[name]
         try:
-            frame = spark.read.format("chronicle").options(path=str(path), stream=stream).load()
+            frame = load(spark, path, stream)
             shown = "unix_micros(x) AS x" if name == "TIMESTAMPTZ" else "x"  # not Python's clock
             rows = frame.orderBy("t").selectExpr(shown).collect()
             found = [text_of(kind, row.x) for row in rows]

@@ -21,6 +21,8 @@ from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.writer import EventWriter
 from chronicle.store.store import Store
 
+from .conftest import load
+
 SCHEMA = "t timestamp, name string, x double"
 START = dt.datetime(2024, 1, 1)
 
@@ -58,7 +60,7 @@ def test_a_write_creates_the_stream_and_reads_back(spark: Any, tmp_path: Path) -
     assert table.schema.field("t").type == pa.timestamp("us", "UTC")
     assert not table.schema.field("t").nullable
     assert table["x"].to_pylist() == [n * 0.5 for n in range(10_000)]
-    back = spark.read.format("chronicle").option("path", str(path)).option("stream", "s").load()
+    back = load(spark, path, "s")
     assert back.exceptAll(df).count() == 0
     assert staging_of(path) == []
     with Store.open(path, mode="r") as store:
@@ -169,7 +171,7 @@ def test_times_without_a_zone_and_other_types_survive(spark: Any, tmp_path: Path
         " cast('NaN' AS double) AS n, cast(NULL AS string) AS s"
     )
     save(df, path, time="t")
-    back = spark.read.format("chronicle").option("path", str(path)).option("stream", "s").load()
+    back = load(spark, path, "s")
     assert back.schema["t"].dataType.typeName() == "timestamp_ntz"
     assert repr(back.collect()) == repr(df.collect())
 
@@ -321,7 +323,7 @@ def test_json_lists_and_structs_are_written_and_read_back(spark: Any, tmp_path: 
     assert rows[3]["j"] == '{"n":3,"of":[3]}'
     assert (rows[7]["x"], rows[8]["x"]) == (None, [4.0, None])
     assert rows[9]["s"] == {"a": 9, "b": ["p", "q9"]}
-    back = spark.read.format("chronicle").option("path", str(path)).option("stream", "s").load()
+    back = load(spark, path, "s")
     assert back.schema["s"].dataType.simpleString() == "struct<a:bigint,b:array<string>>"
     found = back.selectExpr(
         "count(*) AS n", "sum(get_json_object(j, '$.of[0]')) AS j", "sum(x[0]) AS x",
