@@ -19,10 +19,8 @@ from chronicle.store.changes import new_events, new_ranges
 from chronicle.store.compaction import spill
 from chronicle.store.deleting import Choice
 from chronicle.store.deletions import (
-    DeletedEvents,
     RecordedDeletion,
     RecordedDeletions,
-    write_deletion,
 )
 from chronicle.store.dictionary import DictionaryBuilder, read_page
 from chronicle.store.layout import Codec
@@ -319,26 +317,6 @@ def test_the_latest_deletes_are_remembered() -> None:
     assert deletions_made.since(198)
     assert not deletions_made.since(199)
     assert RecordedDeletions.from_json(deletions_made.to_json()) == deletions_made
-
-
-def test_events_are_known_by_tick_and_rank_across_batches() -> None:
-    rng = np.random.default_rng(3)
-    for _ in range(200):
-        ticks = np.sort(rng.integers(0, 12, rng.integers(1, 40)))
-        gone = rng.random(ticks.size) < 0.3
-        cuts = np.sort(rng.integers(0, ticks.size + 1, 4))
-        pieces = list(zip(np.split(ticks, cuts), np.split(gone, cuts), strict=True))
-        deleted = DeletedEvents.chosen(pieces)
-        if not gone.any():
-            assert deleted is None
-            continue
-        assert deleted is not None
-        assert deleted.places(ticks).tolist() == np.flatnonzero(gone).tolist()
-        assert deleted.touches(int(ticks[gone][0]), int(ticks[gone][0]))
-        files = MemoryFiles()
-        files.make_directory("d")
-        again = write_deletion(files, "d", 7, deleted).load(files, "d")
-        assert again.places(ticks).tolist() == np.flatnonzero(gone).tolist()
 
 
 def test_strings_keep_their_codes_and_deleted_ones_leave_none() -> None:
