@@ -165,18 +165,6 @@ def test_names_in_use(db: Any) -> None:
 # -- time ---------------------------------------------------------------------------------------
 
 
-def test_delay_waits_for_late_events(db: Any) -> None:
-    q = db.create_live("q", TUMBLED, delay=5, idle="never")
-    feed(db, 1, 12)
-    db.run_live()
-    assert net(db, "q") == []
-    feed(db, 3, 15, 16)
-    db.run_live()
-    assert net(db, "q") == [(0, 2)]
-    assert q.status()["watermark"] == 10
-    assert q.status()["retractions"] == 0
-
-
 def test_an_idle_source_closes_its_newest_time(db: Any) -> None:
     q = db.create_live("q", "SELECT t, x FROM s", idle="0 seconds")
     feed(db, 1, 12)
@@ -353,20 +341,6 @@ def test_windows_of_events_are_numbered_on(db: Any) -> None:
 
 
 # -- failures -----------------------------------------------------------------------------------
-
-
-def test_one_that_fails_stops_alone_and_goes_on(db: Any) -> None:
-    bad = db.create_live("bad", "SELECT t, CAST(k AS INTEGER) AS n FROM s", idle="never")
-    db.create_live("good", "SELECT t FROM s", idle="never")
-    feed(db, 1, 2, 3)
-    db.run_live()
-    assert bad.status()["state"] == "failed"
-    assert "a" in bad.status()["error"]
-    assert len(net(db, "good")) == 2
-    assert net(db, "bad") == []
-    bad.resume()
-    db.run_live()
-    assert bad.status()["state"] == "failed"
 
 
 def test_a_definition_that_cannot_be_read_is_told_and_can_be_dropped(tmp_path: Path) -> None:
