@@ -165,6 +165,18 @@ def test_names_in_use(db: Any) -> None:
 # -- time ---------------------------------------------------------------------------------------
 
 
+def test_delay_waits_for_late_events(db: Any) -> None:
+    q = db.create_live("q", TUMBLED, delay=5, idle="never")
+    feed(db, 1, 12)
+    db.run_live()
+    assert net(db, "q") == []
+    feed(db, 3, 15, 16)
+    db.run_live()
+    assert net(db, "q") == [(0, 2)]
+    assert q.status()["watermark"] == 10
+    assert q.status()["retractions"] == 0
+
+
 def test_an_idle_source_closes_its_newest_time(db: Any) -> None:
     q = db.create_live("q", "SELECT t, x FROM s", idle="0 seconds")
     feed(db, 1, 12)
