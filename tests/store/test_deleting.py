@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronicle.errors import CorruptBlock, SnapshotExpired, StoreClosed, StreamOwned
-from chronicle.schema import StreamSchema
 from chronicle.store import deletions
 from chronicle.store.changes import new_events, new_ranges
 from chronicle.store.compaction import spill
@@ -33,7 +32,8 @@ from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import FaultyFiles
 from chronicle.tests.memory_files import MemoryFiles
 
-SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
+from .conftest import SCHEMA, chosen, numbered, numbers
+
 OPTIONS = StreamOptions(
     codec="none", leaf_bytes=1024, segment_bytes=8192, late_events_max=40, compaction="manual"
 )
@@ -49,24 +49,7 @@ def batch_of(times: list[int], first: int) -> pa.RecordBatch:
 
 
 def of(person: str) -> Choice:
-    def choose(snapshot: Snapshot) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for batch in snapshot.scan(columns=["t", "s"]):
-            yield batch.column(0).to_numpy(), np.array(batch.column(1).to_pylist()) == person
-
-    return choose
-
-
-def numbered(chosen: set[int]) -> Choice:
-    def choose(snapshot: Snapshot) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for batch in snapshot.scan(columns=["t", "n"]):
-            wanted = [n in chosen for n in batch.column(1).to_pylist()]
-            yield batch.column(0).to_numpy(), np.array(wanted)
-
-    return choose
-
-
-def numbers(snapshot: Snapshot) -> list[int]:
-    return [n for batch in snapshot.scan(columns=["n"]) for n in batch.column(0).to_pylist()]
+    return chosen(lambda batch: np.array(batch.column("s").to_pylist()) == person)
 
 
 class Filled:

@@ -6,7 +6,7 @@ import os
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import cache
@@ -39,6 +39,7 @@ from chronicle.tests.memory_files import CrashMode, MemoryFiles
 from chronicle.tests.patience import PATIENCE_S
 
 from ..rounds import rounds
+from .conftest import chosen
 
 SCHEMA = StreamSchema(
     pa.schema([("t", pa.int64()), ("n", pa.int64()), ("k", pa.int64()), ("s", pa.string())]), "t"
@@ -254,12 +255,7 @@ def test_random_histories_are_those_of_a_plain_model(
                 stream.delete(low, high + 1)
         elif what < 0.88:
             rest = rng.randrange(5)
-
-            def some(snapshot: Snapshot, rest: int = rest) -> Iterator[tuple[Any, Any]]:
-                for batch in snapshot.scan(columns=["t", "n"]):
-                    yield batch.column(0).to_numpy(), batch.column(1).to_numpy() % 5 == rest
-
-            stream.delete(choose=some)
+            stream.delete(choose=chosen(lambda b, rest=rest: b.column("n").to_numpy() % 5 == rest))
             model.rows = [row for row in model.rows if row[1] % 5 != rest]
         elif what < 0.92:
             stream.compact()
