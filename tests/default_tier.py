@@ -135,7 +135,7 @@ CASES: dict[str, dict[str, int]] = {
     },
     "ingest/test_messy_files.py": {"test_quotes_are_those_of_a_reader_byte_by_byte": 2},
     "isolation/test_batches.py": {"test_what_arrives_is_sound_or_garbage": 2},
-    "live/test_bank_late_events.py": {"test_late_events_change_what_was_said": 4},
+    "live/test_bank_late_events.py": {"test_late_events_change_what_was_said": 3},
     "live/test_bank_regions.py": {
         "test_late_events_change_what_they_change": 1,
         "test_patterns_that_come_have_open_what_they_had": 1,
@@ -163,7 +163,7 @@ CASES: dict[str, dict[str, int]] = {
     },
     "live/test_pattern_bank.py": {"test_a_bank_finds_what_each_pattern_finds_alone": 1},
     "live/test_predicate_index.py": {"test_the_index_finds_what_asking_everything_finds": 15},
-    "live/test_recency_tables.py": {"test_table_5": 3},
+    "live/test_recency_tables.py": {"test_table_5": 2},
     "live/test_situation_crashes.py": {"test_a_crash_in_a_step": 1},
     "query/pattern/test_match_advancing.py": {"test_small_steps_cost_what_the_events_cost": 3},
     "query/pattern/test_match_any.py": {

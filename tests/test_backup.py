@@ -242,16 +242,6 @@ def test_what_a_backup_left_is_no_target_for_another(path: Path, tmp_path: Path)
         db.backup(tmp_path / "copy")
 
 
-def test_a_store_without_its_mark_and_with_streams_is_refused(path: Path, tmp_path: Path) -> None:
-    """What releases before the file UNFINISHED-BACKUP left of a backup that was cut short."""
-    shutil.copytree(path, tmp_path / "copy")
-    shutil.rmtree(tmp_path / "copy" / "CHRONICLE")
-    shutil.rmtree(tmp_path / "copy" / "server")
-    for mode in ("r", "rw"):
-        with pytest.raises(NotAStore):
-            chronicle.open(tmp_path / "copy", mode=mode)
-
-
 def test_backups_are_listed_with_what_they_hold(path: Path, tmp_path: Path) -> None:
     """A medium that cannot be written is read, and nothing is changed by looking."""
     place = tmp_path / "backups"

@@ -179,18 +179,6 @@ def test_a_reader_sees_what_the_writer_commits(tmp_path):
                     change()
 
 
-def test_importing_chronicle_is_light():
-    script = (
-        "import sys, chronicle; "
-        "heavy = {'pyarrow', 'numpy', 'numba', 'duckdb', 'sqlglot', 'pandas', 'pyspark', 'fastapi'};"  # noqa: E501
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
-
-
 def test_opening_and_aggregating_load_neither_duckdb_nor_sqlglot(tmp_path):
     script = (
         "import sys, chronicle, pyarrow as pa\n"
@@ -377,7 +365,7 @@ def test_nan_in_filters_follows_each_language(stream):
 # ------------------------------------------------------------------------------ aggregate
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_aggregates_equal_those_of_the_events(stream, seed):
     rng = np.random.default_rng(seed)
     low, high = sorted(rng.integers(0, ROWS + 1, 2).tolist())

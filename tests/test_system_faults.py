@@ -24,8 +24,10 @@ SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.int64())])
 OPTIONS = {"leaf_bytes": 1 << 12, "segment_bytes": 1 << 14}
 
 
-def made(path: Path) -> Path:
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with two streams; the second is never touched by a fault."""
+    path = tmp_path_factory.mktemp("sound") / "store"
     with chronicle.open(path) as database:
         for name in ("s", "other"):
             stream = database.create_stream(name, SCHEMA, "t", options=OPTIONS)
@@ -34,6 +36,11 @@ def made(path: Path) -> Path:
                 stream.append(pa.table({"t": t, "x": t}, schema=SCHEMA))
             stream.create_index("x")
     return path
+
+
+@pytest.fixture
+def path(sound: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(sound, tmp_path / "s")
 
 
 def of_stream(path: Path, pattern: str) -> list[Path]:
@@ -106,8 +113,7 @@ def attempt(call: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("mode", ["r", "rw"])
-def test_broken_files_raise_errors_of_ours(tmp_path: Path, fault: str, mode: str) -> None:
-    path = made(tmp_path / "s")
+def test_broken_files_raise_errors_of_ours(path: Path, fault: str, mode: str) -> None:
     FAULTS[fault](path)
     opened: list[Any] = []
     attempt(lambda: opened.append(chronicle.open(path, mode)))
@@ -134,9 +140,8 @@ def few_descriptors() -> Iterator[Callable[[int], None]]:
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="descriptors cannot be counted")
 @pytest.mark.parametrize("spare", [0, 2, 5, 9, 14, 20])
 def test_too_many_open_files(
-    tmp_path: Path, spare: int, few_descriptors: Callable[[int], None]
+    path: Path, spare: int, few_descriptors: Callable[[int], None]
 ) -> None:
-    path = made(tmp_path / "s")
     with chronicle.open(path) as database:
         database.sql("SELECT sum(x) FROM other WHERE x = 3").fetchall()  # modules are loaded
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -198,8 +203,7 @@ def test_every_failure_of_a_file_is_a_storage_error(
 
 
 @pytest.mark.parametrize("fault", ["all segments are missing", "the streams are a file"])
-def test_the_command_line_prints_no_traceback(tmp_path: Path, fault: str) -> None:
-    path = made(tmp_path / "s")
+def test_the_command_line_prints_no_traceback(path: Path, fault: str) -> None:
     FAULTS[fault](path)
     commands = (["streams"], ["sql", "SELECT * FROM s"], ["check"], ["check", "--repair"])
     program = (

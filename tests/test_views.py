@@ -45,11 +45,23 @@ def filled(store: Store | None, path: Path | None = None) -> Database:
     return db
 
 
+def with_views(path: Path) -> Database:
+    database = filled(None, path)
+    database.sql("CREATE VIEW hot AS SELECT * FROM s WHERE a > 4")
+    database.sql("CREATE VIEW warm AS SELECT t, a AS b, k FROM hot WHERE k <> 'y'")
+    return database
+
+
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Database]:
-    with filled(None, tmp_path / "store") as database:
-        database.sql("CREATE VIEW hot AS SELECT * FROM s WHERE a > 4")
-        database.sql("CREATE VIEW warm AS SELECT t, a AS b, k FROM hot WHERE k <> 'y'")
+    with with_views(tmp_path / "store") as database:
+        yield database
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """One for the tests that change nothing."""
+    with with_views(tmp_path_factory.mktemp("views") / "store") as database:
         yield database
 
 
@@ -68,7 +80,7 @@ QUERIES = [
 
 
 @pytest.mark.parametrize("text", [*QUERIES, PATTERN.replace("{}", "{hot}")])
-def test_a_view_is_its_query(db: Database, text: str) -> None:
+def test_a_view_is_its_query(kept: Database, text: str) -> None:
     hot = "(SELECT * FROM s WHERE a > 4)"
     spelled = {"hot": hot, "warm": f"(SELECT t, a AS b, k FROM {hot} AS hot WHERE k <> 'y')"}
     wanted = text
@@ -76,8 +88,8 @@ def test_a_view_is_its_query(db: Database, text: str) -> None:
         for suffix in (" AS x", " AS u", " MATCH"):
             wanted = wanted.replace(f"{{{name}}}{suffix}", f"{query}{suffix}")
         wanted = wanted.replace(f"{{{name}}}", f"{query} AS {name}")
-    found = db.sql(text.format(hot="hot", warm="Warm")).fetchall()
-    assert found == db.sql(wanted).fetchall()
+    found = kept.sql(text.format(hot="hot", warm="Warm")).fetchall()
+    assert found == kept.sql(wanted).fetchall()
     assert found
 
 
@@ -211,13 +223,13 @@ def test_indexes_and_replay_intervals_are_used(db: Database) -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_and_changes_nothing(
-    db: Database, text: str, kind: type[Exception], said: str
+    kept: Database, text: str, kind: type[Exception], said: str
 ) -> None:
-    before = dict(catalog_of(db).views())
+    before = dict(catalog_of(kept).views())
     with pytest.raises(kind, match=said):
-        db.sql(text)
-    assert dict(catalog_of(db).views()) == before
-    assert db.streams() == ["s"]
+        kept.sql(text)
+    assert dict(catalog_of(kept).views()) == before
+    assert kept.streams() == ["s"]
 
 
 def test_statements_about_views(db: Database, tmp_path: Path) -> None:
@@ -279,7 +291,7 @@ def test_a_broken_view_is_named(db: Database) -> None:
     assert db.sql("SELECT count(*) FROM warm").fetchall() == [(571,)]
 
 
-def test_views_do_not_explode(db: Database) -> None:
+def test_views_do_not_explode(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     db.sql("CREATE VIEW b0 AS SELECT 1 AS x")
     for i in range(1, 6):
         db.sql(f"CREATE VIEW b{i} AS SELECT l.x FROM b{i - 1} l, b{i - 1} r")
@@ -289,8 +301,8 @@ def test_views_do_not_explode(db: Database) -> None:
         db.sql(f"CREATE VIEW c{i} AS SELECT * FROM {f'c{i - 1}' if i else 'hot'}")
     with pytest.raises(SqlError, match="8 views inside each other"):
         db.sql("CREATE VIEW c7 AS SELECT * FROM c6")
-    long = "CREATE VIEW long AS SELECT * FROM s WHERE a IN (" + ", ".join(["1"] * 20_000) + ")"
-    db.sql(long)
+    monkeypatch.setattr("chronicle.query.binding.views.CHARACTERS_MAX", 1 << 13)
+    db.sql("CREATE VIEW long AS SELECT * FROM s WHERE a IN (" + ", ".join(["1"] * 1_000) + ")")
     with pytest.raises(SqlError, match="characters of views"):
         db.sql("SELECT * FROM long, long AS l, long AS m")
     deep = "(" * 95 + "a" + ")" * 95
@@ -350,7 +362,7 @@ def of_one_view(files: FaultyFiles) -> Database:
 @pytest.mark.parametrize("fault", ["crash_before", "crash_halfway", "crash_after"])
 def test_power_cut_at_every_operation(text: str, fault: Fault) -> None:
     before, after = CHANGES[text]
-    for number, memory, _, db in strikes(fault, of_one_view):
+    for number, memory, _, db in strikes(fault, of_one_view, step=rounds(2, 1)):
         done = False
         with suppress(SimulatedCrash):
             db.sql(text)

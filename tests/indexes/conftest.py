@@ -14,6 +14,7 @@ import rocksdict
 
 from chronicle.errors import StorageFailed, StorageFull
 from chronicle.indexes import definitions
+from chronicle.indexes.manager import StoreIndexes
 from chronicle.store.files import RealFiles
 
 FAULTS = {
@@ -95,6 +96,12 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> FaultyDisk:
     monkeypatch.setattr(rocksdict, "Rdict", Faulty)
     monkeypatch.setattr(definitions, "RealFiles", FaultyDefinitions)
     return disk
+
+
+@pytest.fixture
+def nobody_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that builds runs in the background never hears of anything."""
+    monkeypatch.setattr(StoreIndexes, "_notify", lambda self, name: None)
 
 
 def _mounted(*arguments: str) -> None:

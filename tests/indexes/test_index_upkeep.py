@@ -14,7 +14,7 @@ import chronicle
 from chronicle.api.database import catalog_of
 from chronicle.catalog.streams import handle_of
 from chronicle.errors import InvalidArgument, SqlError
-from chronicle.indexes.manager import StoreIndexes, copy_indexes
+from chronicle.indexes.manager import copy_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
 
 SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.int64())])
@@ -34,12 +34,6 @@ def events(count: int, start: int = 0, seed: int = 0) -> pa.Table:
 def rows(database: Any, strategy: str) -> list[Any]:
     found: list[Any] = database.sql(PATTERN.format(strategy)).fetchall()
     return found
-
-
-@pytest.fixture
-def nobody_builds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that builds runs in the background never hears of anything."""
-    monkeypatch.setattr(StoreIndexes, "_notify", lambda self, name: None)
 
 
 @pytest.mark.usefixtures("nobody_builds")

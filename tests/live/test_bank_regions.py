@@ -14,6 +14,7 @@ from chronicle.live.bank.layer import BankMatches, Layer
 from chronicle.live.bank.pattern_bank import PatternBank
 from chronicle.live.bank.symbols import card_of
 
+from ..rounds import rounds
 from .test_pattern_bank import SCHEMA, clause, compiled_clause, events
 
 Emitted = set[tuple[Any, ...]]
@@ -55,7 +56,7 @@ def cut_of(r: random.Random, table: pa.Table) -> int:
 def test_patterns_that_come_have_open_what_they_had(partitioned: bool) -> None:
     r = random.Random(7 + partitioned)
     opened = 0
-    for _ in range(6):
+    for _ in range(rounds(4, 6)):
         patterns = {i: compiled_clause(clause(r, partitioned)) for i in range(20)}
         table = events(r, 200, "abc")
         watermark = cut_of(r, table)

@@ -103,7 +103,7 @@ def check_both(db: Database) -> None:
 @pytest.mark.parametrize(("begun", "checked"), [(prepared, check), (of_two_sources, check_both)])
 def test_a_crash_in_a_step(fault: Fault, mode: Any, begun: Any, checked: Any) -> None:
     """Also with late events of both sources, and of commits that no tap has heard of."""
-    for number, memory, _, db in strikes(fault, opened, begun=begun(), step=rounds(3, 1)):
+    for number, memory, _, db in strikes(fault, opened, begun=begun(), step=rounds(5, 1)):
         with contextlib.suppress(SimulatedCrash):
             db.run_live()
         checked(opened(memory.crash(random.Random(number), mode)))
@@ -112,9 +112,9 @@ def test_a_crash_in_a_step(fault: Fault, mode: Any, begun: Any, checked: Any) ->
 
 @pytest.mark.parametrize("fault", ["crash_before", "crash_after"])
 def test_a_crash_while_one_is_made_or_dropped(fault: Fault) -> None:
-    # after one operation is before the next: every point is met by one of the two
-    first = 1 + (fault == "crash_after")
-    for number, memory, _, db in strikes(fault, opened, begun=prepared(), first=first, step=2):
+    # after one operation is before the next: the long run meets every point by one of the two
+    first, step = 1 + (fault == "crash_after"), rounds(4, 2)
+    for number, memory, _, db in strikes(fault, opened, begun=prepared(), first=first, step=step):
         with contextlib.suppress(SimulatedCrash):
             db.create_live("r", "SELECT t, x FROM s WHERE x > 5")
             db.run_live()

@@ -58,18 +58,13 @@ def ended(batches: list[list[dict[str, Any]]], stepped: Any, delay: int = 0) -> 
     return found
 
 
-def test_steps_do_not_matter() -> None:
+def test_steps_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small ones, and large ones that are cut."""
     batches = commits(1)
     once = ended(batches, lambda _: False)
     assert ended(batches, lambda _: True) == once
-    assert ended(batches, lambda n: n % 3 == 1, delay=25) == once
-
-
-def test_large_steps_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = commits(9)
-    once = ended(batches, lambda _: False)
     monkeypatch.setattr(sources_module, "EVENTS_PER_STEP", 40)
-    assert ended(batches, lambda n: n % 7 == 0) == once
+    assert ended(batches, lambda n: n % 5 == 1, delay=25) == once
 
 
 def test_the_order_of_arrival_does_not_matter_where_no_tick_is_shared() -> None:

@@ -405,8 +405,8 @@ def test_what_retention_drops_and_what_the_select_leaves_out() -> None:
         for name in ("q", "without"):
             db.create_live(name, sql, idle="never")
         form_of(db, "without").keeps = False
-        for at in range(0, 360, 4):
-            fed(db, [(at + i, "ab"[(at + i) % 3 == 0], (at + i) * 7 % 10) for i in range(4)])
+        for at in range(0, 360, 8):
+            fed(db, [(at + i, "ab"[(at + i) % 3 == 0], (at + i) * 7 % 10) for i in range(8)])
             if at % 40 == 0:
                 db.stream("s").seal()
         assert db.stream("s").snapshot().state.dropped > 0

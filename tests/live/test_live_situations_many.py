@@ -29,7 +29,7 @@ from ..query.situations.test_situations_many import Ints, ends_of
 from ..rounds import rounds
 
 CASES = int(os.environ.get("CHRONICLE_SITUATION_LIVE", rounds(60, 40_000, 400_000)))
-PATTERNS = rounds(6, 10)
+PATTERNS = rounds(4, 10)
 """Of one store."""
 COMMITS = 6
 

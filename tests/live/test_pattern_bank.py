@@ -209,7 +209,7 @@ def test_a_pattern_of_other_partitions_is_refused() -> None:
 def test_a_card_comes_back_from_its_document() -> None:
     r = random.Random(3)
     for partitioned in (False, True):
-        for _ in range(50):
+        for _ in range(20):
             card = card_of(compiled_clause(clause(r, partitioned)))
             again = Card.from_json(json.loads(json.dumps(card.to_json())))
             assert again == card

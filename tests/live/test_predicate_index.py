@@ -93,21 +93,3 @@ def test_the_index_finds_what_asking_everything_finds(
         monkeypatch.setattr(predicate_index, "SORTED_BY_HAND", 0)
     some = Some(r, r.choice([0, 1, 5, 40, 130]))
     assert some.found() == some.asked()
-
-
-def test_hits_are_found_again_when_there_is_no_room_for_them() -> None:
-    r = random.Random(4)
-    some = Some(r, 130)
-    while len(some.asked()) < 200:
-        some = Some(r, 130)
-    found = some.found()  # with room for the hits of one query
-    assert found == some.asked()
-
-
-def test_texts_of_other_columns_and_empty_batches() -> None:
-    r = random.Random(8)
-    some = Some(r, 0)
-    assert some.found() == {}
-    some = Some(r, 40)
-    some.table = some.table.set_column(4, "s", pa.nulls(40, pa.string()))
-    assert some.found() == some.asked()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from chronicle.schema import StreamSchema
+from chronicle.store.deleting import Choice
 from chronicle.store.snapshot import Snapshot
 from chronicle.store.store import Store
 from chronicle.tests.memory_files import MemoryFiles
@@ -31,6 +34,23 @@ def batch_of(times: Sequence[int], first: int = 0, names: int = 4) -> pa.RecordB
 def numbers(snapshot: Snapshot) -> list[int]:
     """The numbers of a snapshot's events, in time order."""
     return [n for batch in snapshot.scan(columns=["n"]) for n in batch.column(0).to_pylist()]
+
+
+def chosen(
+    mask: Callable[[pa.RecordBatch], Any], start: int | None = None, end: int | None = None
+) -> Choice:
+    """Of the events of a range those that a mask of each batch names; the time comes first."""
+
+    def choose(snapshot: Snapshot) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for batch in snapshot.scan(start, end):
+            yield batch.column(0).to_numpy(), np.asarray(mask(batch), np.bool_)
+
+    return choose
+
+
+def numbered(wanted: set[int]) -> Choice:
+    """The events of these numbers."""
+    return chosen(lambda batch: np.isin(batch.column("n"), list(wanted)))
 
 
 @pytest.fixture

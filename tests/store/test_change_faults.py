@@ -168,7 +168,7 @@ def test_power_cut_at_every_operation(name: str, fault: Fault, mode: CrashMode) 
 def test_disk_that_fails_at_every_operation(name: str, fault: Fault) -> None:
     """What raises has changed nothing that anybody sees; a full disk is over when space returns."""
     only = {"sync", "sync_directory"} if fault == "fsync" else None
-    step = 1 if LONG or only else 3
+    step = 1 if LONG or only else rounds(7, 3)
     for number, memory, files, change in strikes(
         fault, CHANGES[name], step=step, length=1000, only=only
     ):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -19,11 +17,12 @@ from chronicle.store.changes import changed_spans, new_events, new_ranges
 from chronicle.store.deleting import Choice
 from chronicle.store.options import StreamOptions
 from chronicle.store.pins import Pin, pin_stream
-from chronicle.store.snapshot import Snapshot
 from chronicle.store.store import Store
 from chronicle.store.stream import EventStream
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
+
+from .conftest import chosen
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("v", pa.int64())]), "t")
 SMALL = StreamOptions(leaf_bytes=512, segment_bytes=8 << 10, late_events_max=20)
@@ -100,11 +99,7 @@ class Follower:
 
     def chosen(self, start: int, end: int, scattered: bool) -> tuple[Choice | None, set[int]]:
         """Of a range all, or every third of those that were ever committed."""
-
-        def choose(snapshot: Snapshot) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            for batch in snapshot.scan(start, end):
-                yield batch.column(0).to_numpy(), batch.column(1).to_numpy() % 3 == 0
-
+        choose = chosen(lambda batch: batch.column("n").to_numpy() % 3 == 0, start, end)
         return choose if scattered else None, {
             n
             for t, n in self.committed

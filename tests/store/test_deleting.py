@@ -13,16 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronicle.errors import CorruptBlock, SnapshotExpired, StoreClosed, StreamOwned
-from chronicle.schema import StreamSchema
 from chronicle.store import deletions
 from chronicle.store.changes import new_events, new_ranges
 from chronicle.store.compaction import spill
 from chronicle.store.deleting import Choice
 from chronicle.store.deletions import (
-    DeletedEvents,
     RecordedDeletion,
     RecordedDeletions,
-    write_deletion,
 )
 from chronicle.store.dictionary import DictionaryBuilder, read_page
 from chronicle.store.layout import Codec
@@ -35,7 +32,8 @@ from chronicle.store.stream import EventStream
 from chronicle.tests.faulty_files import FaultyFiles
 from chronicle.tests.memory_files import MemoryFiles
 
-SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
+from .conftest import SCHEMA, chosen, numbered, numbers
+
 OPTIONS = StreamOptions(
     codec="none", leaf_bytes=1024, segment_bytes=8192, late_events_max=40, compaction="manual"
 )
@@ -51,24 +49,7 @@ def batch_of(times: list[int], first: int) -> pa.RecordBatch:
 
 
 def of(person: str) -> Choice:
-    def choose(snapshot: Snapshot) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for batch in snapshot.scan(columns=["t", "s"]):
-            yield batch.column(0).to_numpy(), np.array(batch.column(1).to_pylist()) == person
-
-    return choose
-
-
-def numbered(chosen: set[int]) -> Choice:
-    def choose(snapshot: Snapshot) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for batch in snapshot.scan(columns=["t", "n"]):
-            wanted = [n in chosen for n in batch.column(1).to_pylist()]
-            yield batch.column(0).to_numpy(), np.array(wanted)
-
-    return choose
-
-
-def numbers(snapshot: Snapshot) -> list[int]:
-    return [n for batch in snapshot.scan(columns=["n"]) for n in batch.column(0).to_pylist()]
+    return chosen(lambda batch: np.array(batch.column("s").to_pylist()) == person)
 
 
 class Filled:
@@ -319,26 +300,6 @@ def test_the_latest_deletes_are_remembered() -> None:
     assert deletions_made.since(198)
     assert not deletions_made.since(199)
     assert RecordedDeletions.from_json(deletions_made.to_json()) == deletions_made
-
-
-def test_events_are_known_by_tick_and_rank_across_batches() -> None:
-    rng = np.random.default_rng(3)
-    for _ in range(200):
-        ticks = np.sort(rng.integers(0, 12, rng.integers(1, 40)))
-        gone = rng.random(ticks.size) < 0.3
-        cuts = np.sort(rng.integers(0, ticks.size + 1, 4))
-        pieces = list(zip(np.split(ticks, cuts), np.split(gone, cuts), strict=True))
-        deleted = DeletedEvents.chosen(pieces)
-        if not gone.any():
-            assert deleted is None
-            continue
-        assert deleted is not None
-        assert deleted.places(ticks).tolist() == np.flatnonzero(gone).tolist()
-        assert deleted.touches(int(ticks[gone][0]), int(ticks[gone][0]))
-        files = MemoryFiles()
-        files.make_directory("d")
-        again = write_deletion(files, "d", 7, deleted).load(files, "d")
-        assert again.places(ticks).tolist() == np.flatnonzero(gone).tolist()
 
 
 def test_strings_keep_their_codes_and_deleted_ones_leave_none() -> None:

@@ -31,20 +31,11 @@ from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.patience import wait_until
 
 
-@pytest.fixture(params=["real", "memory", "faulty memory", "faulty real"])
+@pytest.fixture(params=["real", "memory", "faulty"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
-    root = tmp_path / "root"
-    made: Files
-    if request.param == "real":
-        made = RealFiles(root)
-    elif request.param == "memory":
-        made = MemoryFiles()
-    elif request.param == "faulty memory":
-        made = FaultyFiles(MemoryFiles(), FaultPlan())
-    else:
-        made = FaultyFiles(RealFiles(root), FaultPlan())
+    made: Files = RealFiles(tmp_path / "root") if request.param == "real" else MemoryFiles()
     made.make_directory("")
-    return made
+    return FaultyFiles(made, FaultPlan()) if request.param == "faulty" else made
 
 
 def write(files: Files, path: str, data: bytes) -> None:

@@ -247,7 +247,7 @@ def test_appends_that_share_a_sync_are_durable_when_they_return(failing: int | N
     assert isinstance(stream, EventStream)
     stream.append(event(0, -1))
     log = stream.commits.log
-    plain, records = log._commit._sync_file, log.records
+    plain, records, begun = log._commit._sync_file, log.records, len(files.trace)
 
     def sync() -> None:
         wait_until(lambda: log.records == records + 12)
@@ -284,6 +284,8 @@ def test_appends_that_share_a_sync_are_durable_when_they_return(failing: int | N
     assert all(kept), "acknowledged, and lost in a power cut"
     assert all(seen), "acknowledged, and not to be read"
     assert bool(refused) == (failing == 1)
+    syncs = [operation.name for operation in files.trace[begun:]].count("sync")
+    assert syncs <= 2, "those that append while the first sync is under way share the next one"
 
 
 def test_a_series_of_appends_is_shown_up_to_its_first_failure() -> None:

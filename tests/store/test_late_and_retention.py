@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import StorageFull, StoreClosed
-from chronicle.schema import StreamSchema
 from chronicle.store import background, compaction
 from chronicle.store.commits import Edit
 from chronicle.store.floor import events_shown
@@ -85,16 +84,6 @@ def test_late_runs_stay_few_however_long_the_load(
     assert not stream._compactor._thread.is_alive()  # type: ignore[union-attr]
 
 
-def test_runs_that_nobody_folds_grow_with_the_logarithm_only(store: Store) -> None:
-    stream = store.create_stream("s", SCHEMA, SMALL)
-    stream.append(batch_of([100_000]))
-    for i in range(150):
-        stream.append(batch_of(list(range(i, i + 64)), i * 64), "none")
-    assert stream.stats()["late_runs"] <= 9
-    assert stream.stats()["late_total"] == 150 * 64
-    assert stream.snapshot().count == 150 * 64 + 1
-
-
 def test_a_full_disk_during_compaction_gives_its_space_back(memory: MemoryFiles) -> None:
     with Store.open("memory", files=memory) as store:
         stream = store.create_stream("s", SCHEMA, SMALL)
@@ -159,42 +148,6 @@ def test_closing_interrupts_a_compaction(store: Store) -> None:
 # -- retention ----------------------------------------------------------------------------------
 
 
-def test_retention_by_age_drops_whole_segments(store: Store) -> None:
-    options = StreamOptions(leaf_bytes=512, retention="100", compaction="manual")
-    stream = store.create_stream("s", SCHEMA, options)
-    for t in range(0, 1000, 5):
-        stream.append(batch_of([t], t), "none")
-    stats = stream.stats()
-    found = numbers(stream.snapshot())
-    assert found == list(range(found[0], 1000, 5))
-    assert 995 - 130 - 25 <= found[0] <= 995 - 100
-    assert stats["dropped_events"] == 200 - len(found)
-    assert stream.snapshot().aggregate(["n"]).count == len(found)
-    assert stream.snapshot().time_range == (found[0], 995)
-
-
-def test_retention_by_age_drops_nothing_that_is_young(store: Store) -> None:
-    options = StreamOptions(leaf_bytes=512, retention="100", compaction="manual")
-    stream = store.create_stream("s", SCHEMA, options)
-    times = np.cumsum(np.random.default_rng(3).integers(1, 9, 400)).tolist()
-    for n, t in enumerate(times):
-        stream.append(batch_of([t], n), "none")
-        young = sum(other >= t - 100 for other in times[: n + 1])
-        assert stream.snapshot().aggregate((), t - 100).count == young
-    assert stream.stats()["dropped_events"] > 0
-
-
-def test_late_events_that_are_too_old_are_gone_for_readers_too(store: Store) -> None:
-    """They expire while they wait in the buffer: compaction finds nothing to fold."""
-    stream = store.create_stream("s", SCHEMA, replace(SMALL, retention="60"))
-    stream.append(batch_of([0]))
-    stream.append(batch_of([-20, 30], 1))
-    stream.append(batch_of([41], 3))
-    stream.compact()
-    assert stream.snapshot().dirty_ranges() == []
-    assert numbers(stream.snapshot()) == numbers(Snapshot(stream.commits.state())) == [0, 2, 3]
-
-
 def test_a_compaction_that_is_asked_for_makes_the_age_exact(store: Store) -> None:
     """Segments, late runs, the buffer and the active segment, whatever reaches over the edge."""
     options = StreamOptions(leaf_bytes=512, late_events_max=20, compaction="manual")
@@ -219,23 +172,6 @@ def test_a_compaction_that_is_asked_for_makes_the_age_exact(store: Store) -> Non
     stream.compact()
     assert stream.snapshot().time_range == (351, 450)
     assert store.check().ok
-
-
-def test_retention_by_size_keeps_the_newest(store: Store) -> None:
-    options = StreamOptions(leaf_bytes=4096, retention="600 KB", codec="none")
-    schema = StreamSchema(pa.schema([("t", pa.int64()), ("x", pa.float64())]), "t")
-    stream = store.create_stream("s", schema, options)
-    rng = np.random.default_rng(0)
-    for i in range(60):
-        times = pa.array(np.arange(i * 4000, i * 4000 + 4000))
-        stream.append(pa.RecordBatch.from_arrays([times, pa.array(rng.random(4000))], ["t", "x"]))
-    stats = stream.stats()
-    assert stats["dropped_events"] > 0
-    assert stats["bytes"] < 900_000
-    first, last = stream.snapshot().time_range or (0, 0)
-    assert last == 239_999
-    assert last - first + 1 == stream.snapshot().count
-    assert stats["dropped_events"] == 240_000 - stream.snapshot().count
 
 
 def test_a_snapshot_outlives_retention_and_compaction(store: Store, memory: MemoryFiles) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chronicle.schema import Attribute, Storage, StreamSchema
 from chronicle.store.columns import ColumnView
-from chronicle.store.deletions import DeletedEvents
+from chronicle.store.deletions import DeletedEvents, write_deletion
 from chronicle.store.dictionary import DictionaryBuilder
 from chronicle.store.options import StreamOptions
 from chronicle.store.store import Store
@@ -47,7 +47,11 @@ def test_tick_and_rank_name_the_same_events_however_they_are_read(
     first = data.draw(st.integers(0, ticks.size))
     part = ticks[first:]
     before = int(np.count_nonzero(ticks[:first] == part[0])) if part.size else 0
-    assert chosen.places(part, before).tolist() == np.flatnonzero(wanted[first:]).tolist()
+    files = MemoryFiles()
+    files.make_directory("d")
+    for found in (chosen, write_deletion(files, "d", 7, chosen).load(files, "d")):
+        assert found.places(part, before).tolist() == np.flatnonzero(wanted[first:]).tolist()
+        assert found.touches(named[0][0], named[0][0])
 
 
 def test_an_event_that_is_not_there_takes_no_place() -> None:

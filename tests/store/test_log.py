@@ -100,27 +100,8 @@ class TestFormat:
         found = [struct.unpack_from("<H", data, start + 14)[0] for start in starts]
         assert found == [0, 1, 2, 2, 0xFFFF, 0]
 
-    def test_logs_differ_even_with_the_same_records(self) -> None:
-        files = MemoryFiles()
-        for name in "ab":
-            with LogWriter.create(files, name, 1) as log:
-                log.append(1, [b"same"])
-        assert files.read("a")[HEADER:] != files.read("b")[HEADER:]
-
 
 class TestReading:
-    def test_an_empty_log(self) -> None:
-        assert read_log(holding(filled([])), "log") == (7, [], HEADER, False)
-
-    def test_records_come_back(self) -> None:
-        contents = read_log(holding(filled()), "log")
-        assert [(record.kind, bytes(record.payload)) for record in contents.records] == list(
-            enumerate(PAYLOADS, 1)
-        )
-        assert contents.sequence == 7
-        assert contents.valid_length == contents.records[-1].end
-        assert not contents.torn
-
     def test_large_payloads_in_many_parts(self, tmp_path: Path) -> None:
         files = RealFiles(tmp_path)
         numbers = np.arange(100_000)
@@ -148,9 +129,8 @@ class TestReading:
             (kind, b"".join(parts), end)
             for (kind, parts), end in zip(records, positions, strict=True)
         ]
-
-    def test_views_are_read_only(self) -> None:
-        contents = read_log(holding(filled()), "log")
+        assert contents.valid_length == max(positions, default=HEADER)
+        assert (contents.sequence, contents.torn) == (3, False)
         assert all(record.payload.readonly for record in contents.records)
 
     def test_arguments_out_of_range(self) -> None:
@@ -362,7 +342,7 @@ class TestCrashes:
             synced = len(found)
             log.append(1, [b"life"])
 
-    @pytest.mark.parametrize("sectors", [0, 1, 2, 3, 4, 5])
+    @pytest.mark.parametrize("sectors", [0, 2, 5])
     def test_every_operation_crashed(self, sectors: int) -> None:
         for fault in ("crash_before", "crash_halfway", "crash_after"):
             number = 0

@@ -42,6 +42,8 @@ from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
 
+from .conftest import numbers
+
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("x", pa.float64())]), "t")
 OPTIONS = StreamOptions(compaction="manual")
 EVENTS = 5
@@ -74,10 +76,6 @@ def filled(store: Store, count: int, options: StreamOptions = OPTIONS) -> EventS
         stream.append(batch(number))
         stream.seal()
     return stream
-
-
-def numbers(snapshot: Snapshot) -> list[int]:
-    return [n for each in snapshot.scan(columns=["n"]) for n in each.column(0).to_pylist()]
 
 
 def expected(*segments: int) -> list[int]:

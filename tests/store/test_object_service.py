@@ -20,7 +20,7 @@ from chronicle.store.object_store import ObjectStore
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 from .slow_proxy import SlowProxy
-from .test_cold_segments import answers, flights, one  # noqa: F401
+from .test_cold_segments import answers, flights, one, stored_flights  # noqa: F401
 from .test_tiering import quick  # noqa: F401
 
 moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")

@@ -37,18 +37,6 @@ def test_every_pattern_comes_back(
     assert found.tolist() == array[first:end].tolist()
 
 
-@pytest.mark.parametrize("width", [1, 2, 7, 31, 32, 33, 57, 58, 63, 64])
-@pytest.mark.parametrize("encoding", [Encoding.DELTA, Encoding.PACKED])
-@pytest.mark.parametrize("count", [1, ZONE_EVENTS - 1, ZONE_EVENTS, ZONE_EVENTS + 1, 3000])
-def test_every_width_and_zone_border(width: int, encoding: Encoding, count: int) -> None:
-    rng = np.random.default_rng(width)
-    top = 2 ** (width - 1)
-    array = frozen(rng.integers(-top, top - 1, count, endpoint=True, dtype=np.int64))
-    packed = pack(array, encoding)
-    found = unpack(memoryview(packed), encoding, count, 0, count)
-    assert np.array_equal(found, array)
-
-
 @pytest.mark.parametrize("width", [0, 1, 9, 17, 31])
 @pytest.mark.parametrize("first", [0, 5, ZONE_EVENTS, 2 * ZONE_EVENTS + 3])
 def test_narrow_values_come_back_as_narrow_numbers(width: int, first: int) -> None:
@@ -82,12 +70,12 @@ def test_nulls_take_the_value_before_them(numbers: list[int | None], offset: int
     assert out.tolist() == expected
 
 
-@pytest.mark.parametrize("width", range(1, 65))
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 8, 16, 24, *range(31, 37), 48, *range(56, 65)])
 @pytest.mark.parametrize("encoding", [Encoding.DELTA, Encoding.PACKED])
 def test_values_lie_where_the_layout_says(width: int, encoding: Encoding) -> None:
     """Read as the format is written down: each zone one long number, from the lowest bit on."""
     rng = np.random.default_rng(width)
-    for count in (2, 3, 5, ZONE_EVENTS, ZONE_EVENTS + 1, 2 * ZONE_EVENTS + 131):
+    for count in (1, 2, 5, ZONE_EVENTS - 1, ZONE_EVENTS, ZONE_EVENTS + 1, 2 * ZONE_EVENTS + 131):
         stored = rng.integers(0, 2**width - 1, count, endpoint=True, dtype=np.uint64)
         stored[:: max(1, count // 2)] = 2**width - 1
         low = 2**64 - 17
@@ -96,6 +84,7 @@ def test_values_lie_where_the_layout_says(width: int, encoding: Encoding) -> Non
             plain = [int(each) % 2**64 for each in np.cumsum(np.array(plain, np.uint64))]
         array = frozen(np.array(plain, np.uint64).view(np.int64))
         packed = pack(array, encoding)
+        assert np.array_equal(unpack(memoryview(packed), encoding, count, 0, count), array)
         words = np.frombuffer(packed, np.uint64).tolist()
         zones = -(-count // ZONE_EVENTS)
         bases, minimums, starts, widths = (

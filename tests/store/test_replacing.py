@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 
 from chronicle.errors import InvalidArgument, StreamOwned
@@ -193,18 +192,4 @@ def test_what_comes_meanwhile_stays_and_stands_before_it() -> None:
     assert told(memory, before, after) == [n for _, n in wanted if n in added]
     filled.stream.compact()
     assert numbers(filled.stream.snapshot()) == [n for _, n in wanted]
-    filled.store.close()
-
-
-def test_columns_that_changed_meanwhile_are_refused() -> None:
-    filled = Filled(MemoryFiles())
-    job = new_job()
-    wider = SCHEMA.with_attribute("x", pa.float64())
-    plan = StagingPlan(filled.stream.directory, job, wider, OPTIONS)
-    prepare_staging(filled.files, plan)
-    batch = batch_of([150], 1).append_column("x", pa.array([0.0]))
-    staged = stage(filled.files, plan, 0, [iter([batch])])
-    with pytest.raises(Exception, match="4 columns"):
-        commit_staged(filled.stream, job, staged, over=RANGE)
-    assert numbers(filled.stream.snapshot()) == filled.all
     filled.store.close()

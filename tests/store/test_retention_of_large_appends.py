@@ -33,9 +33,10 @@ def verify(stream: EventStream, appended: np.ndarray, retention: int) -> None:
     assert stats["dropped_events"] + stats["events"] == len(appended)
 
 
-@pytest.mark.parametrize("events", [40, 3000, 60_000])
-@pytest.mark.parametrize("retention", [30, 1000, 4000])
-@pytest.mark.parametrize("before", [0, 10, 5000])
+@pytest.mark.parametrize(
+    ("events", "retention", "before"),
+    [(40, 30, 0), (40, 4000, 5000), (3000, 1000, 10), (60_000, 30, 10), (60_000, 4000, 0)],
+)
 def test_one_append_of_thirteen_times_the_retention(
     events: int, retention: int, before: int
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -13,15 +12,15 @@ from hypothesis import strategies as st
 
 from chronicle.schema import StreamSchema
 from chronicle.store import segment_writer
-from chronicle.store.deleting import Choice
 from chronicle.store.options import StreamOptions
 from chronicle.store.segment import Scan
 from chronicle.store.segment_writer import BULK_LEAVES
-from chronicle.store.snapshot import Snapshot
 from chronicle.store.store import Store
 from chronicle.store.stream import EventStream
 from chronicle.tests.memory_files import MemoryFiles
 from chronicle.tests.rounds import rounds
+
+from .conftest import numbered
 
 SCHEMA = StreamSchema(
     pa.schema(
@@ -71,14 +70,6 @@ def begun(rows: list[Row]) -> tuple[Store, EventStream]:
     return store, stream
 
 
-def chosen(numbers: set[int]) -> Choice:
-    def choose(snapshot: Snapshot) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for batch in snapshot.scan(columns=["t", "n"]):
-            yield batch.column(0).to_numpy(), np.isin(batch.column(1), list(numbers))
-
-    return choose
-
-
 def stored(stream: EventStream) -> list[Row]:
     found = pa.Table.from_batches(stream.snapshot().scan(), schema=SCHEMA.arrow)
     return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
@@ -108,7 +99,7 @@ def test_deletes_and_updates_against_a_list(data: st.DataObject) -> None:
         step = data.draw(st.integers(1, 2000))
         wanted = {row[1] for row in rows if row[1] >= first and row[1] % step == 0}
         if data.draw(st.booleans()):
-            assert stream.delete(choose=chosen(wanted)) == len(wanted)
+            assert stream.delete(choose=numbered(wanted)) == len(wanted)
             rows = [row for row in rows if row[1] not in wanted]
         else:
 
@@ -116,7 +107,7 @@ def test_deletes_and_updates_against_a_list(data: st.DataObject) -> None:
                 names = pa.array(["another"] * events.num_rows)
                 return pa.RecordBatch.from_arrays([names], names=["s"])
 
-            assert stream.update(None, None, chosen(wanted), changed) == len(wanted)
+            assert stream.update(None, None, numbered(wanted), changed) == len(wanted)
             rows = [(*r[:3], "another", *r[4:]) if r[1] in wanted else r for r in rows]
         assert stored(stream) == rows
         tree = stream.snapshot().aggregate(["n", "s"], 100, 2000)
@@ -140,11 +131,11 @@ def test_leaves_stay_as_they_are_cut_until_half_of_one_is_gone() -> None:
     stream.append(pa.RecordBatch.from_arrays([column, column], schema=schema.arrow))
     stream.seal()
     assert [events for events, _ in leaves(stream)] == [full] * 20
-    assert stream.delete(choose=chosen(hundredths)) == len(hundredths)
+    assert stream.delete(choose=numbered(hundredths)) == len(hundredths)
     sizes = [events for events, _ in leaves(stream)]
     assert len(sizes) == 20
     assert max(sizes) - min(sizes) <= 1
-    stream.delete(choose=chosen({n for n in range(count) if n % 3}))
+    stream.delete(choose=numbered({n for n in range(count) if n % 3}))
     sizes = [events for events, _ in leaves(stream)]
     assert sizes[:6] == [full] * 6
     assert sum(sizes[6:]) < full
@@ -164,9 +155,9 @@ def test_an_encoding_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(segment_writer, "build_leaf", failing)
     with pytest.raises(MemoryError, match="no more"):
-        stream.delete(choose=chosen({5, 19_000}))
+        stream.delete(choose=numbered({5, 19_000}))
     monkeypatch.undo()
     assert set(stream.files.list(stream.directory)) == files
     assert stored(stream) == rows
-    assert stream.delete(choose=chosen({5, 19_000})) == 2
+    assert stream.delete(choose=numbered({5, 19_000})) == 2
     store.close()

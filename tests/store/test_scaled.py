@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronicle.store.layout import ZONE_EVENTS, Encoding
+from chronicle.store.layout import ZONE_EVENTS
 from chronicle.store.scaled import (
     FLOAT32,
     FLOAT64,
@@ -183,18 +183,3 @@ def test_sizes() -> None:
     scaled = scaled_integers(jumps)
     assert scaled.nbytes < count * 3 / 8 + count / 64 * 12 + 5000
     comes_back(scaled, jumps, 700, count)
-
-
-def test_the_layout_is_as_the_format_says() -> None:
-    values = frozen([1.5, 2.25, -0.0, 3.0] + [2.75, 1.5] * 30, np.float64)
-    scaled = scaled_floats(values)
-    assert scaled is not None
-    words = np.frombuffer(chunk_of(scaled), np.int64).tolist()
-    head, divisor, origin = words[:3]
-    assert (head & 255, head >> 8 & 255, head >> 32) == (Encoding.PACKED, 1, 1)
-    assert (divisor, origin) == (100, 0)
-    assert words[3:6] == [2, 0, 0]  # places: the first is 2, one value needs no steps
-    assert words[6:8] == [-(2**63), 0]  # amounts: the bits of -0.0
-    assert words[8:10] == [150, 8]  # integers: the least is 150, 8 bits each
-    body = b"".join(word.to_bytes(8, "little", signed=True) for word in words[10:])
-    assert [150 + each for each in body] == [150, 225, 225, 300] + [275, 150] * 30

@@ -17,7 +17,6 @@ import pytest
 
 from chronicle.core.caches import Lru
 from chronicle.errors import (
-    CorruptStore,
     InvalidArgument,
     InvalidData,
     NotAStore,
@@ -152,32 +151,6 @@ def test_a_leaf_is_durable_before_the_log_names_it() -> None:
     assert empty > 0, "the case that this test is about does not occur"
 
 
-def test_concurrent_appends_share_syncs() -> None:
-    """Those that append while the first sync is under way share the next one."""
-    files = FaultyFiles(MemoryFiles())
-    with Store.open("memory", files=files) as store:
-        stream = store.create_stream("s", SCHEMA)
-        log = stream.commits.log
-        plain, records = log._commit._sync_file, log.records
-
-        def sync() -> None:
-            wait_until(lambda: log.records == records + 8)
-            plain()
-
-        log._commit._sync_file = sync
-        before = sum(operation.name == "sync" for operation in files.trace)
-        threads = [
-            threading.Thread(target=lambda i=i: stream.append(batch_of([i], i))) for i in range(8)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        syncs = sum(operation.name == "sync" for operation in files.trace) - before
-        assert stream.snapshot().count == 8
-        assert syncs <= 2
-
-
 def test_an_append_outlives_the_replacement_of_its_log(memory: MemoryFiles, store: Store) -> None:
     """Threads that wait for a log while another thread replaces it."""
     stream = store.create_stream("s", SCHEMA, SMALL)
@@ -240,18 +213,6 @@ def test_a_stream_survives_that_was_visible_but_not_durable() -> None:
         stream = store.create_stream("s", SCHEMA, if_not_exists=True)
         stream.append(batch_of([1, 2]))
         assert survivors(memory) == 2
-
-
-def test_nobody_sees_an_append_that_was_not_made_durable() -> None:
-    files = FaultyFiles(MemoryFiles())
-    with Store.open("memory", files=files) as store:
-        stream = store.create_stream("s", SCHEMA)
-        stream.append(batch_of([1, 2]))
-        files.operations = 0
-        files.plan = FaultPlan("fsync", 1, only={"sync"})
-        with pytest.raises(StorageFailed):
-            stream.append(batch_of([3], 2))
-        assert numbers(stream.snapshot()) == [0, 1]
 
 
 def test_a_writer_removes_files_that_no_commit_names() -> None:
@@ -424,17 +385,6 @@ def test_a_backup_links_what_never_changes(tmp_path: Path) -> None:
             store.backup(tmp_path / "store" / "backup")
     (segment,) = (tmp_path / "backup" / "streams" / "s").glob("*.seg")
     assert segment.stat().st_nlink == 2
-
-
-def test_an_unfinished_backup_is_no_store(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "store") as store:
-        store.create_stream("s", SCHEMA).append(batch_of([1]))
-        store.backup(tmp_path / "backup")
-    for file in (tmp_path / "backup" / "CHRONICLE").iterdir():
-        file.unlink()
-    (tmp_path / "backup" / "CHRONICLE").rmdir()
-    with pytest.raises((NotAStore, CorruptStore)):
-        Store.open(tmp_path / "backup", "r")
 
 
 # -- figures ------------------------------------------------------------------------------------

@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import random
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import settings
@@ -40,6 +39,7 @@ from chronicle.tests.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.tests.memory_files import MemoryFiles
 
 from ..rounds import rounds
+from .conftest import chosen
 
 SCHEMA = StreamSchema(
     pa.schema([("t", pa.int64()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())]), "t"
@@ -379,12 +379,7 @@ class StreamMachine(RuleBasedStateMachine):
 
 def choice(start: int | None, end: int | None, modulus: int) -> Choice:
     """Events of a range whose number divides."""
-
-    def choose(snapshot: Snapshot) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for batch in snapshot.scan(start, end, ["t", "n"]):
-            yield batch.column(0).to_numpy(), batch.column(1).to_numpy() % modulus == 0
-
-    return choose
+    return chosen(lambda batch: batch.column("n").to_numpy() % modulus == 0, start, end)
 
 
 def pylist(batch: pa.RecordBatch) -> list[int]:

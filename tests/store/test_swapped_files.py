@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import combinations
 from pathlib import Path
 
@@ -26,17 +27,23 @@ def rows(first: int, count: int, sign: int) -> pa.Table:
     return pa.table({"t": numbers, "x": [sign * n for n in numbers]}, schema=SCHEMA)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two streams whose files have the same names, counts and times."""
-    with chronicle.open(tmp_path / "store") as db:
+    path = tmp_path_factory.mktemp("sound") / "store"
+    with chronicle.open(path) as db:
         for name, sign in (("a", 1), ("b", -1)):
             stream = db.create_stream(name, SCHEMA, time="t", options={"leaf_bytes": 512})
             for first in (0, 1000, 2000):
                 stream.append(rows(first, 1000, sign))
                 stream.seal()
             stream.append(rows(3000, 300, sign))
-    return tmp_path / "store"
+    return path
+
+
+@pytest.fixture
+def path(sound: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(sound, tmp_path / "store")
 
 
 def swap(one: Path, other: Path) -> None:

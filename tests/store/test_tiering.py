@@ -33,7 +33,7 @@ from chronicle.tests.patience import PATIENCE_S, wait_until
 from chronicle.tests.rounds import rounds
 
 from .conftest import SCHEMA, batch_of, numbers
-from .test_cold_segments import TIMED, answers, cold_files, flights, one  # noqa: F401
+from .test_cold_segments import TIMED, answers, cold_files, one
 
 SECOND = 1_000_000
 START = 10**15
