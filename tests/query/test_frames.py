@@ -38,32 +38,25 @@ def db(request: Any, tmp_path: Path) -> Iterator[Database]:
         yield database
 
 
-def as_dataset(path: Path) -> ds.Dataset:
-    pq.write_table(pa.table(ROWS), path / "names.parquet")
-    return ds.dataset(path / "names.parquet")
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda path: pa.table(ROWS),
-        lambda path: pa.record_batch(ROWS),
-        lambda path: pa.table(ROWS).to_reader(),
-        lambda path: pd.DataFrame(ROWS).astype({"name": "category"}),
-        lambda path: pd.DataFrame(ROWS).set_index("k"),
-        lambda path: pl.DataFrame(ROWS),
-        lambda path: pl.DataFrame(ROWS).lazy(),
-        lambda path: pa.table(ROWS).to_pylist(),
-        as_dataset,
-    ],
-    ids=["table", "batch", "reader", "pandas", "indexed", "polars", "lazy", "rows", "dataset"],
-)
-def test_whatever_is_a_table_joins_with_streams(db: Database, tmp_path: Path, made: Any) -> None:
-    db.register("Names", made(tmp_path))
-    for _ in range(2):  # a reader, too, may be asked again
-        assert db.sql(JOIN).fetchall() == JOINED
-    assert db.sql("SELECT count(*) FROM NAMES").fetchall() == [(2,)]
-    assert db.sql("SELECT name FROM names WHERE k = 'b'").fetchall() == [("Bob",)]
+def test_whatever_is_a_table_joins_with_streams(db: Database, tmp_path: Path) -> None:
+    table = pa.table(ROWS)
+    pq.write_table(table, tmp_path / "names.parquet")
+    for kind, frame in (
+        ("table", table),
+        ("batch", pa.record_batch(ROWS)),
+        ("reader", table.to_reader()),
+        ("pandas", pd.DataFrame(ROWS).astype({"name": "category"})),
+        ("indexed", pd.DataFrame(ROWS).set_index("k")),
+        ("polars", pl.DataFrame(ROWS)),
+        ("lazy", pl.DataFrame(ROWS).lazy()),
+        ("rows", table.to_pylist()),
+        ("dataset", ds.dataset(tmp_path / "names.parquet")),
+    ):
+        db.register("Names", frame)
+        for _ in range(2):  # a reader, too, may be asked again
+            assert db.sql(JOIN).fetchall() == JOINED, kind
+        assert db.sql("SELECT count(*) FROM NAMES").fetchall() == [(2,)], kind
+        assert db.sql("SELECT name FROM names WHERE k = 'b'").fetchall() == [("Bob",)], kind
 
 
 def test_types_come_as_streams_have_them(db: Database) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -65,14 +66,16 @@ def outcome(condition: str, measure: str = "A.t") -> Any:
     return [*found, compiled.describe(), compiled.input_columns]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_short_way_leads_where_the_long_one_does(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conditions = [shape.format(name) for shape in SHAPES]
-    short = [outcome(condition) for condition in conditions]
+def test_the_short_way_leads_where_the_long_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every name in a few shapes, and every shape of a few names."""
+    conditions = {
+        shape.format(name)
+        for name, shape in product(NAMES, SHAPES)
+        if name in ("X", "A.x", "first") or shape in ("{} < 1", "{} BETWEEN 1 AND 2", "{}")
+    }
+    short = {condition: outcome(condition) for condition in sorted(conditions)}
     monkeypatch.setattr(Binder, "_simple", lambda self, node, at: None)
-    for condition, found in zip(conditions, short, strict=True):
+    for condition, found in short.items():
         assert found == outcome(condition), condition
 
 
@@ -83,13 +86,13 @@ MEASURES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("measure", MEASURES)
 def test_the_short_way_of_measures_leads_where_the_long_one_does(
-    measure: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    short = outcome("x > 1", measure)
+    short = {measure: outcome("x > 1", measure) for measure in MEASURES}
     monkeypatch.setattr(Binder, "_simple", lambda self, node, at: None)
-    assert short == outcome("x > 1", measure)
+    for measure, found in short.items():
+        assert found == outcome("x > 1", measure), measure
 
 
 def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

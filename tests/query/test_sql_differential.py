@@ -1,4 +1,7 @@
-"""SQL over a store equals SQL over the same table in DuckDB: pushed down or not, pruned or not."""
+"""SQL over a store equals SQL over the same table in DuckDB.
+
+Filters alone are compared in :mod:`.test_predicate_differential`.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,6 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.query.plan import planner
-from chronicle.query.plan.nodes import Scan
-from chronicle.query.plan.prepared import PreparedQuery
-
-from ..rounds import rounds
 
 ROWS = 4_000
 START = dt.datetime(1969, 12, 31, 23, 0)
@@ -252,20 +250,6 @@ def valid(connection: duckdb.DuckDBPyConnection, sql: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", range(80))
-def test_random_predicates_filter_as_in_duckdb(pair, seed):
-    predicate = Texts(seed).predicate()
-    sql = f"SELECT t, n, x, s FROM e WHERE {predicate}"
-    if valid(pair[1], sql):
-        check(pair, sql)
-        check(pair, f"SELECT count(*), sum(n), min(s), max(x) FROM e WHERE {predicate}")
-
-
-def test_most_random_predicates_are_valid(pair):
-    made = [f"SELECT 1 FROM e WHERE {Texts(seed).predicate()}" for seed in range(150)]
-    assert sum(valid(pair[1], sql) for sql in made) > 110
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_random_aggregates_over_time_equal_those_of_a_scan(pair, seed):
     texts = Texts(1000 + seed)
@@ -399,25 +383,3 @@ def test_blocks_are_skipped_where_min_max_rules_them_out(pair):
         figures = dict(scan.figures)
         assert figures["blocks_skipped"] > 0, (where, figures)
         assert figures["events_read"] < 0.2 * database.stream("e").count, (where, figures)
-
-
-def test_without_pruning_the_answers_are_the_same(pair, monkeypatch):
-    database, _ = pair
-    statements = [
-        f"SELECT t, n, x FROM e WHERE {Texts(5000 + seed).predicate()}"
-        for seed in range(rounds(25, 60))
-    ]
-    statements = [sql for sql in statements if valid(pair[1], sql)]
-    pruned = [database.sql(sql).arrow() for sql in statements]
-
-    def everything(site, names, folder):
-        return Scan(site.name, site.schema, -(2**63), 2**63 - 1, None, False)
-
-    monkeypatch.setattr(planner, "plan_scan", everything)
-    forgotten = property(lambda self: {}, lambda self, scans: None)
-    monkeypatch.setattr(PreparedQuery, "scans", forgotten, raising=False)
-    monkeypatch.setattr(PreparedQuery, "plan", property(lambda self: None, lambda self, plan: None))
-    for sql, table in zip(statements, pruned, strict=True):
-        assert repr(database.sql(sql).fetchall()) == repr(
-            list(zip(*[column.to_pylist() for column in table.columns], strict=True))
-        ), sql
