@@ -163,7 +163,8 @@ class AdvancingMatch(InstantSearch):
         else:
             searched = groups
         before = retained.ready[searched]
-        before[np.isin(searched, groups)] = ready
+        # of the last step, partitions none of whose rows is stored are not searched
+        before[np.isin(searched, groups)] = ready[np.isin(groups, searched)]
         self.input.evaluate(searched)
         if len(searched):
             if self.kind == "one":

@@ -263,6 +263,17 @@ def test_partitions_are_forgotten() -> None:
     assert stream.input.rows.partitions < 10_000
 
 
+def test_the_last_step_may_bring_partitions_that_satisfy_nothing() -> None:
+    """Rows of the others are stored, and are searched; of these none is."""
+    table = pa.table({"t": [1, 2, 2, 3], "k": [1, 2, 3, 1], "x": [0.9, 0.5, 0.5, 0.1]})
+    clause = (
+        "PARTITION BY k ORDER BY t MEASURES A.t AS a PATTERN (A B) WITHIN 5 "
+        "EVENT SELECTION SKIP TILL NEXT MATCH DEFINE A AS x > 0.8, B AS x < 0.2"
+    )
+    rows = AdvancingMatch(over(clause, table)).advance(table, INT64_MAX).rows
+    assert rows.column("a").to_pylist() == [1]
+
+
 @pytest.mark.parametrize("skip", ["AFTER MATCH SKIP TO NEXT ROW", ""])
 def test_attempts_that_are_open_keep_their_rows(skip: str) -> None:
     """Over so many steps that rows which nobody needs are really gone."""
