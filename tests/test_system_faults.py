@@ -24,10 +24,8 @@ SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.int64())])
 OPTIONS = {"leaf_bytes": 1 << 12, "segment_bytes": 1 << 14}
 
 
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(path: Path) -> Path:
     """A store with two streams; the second is never touched by a fault."""
-    path = tmp_path_factory.mktemp("sound") / "store"
     with chronicle.open(path) as database:
         for name in ("s", "other"):
             stream = database.create_stream(name, SCHEMA, "t", options=OPTIONS)
@@ -36,6 +34,11 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 stream.append(pa.table({"t": t, "x": t}, schema=SCHEMA))
             stream.create_index("x")
     return path
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("sound") / "store")
 
 
 @pytest.fixture
