@@ -603,21 +603,23 @@ def correct(
 ) -> Corrected | None:
     """What late events, which ``scan`` finds, change up to the watermark; also corrects the bank's
     open matches.  ``first`` is the stream's first tick.  None, and no change, if a late event is
-    missing.
+    missing, or if events at the greatest tick, which a stretch does not reach, are needed.
     """
     assert bank.layer.longest >= 0
     if not len(late.tick):
         return Corrected(bank.nothing(), bank.nothing())
-    reach = 2 * max(1, bank.layer.longest)
+    reach, most = 2 * max(1, bank.layer.longest), min(watermark, INT64_MAX - 1)
     while True:
         low = max(first, int(late.tick[0]) - reach)
-        high = min(watermark, INT64_MAX - 1, int(late.tick[-1]) + reach)
+        high = min(most, int(late.tick[-1]) + reach)
         stretch = _Stretch.read(bank.time, bank.partition_by, scan, late, low, high)
         if stretch is None:
             return None
         searched = _searched(bank, stretch, first, watermark)
         if searched is not None:
             return _applied(bank, stretch, searched)
+        if low == first and high == most:
+            return None
         reach *= 2
 
 

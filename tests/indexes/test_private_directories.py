@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from chronicle.errors import StorageFailed
 from chronicle.indexes.storage import IndexStorage
 
 KILLED = """
@@ -50,3 +51,16 @@ def test_a_reader_leaves_nothing_behind_even_when_it_is_killed(tmp_path: Path, p
     for storage in (reader, writer):
         storage.close()
     assert list(place.iterdir()) == []
+
+
+def test_a_reader_without_a_place_for_temporary_files_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    IndexStorage(tmp_path / "indexes", writable=True).close()
+
+    def nowhere(*_: object, **__: object) -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.mkdtemp", nowhere)
+    with pytest.raises(StorageFailed, match=r"place for temporary files.*answer the same"):
+        IndexStorage(tmp_path / "indexes", writable=False)

@@ -6,6 +6,7 @@ import random
 from itertools import product
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from chronicle.api.database import Database
@@ -17,7 +18,7 @@ from chronicle.tests.memory_files import MemoryFiles
 
 from .. import borders
 from .. import oracles_live as oracles
-from ..borders import BORDERS, PLAIN
+from ..borders import BORDERS, HIGH, PLAIN
 from ..query.test_borders import (
     ABSENT,
     MATCH,
@@ -136,6 +137,30 @@ def test_a_window_before_the_first_tick_closes_with_its_last_tick() -> None:
             db.run_live()
         found = db.sql("SELECT window_end - _time FROM NET(hop)").fetchall()
         assert found == [(1,), (1,), (1,)]
+
+
+def test_corrections_end_at_the_greatest_tick() -> None:
+    """Patterns that are searched together; the watermark is that tick."""
+    db = Database(StoreCatalog(Store.open("mem", files=MemoryFiles())))
+    db.create_stream("s", borders.SCHEMA, time="t")
+    queries = {
+        f"within_{within}": MATCH.format(
+            part="PARTITION BY k", pattern="A B", within=f"WITHIN {within}", skip="", selection="",
+            define=PATTERNS["A B"],
+        )
+        for within in (5, 12)
+    }  # fmt: skip
+    for name, query in queries.items():
+        db.create_live(name, query, idle="0 seconds")
+    for before_last in ([*range(60, 0, -1), 0], [1], [0], [40, 2]):
+        rows = [(HIGH - n, "a", n % 9) for n in before_last]
+        db.stream("s").append(pa.Table.from_pylist([dict(zip("tkx", r, strict=True)) for r in rows],
+                                                   schema=borders.SCHEMA))  # fmt: skip
+        db.run_live()
+        for name, query in queries.items():
+            said = db.sql(f"SELECT * EXCLUDE (_time, _id, _rev) FROM NET({name})").fetchall()
+            assert sorted(map(repr, said)) == sorted(map(repr, db.sql(query).fetchall()))
+    db.close()
 
 
 OVERFLOWING = ("pairs", "alone", "itself", "shifted")
