@@ -77,12 +77,12 @@ class Transactions:
         """
         _check_name(part, "part")
         sink = self._sink(stream)
-        name = self._job(sink, transaction)
-        self._refuse_ended(sink, name, transaction)
-        job = sink.job(name)
+        with self._guard:  # parts that come at once have one job
+            name = self._job(sink, transaction)
+            self._refuse_ended(sink, name, transaction)
+            job = sink.job(name)
+            sink.prepare(job)
         try:
-            with self._guard:
-                sink.prepare(job)
             staged = sink.stage(job, 0, batches)
         except ChronicleError:
             self._refuse_ended(sink, name, transaction)

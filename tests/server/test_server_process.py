@@ -67,6 +67,7 @@ class Process:
         for line in self.process.stderr:
             text = line.decode(errors="replace").rstrip()
             self.log.append(text)
+            print(text, file=sys.stderr)  # pytest shows it where a test fails
             found = re.search(r"listens on (https?://\S+)", text)
             if found:
                 self.url = found[1]

@@ -67,6 +67,25 @@ def served(tmp_path: Path) -> Iterator[Served]:
     database.store.close()
 
 
+def test_parts_that_come_at_once_have_one_job(served: Served) -> None:
+    """The second comes a second later, before the first has a directory."""
+    other = threading.Thread(target=served.put, args=("1-0", [(3, 30)]))
+    seconds = iter((1_800_000_000.0, 1_800_000_001.0))
+
+    def clock() -> float:
+        now = next(seconds)
+        if not other.ident:
+            other.start()
+            other.join(0.3)  # it waits for the first part, or is there before it
+        return now
+
+    served.transactions._clock = clock
+    served.put("0-0", [(1, 10)])
+    other.join()
+    served.transactions._clock = lambda: 1_800_000_002.0
+    assert served.commit("0-0", "1-0").appended == 2
+
+
 def test_nothing_is_seen_before_the_commit_and_all_after(served: Served) -> None:
     assert served.put("0-0", [(1, 10), (2, 20)])["rows"] == 2
     assert served.put("1-0", [(3, 30)])["rows"] == 1
