@@ -210,9 +210,7 @@ def _float_mask(
                 if predicate.low_open:
                     result[:] = False
             elif bound is not None:
-                above = (
-                    high > bound if _strict(predicate.low, predicate.low_open) else high >= bound
-                )
+                above = high > bound if predicate.low_open else high >= bound
                 result &= above | np.isnan(high)
         if predicate.high is not None:
             bound = float_bound(predicate.high, upper=True)
@@ -220,15 +218,9 @@ def _float_mask(
                 if predicate.high_open:
                     result &= ~np.isnan(low)
             elif bound is not None:
-                below = (
-                    low < bound if _strict(predicate.high, predicate.high_open) else low <= bound
-                )
+                below = low < bound if predicate.high_open else low <= bound
                 result &= below
     return result
-
-
-def _strict(value: Value, is_open: bool) -> bool:
-    return is_open and not (isinstance(value, int) and abs(value) > 2**53)
 
 
 def prefix_of(value: str | bytes) -> int:
