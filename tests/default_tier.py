@@ -212,7 +212,6 @@ CASES: dict[str, dict[str, int]] = {
         "test_what_is_decided_is_what_duckdb_finds": 4,
     },
     "query/test_silent_loss.py": {"test_a_text_is_one_time_wherever_it_stands": 2},
-    "query/test_statements.py": {"test_parentheses_in_from_change_nothing": 12},
     "query/windows/test_calendar.py": {"test_windows_are_those_of_the_clocks": 12},
     "query/windows/test_keyed_sessions.py": {
         "test_sessions_grouped_by_keys_are_those_of_each_key": 8
