@@ -29,9 +29,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(chronicle.__file__).parent
 
 
-@pytest.fixture
-def db(tmp_path: Path) -> Any:
-    with chronicle.open(tmp_path / "store") as database:
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with chronicle.open(tmp_path_factory.mktemp("store")) as database:
         times = pa.array(range(1000), pa.int64())
         table = pa.table({"t": times, "x": [float(i % 7) for i in range(1000)]})
         database.create_stream("s", table.schema, "t").append(table)
