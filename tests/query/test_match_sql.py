@@ -84,21 +84,6 @@ def test_explain_shows_pattern_and_conditions(db: Any) -> None:
     assert "MatchRecognize" in str(figures)
 
 
-@pytest.mark.parametrize(
-    ("text", "message", "line"),
-    [
-        (V_SHAPE.replace("UP.price >", "UPP.price >"), "unknown pattern variable 'UPP'", 7),
-        (V_SHAPE.replace("DOWN+ UP+", "DOWN++ UP"), "quantifier follows a quantifier", 6),
-        (V_SHAPE.replace("STRT.tstamp AS", "STRT.stamp AS"), "no column 'stamp'", 4),
-        (V_SHAPE.replace("FROM ticker", "FROM tickr"), "tickr", 2),
-    ],
-)
-def test_errors_have_the_line_of_the_statement(db: Any, text: str, message: str, line: int) -> None:
-    with pytest.raises(SqlError, match=message) as caught:
-        db.sql(text)
-    assert caught.value.line == line
-
-
 def test_a_clause_without_output_counts_its_matches_and_shows_nothing(db: Any) -> None:
     clause = "FROM ticker MATCH_RECOGNIZE (PATTERN (A B) DEFINE A AS price {})"
     for condition, matches in (("> 20", 9), ("> 99", 0)):  # whether there are matches or none
