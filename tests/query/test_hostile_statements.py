@@ -215,6 +215,8 @@ def test_nothing_of_one_execution_is_left_for_another(shared):
         "ATTACH ':memory:' AS m",
         "COPY (SELECT 1) TO ':memory:'",
         "SET threads = 1",
+        "SET enable_external_access = true",
+        "SET memory_limit = '1TB'",
     ):
         with connection.cursor() as cursor, pytest.raises(duckdb.Error):
             cursor.execute(statement)

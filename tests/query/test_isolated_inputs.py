@@ -129,7 +129,7 @@ FORMS = {
 
 @pytest.mark.parametrize(
     ("growth", "form"),
-    [*((growth, "query") for growth in GROWTH), *zip(GROWTH, (*FORMS, *FORMS), strict=False)],
+    [*((growth, "query") for growth in GROWTH), *zip(GROWTH, list(FORMS)[1:], strict=False)],
 )
 def test_growth_costs_its_own_answer(apart: Database, growth: str, form: str) -> None:
     """Memory or time ends it, with the error that says so; the next query finds all as it was."""
