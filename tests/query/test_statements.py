@@ -76,24 +76,16 @@ def test_show_and_describe(db):
         ("a", "at", 0, None, None, None),
         ("b", "t", 2, "7", "9", None),
     ]
-    assert db.sql("DESCRIBE b").fetchall() == [
-        ("t", "BIGINT", "NO", "TIME"),
-        ("x", "DOUBLE", "NO", ""),
-    ]
     assert db.sql("DESC a").fetchall() == [
         ("at", "TIMESTAMPTZ", "NO", "TIME"),
         ("v", "DECIMAL(9,3)", "YES", ""),
     ]
-    assert db.sql("DESCRIBE SELECT t + 1 AS n, sum(x) AS s FROM b GROUP BY t").fetchall() == [
-        ("n", "BIGINT"),
-        ("s", "DOUBLE"),
-    ]
-    assert db.sql("SHOW INDEXES").columns[:3] == ["stream", "attribute", "state"]
 
 
 @pytest.mark.parametrize(
     ("text", "columns"),
     [
+        ("SELECT t + 1 AS n, sum(x) AS s FROM b GROUP BY t", [("n", "BIGINT"), ("s", "DOUBLE")]),
         ("(SELECT t, x FROM b)", [("t", "BIGINT"), ("x", "DOUBLE")]),
         ("((SELECT t FROM b))", [("t", "BIGINT")]),
         ("(WITH a AS (SELECT t FROM b) SELECT * FROM a)", [("t", "BIGINT")]),
@@ -103,7 +95,7 @@ def test_show_and_describe(db):
         ("(VALUES (1))", [("col0", "INTEGER")]),
     ],
 )
-def test_a_query_in_parentheses_is_described(one, text, columns):
+def test_a_query_is_described(one, text, columns):
     assert one.sql(f"DESCRIBE {text}").fetchall() == columns
 
 
@@ -236,23 +228,19 @@ def scans(plan):
 
 def test_explain_says_what_is_pushed_into_a_scan(filled):
     plan = filled.explain(
-        "SELECT k, count(*) FROM s WHERE t >= '2020-01-01 01:00:00' AND t < '2020-01-01 02:00:00' "
-        "AND x > 4000 GROUP BY k"
+        "SELECT k, count(*) FROM s a JOIN s b USING (k) WHERE a.t >= '2020-01-01 01:00:00' "
+        "AND a.t < '2020-01-01 02:00:00' AND a.x > 4000 AND b.t < '2020-01-01' GROUP BY k"
     )
-    (scan,) = scans(plan)
-    said = scan.to_dict()
-    assert said["stream"] == "s"
-    assert said["range"] == "[2020-01-01 01:00:00.000000, 2020-01-01 02:00:00.000000)" or (
-        said["range"] == "[2020-01-01 01:00:00, 2020-01-01 02:00:00)"
-    )
-    assert said["prune"] == "x > 4000.0"
-    assert sorted(said["columns"]) == ["k", "x"]
+    said = {scan.to_dict()["range"]: scan.to_dict() for scan in scans(plan)}
+    first = said.pop("[2020-01-01 01:00:00, 2020-01-01 02:00:00)")
+    assert list(said) == ["[, 2020-01-01 00:00:00)"]
+    assert (first["stream"], first["prune"]) == ("s", "x > 4000.0")
+    assert sorted(first["columns"]) == ["k", "x"]
     assert not plan.analyzed
-    assert "figures" not in said
+    assert "figures" not in first
     text = str(plan)
     assert "HashGroupBy" in text
     assert "└─ " in text
-    assert "stream: s" in text
 
 
 def test_explain_analyze_says_what_was_read(filled):
@@ -271,8 +259,6 @@ def test_explain_analyze_says_what_was_read(filled):
 
 
 def test_explain_as_a_statement(filled):
-    lines = [line for (line,) in filled.sql("EXPLAIN SELECT k FROM s WHERE x > 5").fetchall()]
-    assert any("Scan" in line for line in lines)
     analyzed = filled.sql("EXPLAIN ANALYZE SELECT k FROM s WHERE x > 5")
     assert any("actual: rows" in line for (line,) in analyzed.fetchall())
     assert analyzed.plan is not None
@@ -289,17 +275,6 @@ def test_a_result_knows_its_plan(filled):
     plan = filled.sql("SELECT max(x) FROM s").plan
     assert plan.root.to_dict()["aggregates"] == ["max(x)"]
     assert filled.sql("SHOW STREAMS").plan is None
-
-
-def test_explain_tells_the_scans_of_a_self_join_apart(filled):
-    plan = filled.explain(
-        "SELECT count(*) FROM s a JOIN s b ON a.x = b.x WHERE a.t < '2020-01-01 00:01:00' "
-        "AND b.t < '2020-01-01 00:02:00'",
-        analyze=True,
-    )
-    ranges = sorted(scan.to_dict()["range"] for scan in scans(plan))
-    assert len(ranges) == 2
-    assert ranges[0] != ranges[1]
 
 
 def test_order_by_time_and_limits_reach_the_scan(filled):
