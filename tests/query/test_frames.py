@@ -23,29 +23,26 @@ JOIN = "SELECT k, name, sum(x) AS x FROM ev JOIN names USING (k) GROUP BY ALL OR
 JOINED = [("a", "Anna", 6.0), ("b", "Bob", 9.0)]
 
 
-def opened(path: Path, isolation: str) -> Iterator[Database]:
-    with chronicle.open(path, isolation=isolation) as database:
-        schema = pa.schema([("t", pa.timestamp("ms")), ("k", pa.string()), ("x", pa.float64())])
-        stream = database.create_stream("ev", schema, time="t")
-        begin = dt.datetime(2026, 1, 1)
-        stream.append(
-            [
-                {"t": begin + dt.timedelta(minutes=i), "k": "ab"[i % 2], "x": float(i)}
-                for i in range(6)
-            ]
-        )
-        yield database
+def filled(database: Database) -> Database:
+    schema = pa.schema([("t", pa.timestamp("ms")), ("k", pa.string()), ("x", pa.float64())])
+    begin = dt.datetime(2026, 1, 1)
+    database.create_stream("ev", schema, time="t").append(
+        [{"t": begin + dt.timedelta(minutes=i), "k": "ab"[i % 2], "x": float(i)} for i in range(6)]
+    )
+    return database
 
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Database]:
-    yield from opened(tmp_path / "store", "none")
+    with chronicle.open(tmp_path / "store") as database:
+        yield filled(database)
 
 
 @pytest.fixture(params=["none", "process"])
 def each(request: Any, tmp_path: Path) -> Iterator[Database]:
     """With and without workers."""
-    yield from opened(tmp_path / "store", request.param)
+    with chronicle.open(tmp_path / "store", isolation=request.param) as database:
+        yield filled(database)
 
 
 def test_whatever_is_a_table_joins_with_streams(each: Database, tmp_path: Path) -> None:
