@@ -72,18 +72,6 @@ def test_subqueries_and_parameters(db: Any) -> None:
     assert len(db.sql(within, [dt.timedelta(days=3)]).fetchall()) == 3
 
 
-def test_explain_shows_pattern_and_conditions(db: Any) -> None:
-    path = V_SHAPE.replace("DEFINE", "DEFINE STRT AS price > 3,").replace(
-        "UP.price > PREV(UP.price)", "UP.price > STRT.price"
-    )
-    shown = str(db.explain(path))
-    assert "pattern: STRT DOWN+ UP+" in shown
-    assert 'STRT: "price" > 3' in shown
-    assert "conditions in the matcher: UP:" in shown
-    figures = db.explain(V_SHAPE, analyze=True).to_dict()
-    assert "MatchRecognize" in str(figures)
-
-
 def test_a_clause_without_output_counts_its_matches_and_shows_nothing(db: Any) -> None:
     clause = "FROM ticker MATCH_RECOGNIZE (PATTERN (A B) DEFINE A AS price {})"
     for condition, matches in (("> 20", 9), ("> 99", 0)):  # whether there are matches or none

@@ -123,12 +123,6 @@ def test_a_list_that_an_aggregate_makes_has_elements(database):
         assert (first, other, len(some)) == (0, 8, 2)
 
 
-def test_names_of_streams_and_columns_ignore_case(database):
-    rows = database.sql("SELECT ALTITUDE FROM Flights WHERE SQUAWK = 1 LIMIT 1").arrow()
-    assert rows.schema.names == ["altitude"]
-    assert rows.column(0).to_pylist() == [1.5]
-
-
 # --------------------------------------------------------------------------- parameters
 
 

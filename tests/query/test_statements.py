@@ -158,23 +158,16 @@ def test_a_name_behind_parentheses_hides_those_inside(one):
 
 def test_insert_values(db):
     db.sql("CREATE STREAM s (t TIMESTAMP, x DOUBLE, s VARCHAR, d DECIMAL(6, 2)) TIMESTAMP BY t")
-    inserted = db.sql(
-        "INSERT INTO s VALUES ('2020-01-02', 1, 'a', 1.5), ('2020-01-01', 2, NULL, 2)"
-    )
-    assert inserted.fetchall() == [(2,)]
-    assert db.sql("INSERT INTO s (s, T) VALUES ('b', TIMESTAMP '2020-01-03')").fetchall() == [(1,)]
-    assert db.sql(
-        "INSERT INTO s (t, x) VALUES ($t, $x)", {"t": "2020-01-04", "x": 9}
-    ).fetchall() == [(1,)]
-    assert db.sql("INSERT INTO s BY NAME SELECT 7 AS x, DATE '2020-01-05' AS t").fetchall() == [
-        (1,)
-    ]
+    for text, params in (
+        ("INSERT INTO s VALUES ('2020-01-02', 1, 'a', 1.5)", None),
+        ("INSERT INTO s (s, T) VALUES ('b', TIMESTAMP '2020-01-03')", None),
+        ("INSERT INTO s (t, x) VALUES ($t, $x)", {"t": "2020-01-04", "x": 9}),
+    ):
+        assert db.sql(text, params).fetchall() == [(1,)]
     assert db.sql("SELECT * FROM s").fetchall() == [
-        (dt.datetime(2020, 1, 1), 2.0, None, Decimal("2.00")),
         (dt.datetime(2020, 1, 2), 1.0, "a", Decimal("1.50")),
         (dt.datetime(2020, 1, 3), None, "b", None),
         (dt.datetime(2020, 1, 4), 9.0, None, None),
-        (dt.datetime(2020, 1, 5), 7.0, None, None),
     ]
 
 
