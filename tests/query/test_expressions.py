@@ -18,9 +18,10 @@ from chronicle.query.conditions.row_filters import (
     split_filter,
 )
 from chronicle.schema import StreamSchema
-from chronicle.store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Range
+from chronicle.store.prune import AnyOf, Range
 
 from ..rounds import rounds
+from .test_predicate_differential import satisfies
 
 EPOCH = dt.datetime(1970, 1, 1)
 ROWS = 300
@@ -66,31 +67,6 @@ ROWS_AS_PYTHON = [
      zip(ARROW.names, BATCH.columns, strict=True)}
     for i in range(ROWS)
 ]  # fmt: skip
-
-
-def satisfies(row: dict, prune: object) -> bool:
-    """What a pruning predicate says about one row, with NaN as the greatest value."""
-    if isinstance(prune, AllOf):
-        return all(satisfies(row, item) for item in prune.items)
-    if isinstance(prune, AnyOf):
-        return any(satisfies(row, item) for item in prune.items)
-    if isinstance(prune, Never):
-        return False
-    value = row[prune.column]
-    if isinstance(prune, IsNull):
-        return value is None
-    if value is None or isinstance(prune, NotNull):
-        return value is not None
-    assert isinstance(prune, Range)
-    if prune.low is not None and prune.low != prune.low:  # NaN and above: NaN alone
-        return isinstance(value, float) and value != value
-    if isinstance(value, float) and value != value:
-        return prune.high is None or prune.high != prune.high
-    if prune.low is not None and (value < prune.low or (prune.low_open and value == prune.low)):
-        return False
-    return prune.high is None or not (
-        value > prune.high or (prune.high_open and value == prune.high)
-    )
 
 
 def split(whole: pc.Expression, schema: StreamSchema = SCHEMA) -> Split:
@@ -153,7 +129,7 @@ def test_the_parts_say_what_the_whole_said():
             got = found.rest(got)
         assert got.column("row").equals(wanted.column("row")), (seed, str(whole))
         if found.prune is not None:
-            kept = {i for i, row in enumerate(ROWS_AS_PYTHON) if satisfies(row, found.prune)}
+            kept = {i for i, row in enumerate(ROWS_AS_PYTHON) if satisfies(found.prune, row)}
             assert set(wanted.column("row").to_pylist()) <= kept, (seed, str(whole))
         useful += found.prune is not None or (found.low, found.high) != (TICK_MIN, TICK_MAX)
     assert useful > count // 2

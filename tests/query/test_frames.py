@@ -23,22 +23,29 @@ JOIN = "SELECT k, name, sum(x) AS x FROM ev JOIN names USING (k) GROUP BY ALL OR
 JOINED = [("a", "Anna", 6.0), ("b", "Bob", 9.0)]
 
 
+def filled(database: Database) -> Database:
+    schema = pa.schema([("t", pa.timestamp("ms")), ("k", pa.string()), ("x", pa.float64())])
+    begin = dt.datetime(2026, 1, 1)
+    database.create_stream("ev", schema, time="t").append(
+        [{"t": begin + dt.timedelta(minutes=i), "k": "ab"[i % 2], "x": float(i)} for i in range(6)]
+    )
+    return database
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    with chronicle.open(tmp_path / "store") as database:
+        yield filled(database)
+
+
 @pytest.fixture(params=["none", "process"])
-def db(request: Any, tmp_path: Path) -> Iterator[Database]:
+def each(request: Any, tmp_path: Path) -> Iterator[Database]:
+    """With and without workers."""
     with chronicle.open(tmp_path / "store", isolation=request.param) as database:
-        schema = pa.schema([("t", pa.timestamp("ms")), ("k", pa.string()), ("x", pa.float64())])
-        stream = database.create_stream("ev", schema, time="t")
-        begin = dt.datetime(2026, 1, 1)
-        stream.append(
-            [
-                {"t": begin + dt.timedelta(minutes=i), "k": "ab"[i % 2], "x": float(i)}
-                for i in range(6)
-            ]
-        )
-        yield database
+        yield filled(database)
 
 
-def test_whatever_is_a_table_joins_with_streams(db: Database, tmp_path: Path) -> None:
+def test_whatever_is_a_table_joins_with_streams(each: Database, tmp_path: Path) -> None:
     table = pa.table(ROWS)
     pq.write_table(table, tmp_path / "names.parquet")
     for kind, frame in (
@@ -52,14 +59,14 @@ def test_whatever_is_a_table_joins_with_streams(db: Database, tmp_path: Path) ->
         ("rows", table.to_pylist()),
         ("dataset", ds.dataset(tmp_path / "names.parquet")),
     ):
-        db.register("Names", frame)
+        each.register("Names", frame)
         for _ in range(2):  # a reader, too, may be asked again
-            assert db.sql(JOIN).fetchall() == JOINED, kind
-        assert db.sql("SELECT count(*) FROM NAMES").fetchall() == [(2,)], kind
-        assert db.sql("SELECT name FROM names WHERE k = 'b'").fetchall() == [("Bob",)], kind
+            assert each.sql(JOIN).fetchall() == JOINED, kind
+        assert each.sql("SELECT count(*) FROM NAMES").fetchall() == [(2,)], kind
+        assert each.sql("SELECT name FROM names WHERE k = 'b'").fetchall() == [("Bob",)], kind
 
 
-def test_types_come_as_streams_have_them(db: Database) -> None:
+def test_types_come_as_streams_have_them(each: Database) -> None:
     zoned = pa.array([dt.datetime(2026, 1, 1, 12)], pa.timestamp("us")).cast(
         pa.timestamp("us", "Europe/Berlin")
     )
@@ -71,27 +78,27 @@ def test_types_come_as_streams_have_them(db: Database) -> None:
         "none": pa.nulls(1),
         "big": pa.array([2**63 + 1], pa.uint64()),
     }
-    db.register("f", pa.table(columns))
-    answer = db.sql("SELECT * FROM f").arrow()
+    each.register("f", pa.table(columns))
+    answer = each.sql("SELECT * FROM f").arrow()
     assert list(answer.schema.types) == [
         pa.timestamp("us"), pa.string(), pa.string(), pa.float32(), pa.string(), pa.uint64()
     ]  # fmt: skip
     assert [column[0].as_py() for column in answer.columns] == [
         dt.datetime(2026, 1, 1, 12), "x", "y", 1.5, None, 2**63 + 1
     ]  # fmt: skip
-    assert db.sql("SELECT count(*) FROM ev, f WHERE t < at").fetchall() == [(6,)]
+    assert each.sql("SELECT count(*) FROM ev, f WHERE t < at").fetchall() == [(6,)]
 
 
-def test_patterns_and_appends_read_frames(db: Database) -> None:
-    db.register("p", [{"t": t, "v": v} for t, v in ((1, 3), (2, 2), (3, 5), (4, 1))])
+def test_patterns_and_appends_read_frames(each: Database) -> None:
+    each.register("p", [{"t": t, "v": v} for t, v in ((1, 3), (2, 2), (3, 5), (4, 1))])
     falls = (
         "SELECT * FROM p MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a, B.t AS b "
         "PATTERN (A B) DEFINE B AS v < PREV(v))"
     )
-    assert db.sql(falls).fetchall() == [(1, 2), (3, 4)]
+    assert each.sql(falls).fetchall() == [(1, 2), (3, 4)]
     late = "INSERT INTO ev SELECT TIMESTAMP '2026-01-02' AS t, 'p' AS k, v AS x FROM p"
-    assert db.sql(late).fetchall() == [(4,)]
-    assert db.sql("SELECT count(*) FROM ev WHERE k = 'p'").fetchall() == [(4,)]
+    assert each.sql(late).fetchall() == [(4,)]
+    assert each.sql("SELECT count(*) FROM ev WHERE k = 'p'").fetchall() == [(4,)]
 
 
 def test_a_name_means_what_was_registered_last(db: Database) -> None:

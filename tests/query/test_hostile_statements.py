@@ -91,20 +91,12 @@ SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.x AS m PATTERN (A) WITHIN
 """.strip().splitlines()  # noqa: E501
 
 
-@pytest.fixture
-def database(tmp_path):
-    with chronicle.open(tmp_path / "store") as opened:
-        stream = opened.create_stream("s", pa.schema([("t", pa.int64()), ("x", pa.float64())]), "t")
-        stream.append(pa.table({"t": [1, 2, 3], "x": [1.0, 2.0, 3.0]}))
-        opened.create_stream("other", pa.schema([("t", pa.int64()), ("secret", pa.int64())]), "t")
-        yield opened
-
-
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
     with chronicle.open(tmp_path_factory.mktemp("store")) as opened:
         stream = opened.create_stream("s", pa.schema([("t", pa.int64()), ("x", pa.float64())]), "t")
         stream.append(pa.table({"t": [1, 2, 3], "x": [1.0, 2.0, 3.0]}))
+        opened.create_stream("other", pa.schema([("t", pa.int64()), ("secret", pa.int64())]), "t")
         yield opened
 
 
@@ -173,28 +165,27 @@ class Everything(frozenset):  # type: ignore[type-arg]
         return True
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT 1; SELECT 2",
-        "CREATE TEMP MACRO m() AS 1",
-        "SET threads = 1",
-        "COPY (SELECT 1) TO 'x'",
-        "EXPLAIN SELECT 1",
-        "DESCRIBE SELECT 1",
-        "PIVOT t ON a",
-        "SELECT * FROM u",
-        "SELECT * FROM duckdb_settings()",
-        "SELECT * FROM 'x.csv'",
-        "SELECT current_setting('threads')",
-        "SELECT system.main.upper('a')",
-        "SELECT 'a' COLLATE de",
-        "SELECT (SELECT getenv('HOME'))",
-        "WITH q AS (SELECT version()) SELECT * FROM q",
-    ],
-)
+BEHIND_THE_DOOR = [
+    "SELECT 1; SELECT 2",
+    "CREATE TEMP MACRO m() AS 1",
+    "SET threads = 1",
+    "COPY (SELECT 1) TO 'x'",
+    "EXPLAIN SELECT 1",
+    "DESCRIBE SELECT 1",
+    "PIVOT t ON a",
+    "SELECT * FROM u",
+    "SELECT * FROM duckdb_settings()",
+    "SELECT * FROM 'x.csv'",
+    "SELECT current_setting('threads')",
+    "SELECT system.main.upper('a')",
+    "SELECT 'a' COLLATE de",
+    "SELECT (SELECT getenv('HOME'))",
+    "WITH q AS (SELECT version()) SELECT * FROM q",
+]
+
+
 @pytest.mark.parametrize("lexed", [True, False], ids=["lexed", "only parsed"])
-def test_the_door_does_not_trust_the_renderer(sql, lexed, monkeypatch):
+def test_the_door_does_not_trust_the_renderer(lexed, monkeypatch):
     if not lexed:  # each of its two locks holds alone
         monkeypatch.setattr(
             admission, "_written", lambda _: admission._Written(Everything(), Everything())
@@ -204,8 +195,14 @@ def test_the_door_does_not_trust_the_renderer(sql, lexed, monkeypatch):
         cursor.register("t", pa.table({"a": [1]}))
         admitted = 'WITH "q" AS (SELECT "a" FROM "t") SELECT max("a") FROM "q"'
         admission.admit(cursor, admitted, ["t"])
-        with pytest.raises((SqlError, duckdb.Error)):
-            admission.admit(cursor, sql, ["t"])
+        let_in = []
+        for sql in BEHIND_THE_DOOR:
+            try:
+                admission.admit(cursor, sql, ["t"])
+                let_in.append(sql)
+            except (SqlError, duckdb.Error):
+                continue
+        assert not let_in
 
 
 def test_nothing_of_one_execution_is_left_for_another(shared):
@@ -218,6 +215,8 @@ def test_nothing_of_one_execution_is_left_for_another(shared):
         "ATTACH ':memory:' AS m",
         "COPY (SELECT 1) TO ':memory:'",
         "SET threads = 1",
+        "SET enable_external_access = true",
+        "SET memory_limit = '1TB'",
     ):
         with connection.cursor() as cursor, pytest.raises(duckdb.Error):
             cursor.execute(statement)
@@ -257,13 +256,13 @@ def test_no_size_ends_the_executor(shared, sql):
         shared.sql(sql).fetchall()
 
 
-def test_an_executor_that_ended_is_replaced_and_says_nothing_of_itself(database, monkeypatch):
+def test_an_executor_that_ended_is_replaced_and_says_nothing_of_itself(shared, monkeypatch):
     monkeypatch.setattr(gate, "_check_arguments", lambda *_: None)
     with pytest.raises(ChronicleError) as caught:
-        database.sql("SELECT reservoir_quantile(x::HUGEINT, 0.5, 2147483647) FROM s").fetchall()
+        shared.sql("SELECT reservoir_quantile(x::HUGEINT, 0.5, 2147483647) FROM s").fetchall()
     assert "started anew" in str(caught.value)
     assert not any(word in str(caught.value) for word in ("Stack", "/", "duckdb", "invalidated"))
-    assert database.sql("SELECT x + 1 FROM s").fetchall() == [(2.0,), (3.0,), (4.0,)]
+    assert shared.sql("SELECT x + 1 FROM s").fetchall() == [(2.0,), (3.0,), (4.0,)]
 
 
 def test_a_sound_instance_is_kept_by_a_query_that_met_the_end_of_the_one_before():
@@ -352,7 +351,7 @@ def test_what_would_cost_too_much_is_refused_at_once(shared, sql, monkeypatch):
 @pytest.mark.parametrize("call", ["damerau_levenshtein({}, {})", "{}.levenshtein({})"])
 def test_long_texts_are_not_compared(shared, call):
     with pytest.raises(SqlError, match="compares texts of up to 2000 bytes"):
-        shared.sql("SELECT " + call.format(*["lpad('x', 10000, 'y')"] * 2)).fetchall()
+        shared.sql("SELECT " + call.format(*["lpad('x', 3000, 'y')"] * 2)).fetchall()
 
 
 @pytest.mark.parametrize(
@@ -375,16 +374,14 @@ def test_long_texts_are_refused_before_they_are_parsed(shared, sql):
 @pytest.mark.parametrize(
     "sql",
     [
-        "SELECT " + "(" * 50 + "x" + ")" * 50 + " FROM s",
         "SELECT " + "(" * 95 + "x" + ")" * 95 + " FROM s WHERE " + "(" * 95 + "x = 1" + ")" * 95,
         "SELECT x FROM s WHERE " + " AND ".join(f"x <> {i + 10}" for i in range(700)),
-        "SELECT x FROM s WHERE " + " OR ".join(f"x = {i}" for i in range(700)),
         f"SELECT x FROM s WHERE x IN ({', '.join(map(str, range(1000)))})",
         "SELECT " + ", ".join(f"x + {i}" for i in range(2000)) + " FROM s",
         "SELECT " + nested("coalesce({}, 1)", 60) + " FROM s",
         "SELECT x BETWEEN 1 AND 2, nullif(nullif(x, 1), 2), x + x + x + x FROM s",
     ],
-    ids=range(8),
+    ids=range(6),
 )
 def test_involved_statements_within_the_limits_run(shared, sql):
     assert shared.sql(sql).arrow().num_rows > 0
@@ -457,9 +454,9 @@ def test_a_text_as_long_as_the_limit_is_measured_no_further_than_is_read():
         ("DROP STREAM s", "admin", "s", set()),
     ],
 )  # fmt: skip
-def test_what_a_statement_reads_is_that_of_the_bound_tree(database, sql, scope, target, reads):
+def test_what_a_statement_reads_is_that_of_the_bound_tree(shared, sql, scope, target, reads):
     for _ in range(2):  # the second time from what is prepared
-        access = catalog_of(database).engine.access(sql)
+        access = catalog_of(shared).engine.access(sql)
         assert (access.scope, access.target, access.reads) == (scope, target, reads)
 
 
@@ -482,8 +479,8 @@ def test_what_a_statement_reads_is_that_of_the_bound_tree(database, sql, scope, 
         "ALTER STREAM {} ADD COLUMN z BIGINT",
     ],
 )
-def test_streams_out_of_reach_are_as_those_that_do_not_exist(database, sql):
-    seen = catalog_of(database).engine.seen_by(lambda stream: stream == "s")
+def test_streams_out_of_reach_are_as_those_that_do_not_exist(shared, sql):
+    seen = catalog_of(shared).engine.seen_by(lambda stream: stream == "s")
 
     def answer(name: str) -> str:
         with pytest.raises((SqlError, StreamNotFound)) as caught:
@@ -493,14 +490,9 @@ def test_streams_out_of_reach_are_as_those_that_do_not_exist(database, sql):
     hidden = answer("other")
     assert hidden == answer("nosuch").replace("nosuch", "?")
     assert "other" not in answer("othr")
-    database.sql("SELECT * FROM other").fetchall()  # prepared by one who may
+    shared.sql("SELECT * FROM other").fetchall()  # prepared by one who may
     assert answer("other") == hidden
-
-
-def test_only_visible_streams_are_shown(database):
-    seen = catalog_of(database).engine.seen_by(lambda stream: stream == "s")
-    rows = seen.run("SHOW STREAMS").fetchall()
-    assert [row[0] for row in rows] == ["s"]
+    assert [row[0] for row in seen.run("SHOW STREAMS").fetchall()] == ["s"]
 
 
 def test_an_instance_opens_without_a_place_for_files(monkeypatch):

@@ -100,13 +100,6 @@ def test_large_inputs_are_the_same(apart: Database, here: Database, sql: str) ->
         assert apart.sql(sql).arrow().equals(wanted)
 
 
-def test_a_limit_stops_the_scan_of_a_large_input(apart: Database) -> None:
-    plan = apart.explain("SELECT t, k FROM s WHERE x >= 0 LIMIT 5", analyze=True).to_dict()
-    assert "rows" in str(plan)
-    for _ in range(3):
-        assert apart.sql("SELECT t, k FROM s WHERE x + t >= 0 LIMIT 5").arrow().num_rows == 5
-
-
 GROWTH = {
     "streams by each other": "SELECT count(*) FROM s a, s b, s c WHERE a.x + b.x > c.x",
     "rows of a join": "SELECT a.t, b.t AS u, a.k || b.k AS v FROM s a, s b ORDER BY v DESC",
@@ -129,7 +122,7 @@ FORMS = {
 
 @pytest.mark.parametrize(
     ("growth", "form"),
-    [*((growth, "query") for growth in GROWTH), *zip(GROWTH, (*FORMS, *FORMS), strict=False)],
+    [*((growth, "query") for growth in GROWTH), *zip(GROWTH, list(FORMS)[1:], strict=False)],
 )
 def test_growth_costs_its_own_answer(apart: Database, growth: str, form: str) -> None:
     """Memory or time ends it, with the error that says so; the next query finds all as it was."""

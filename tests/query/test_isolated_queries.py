@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
@@ -77,8 +78,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         stream.append(pa.table(columns, schema))
         small = database.create_stream("Small", pa.schema([("n", pa.int64())]), time="n")
         small.append(pa.table({"n": list(range(50))}))
-        long = database.create_stream("long", pa.schema([("n", pa.int64())]), time="n")
-        long.append(pa.table({"n": range(LONG)}))
     return path
 
 
@@ -217,7 +216,7 @@ def test_plans_have_the_figures_of_their_scans(apart: Database) -> None:
     assert "rows 1,000" in text
 
 
-def test_a_limit_stops_the_producers(apart: Database, monkeypatch: Any) -> None:
+def test_a_limit_stops_the_producers(tmp_path: Path, monkeypatch: Any) -> None:
     from chronicle.query.relational.datasets import ScanDataset
 
     made: list[ScanDataset] = []
@@ -229,7 +228,10 @@ def test_a_limit_stops_the_producers(apart: Database, monkeypatch: Any) -> None:
 
     monkeypatch.setattr(ScanDataset, "narrowed", narrowed)
     many = " UNION ALL ".join(["SELECT n FROM long"] * 3)
-    found = apart.sql(f"SELECT n FROM ({many}) WHERE n % 2 = 0 LIMIT 3").arrow()
+    with chronicle.open(tmp_path, query_memory_bytes=MEMORY, isolation="process") as apart:
+        table = pa.table({"n": np.arange(LONG)})
+        apart.create_stream("long", table.schema, time="n").append(table)
+        found = apart.sql(f"SELECT n FROM ({many}) WHERE n % 2 = 0 LIMIT 3").arrow()
     assert found.num_rows == 3
     ahead = 3 * (AHEAD_MAX + 2) * PIECE_BYTES // 8  # one is sent, one is read from
     assert ahead < 3 * LONG

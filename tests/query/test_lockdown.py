@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.api.database import catalog_of
 from chronicle.errors import ChronicleError, ReadOnlyStore, SqlError
 from chronicle.query.plan import prepared
 from chronicle.query.sql.forms import WINDOWS
@@ -199,14 +198,6 @@ def test_the_executor_refuses_by_itself_where_the_gate_is_open(
     monkeypatch.setattr(prepared, "check_query", lambda *_: None)
     with pytest.raises(ChronicleError):
         database.sql(sql.format(path=readable)).fetchall()
-
-
-def test_the_executor_is_locked(database):
-    database.sql("SELECT 1 + x FROM s").fetchall()
-    connection = catalog_of(database).engine.executor._connection
-    for statement in ("SET enable_external_access = true", "SET memory_limit = '1TB'"):
-        with connection.cursor() as cursor, pytest.raises(duckdb.Error):
-            cursor.execute(statement)
 
 
 def test_every_allowed_function_exists():

@@ -66,19 +66,6 @@ def outcome(condition: str, measure: str = "A.t") -> Any:
     return [*found, compiled.describe(), compiled.input_columns]
 
 
-def test_the_short_way_leads_where_the_long_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every name in a few shapes, and every shape of a few names."""
-    conditions = {
-        shape.format(name)
-        for name, shape in product(NAMES, SHAPES)
-        if name in ("X", "A.x", "first") or shape in ("{} < 1", "{} BETWEEN 1 AND 2", "{}")
-    }
-    short = {condition: outcome(condition) for condition in sorted(conditions)}
-    monkeypatch.setattr(Binder, "_simple", lambda self, node, at: None)
-    for condition, found in short.items():
-        assert found == outcome(condition), condition
-
-
 MEASURES = (
     "A.x", "a.X", '"A".x', '"a".x', 'A."x"', 'A."X"', "U.x", "C.x", "A.missing", "A.b", 'A."b c"',
     "s.x", "A.s.x", "B.date", "A.first", "x", "A.x > 1", "B.x BETWEEN 1 AND 2", "A.x > 1e99",
@@ -86,13 +73,18 @@ MEASURES = (
 )  # fmt: skip
 
 
-def test_the_short_way_of_measures_leads_where_the_long_one_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    short = {measure: outcome("x > 1", measure) for measure in MEASURES}
+def test_the_short_way_leads_where_the_long_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every name in a few shapes, every shape of a few names, and measures."""
+    conditions = {
+        shape.format(name)
+        for name, shape in product(NAMES, SHAPES)
+        if name in ("X", "A.x", "first") or shape in ("{} < 1", "{} BETWEEN 1 AND 2", "{}")
+    }
+    asked = [*((condition, "A.t") for condition in conditions), *(("x > 1", m) for m in MEASURES)]
+    short = {each: outcome(*each) for each in sorted(asked)}
     monkeypatch.setattr(Binder, "_simple", lambda self, node, at: None)
-    for measure, found in short.items():
-        assert found == outcome("x > 1", measure), measure
+    for each, found in short.items():
+        assert found == outcome(*each), each
 
 
 def test_the_short_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

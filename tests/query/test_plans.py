@@ -29,9 +29,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(chronicle.__file__).parent
 
 
-@pytest.fixture
-def db(tmp_path: Path) -> Any:
-    with chronicle.open(tmp_path / "store") as database:
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with chronicle.open(tmp_path_factory.mktemp("store")) as database:
         times = pa.array(range(1000), pa.int64())
         table = pa.table({"t": times, "x": [float(i % 7) for i in range(1000)]})
         database.create_stream("s", table.schema, "t").append(table)
@@ -159,12 +159,18 @@ def test_explain_makes_the_plan_that_a_run_takes(
         return plain(plan, *rest)
 
     monkeypatch.setattr(engine, "Execution", noted)
-    db.sql(text).arrow()
-    db.explain(text)
-    analyzed = db.explain(text, analyze=True)
+    result = db.sql(text)
+    rows = result.arrow().num_rows
+    planned, analyzed = db.explain(text), db.explain(text, analyze=True)
     kinds = [shape(plan) for plan in plans]
     assert kinds[0] == kinds[1] == kinds[2]
     assert analyzed.analyzed
+    names = [operator.name for operator in analyzed.operators()]
+    assert names == [operator.name for operator in planned.operators()]
+    if isinstance(plans[0].root, nodes.PassThrough):  # without the executor
+        assert names == [operator.name for operator in result.plan.operators()]
+        figures = dict(analyzed.root.figures)
+        assert figures.get("rows", figures.get("windows")) == rows
 
 
 def shape(plan: nodes.QueryPlan) -> list[Any]:

@@ -17,13 +17,24 @@ from chronicle.formats.convert import convert
 from chronicle.formats.writers import json_bytes
 
 
+def with_streams(path):
+    database = chronicle.open(path)
+    database.sql("CREATE STREAM s (t TIMESTAMP, x DOUBLE, f FLOAT, m TIMESTAMP_MS) TIMESTAMP BY t")
+    database.sql("CREATE STREAM ticks (t BIGINT, x DOUBLE) TIMESTAMP BY t")
+    return database
+
+
 @pytest.fixture
 def database(tmp_path):
-    with chronicle.open(tmp_path / "store") as database:
-        database.sql(
-            "CREATE STREAM s (t TIMESTAMP, x DOUBLE, f FLOAT, m TIMESTAMP_MS) TIMESTAMP BY t"
-        )
-        database.sql("CREATE STREAM ticks (t BIGINT, x DOUBLE) TIMESTAMP BY t")
+    with with_streams(tmp_path / "store") as database:
+        yield database
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory):
+    """For statements that are refused."""
+    with with_streams(tmp_path_factory.mktemp("store")) as database:
+        database.sql("CREATE STREAM r (t TIMESTAMP, x DOUBLE, d DOUBLE, n INTEGER) TIMESTAMP BY t")
         yield database
 
 
@@ -41,9 +52,9 @@ def database(tmp_path):
         ("SELECT max(t) < '2020-01-01 00:00:00.1234567Z' FROM s", "holds 6 digits", (1, 17)),
     ],
 )
-def test_literals_that_do_not_fit_are_errors_at_their_place(database, sql, words, position):
+def test_literals_that_do_not_fit_are_errors_at_their_place(empty, sql, words, position):
     with pytest.raises(SqlError) as caught:
-        database.sql(sql)
+        empty.sql(sql)
     assert words in str(caught.value)
     assert (caught.value.line, caught.value.column) == position
 
@@ -61,51 +72,49 @@ def test_literals_that_do_not_fit_are_errors_at_their_place(database, sql, words
         ("t", "'-infinity'"),
     ],
 )
-def test_insert_refuses_what_a_column_would_change(database, column, value):
+def test_insert_refuses_what_a_column_would_change(empty, column, value):
     row = f"{value}, 1" if column == "t" else f"TIMESTAMP '2020-01-01', {value}"
     other = "x" if column == "t" else column
     with pytest.raises(SqlError, match=f"column '{column}' cannot take the value"):
-        database.sql(f"INSERT INTO s (t, {other}) VALUES ({row})")
-    assert database.stream("s").count == 0
+        empty.sql(f"INSERT INTO s (t, {other}) VALUES ({row})")
+    assert empty.stream("s").count == 0
 
 
 @pytest.mark.parametrize("value", ["1.5", "'1.5'", "1.5e0"])
-def test_whole_times_have_no_fractions(database, value):
+def test_whole_times_have_no_fractions(empty, value):
     with pytest.raises(SqlError, match="times are whole numbers"):
-        database.sql(f"INSERT INTO ticks VALUES ({value}, 1)")
-    assert database.stream("ticks").count == 0
+        empty.sql(f"INSERT INTO ticks VALUES ({value}, 1)")
+    assert empty.stream("ticks").count == 0
 
 
 @pytest.mark.parametrize(
     ("sql", "column", "value", "row"),
     [
-        ("INSERT INTO s (t, n) VALUES ('2020-01-01', 1), ('2020-01-01',\n@'a')", "n", "a", 2),
-        ("INSERT INTO s VALUES ('2020-01-01', 1, 1, @99999999999)", "n", "99999999999", 1),
-        ("INSERT INTO s VALUES (@'tomorrow', 1, 1, 1)", "t", "tomorrow", 1),
-        ("INSERT INTO s (n, t) VALUES (@'abc', '2020-01-01')", "n", "abc", 1),
-        ("INSERT INTO s (n, t) SELECT @'abc', TIMESTAMP '2020-01-01'", "n", "abc", 1),
-        ("INSERT INTO s BY NAME SELECT TIMESTAMP '2020-01-01' AS t, @'abc' AS n", "n", "abc", 1),
-        ("INSERT INTO s (t, x) VALUES ('2020-01-01', 2), ('2020-01-01', @'z')", "x", "z", 2),
-        ("INSERT INTO s (t, n) VALUES ('2020-01-01', {'a': @1})", "n", "{'a': 1}", 1),
+        ("INSERT INTO r (t, n) VALUES ('2020-01-01', 1), ('2020-01-01',\n@'a')", "n", "a", 2),
+        ("INSERT INTO r VALUES ('2020-01-01', 1, 1, @99999999999)", "n", "99999999999", 1),
+        ("INSERT INTO r VALUES (@'tomorrow', 1, 1, 1)", "t", "tomorrow", 1),
+        ("INSERT INTO r (n, t) VALUES (@'abc', '2020-01-01')", "n", "abc", 1),
+        ("INSERT INTO r (n, t) SELECT @'abc', TIMESTAMP '2020-01-01'", "n", "abc", 1),
+        ("INSERT INTO r BY NAME SELECT TIMESTAMP '2020-01-01' AS t, @'abc' AS n", "n", "abc", 1),
+        ("INSERT INTO r (t, x) VALUES ('2020-01-01', 2), ('2020-01-01', @'z')", "x", "z", 2),
+        ("INSERT INTO r (t, n) VALUES ('2020-01-01', {'a': @1})", "n", "{'a': 1}", 1),
     ],
 )
-def test_insert_names_stream_column_row_and_place(tmp_path, sql, column, value, row):
+def test_insert_names_stream_column_row_and_place(empty, sql, column, value, row):
     """It named a column that nobody had written: c3."""
     text, at = sql.replace("@", ""), sql.index("@")
-    with chronicle.open(tmp_path) as database:
-        database.sql("CREATE STREAM s (t TIMESTAMP, x DOUBLE, d DOUBLE, n INTEGER) TIMESTAMP BY t")
-        with pytest.raises(SqlError) as caught:
-            database.sql(text)
-        assert database.sql("SELECT count(*) FROM s").fetchall() == [(0,)]
-    said = f"column {column!r} cannot take the value {value!r} (stream 's', row {row}): "
+    with pytest.raises(SqlError) as caught:
+        empty.sql(text)
+    assert empty.stream("r").count == 0
+    said = f"column {column!r} cannot take the value {value!r} (stream 'r', row {row}): "
     assert str(caught.value).startswith(said)
     line = sql.count("\n", 0, at) + 1
     assert (caught.value.line, caught.value.column) == (line, at - sql.rfind("\n", 0, at))
 
 
-def test_a_long_value_is_not_shown_in_full(database):
+def test_a_long_value_is_not_shown_in_full(empty):
     with pytest.raises(SqlError, match="cannot take the value 'aaa") as caught:
-        database.sql(f"INSERT INTO s (t, x) VALUES ('2020-01-01', '{'a' * 100_000}')")
+        empty.sql(f"INSERT INTO s (t, x) VALUES ('2020-01-01', '{'a' * 100_000}')")
     assert len(str(caught.value)) < 300
 
 
@@ -128,17 +137,18 @@ def test_insert_takes_what_fits(database):
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-@pytest.mark.parametrize("ticks", [2**63 - 1, -(2**63), 0, -1, 1_533_103_200_123])
-def test_any_time_can_be_written(tmp_path, unit, ticks):
+def test_any_time_can_be_written(tmp_path, unit):
+    type_ = pa.timestamp(unit)
     with chronicle.open(tmp_path / "store") as database:
-        type_ = pa.timestamp(unit)
-        table = pa.table({"t": pa.array([ticks], pa.int64()).cast(type_)})
-        database.create_stream("far", table.schema, "t").append(table)
-        first, last = database.sql("SHOW STREAMS").fetchall()[0][3:5]
-        assert first == last
-        assert first[:19] == time_text(ticks, type_)[:19]
-        row = json.loads(json_bytes(table.to_batches()[0]))
-        assert row["t"] == time_text(ticks, type_, "T")
+        for ticks in (2**63 - 1, -(2**63), 0, -1, 1_533_103_200_123):
+            table = pa.table({"t": pa.array([ticks], pa.int64()).cast(type_)})
+            database.create_stream("far", table.schema, "t").append(table)
+            first, last = database.sql("SHOW STREAMS").fetchall()[0][3:5]
+            assert first == last
+            assert first[:19] == time_text(ticks, type_)[:19]
+            row = json.loads(json_bytes(table.to_batches()[0]))
+            assert row["t"] == time_text(ticks, type_, "T")
+            database.drop_stream("far")
 
 
 @pytest.mark.parametrize(
@@ -262,24 +272,24 @@ TOO_FINE = [
 
 
 @pytest.mark.parametrize("query", TOO_FINE)
-def test_a_text_that_is_too_fine_is_refused_at_its_place(database, query):
+def test_a_text_that_is_too_fine_is_refused_at_its_place(empty, query):
     for given, params in ((f"'{FINE}'", None), ("?", [FINE]), ("$p1", {"p1": FINE})):
         text = query.replace("#", given)
         with pytest.raises(SqlError, match=r"holds 6 digits|cannot hold it") as raised:
-            database.sql(text, params).fetchall()
+            empty.sql(text, params).fetchall()
         assert raised.value.column == text.index(given) + 1, text
 
 
-def test_a_parameter_is_as_fine_as_each_of_its_uses_allows(database):
+def test_a_parameter_is_as_fine_as_each_of_its_uses_allows(empty):
     text = "SELECT x FROM s WHERE m < $x AND t < $x"
     for given in (text, text.replace("m", "t", 1).replace("t <", "m <")):
         with pytest.raises(SqlError, match="holds 3 digits"):
-            database.sql(given, {"x": "2020-01-01 00:00:00.123456"})
+            empty.sql(given, {"x": "2020-01-01 00:00:00.123456"})
 
 
-def test_a_parameter_that_no_type_holds_is_refused(database):
+def test_a_parameter_that_no_type_holds_is_refused(empty):
     with pytest.raises(SqlError, match="38 digits"):
-        database.sql("SELECT $x", {"x": 2**127})
+        empty.sql("SELECT $x", {"x": 2**127})
 
 
 def test_texts_that_are_no_times_stay_texts(database):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 import chronicle
-from chronicle.api.database import catalog_of
 from chronicle.errors import SqlError
 
 
@@ -109,31 +108,3 @@ def test_parameters_differ_in_more_than_case(database):
     assert (caught.value.line, caught.value.column) == (1, 12)
     with pytest.raises(SqlError, match="is taken"):
         database.sql("SELECT $Chronicle_Now", {"Chronicle_Now": 1})
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELECT window_start, sum(x) FROM TUMBLE(s, t, 2) GROUP BY window_start, window_end",
-        "SELECT w FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS w PATTERN (A))",
-    ],
-)
-def test_explain_shows_and_times_the_plan_that_runs(database, monkeypatch, sql):
-    """These need no executor: neither does their plan."""
-    executor = catalog_of(database).engine.executor
-    rows = len(database.sql(sql).fetchall())
-
-    def refuse(*_: object, **__: object) -> object:
-        raise AssertionError("the executor was asked")
-
-    monkeypatch.setattr(executor, "explain", refuse)
-    monkeypatch.setattr(executor, "run", refuse)
-    result = database.sql(sql)
-    assert len(result.fetchall()) == rows
-    after = result.plan
-    planned, analyzed = database.explain(sql), database.explain(sql, analyze=True)
-    names = [operator.name for operator in planned.operators()]
-    assert names == [operator.name for operator in analyzed.operators()]
-    assert names == [operator.name for operator in after.operators()]
-    figures = dict(analyzed.root.figures)
-    assert figures.get("rows", figures.get("windows")) == rows

@@ -14,9 +14,7 @@ from chronicle.api.database import catalog_of
 from chronicle.errors import (
     ChronicleError,
     InvalidData,
-    SchemaMismatch,
     SqlError,
-    StreamExists,
 )
 
 UTC = dt.timezone.utc
@@ -25,6 +23,15 @@ UTC = dt.timezone.utc
 @pytest.fixture
 def db(tmp_path):
     with chronicle.open(tmp_path / "store") as database:
+        yield database
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    """A stream ``b`` with one event."""
+    with chronicle.open(tmp_path_factory.mktemp("one")) as database:
+        database.sql("CREATE STREAM b (t BIGINT, x DOUBLE) TIMESTAMP BY t")
+        database.sql("INSERT INTO b VALUES (7, 0.5)")
         yield database
 
 
@@ -53,19 +60,6 @@ def test_create_stream_maps_types_and_options(db):
     )
 
 
-def test_create_and_drop_if(db):
-    text = "CREATE STREAM s (t BIGINT, x DOUBLE) TIMESTAMP BY t"
-    assert db.sql(text).fetchall() == [("created stream s",)]
-    with pytest.raises(StreamExists):
-        db.sql(text)
-    assert db.sql(text.replace("STREAM", "STREAM IF NOT EXISTS")).arrow().num_rows == 1
-    assert db.streams() == ["s"]
-    assert db.sql("DROP STREAM S").fetchall() == [("dropped stream s",)]
-    assert db.sql("DROP STREAM IF EXISTS s").arrow().num_rows == 1
-    with pytest.raises(SqlError, match="no stream 's'"):
-        db.sql("DROP STREAM s")
-
-
 def test_wrong_options_leave_nothing_behind(db):
     for options in ("codec = 'gzip'", "retention = 'soon'", "durability = 'maybe'"):
         with pytest.raises(ChronicleError):
@@ -82,24 +76,16 @@ def test_show_and_describe(db):
         ("a", "at", 0, None, None, None),
         ("b", "t", 2, "7", "9", None),
     ]
-    assert db.sql("DESCRIBE b").fetchall() == [
-        ("t", "BIGINT", "NO", "TIME"),
-        ("x", "DOUBLE", "NO", ""),
-    ]
     assert db.sql("DESC a").fetchall() == [
         ("at", "TIMESTAMPTZ", "NO", "TIME"),
         ("v", "DECIMAL(9,3)", "YES", ""),
     ]
-    assert db.sql("DESCRIBE SELECT t + 1 AS n, sum(x) AS s FROM b GROUP BY t").fetchall() == [
-        ("n", "BIGINT"),
-        ("s", "DOUBLE"),
-    ]
-    assert db.sql("SHOW INDEXES").columns[:3] == ["stream", "attribute", "state"]
 
 
 @pytest.mark.parametrize(
     ("text", "columns"),
     [
+        ("SELECT t + 1 AS n, sum(x) AS s FROM b GROUP BY t", [("n", "BIGINT"), ("s", "DOUBLE")]),
         ("(SELECT t, x FROM b)", [("t", "BIGINT"), ("x", "DOUBLE")]),
         ("((SELECT t FROM b))", [("t", "BIGINT")]),
         ("(WITH a AS (SELECT t FROM b) SELECT * FROM a)", [("t", "BIGINT")]),
@@ -109,9 +95,8 @@ def test_show_and_describe(db):
         ("(VALUES (1))", [("col0", "INTEGER")]),
     ],
 )
-def test_a_query_in_parentheses_is_described(db, text, columns):
-    db.sql("CREATE STREAM b (t BIGINT, x DOUBLE) TIMESTAMP BY t")
-    assert db.sql(f"DESCRIBE {text}").fetchall() == columns
+def test_a_query_is_described(one, text, columns):
+    assert one.sql(f"DESCRIBE {text}").fetchall() == columns
 
 
 def test_parentheses_around_a_query_change_nothing(db):
@@ -155,56 +140,34 @@ MATCH = "MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS t PATTERN (A) DEFINE A AS t
         "((b) AS q RECENT LEFT JOIN (b) AS r) JOIN b AS z ON z.x = q.x",
     ],
 )
-def test_parentheses_in_from_change_nothing(db, item):
-    db.sql("CREATE STREAM b (t BIGINT, x DOUBLE) TIMESTAMP BY t")
-    db.sql("INSERT INTO b VALUES (7, 0.5)")
-    assert db.sql(f"SELECT q.t FROM {item}").fetchall() == [(7,)]
+def test_parentheses_in_from_change_nothing(one, item):
+    assert one.sql(f"SELECT q.t FROM {item}").fetchall() == [(7,)]
 
 
-def test_a_name_behind_parentheses_hides_those_inside(db):
-    db.sql("CREATE STREAM b (t BIGINT, x DOUBLE) TIMESTAMP BY t")
+def test_a_name_behind_parentheses_hides_those_inside(one):
     for item in (
         "(b AS a) AS q",
         "((SELECT t FROM b) AS a) AS q",
         "(b AS a JOIN b USING (t)) AS q",
     ):
         with pytest.raises(SqlError, match="nothing in FROM is called 'a'"):
-            db.sql(f"SELECT a.t FROM {item}")
+            one.sql(f"SELECT a.t FROM {item}")
     with pytest.raises(SqlError, match="a recency join has no name of its own"):
-        db.sql("SELECT * FROM (b AS a RECENT JOIN b AS c) AS q")
-
-
-def test_alter_stream_adds_a_nullable_column(db):
-    db.sql("CREATE STREAM s (t BIGINT) TIMESTAMP BY t")
-    db.sql("INSERT INTO s VALUES (1)")
-    db.sql("ALTER STREAM s ADD COLUMN note VARCHAR")
-    db.sql("INSERT INTO s VALUES (2, 'new')")
-    assert db.sql("SELECT * FROM s").fetchall() == [(1, None), (2, "new")]
-    with pytest.raises(SqlError, match="give it a DEFAULT"):
-        db.sql("ALTER STREAM s ADD COLUMN y BIGINT NOT NULL")
-    with pytest.raises(SchemaMismatch):
-        db.sql("ALTER STREAM s ADD COLUMN Note VARCHAR")
+        one.sql("SELECT * FROM (b AS a RECENT JOIN b AS c) AS q")
 
 
 def test_insert_values(db):
     db.sql("CREATE STREAM s (t TIMESTAMP, x DOUBLE, s VARCHAR, d DECIMAL(6, 2)) TIMESTAMP BY t")
-    inserted = db.sql(
-        "INSERT INTO s VALUES ('2020-01-02', 1, 'a', 1.5), ('2020-01-01', 2, NULL, 2)"
-    )
-    assert inserted.fetchall() == [(2,)]
-    assert db.sql("INSERT INTO s (s, T) VALUES ('b', TIMESTAMP '2020-01-03')").fetchall() == [(1,)]
-    assert db.sql(
-        "INSERT INTO s (t, x) VALUES ($t, $x)", {"t": "2020-01-04", "x": 9}
-    ).fetchall() == [(1,)]
-    assert db.sql("INSERT INTO s BY NAME SELECT 7 AS x, DATE '2020-01-05' AS t").fetchall() == [
-        (1,)
-    ]
+    for text, params in (
+        ("INSERT INTO s VALUES ('2020-01-02', 1, 'a', 1.5)", None),
+        ("INSERT INTO s (s, T) VALUES ('b', TIMESTAMP '2020-01-03')", None),
+        ("INSERT INTO s (t, x) VALUES ($t, $x)", {"t": "2020-01-04", "x": 9}),
+    ):
+        assert db.sql(text, params).fetchall() == [(1,)]
     assert db.sql("SELECT * FROM s").fetchall() == [
-        (dt.datetime(2020, 1, 1), 2.0, None, Decimal("2.00")),
         (dt.datetime(2020, 1, 2), 1.0, "a", Decimal("1.50")),
         (dt.datetime(2020, 1, 3), None, "b", None),
         (dt.datetime(2020, 1, 4), 9.0, None, None),
-        (dt.datetime(2020, 1, 5), 7.0, None, None),
     ]
 
 
@@ -222,48 +185,34 @@ def test_insert_select_between_streams(db):
 @pytest.mark.parametrize(
     ("sql", "error", "words"),
     [
-        ("INSERT INTO s VALUES (NULL, 1)", InvalidData, "the time is missing in row 1"),
         ("INSERT INTO s VALUES (1, 1), (2, NULL)", InvalidData, "row 2"),
-        ("INSERT INTO s (t) VALUES (1)", SchemaMismatch, "'x'"),
-        ("INSERT INTO s VALUES ('a', 1)", SqlError, ""),
-        ("INSERT INTO s VALUES (1, 2, 3)", SqlError, "3 columns for the 2"),
         ("INSERT INTO s (t, T) VALUES (1, 2)", SqlError, "named twice"),
         ("INSERT INTO q VALUES (1, 2)", SqlError, "no stream 'q'"),
         ("INSERT INTO s VALUES (1, 2) ON CONFLICT DO NOTHING", SqlError, "CONFLICT"),
         ("INSERT INTO s VALUES (1, 2) RETURNING t", SqlError, "RETURNING"),
     ],
 )
-def test_wrong_inserts_store_nothing(db, sql, error, words):
-    db.sql("CREATE STREAM s (t BIGINT, x DOUBLE NOT NULL) TIMESTAMP BY t")
+def test_wrong_inserts_store_nothing(one, sql, error, words):
+    one.sql("CREATE STREAM IF NOT EXISTS s (t BIGINT, x DOUBLE NOT NULL) TIMESTAMP BY t")
     with pytest.raises(error) as caught:
-        db.sql(sql)
+        one.sql(sql)
     assert words in str(caught.value)
-    assert db.stream("s").count == 0
+    assert one.stream("s").count == 0
 
 
 # ------------------------------------------------------------------------------- EXPLAIN
 
 
-@pytest.fixture
-def filled(db):
-    stream = db.create_stream(
-        "s",
-        pa.schema([("t", pa.timestamp("us")), ("x", pa.float64()), ("k", pa.string())]),
-        "t",
-        options={"leaf_bytes": 4096},
-    )
-    start = dt.datetime(2020, 1, 1)
-    rows = 20_000
-    stream.append(
-        pa.table(
-            {
-                "t": [start + dt.timedelta(seconds=i) for i in range(rows)],
-                "x": [float(i) for i in range(rows)],
-                "k": [f"k{i % 5}" for i in range(rows)],
-            }
-        )
-    )
-    return db
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    schema = pa.schema([("t", pa.timestamp("us")), ("x", pa.float64()), ("k", pa.string())])
+    start, rows = dt.datetime(2020, 1, 1), range(20_000)
+    times = [start + dt.timedelta(seconds=i) for i in rows]
+    table = pa.table([times, [float(i) for i in rows], [f"k{i % 5}" for i in rows]], schema=schema)
+    with chronicle.open(tmp_path_factory.mktemp("filled")) as database:
+        stream = database.create_stream("s", schema, "t", options={"leaf_bytes": 4096})
+        stream.append(table)
+        yield database
 
 
 def scans(plan):
@@ -272,23 +221,19 @@ def scans(plan):
 
 def test_explain_says_what_is_pushed_into_a_scan(filled):
     plan = filled.explain(
-        "SELECT k, count(*) FROM s WHERE t >= '2020-01-01 01:00:00' AND t < '2020-01-01 02:00:00' "
-        "AND x > 4000 GROUP BY k"
+        "SELECT k, count(*) FROM s a JOIN s b USING (k) WHERE a.t >= '2020-01-01 01:00:00' "
+        "AND a.t < '2020-01-01 02:00:00' AND a.x > 4000 AND b.t < '2020-01-01' GROUP BY k"
     )
-    (scan,) = scans(plan)
-    said = scan.to_dict()
-    assert said["stream"] == "s"
-    assert said["range"] == "[2020-01-01 01:00:00.000000, 2020-01-01 02:00:00.000000)" or (
-        said["range"] == "[2020-01-01 01:00:00, 2020-01-01 02:00:00)"
-    )
-    assert said["prune"] == "x > 4000.0"
-    assert sorted(said["columns"]) == ["k", "x"]
+    said = {scan.to_dict()["range"]: scan.to_dict() for scan in scans(plan)}
+    first = said.pop("[2020-01-01 01:00:00, 2020-01-01 02:00:00)")
+    assert list(said) == ["[, 2020-01-01 00:00:00)"]
+    assert (first["stream"], first["prune"]) == ("s", "x > 4000.0")
+    assert sorted(first["columns"]) == ["k", "x"]
     assert not plan.analyzed
-    assert "figures" not in said
+    assert "figures" not in first
     text = str(plan)
     assert "HashGroupBy" in text
     assert "└─ " in text
-    assert "stream: s" in text
 
 
 def test_explain_analyze_says_what_was_read(filled):
@@ -306,20 +251,7 @@ def test_explain_analyze_says_what_was_read(filled):
     json.dumps(plan.to_dict())
 
 
-def test_explain_of_an_ad_hoc_aggregate(filled):
-    plan = filled.explain(
-        "SELECT avg(x), max(x) FROM s WHERE t >= '2020-01-01 02:00:00'", analyze=True
-    )
-    assert plan.root.name == "TreeAggregate"
-    said = plan.root.to_dict()
-    assert said["aggregates"] == ["avg(x)", "max(x)"]
-    assert said["figures"]["events_read"] < 2_000
-    json.dumps(plan.to_dict())
-
-
 def test_explain_as_a_statement(filled):
-    lines = [line for (line,) in filled.sql("EXPLAIN SELECT k FROM s WHERE x > 5").fetchall()]
-    assert any("Scan" in line for line in lines)
     analyzed = filled.sql("EXPLAIN ANALYZE SELECT k FROM s WHERE x > 5")
     assert any("actual: rows" in line for (line,) in analyzed.fetchall())
     assert analyzed.plan is not None
@@ -333,19 +265,9 @@ def test_a_result_knows_its_plan(filled):
     result = filled.sql("SELECT k FROM s WHERE x < 3")
     assert scans(result.plan)[0].to_dict()["stream"] == "s"
     assert result.fetchall() == [("k0",), ("k1",), ("k2",)]
-    assert filled.sql("SELECT max(x) FROM s").plan.root.name == "TreeAggregate"
+    plan = filled.sql("SELECT max(x) FROM s").plan
+    assert plan.root.to_dict()["aggregates"] == ["max(x)"]
     assert filled.sql("SHOW STREAMS").plan is None
-
-
-def test_explain_tells_the_scans_of_a_self_join_apart(filled):
-    plan = filled.explain(
-        "SELECT count(*) FROM s a JOIN s b ON a.x = b.x WHERE a.t < '2020-01-01 00:01:00' "
-        "AND b.t < '2020-01-01 00:02:00'",
-        analyze=True,
-    )
-    ranges = sorted(scan.to_dict()["range"] for scan in scans(plan))
-    assert len(ranges) == 2
-    assert ranges[0] != ranges[1]
 
 
 def test_order_by_time_and_limits_reach_the_scan(filled):

@@ -21,41 +21,52 @@ SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 NAMES = [f"{space}.{name}" for space, tables in SYSTEM_TABLES.items() for name in tables]
 
 
-@pytest.fixture(params=["none", "process"])
-def db(tmp_path: Path, request: Any) -> Any:
-    with chronicle.open(tmp_path / "store", isolation=request.param) as opened:
+@pytest.fixture
+def db(tmp_path: Path) -> Any:
+    with chronicle.open(tmp_path / "store") as opened:
         opened.create_stream("s", SCHEMA, time="t")
         opened.create_stream("hidden", SCHEMA, time="t")
         opened.stream("s").append([{"t": t, "k": "s", "x": t} for t in range(5)])
         yield opened
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_table_gives_the_columns_that_it_says(tmp_path: Path, name: str) -> None:
-    space, table = name.split(".")
-    with chronicle.open(tmp_path / "store") as db:
-        db.create_stream("s", SCHEMA, time="t")
+def test_every_table_gives_the_columns_that_it_and_the_page_say(db: Any) -> None:
+    for name in NAMES:
+        space, table = name.split(".")
         found = db.sql(f"SELECT * FROM {name}").arrow()
         assert found.schema.equals(SYSTEM_TABLES[space][table])
         described = db.sql(f"DESCRIBE SELECT * FROM {name}").fetchall()
         assert [column for column, _ in described] == found.schema.names
+        line = next(row for row in PAGE.splitlines() if row.startswith(f"| `{name}` |"))
+        assert re.findall(r"`(\w+)`", line.rsplit("|", 2)[1]) == found.schema.names
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_page_has_its_columns(name: str) -> None:
-    space, table = name.split(".")
-    line = next(row for row in PAGE.splitlines() if row.startswith(f"| `{name}` |"))
-    assert re.findall(r"`(\w+)`", line.rsplit("|", 2)[1]) == SYSTEM_TABLES[space][table].names
+JOINED = (
+    "SELECT count(*), max(a.events) FROM s, chronicle.streams AS a, chronicle.streams AS b "
+    "WHERE a.stream = s.k AND b.stream <> s.k"
+)
+MATCHED = (
+    "SELECT * FROM chronicle.streams MATCH_RECOGNIZE (ORDER BY events MEASURES A.stream AS a, "
+    "B.stream AS b PATTERN (A B) DEFINE B AS events > PREV(events))"
+)
 
 
-def test_they_are_joined_with_streams_and_read_twice(db: Any) -> None:
-    text = (
-        "SELECT count(*), max(a.events) FROM s, chronicle.streams AS a, chronicle.streams AS b "
-        "WHERE a.stream = s.k AND b.stream <> s.k"
-    )
-    assert db.sql(text).fetchall() == [(5, 5)]
+def test_they_are_joined_read_twice_and_matched(db: Any) -> None:
+    assert db.sql(JOINED).fetchall() == [(5, 5)]
+    assert db.sql(MATCHED).fetchall() == [("hidden", "s")]
     inside = "SELECT x FROM s WHERE x >= (SELECT max(events) - 2 FROM chronicle.streams)"
     assert db.sql(inside).fetchall() == [(3,), (4,)]
+
+
+def test_workers_read_them(db: Any) -> None:
+    db.close()
+    with chronicle.open(db.path, isolation="process") as apart:
+        assert apart.sql(JOINED).fetchall() == [(5, 5)]
+        assert apart.sql(MATCHED).fetchall() == [("hidden", "s")]
+        for name in NAMES:
+            space, table = name.split(".")
+            found = apart.sql(f"SELECT DISTINCT * FROM {name}").arrow()
+            assert found.schema.equals(SYSTEM_TABLES[space][table])
 
 
 def test_columns_are_named_with_all_their_parts(db: Any) -> None:
@@ -109,14 +120,6 @@ def test_a_damaged_stream_is_told_and_hinders_no_other(tmp_path: Path) -> None:
         assert db.sql("SELECT * FROM chronicle.segments").fetchall() == []
 
 
-def test_patterns_read_them_as_rows(db: Any) -> None:
-    text = (
-        "SELECT * FROM chronicle.streams MATCH_RECOGNIZE (ORDER BY events MEASURES A.stream AS a, "
-        "B.stream AS b PATTERN (A B) DEFINE B AS events > PREV(events))"
-    )
-    assert db.sql(text).fetchall() == [("hidden", "s")]
-
-
 def test_a_plan_can_go_to_another_process(db: Any) -> None:
     text = "SELECT stream FROM chronicle.streams WHERE events > 0"
     engine = catalog_of(db).engine
@@ -124,19 +127,15 @@ def test_a_plan_can_go_to_another_process(db: Any) -> None:
     assert engine.run_plan(plan).fetchall() == [("s",)]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "CREATE LIVE QUERY q AS SELECT stream FROM chronicle.streams",
-        "CREATE LIVE QUERY q AS SELECT s.t FROM s JOIN chronicle.streams c "
-        "ON c.version BETWEEN s.t - 5 AND s.t",
-        "CREATE LIVE QUERY q AS SELECT t FROM s WHERE k IN (SELECT stream FROM chronicle.streams)",
-        "CREATE LIVE QUERY q AS SELECT t FROM s UNION ALL SELECT events FROM chronicle.streams",
-    ],
-)
-def test_live_queries_do_not_follow_them(db: Any, text: str) -> None:
-    with pytest.raises(SqlError, match="no events to follow"):
-        db.sql(text)
+def test_live_queries_do_not_follow_them(db: Any) -> None:
+    for text in (
+        "SELECT stream FROM chronicle.streams",
+        "SELECT s.t FROM s JOIN chronicle.streams c ON c.version BETWEEN s.t - 5 AND s.t",
+        "SELECT t FROM s WHERE k IN (SELECT stream FROM chronicle.streams)",
+        "SELECT t FROM s UNION ALL SELECT events FROM chronicle.streams",
+    ):
+        with pytest.raises(SqlError, match="no events to follow"):
+            db.sql(f"CREATE LIVE QUERY q AS {text}")
 
 
 def test_what_is_written_is_never_a_system_table(db: Any) -> None:
