@@ -26,7 +26,7 @@ from ... import oracles_patterns as oracle
 from ...rounds import NIGHTLY, rounds
 
 BY_NIGHT = int(os.environ.get("CHRONICLE_PATTERNS", "6000"))
-PATTERNS = rounds(12, 100, BY_NIGHT)
+PATTERNS = rounds(10, 100, BY_NIGHT)
 IN_STEPS = rounds(6, 100, BY_NIGHT)
 """Patterns of the tests that run each case step by step, which takes five times as long."""
 
