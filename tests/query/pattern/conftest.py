@@ -8,18 +8,29 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.query.pattern import match_stream
-from chronicle.query.pattern.compiled import InputColumns, MatchLimits, compile_match
+from chronicle.query.pattern import match_stream, matcher
+from chronicle.query.pattern import search as codes
+from chronicle.query.pattern.compiled import (
+    CompiledMatch,
+    InputColumns,
+    MatchLimits,
+    compile_match,
+)
 from chronicle.query.sql.match_clause import clause_of_text
 
 Run = Callable[..., list[dict[str, Any]]]
 
 
+def over(clause: str, table: pa.Table, time: str | None = "t") -> CompiledMatch:
+    """A clause over the columns of a table."""
+    text = f"SELECT * FROM s MATCH_RECOGNIZE ({clause})"
+    return compile_match(clause_of_text(text), InputColumns(table.schema, time))
+
+
 def run_clause(
     clause: str, table: pa.Table, *, time: str | None = "t", batch: int = 1 << 20, **limits: int
 ) -> list[dict[str, Any]]:
-    columns = InputColumns(table.schema, time)
-    compiled = compile_match(clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE ({clause})"), columns)
+    compiled = over(clause, table, time)
     results = compiled.run(table.to_batches(max_chunksize=batch), limits=MatchLimits(**limits))
     return pa.Table.from_batches(list(results), compiled.output_schema).to_pylist()
 
@@ -43,6 +54,23 @@ def match(monkeypatch: pytest.MonkeyPatch) -> Run:
 def run() -> Run:
     """Run a clause over rows in one piece."""
     return run_clause
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Steps of each call of the machine: work that does not depend on the clock."""
+    counted: list[int] = []
+    search = matcher.match_contiguous
+
+    def call(*arguments: Any) -> int:
+        *_, state, _output = arguments
+        before = int(state[codes.STEPS])
+        status = int(search(*arguments))
+        counted.append(int(state[codes.STEPS]) - before)
+        return status
+
+    monkeypatch.setattr(matcher, "match_contiguous", call)
+    return counted
 
 
 @pytest.fixture

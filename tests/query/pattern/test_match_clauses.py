@@ -14,8 +14,6 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import ResourceLimit, SqlError
-from chronicle.query.pattern.compiled import InputColumns, compile_match
-from chronicle.query.sql.match_clause import clause_of_text
 
 X = pa.table(
     {
@@ -307,18 +305,13 @@ def test_partitions_nulls_and_several_keys(match: Any) -> None:
     ]  # fmt: skip
 
 
-def test_partitions_are_equal_where_group_by_says_so() -> None:
+def test_partitions_are_equal_where_group_by_says_so(run: Any) -> None:
     nan = np.array([0x7FF8000000000000, 0xFFF8000000000001], np.uint64).view(np.float64)
     keys = pa.array([0.0, -0.0, *nan, 1.0, 0.0, nan[0], -0.0])
     table = pa.table({"t": range(8), "a": keys, "b": keys.cast(pa.float32()), "c": [7] * 8})
     for by in ("a", "b", "a, b", "c, a"):
-        text = (
-            f"SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY {by} ORDER BY t "
-            "MEASURES array_agg(t) AS ts PATTERN (A+))"
-        )
-        compiled = compile_match(clause_of_text(text), InputColumns(table.schema, "t"))
-        results = compiled.run(table.to_batches(max_chunksize=3))
-        rows = [row for batch in results for row in batch.to_pylist()]
+        clause = f"PARTITION BY {by} ORDER BY t MEASURES array_agg(t) AS ts PATTERN (A+)"
+        rows = run(clause, table, batch=3)
         assert [row["ts"] for row in rows] == [[0, 1, 5, 7], [2, 3, 6], [4]], by
 
 

@@ -73,12 +73,6 @@ def test_refused_with_position(
         assert (caught.value.line, caught.value.column) == (line + 1, column)
 
 
-def test_what_the_matcher_cannot_compute_says_so() -> None:
-    clause = "MATCH_RECOGNIZE (MEASURES A.x AS y PATTERN (A B) DEFINE B AS s LIKE max(A.s))"
-    with pytest.raises(SqlError, match="condition of B needs LIKE on values from different rows"):
-        compile_match(clause_of_text("SELECT * FROM s\n" + clause), COLUMNS)
-
-
 def test_within_needs_a_time() -> None:
     clause = clause_of_text(
         "SELECT * FROM s MATCH_RECOGNIZE (MEASURES A.x AS y PATTERN (A) WITHIN INTERVAL '1' DAY)"

@@ -222,6 +222,9 @@ def test_missing_rows_are_nulls_in_functions_too(match: Any) -> None:
         ("string_agg(A.s, '/') = 'a'", "string_agg of several arguments"),
         ("median(A.i) > 1", "aggregate median in DEFINE"),
         ("LAST(A.i, 65) > 1", "an offset above 64 in DEFINE"),
+        ("s LIKE max(A.s)", "LIKE on values from different rows"),
+        ("array_agg(CLASSIFIER()) = ['A']", "array_agg over CLASSIFIER"),
+        ("sum(i * MATCH_NUMBER()) > 1", "sum over MATCH_NUMBER"),
     ],
 )
 def test_what_cannot_be_computed_is_named(run: Any, condition: str, what: str) -> None:

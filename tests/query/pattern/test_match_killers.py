@@ -13,41 +13,16 @@ import pytest
 
 from chronicle.errors import QueryTimeout, ResourceLimit
 from chronicle.query.pattern import matcher
-from chronicle.query.pattern import search as codes
-from chronicle.query.pattern.compiled import InputColumns, MatchLimits, compile_match
-from chronicle.query.sql.match_clause import clause_of_text
+
+from .conftest import over, run_clause
 
 
 def matches(clause: str, table: pa.Table, **limits: int) -> int:
-    compiled = compile_match(
-        clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE ({clause})"),
-        InputColumns(table.schema, "t"),
-    )
-    batches = compiled.run(table.to_batches(max_chunksize=4096), limits=MatchLimits(**limits))
-    return sum(batch.num_rows for batch in batches)
+    return len(run_clause(clause, table, batch=4096, **limits))
 
 
 def constant(n: int) -> pa.Table:
     return pa.table({"t": range(n), "x": pa.array(np.ones(n))})
-
-
-@pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Steps of each call of the machine: work that does not depend on the clock."""
-    counted: list[int] = []
-
-    def counting(search: Any) -> Any:
-        def call(*arguments: Any) -> int:
-            *_, state, _output = arguments
-            before = int(state[codes.STEPS])
-            status = int(search(*arguments))
-            counted.append(int(state[codes.STEPS]) - before)
-            return status
-
-        return call
-
-    monkeypatch.setattr(matcher, "match_contiguous", counting(matcher.match_contiguous))
-    return counted
 
 
 @pytest.mark.parametrize("within", ["", " WITHIN 60"])
@@ -69,7 +44,7 @@ def test_killers_take_steps_in_proportion_to_the_rows(
     text = text.replace("A AS x = 1", "B AS x = 2") if pattern == "B" else text
     text += ", B AS x = 2" if "A" in pattern and "B" in pattern else ""
     taken = []
-    for rows in (4_000, 8_000):
+    for rows in (2_000, 4_000):
         steps.clear()
         found = matches(text, constant(rows))
         assert bool(found) == bool(longest)
@@ -122,12 +97,10 @@ def test_a_path_that_grows_without_end_meets_the_memory_budget() -> None:
 
 def test_time_limits_are_asked_for_during_a_long_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matcher, "SLICE_STEPS", 10_000)
-    compiled = compile_match(
-        clause_of_text(
-            """SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS a PATTERN (A+ C)
-            DEFINE A AS x = FIRST(A.x), C AS x > A.x)"""
-        ),
-        InputColumns(constant(1).schema, "t"),
+    compiled = over(
+        """ORDER BY t MEASURES FIRST(t) AS a PATTERN (A+ C)
+        DEFINE A AS x = FIRST(A.x), C AS x > A.x""",
+        constant(1),
     )
     asked = 0
 
@@ -142,26 +115,22 @@ def test_time_limits_are_asked_for_during_a_long_search(monkeypatch: pytest.Monk
             pass
 
 
-def test_any_match_with_six_symbols_stays_in_memory(run: Any) -> None:
-    rng = np.random.default_rng(3)
-    table = pa.table({"t": range(5_000), "x": rng.integers(0, 40, 5_000)})
-    symbols = " ".join("ABCDEF")
-    conditions = ", ".join(f"{name} AS x = {i}" for i, name in enumerate("ABCDEF"))
-    rows = run(
-        f"ORDER BY t MEASURES A.t AS a, F.t AS f PATTERN ({symbols}) WITHIN 120 "
-        f"EVENT SELECTION SKIP TILL ANY MATCH DEFINE {conditions}",
-        table,
-    )
-    places = [np.flatnonzero(table["x"].to_numpy() == i) for i in range(6)]
-    ways = {int(t): {int(t): 1} for t in places[0]}  # first event -> last event -> number of sets
-    for place in places[1:]:
-        for first, ends in ways.items():
-            ways[first] = {
-                int(t): sum(n for end, n in ends.items() if end < t)
-                for t in place
-                if first < t <= first + 120
-            }
-    assert len(rows) == sum(n for ends in ways.values() for n in ends.values())
+@pytest.mark.parametrize("within", ["", " WITHIN 300"])
+@pytest.mark.parametrize("pattern", ["A Z* B", "A Z*? B", "A A Z* B Z* B B"])
+def test_work_at_stars_does_not_grow_with_the_window(
+    steps: list[int], pattern: str, within: str
+) -> None:
+    rng = np.random.default_rng(7)
+    for rows in (5_000, 20_000):
+        table = pa.table({"t": range(rows), "x": rng.integers(0, 10, rows)})
+        clause = (
+            "ORDER BY t MEASURES FIRST(t) AS a, LAST(t) AS b, count(Z.*) AS n AFTER MATCH SKIP TO "
+            f"NEXT ROW PATTERN ({pattern}){within} DEFINE A AS x < 4, B AS x >= 8"
+        )
+        steps.clear()
+        assert matches(clause, table) > 0
+        # event by event a match alone takes hundreds of steps, without a window thousands
+        assert 0 < sum(steps) < 30 * rows
 
 
 def test_conditions_on_the_first_row_try_each_state_once_per_start(steps: list[int]) -> None:
@@ -204,10 +173,7 @@ def test_states_tried_once_per_start_leave_the_same_matches(
         AFTER MATCH SKIP {skip} PATTERN ({pattern}) {within} DEFINE {define}"""
 
     def results() -> Any:
-        compiled = compile_match(
-            clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE ({text})"),
-            InputColumns(table.schema, "t"),
-        )
+        compiled = over(text, table)
         assert matcher.decided_by_start(compiled) == remembers
         try:
             return [b.to_pylist() for b in compiled.run(table.to_batches(max_chunksize=7))]
@@ -234,11 +200,5 @@ def test_states_tried_once_per_start_leave_the_same_matches(
     ],
 )
 def test_conditions_that_see_more_of_the_path(pattern: str, define: str) -> None:
-    compiled = compile_match(
-        clause_of_text(
-            f"""SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS a
-            PATTERN ({pattern}) DEFINE {define})"""
-        ),
-        InputColumns(constant(1).schema, "t"),
-    )
-    assert not matcher.decided_by_start(compiled)
+    text = f"ORDER BY t MEASURES FIRST(t) AS a PATTERN ({pattern}) DEFINE {define}"
+    assert not matcher.decided_by_start(over(text, constant(1)))

@@ -63,12 +63,9 @@ SPELLED = [
 @pytest.mark.parametrize(("short", "spelled"), SPELLED)
 def test_a_member_is_what_the_function_takes_out(db: Database, short: str, spelled: str) -> None:
     forms = [
-        "PARTITION BY k ORDER BY t MEASURES A.t AS a, {} AS m, B.t AS b PATTERN (A B) "
-        "DEFINE B AS x < 5",
-        "ORDER BY t MEASURES FIRST({}) AS f, PREV({}) AS p, max({}) AS n PATTERN (A+ B) "
-        "DEFINE A AS x > 4, B AS x < 3",
-        "ORDER BY t MEASURES A.t AS a, B.t AS b PATTERN (A B) WITHIN 9 EVENT SELECTION "
-        "SKIP TILL NEXT MATCH DEFINE A AS x > 6, B AS x < {}",
+        "PARTITION BY k ORDER BY t MEASURES {} AS m, FIRST({}) AS f, PREV({}) AS p, max({}) AS n "
+        "PATTERN (A+ B) WITHIN 9 EVENT SELECTION SKIP TILL NEXT MATCH DEFINE A AS x > 6, "
+        "B AS x < {}",
         "ORDER BY t MEASURES A.t AS a, C.t AS b PATTERN (A B* C) DEFINE A AS x < 7, "
         "C AS x + 1 > {} AND PREV(x) < {}",
     ]

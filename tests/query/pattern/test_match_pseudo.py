@@ -7,7 +7,6 @@ import random
 import pytest
 
 import chronicle
-from chronicle.errors import SqlError
 
 
 @pytest.fixture(scope="module")
@@ -139,14 +138,3 @@ def test_conditions_over_classifier_are_those_spelled_out(database, over, plain)
         )
     assert found[0] == found[1]
     assert len(found[0]) > 3
-
-
-@pytest.mark.parametrize(
-    "condition",
-    ["array_agg(CLASSIFIER()) = ['A']", "sum(x * MATCH_NUMBER()) > 1",
-     "count(DISTINCT CLASSIFIER()) = 1"],
-)  # fmt: skip
-def test_other_aggregates_in_define_are_refused_by_name(database, condition):
-    with pytest.raises(SqlError, match="cannot be computed while the match grows") as caught:
-        match(database, "A B", f"B AS {condition}")
-    assert caught.value.line == 1

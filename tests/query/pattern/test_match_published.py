@@ -11,7 +11,7 @@ import pytest
 
 ACME = [12, 17, 19, 21, 25, 12, 15, 20, 24, 25, 19, 15, 25, 25, 14, 12, 14, 24, 23, 22]
 V_SHAPE = """
-    ORDER BY t {measures} {rows} AFTER MATCH SKIP TO LAST UP PATTERN (STRT DOWN+ UP+)
+    ORDER BY t {measures} ALL ROWS PER MATCH AFTER MATCH SKIP TO LAST UP PATTERN (STRT DOWN+ UP+)
     DEFINE DOWN AS DOWN.price < PREV(DOWN.price), UP AS UP.price > PREV(UP.price)
 """
 
@@ -22,16 +22,10 @@ def acme() -> pa.Table:
     return pa.table({"t": range(1, 21), "price": ACME})
 
 
-def test_oracle_one_row_per_v_shape(match: Any, acme: pa.Table) -> None:
-    measures = "MEASURES STRT.t AS start_day, LAST(DOWN.t) AS bottom_day, LAST(UP.t) AS end_day"
-    rows = match(V_SHAPE.format(measures=measures, rows="ONE ROW PER MATCH"), acme)
-    assert [tuple(row.values()) for row in rows] == [(5, 6, 10), (10, 12, 13), (14, 16, 18)]
-
-
 def test_oracle_all_rows_per_v_shape(match: Any, acme: pa.Table) -> None:
     measures = """MEASURES STRT.t AS start_day, FINAL LAST(DOWN.t) AS bottom_day,
         FINAL LAST(UP.t) AS end_day, MATCH_NUMBER() AS n, CLASSIFIER() AS label"""
-    rows = match(V_SHAPE.format(measures=measures, rows="ALL ROWS PER MATCH"), acme)
+    rows = match(V_SHAPE.format(measures=measures), acme)
     found = [
         (r["t"], r["start_day"], r["bottom_day"], r["end_day"], r["n"], r["label"]) for r in rows
     ]
@@ -45,7 +39,7 @@ def test_oracle_all_rows_per_v_shape(match: Any, acme: pa.Table) -> None:
 def test_oracle_running_and_final_counts(match: Any, acme: pa.Table) -> None:
     measures = """MEASURES FINAL COUNT(UP.t) AS up_days, FINAL COUNT(t) AS total_days,
         RUNNING COUNT(t) AS cnt_days, price - STRT.price AS price_dif"""
-    rows = match(V_SHAPE.format(measures=measures, rows="ALL ROWS PER MATCH"), acme)
+    rows = match(V_SHAPE.format(measures=measures), acme)
     found = [(r["t"], r["up_days"], r["total_days"], r["cnt_days"], r["price_dif"]) for r in rows]
     assert found == [
         (5, 4, 6, 1, 0), (6, 4, 6, 2, -13), (7, 4, 6, 3, -10), (8, 4, 6, 4, -5), (9, 4, 6, 5, -1),
@@ -64,15 +58,6 @@ def test_oracle_w_shape(match: Any, acme: pa.Table) -> None:
     assert [tuple(row.values()) for row in rows] == [(5, 13, 1)]
 
 
-def test_oracle_price_drop_above_eight_percent(match: Any, acme: pa.Table) -> None:
-    rows = match(
-        """ORDER BY t MEASURES A.t AS day, A.price AS price ONE ROW PER MATCH
-        AFTER MATCH SKIP TO B PATTERN (A B) DEFINE B AS (B.price - PREV(B.price)) / PREV(B.price) < -0.08""",
-        acme,
-    )
-    assert [r["day"] for r in rows] == [5, 10, 11, 14, 15]
-
-
 TRINO = {"id": range(1, 9), "value": [90, 80, 70, 80, 90, 50, 40, 60]}
 
 
@@ -83,38 +68,6 @@ def values() -> pa.Table:
 
 
 TRINO_BODY = "DEFINE B AS B.value < PREV(B.value), C AS C.value > PREV(C.value)"
-
-
-def test_trino_simple_query(match: Any, values: pa.Table) -> None:
-    rows = match(
-        f"""ORDER BY id MEASURES RUNNING LAST(value) AS val, MATCH_NUMBER() AS match,
-        CLASSIFIER() AS label ALL ROWS PER MATCH PATTERN (A B+ C+) {TRINO_BODY}""",
-        values,
-        time="id",
-    )
-    assert [(r["id"], r["match"], r["val"], r["label"]) for r in rows] == [
-        (1, 1, 90, "A"), (2, 1, 80, "B"), (3, 1, 70, "B"), (4, 1, 80, "C"), (5, 1, 90, "C"),
-        (6, 2, 50, "A"), (7, 2, 40, "B"), (8, 2, 60, "C"),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("skip", "starts"),
-    [
-        ("PAST LAST ROW", [1, 6]),
-        ("TO NEXT ROW", [1, 2, 5, 6]),
-        ("TO FIRST C", [1, 5]),
-        ("TO LAST C", [1, 5]),
-        ("TO C", [1, 5]),
-    ],
-)
-def test_trino_skip_modes(match: Any, values: pa.Table, skip: str, starts: list[int]) -> None:
-    rows = match(
-        f"ORDER BY id MEASURES FIRST(id) AS s AFTER MATCH SKIP {skip} PATTERN (A B+ C+) {TRINO_BODY}",
-        values,
-        time="id",
-    )
-    assert [r["s"] for r in rows] == starts
 
 
 def test_trino_empty_and_unmatched_rows(match: Any) -> None:

@@ -5,25 +5,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from chronicle.query.pattern import match_stream
-from chronicle.query.pattern.compiled import InputColumns, compile_match
 from chronicle.query.pattern.match_stream import MatchLimits, MatchStream
-from chronicle.query.sql.match_clause import clause_of_text
 
+from .conftest import over
 from .test_match_advancing import ticks
-
-
-def compiled_over(clause: str, table: pa.Table) -> Any:
-    return compile_match(
-        clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE ({clause})"),
-        InputColumns(table.schema, "t"),
-    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +34,7 @@ def compiled_over(clause: str, table: pa.Table) -> Any:
 )
 def test_the_cut_into_batches_does_not_matter(clause: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = ticks(20_000, keys=50)
-    compiled = compiled_over(clause, table)
+    compiled = over(clause, table)
     whole = pa.Table.from_batches(list(compiled.run(table.to_batches())))
     assert whole.num_rows > 100
     monkeypatch.setattr(match_stream, "ROWS_FIRST", 64)
@@ -54,21 +45,12 @@ def test_the_cut_into_batches_does_not_matter(clause: str, monkeypatch: pytest.M
         assert pieces.combine_chunks().equals(whole.combine_chunks())
 
 
-def test_output_order_is_that_of_first_events() -> None:
-    table = ticks(5_000, keys=40)
-    compiled = compiled_over(
-        "PARTITION BY k ORDER BY t MEASURES A.t AS a PATTERN (A B+) DEFINE B AS x > PREV(x)", table
-    )
-    first = pa.Table.from_batches(list(compiled.run(table.to_batches())))["a"].to_numpy()
-    assert np.all(np.diff(first) > 0)
-
-
 def test_memory_is_bounded_by_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(match_stream, "ROWS_FIRST", 256)
     monkeypatch.setattr(match_stream, "ROWS_USUAL", 256)
     monkeypatch.setattr(match_stream, "ROWS_MAX", 256)
     table = ticks(40_000)
-    compiled = compiled_over(
+    compiled = over(
         "ORDER BY t MEASURES A.t AS a PATTERN (A B* C) WITHIN 50 DEFINE A AS x > 0.5, C AS x < 0.001",
         table,
     )
@@ -86,7 +68,7 @@ def test_memory_is_bounded_by_the_window(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_results_come_before_the_input_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(match_stream, "ROWS_FIRST", 16)
     table = ticks(1_000)
-    compiled = compiled_over(
+    compiled = over(
         "ORDER BY t MEASURES A.t AS a PATTERN (A B) DEFINE A AS x > 0.5, B AS x < 0.5", table
     )
     given = 0
@@ -105,7 +87,7 @@ def test_results_come_before_the_input_ends(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_hundred_thousand_partitions() -> None:
     n = 400_000
     table = ticks(n, keys=100_000)
-    compiled = compiled_over(
+    compiled = over(
         "PARTITION BY k ORDER BY t MEASURES A.x AS a, B.x AS b PATTERN (A B) DEFINE B AS x < PREV(x)",
         table,
     )
@@ -123,7 +105,7 @@ def test_a_hundred_thousand_partitions() -> None:
 
 def test_empty_input_has_the_schema() -> None:
     table = ticks(0)
-    compiled = compiled_over(
+    compiled = over(
         "PARTITION BY k ORDER BY t MEASURES A.x AS a, count(*) AS n, CLASSIFIER() AS c PATTERN (A B)",
         table,
     )

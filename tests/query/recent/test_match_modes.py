@@ -12,13 +12,13 @@ import pytest
 from chronicle.core.native import FUNCTIONS
 from chronicle.errors import SqlError
 from chronicle.query.pattern import match_stream, selection
-from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.sql.match_clause import clause_of_text
-from chronicle.schema import StreamSchema
 
 from ... import oracles_recent as oracle
 from ..pattern.test_match_advancing import advances, by_steps
 from ..pattern.test_match_differential import (
+    SCHEMA,
+    compiled_clause,
     definitions,
     partitions,
     random_pattern,
@@ -28,19 +28,6 @@ from ..pattern.test_match_differential import (
     used,
 )
 
-SCHEMA = StreamSchema(
-    pa.schema(
-        [
-            pa.field("t", pa.int64(), False),
-            pa.field("id", pa.int64()),
-            pa.field("k", pa.string()),
-            pa.field("x", pa.float64()),
-            pa.field("y", pa.int64()),
-            pa.field("s", pa.string()),
-        ]
-    ),
-    "t",
-)
 CHOSEN = {"MAXIMAL": oracle.maximal, "INCREMENTAL": oracle.incremental}
 
 
@@ -66,7 +53,7 @@ def kernels_as_python(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compiled(text: str) -> Any:
-    return compile_match(clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE ({text})"), SCHEMA)
+    return compiled_clause(f"MATCH_RECOGNIZE ({text})")
 
 
 @pytest.mark.parametrize("mode", list(CHOSEN))

@@ -119,17 +119,6 @@ def test_the_papers_query_in_every_order(db: Any) -> None:
                 assert db.sql(f"SELECT {columns} FROM {text}").fetchall() == wanted
 
 
-def test_distances_are_nested(db: Any) -> None:
-    """What a longer distance adds is farther away."""
-    columns = "match_end(l) - match_start(a) AS far, match_end(l), match_start(a), l.low, a.high"
-    text = f"SELECT {columns} FROM {LIVE} RECENT JOIN {ARCHIVE} ON a.symbol = l.symbol WITHIN "
-    near, far = (db.sql(f"{text}{distance}").fetchall() for distance in (20, 60))
-    assert [row for row in far if row[0] <= 20] == near
-    assert len(far) > len(near) > 0
-    without = db.sql(f"{text.replace('WITHIN', 'AND false WITHIN')}60").fetchall()
-    assert without == []
-
-
 def test_a_rare_side_leaves_little_to_read(db: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_operator, "READ_GAP", 0)
     rare = (

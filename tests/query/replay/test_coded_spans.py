@@ -46,7 +46,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("partition", ["", "g", "g, x"])
 def test_rows_are_those_of_a_replay(tmp_path: Path, partition: str, told: list[int]) -> None:
-    for seed in range(rounds(10, 60, 3000)):
+    for seed in range(rounds(8, 60, 3000)):
         r = random.Random(f"{partition} {seed}")
         keys = [r.choice(["k, g", "f, g"]), "k, x", r.choice(["k", "g, k", "f"])]
         store, snapshot, indexes = built(tmp_path / str(seed), r, keys)

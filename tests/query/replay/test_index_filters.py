@@ -75,17 +75,23 @@ def test_a_filter_gives_the_rows_of_a_scan(
     assert used > 3
 
 
+def indexed(database: Any, x: Any, **options: str) -> Any:
+    """A stream of a value a tick, with an index on them."""
+    stream = database.create_stream("s", ARROW, "t", options=options)
+    data: dict[str, Any] = {"t": np.arange(len(x)), "x": x, "k": ["a"] * len(x)}
+    stream.append(pa.table(data, schema=ARROW))
+    stream.seal()
+    stream.create_index("x")
+    return stream
+
+
 def test_a_rare_value_reads_little(tmp_path: Path) -> None:
     count = 400_000
     x = np.zeros(count)
     x[[1234, 200_000, 399_000]] = 7.0
     x[::2] = 9.0  # minimum and maximum exclude nothing
     with chronicle.open(tmp_path / "s") as database:
-        stream = database.create_stream("s", ARROW, "t")
-        data: dict[str, Any] = {"t": np.arange(count), "x": x, "k": ["a"] * count}
-        stream.append(pa.table(data, schema=ARROW))
-        stream.seal()
-        stream.create_index("x")
+        indexed(database, x)
         plan = database.explain("SELECT count(*) FROM s WHERE x = 7", analyze=True)
         scan = next(node for node in plan.operators() if node.name == "Scan")
         assert dict(scan.details)["index"]
@@ -109,11 +115,7 @@ def test_what_lies_all_over_the_stream_is_scanned_for(tmp_path: Path) -> None:
     x[::200] = 7.0
     x[1::2] = 9.0
     with chronicle.open(tmp_path / "s") as database:
-        stream = database.create_stream("s", ARROW, "t")
-        data: dict[str, Any] = {"t": np.arange(count), "x": x, "k": ["a"] * count}
-        stream.append(pa.table(data, schema=ARROW))
-        stream.seal()
-        stream.create_index("x")
+        indexed(database, x)
         plan = database.explain("SELECT count(*) FROM s WHERE x = 7", analyze=True)
         scan = next(node for node in plan.operators() if node.name == "Scan")
         assert "index" not in dict(scan.details)
@@ -129,12 +131,7 @@ def test_late_events_outside_of_the_range_of_time_are_left_out(
     x[[1000, 1010, 90_000]] = 7.0
     x[1::2] = 9.0
     with chronicle.open(tmp_path / "s") as database:
-        options = {"compaction": "manual"}
-        stream = database.create_stream("s", ARROW, "t", options=options)
-        data: dict[str, Any] = {"t": np.arange(count), "x": x, "k": ["a"] * count}
-        stream.append(pa.table(data, schema=ARROW))
-        stream.seal()
-        stream.create_index("x")
+        stream = indexed(database, x, compaction="manual")
         for tick in (999, 1005, 50_000):
             stream.append(pa.table({"t": [tick], "x": [7.0], "k": ["b"]}, schema=ARROW))
         text = "SELECT t FROM s WHERE x = 7 AND t >= 1000 AND t < 40000"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay.coarse import coarse_map
 from chronicle.query.replay.planning import plan_match
@@ -20,10 +18,9 @@ from chronicle.query.replay.symbols import outline
 from chronicle.query.replay.timeline import Timeline
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
-from chronicle.store.options import StreamOptions
-from chronicle.store.store import Store
 
 from .across_cases import answers
+from .conftest import Opened
 from .test_derived_indexes import SCHEMA as DERIVED
 from .test_derived_indexes import compiled as derived_clause
 
@@ -61,19 +58,14 @@ def table(marked: dict[int, int], first: int, end: int) -> pa.Table:
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[Any]:
+def stream(opened: Opened) -> Any:
     """A stream whose first 3,900 events have an index on x; those after them lie in memory."""
-    store = Store.open(tmp_path, "rw")
-    made = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=4096, compaction="manual"))
+    made, indexes = opened(SCHEMA, "x", leaf_bytes=4096, compaction="manual")
     made.append(table(MARKED, 0, 3900))
     made.seal()
-    indexes = StreamIndexes(tmp_path / "idx", True)
-    indexes.create("x", SCHEMA)
     indexes.catch_up(made.snapshot().state)
     made.append(table(MARKED, 3900, EVENTS))
-    yield made, indexes
-    indexes.close()
-    store.close()
+    return made, indexes
 
 
 def planned(
@@ -198,22 +190,17 @@ def test_rows_around_an_interval_are_looked_at(stream: Any) -> None:
     assert [row["l"] for row in rows] == [2 * at for at in AT_A]
 
 
-def test_events_of_one_time_may_come_in_any_order(tmp_path: Path) -> None:
+def test_events_of_one_time_may_come_in_any_order(opened: Opened) -> None:
     """Four events a tick; sorted by y an A stands before a B that is stored before it."""
-    store = Store.open(tmp_path, "rw")
-    made = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=4096))
+    made, indexes = opened(SCHEMA, "x", leaf_bytes=4096)
     at = np.arange(2000)
     x, y = np.full(2000, 9), np.full(2000, 50)
     x[[800, 802, 1203, 1204]], y[[800, 802, 1203, 1204]] = [2, 1, 2, 1], [99, 98, 0, 0]
     made.append(pa.table({"t": at // 4, "k": at, "x": x, "y": y}).cast(SCHEMA.arrow))
-    indexes = StreamIndexes(tmp_path / "idx", True)
-    indexes.create("x", SCHEMA)
     indexes.catch_up(made.snapshot().state)
     plan, rows = planned((made, indexes), "A B", 10, AB, order="t, y")
     assert rows == [{"f": 200, "l": 200}]
     assert spans_of(plan) == [(800, 804)]
-    indexes.close()
-    store.close()
 
 
 def test_an_index_that_is_not_built_yet_is_no_obstacle(stream: Any) -> None:
@@ -223,10 +210,9 @@ def test_an_index_that_is_not_built_yet_is_no_obstacle(stream: Any) -> None:
     assert len(rows) == len(AT_A)
 
 
-def test_the_coarse_map_takes_windows_as_inclusive(tmp_path: Path) -> None:
+def test_the_coarse_map_takes_windows_as_inclusive(opened: Opened) -> None:
     """It knows of a leaf no more than its first and its last time."""
-    store = Store.open(tmp_path, "rw")
-    made = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=4096, codec="none"))
+    made, _ = opened(SCHEMA, leaf_bytes=4096, codec="none")
     events = table({1500: 2, 3500: 12}, 0, 6000)
     filling = np.random.default_rng(1).integers(0, 2**62, 6000)
     made.append(events.set_column(3, "y", pa.array(filling)).cast(SCHEMA.arrow))
@@ -257,23 +243,19 @@ def test_the_coarse_map_takes_windows_as_inclusive(tmp_path: Path) -> None:
     assert allowed("A C*", step - 1) == [(starts[a], starts[a + 1])]
     assert allowed("C* A", step) == [(starts[a - 1], starts[a + 1])]
     assert allowed("C* A", step - 1) == [(starts[a], starts[a + 1])]
-    store.close()
 
 
 @pytest.mark.parametrize("defined", ["B AS k = 'zz'", "B AS k = 'zz' AND x > A.x"])
 def test_events_of_one_time_may_lie_in_other_leaves_than_their_order_has_them(
-    tmp_path: Path, defined: str
+    opened: Opened, defined: str
 ) -> None:
     """ORDER BY t, x puts A first, which is stored 2,890 events and some leaves behind B."""
     rows = [{"t": i // 3000 * 100_000_000, "k": "z", "x": 500 + i % 7} for i in range(9000)]
     rows[3010].update(k="zz", x=900)
     rows[5900].update(k="a", x=1)
-    store = Store.open(tmp_path, "rw")
-    stream = store.create_stream("s", DERIVED, StreamOptions(leaf_bytes=1 << 13))
+    stream, indexes = opened(DERIVED, "k", leaf_bytes=1 << 13)
     stream.append(pa.Table.from_pylist(rows, schema=DERIVED.arrow))
     stream.seal()
-    indexes = StreamIndexes(tmp_path / "idx", True)
-    indexes.create("k", DERIVED)
     indexes.catch_up(stream.snapshot().state)
     text = "PATTERN (A Z* B) WITHIN INTERVAL '5' SECOND"
     clause = derived_clause(text, f"A AS k = 'a', {defined}", "", ", x")
@@ -282,8 +264,6 @@ def test_events_of_one_time_may_lie_in_other_leaves_than_their_order_has_them(
     found, plan = answers(stream.snapshot(), clause, indexes, "all", gap=0)
     assert found == expected
     assert plan.spans is not None
-    indexes.close()
-    store.close()
 
 
 @pytest.mark.parametrize("by", ["", "PARTITION BY k"])

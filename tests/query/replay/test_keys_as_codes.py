@@ -115,7 +115,7 @@ def test_rows_are_those_of_keys_that_are_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = np.random.default_rng(40)
-    for number in range(rounds(6, 30, 300)):
+    for number in range(rounds(3, 30, 300)):
         with Store.open(tmp_path / str(number), "rw") as store:
             snapshot = filled(store, random, (2, 12, 200)[number % 3])
             timeline = Timeline(snapshot)

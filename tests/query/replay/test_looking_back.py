@@ -34,6 +34,7 @@ from chronicle.store.store import Store
 
 from ...rounds import rounds
 from .across_cases import answers
+from .conftest import Opened
 
 SCHEMA = StreamSchema(
     pa.schema(
@@ -211,10 +212,10 @@ def test_rows_are_those_of_a_replay_however_far_is_seen(
     assert used
 
 
-def filled(path: Path, partitions: int, count: int, **options: int) -> Any:
+def filled(opened: Opened, partitions: int) -> tuple[Any, StreamIndexes]:
     """Partitions that begin all along the stream, whose values never change; one jump."""
-    store = Store.open(path, "rw")
-    stream = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=1 << 12, **options))
+    stream, indexes = opened(SCHEMA, "x - PREV(x) PARTITION BY k", leaf_bytes=1 << 12)
+    count = 3000
     at = np.arange(count)
     r = np.random.default_rng(3)
     of = np.minimum(r.integers(0, partitions, count), at * partitions // count)
@@ -225,19 +226,17 @@ def filled(path: Path, partitions: int, count: int, **options: int) -> Any:
         "f": [None] * count,
     }  # fmt: skip
     stream.append(pa.table(columns, schema=SCHEMA.arrow))
-    indexes = StreamIndexes(path / "idx", True)
-    indexes.create("x - PREV(x) PARTITION BY k", SCHEMA)
-    return store, stream, indexes
+    stream.seal()
+    return stream, indexes
 
 
 @pytest.mark.parametrize("built", [True, False])
 def test_first_events_of_partitions_are_no_hits(
-    tmp_path: Path, built: bool, monkeypatch: pytest.MonkeyPatch
+    opened: Opened, built: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 3,000 events of 200 partitions one has a step, however runs cut the stream."""
     monkeypatch.setattr(stream_indexes, "RUN_EVENTS", 512)
-    store, stream, indexes = filled(tmp_path, 200, 3000)
-    stream.seal()
+    stream, indexes = filled(opened, 200)
     if built:
         indexes.catch_up(stream.snapshot().state)
     snapshot = stream.snapshot()
@@ -251,17 +250,14 @@ def test_first_events_of_partitions_are_no_hits(
     assert plan.intervals.partitions.inside.total == 1
     if built:
         assert plan.metrics.entries_read == 1
-    indexes.close()
-    store.close()
 
 
 def test_an_event_whose_previous_one_is_not_read_is_a_hit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last event has a step, and is the only one that is not indexed."""
     monkeypatch.setattr(candidates, "LOOKED_BACK", 0)
-    store, stream, indexes = filled(tmp_path, 200, 3000)
-    stream.seal()
+    stream, indexes = filled(opened, 200)
     indexes.catch_up(stream.snapshot().state)
     last = {"t": 3000, "k": "k5", "g": 0, "x": 200, "f": None}
     stream.append(pa.Table.from_pylist([last], schema=SCHEMA.arrow))
@@ -272,19 +268,16 @@ def test_an_event_whose_previous_one_is_not_read_is_a_hit(
     assert found == expected
     assert len(found) == 2
     assert plan.metrics.events_evaluated == 2  # its own value and the one before it
-    indexes.close()
-    store.close()
 
 
 @pytest.mark.parametrize(("lookback", "most"), [(0, 5), (10_000, 1)])
 def test_behind_a_segment_only_what_its_window_reaches_counts(
-    tmp_path: Path, lookback: int, most: int, monkeypatch: pytest.MonkeyPatch
+    opened: Opened, lookback: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B looks back at an event of its match: what lies before the window is no matter."""
     monkeypatch.setattr(keys_of, "LOOK_BACK", lookback)
     monkeypatch.setattr(stream_indexes, "RUN_EVENTS", 1024)
-    store, stream, indexes = filled(tmp_path, 700, 3000)
-    stream.seal()
+    stream, indexes = filled(opened, 700)
     indexes.catch_up(stream.snapshot().state)
     snapshot = stream.snapshot()
     asked = clause("PATTERN (A B)", "B AS x - PREV(x) > 50", "PARTITION BY k", 400)
@@ -296,15 +289,12 @@ def test_behind_a_segment_only_what_its_window_reaches_counts(
     near = clause("PATTERN (A B)", "B AS x - PREV(x) > 50", "PARTITION BY k", most)
     found, plan = answers(snapshot, near, indexes, "all", gap=0)
     assert found == answers(snapshot, near, indexes, "replay")[0]
-    indexes.close()
-    store.close()
 
 
 def test_runs_of_before_nulls_were_told_apart_are_still_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, stream, indexes = filled(tmp_path, 50, 3000)
-    stream.seal()
+    stream, indexes = filled(opened, 50)
     plain = stream_indexes.build_run
     with monkeypatch.context() as patch:
         patch.setattr(stream_indexes, "RUN_EVENTS", 512)
@@ -321,7 +311,6 @@ def test_runs_of_before_nulls_were_told_apart_are_still_right(
     assert found == expected
     assert plan.metrics.entries_read > 1  # every first event of a run counts
     indexes.close()
-    store.close()
 
 
 class _Times:

@@ -21,6 +21,8 @@ from chronicle.schema import StreamSchema
 from chronicle.store.options import StreamOptions
 from chronicle.store.store import Store
 
+from .conftest import Opened
+
 SCHEMA = StreamSchema(
     pa.schema(
         [
@@ -111,20 +113,17 @@ def test_ten_thousand_partitions_and_a_rare_pattern(
         assert told["events_in_spans_read"] == run.events
 
 
-def test_zeros_and_nans_of_all_kinds_are_one_partition_each(tmp_path: Path) -> None:
+def test_zeros_and_nans_of_all_kinds_are_one_partition_each(opened: Opened) -> None:
     nan = np.array([0x7FF8000000000000, 0xFFF8000000000001], np.uint64).view(np.float64)
     schema = StreamSchema(
         pa.schema([("t", pa.int64()), ("f", pa.float64()), ("x", pa.int64())]), "t"
     )
-    store = Store.open(tmp_path, "rw")
-    stream = store.create_stream("s", schema, StreamOptions(leaf_bytes=4096))
+    stream, indexes = opened(schema, "x", leaf_bytes=4096)
     x = np.full(3000, 9)
     x[[1000, 1002, 2000, 2001]] = [7, 8, 7, 8]
     f = np.arange(3000).astype(np.float64) + 5
     f[[1000, 1002, 2000, 2001]] = [0.0, -0.0, *nan]
     stream.append(pa.table({"t": np.arange(3000), "f": f, "x": x}).cast(schema.arrow))
-    indexes = StreamIndexes(tmp_path / "idx", True)
-    indexes.create("x", schema)
     indexes.catch_up(stream.snapshot().state)
     snapshot = stream.snapshot()
     text = RARE.format("f", "", "", "A B", "WITHIN 9").replace("FIRST(t) AS f", "FIRST(t) AS a")
@@ -133,18 +132,13 @@ def test_zeros_and_nans_of_all_kinds_are_one_partition_each(tmp_path: Path) -> N
     rows = [row for part in run_match(snapshot, compiled, plan) for row in part.to_pylist()]
     assert plan.partitions is not None
     assert [(row["a"], row["l"]) for row in rows] == [(1000, 1002), (2000, 2001)]
-    indexes.close()
-    store.close()
 
 
-def test_a_small_tail_is_looked_at_and_not_replayed(tmp_path: Path) -> None:
+def test_a_small_tail_is_looked_at_and_not_replayed(opened: Opened) -> None:
     table = crowd(60_000, 300, seed=8)
-    store = Store.open(tmp_path, "rw")
-    stream = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=1 << 16))
+    stream, indexes = opened(SCHEMA, "x", leaf_bytes=1 << 16)
     stream.append(table.slice(0, 50_000))
     stream.seal()
-    indexes = StreamIndexes(tmp_path / "idx", True)
-    indexes.create("x", SCHEMA)
     indexes.catch_up(stream.snapshot().state)
     for at in range(50_000, 51_500, 300):
         stream.append(table.slice(at, 300))
@@ -166,8 +160,6 @@ def test_a_small_tail_is_looked_at_and_not_replayed(tmp_path: Path) -> None:
             if by:
                 assert run.given < 0.05 * at_hand.count
     assert any(row["l"] == last + 1 for row in expected)
-    indexes.close()
-    store.close()
 
 
 def test_landings_replay_a_tenth_of_the_flights_at_most(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,17 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay import partitions
 from chronicle.query.replay.partitions import PartitionKeys, rows_beside
 from chronicle.query.replay.spans import Spans
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
-from chronicle.store.options import StreamOptions
-from chronicle.store.store import Store
 
 from .across_cases import answers
+from .conftest import Opened
 
 
 class Listed(PartitionKeys):
@@ -82,7 +79,7 @@ SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa
 
 
 @pytest.mark.parametrize("steps", [3, 2000])
-def test_rare_steps_of_partitions_are_worth_an_index(tmp_path: Path, steps: int) -> None:
+def test_rare_steps_of_partitions_are_worth_an_index(opened: Opened, steps: int) -> None:
     """What looks at the event before a match is planned with an index where steps are rare."""
     rng = np.random.default_rng(2)
     count = 400_000
@@ -90,13 +87,10 @@ def test_rare_steps_of_partitions_are_worth_an_index(tmp_path: Path, steps: int)
     x = of * 1000
     at = np.sort(rng.choice(np.arange(count // 10, count), steps, replace=False))
     x[at] += 500
-    store = Store.open(tmp_path, "rw")
-    stream = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=1 << 18))
+    stream, indexes = opened(SCHEMA, "x - PREV(x) PARTITION BY k", leaf_bytes=1 << 18)
     names = pa.array([f"p{i}" for i in range(300)]).take(pa.array(of))
     stream.append(pa.table({"t": np.arange(count), "k": names, "x": x}).cast(SCHEMA.arrow))
     stream.seal()
-    indexes = StreamIndexes(tmp_path / "idx", True)
-    indexes.create("x - PREV(x) PARTITION BY k", SCHEMA)
     indexes.catch_up(stream.snapshot().state)
     text = (
         "SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.t AS a, B.t AS b, "
@@ -113,8 +107,6 @@ def test_rare_steps_of_partitions_are_worth_an_index(tmp_path: Path, steps: int)
         assert plan.intervals.partitions.inside.total < 0.05 * count
     found, _ = answers(stream.snapshot(), clause, indexes, "all")
     assert found == expected
-    indexes.close()
-    store.close()
 
 
 MARKED = StreamSchema(
@@ -134,11 +126,10 @@ APART = {
 
 
 @pytest.mark.parametrize("which", APART)
-def test_rows_of_two_intervals_are_not_next_to_one_another(tmp_path: Path, which: str) -> None:
+def test_rows_of_two_intervals_are_not_next_to_one_another(opened: Opened, which: str) -> None:
     rows, late = APART[which]
     rows = [*rows, (500, 1, 1), (505, 7, 0)]
-    store = Store.open(tmp_path, "rw")
-    stream = store.create_stream("s", MARKED, StreamOptions(compaction="manual"))
+    stream, indexes = opened(MARKED, "x - PREV(x) PARTITION BY k", compaction="manual")
 
     def told(some: list[Any]) -> pa.Table:
         t, x, y = zip(*some, strict=True)
@@ -146,8 +137,6 @@ def test_rows_of_two_intervals_are_not_next_to_one_another(tmp_path: Path, which
 
     stream.append(told(rows))
     stream.seal()
-    indexes = StreamIndexes(tmp_path / "idx", True)
-    indexes.create("x - PREV(x) PARTITION BY k", MARKED)
     indexes.catch_up(stream.snapshot().state)
     if late is not None:
         stream.append(told([late]))
@@ -161,8 +150,6 @@ def test_rows_of_two_intervals_are_not_next_to_one_another(tmp_path: Path, which
     found, plan = answers(stream.snapshot(), clause, indexes, "all", gap=0)
     assert plan.chosen
     assert found == expected
-    indexes.close()
-    store.close()
 
 
 @given(st.lists(st.integers(0, 3), max_size=80), st.integers(1, 9), st.integers(1, 9))

@@ -55,14 +55,3 @@ def test_one_part_that_an_index_finds_locates_permutations(database, pattern, de
     plan = database.explain(looked_up, analyze=True)
     (replay,) = [operator for operator in plan.operators() if operator.name == "Replay"]
     assert dict(replay.figures)["events_replayed"] < ROWS // 3
-
-
-def test_without_an_index_on_any_part_the_answer_is_the_same(database):
-    sql = (
-        "SELECT {} f FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f "
-        "PATTERN (PERMUTE(A, B)) DEFINE A AS b = 1, B AS b = 3)"
-    )
-    assert (
-        database.sql(sql.format("/*+ strategy(all) */")).fetchall()
-        == database.sql(sql.format("/*+ strategy(replay) */")).fetchall()
-    )

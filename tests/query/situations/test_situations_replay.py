@@ -91,8 +91,8 @@ def test_every_plan_gives_the_rows_of_a_full_replay(
                     continue
                 raise
             seen += wanted.num_rows
-            for strategy in rng.sample(STRATEGIES, 2):
-                result = db.sql(query.format("/*+ strategy(all) */"))
+            for strategy in STRATEGIES:
+                result = db.sql(query.format(f"/*+ strategy({strategy}) */"))
                 found = result.arrow()
                 assert found.equals(wanted), (number, strategy, text)
                 replayed += "whole stream:" not in str(result.plan)

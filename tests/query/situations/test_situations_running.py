@@ -91,6 +91,23 @@ def test_orders_follow_what_is_seen_and_change_no_row(compiled: Compile) -> None
     assert pa.Table.from_batches(rows) == pa.Table.from_batches(again)
 
 
+def test_conditions_look_back_by_prev_across_batches_and_partitions(compiled: Compile) -> None:
+    clause = compiled(
+        "PARTITION BY k MEASURES count(A.*) AS n, STARTED(A) AS s PATTERN (A) "
+        "DEFINE A AS a > PREV(a) OR b > PREV(b, 2)", SCHEMA,
+    )  # fmt: skip
+    table = flicker(3_000, stay=0.6, keys=3)
+    stream = SituationStream(clause, MatchLimits())
+    rows = []
+    for batch in table.to_batches(max_chunksize=7):
+        stream.target = 1
+        rows += list(stream.feed(batch))
+    rows += list(stream.finish())
+    whole = pa.Table.from_batches(list(clause.run(table.to_batches())))
+    assert pa.Table.from_batches(rows) == whole
+    assert whole.num_rows > 500
+
+
 def test_many_partitions(compiled: Compile) -> None:
     clause = compiled(
         "PARTITION BY k PATTERN (A OVERLAPS B) WITHIN 1000000 DEFINE A AS a = 1, B AS b = 1", SCHEMA

@@ -79,51 +79,6 @@ def test_aggressive_drivers(db: Database) -> None:
     assert rows(db, DRIVERS.format(emit=early, **bare)) == [{**row, "completed": None, "at": 17}]
 
 
-def test_an_alarm_comes_at_the_first_instant_at_which_it_is_certain(db: Database) -> None:
-    state = sampled(60, c=[(20, 50)], q=[(10, 60)]).to_pylist()
-    load = [95 if r["c"] else 10 for r in state]
-    queue = [200 if r["q"] else 5 for r in state]
-    fill(db, "hosts", pa.table({"t": range(60), "host": ["h"] * 60, "cpu": load, "queue": queue}))
-    text = """SELECT * FROM hosts MATCH_SITUATIONS (PARTITION BY host
-        MEASURES DETECTED() AS at, ENDED(Q) AS q_ended
-        PATTERN (C {relations} Q) WITHIN 600 EMIT ON {emit}
-        DEFINE C AS cpu > 90 LASTING AT LEAST 10, Q AS queue > 100)"""
-    inside = "DURING | STARTS | FINISHES | EQUALS"
-    found = rows(db, text.format(relations=inside, emit="DETECTION"))
-    assert found == [{"host": "h", "at": 50, "q_ended": None}]
-    assert not rows(db, text.format(relations=inside, emit="COMPLETION"))
-    found = rows(db, text.format(relations=inside + " | OVERLAPPED BY", emit="DETECTION"))
-    assert found == [{"host": "h", "at": 30, "q_ended": None}]
-
-
-@pytest.mark.parametrize(("rain_ends", "wanted"), [(160, [(100, 120, 120)]), (120, [])])
-def test_snow(db: Database, rain_ends: int, wanted: list[tuple[int, ...]]) -> None:
-    state = sampled(200, r=[(100, rain_ends)], f=[(120, 200)]).to_pylist()
-    rain = [1.0 if r["r"] else 0.0 for r in state]
-    cold = [-1.0 if r["f"] else 4.0 for r in state]
-    fill(db, "weather", pa.table({"t": range(200), "rain": rain, "temperature": cold}))
-    found = db.sql("""SELECT * FROM weather MATCH_SITUATIONS (
-        MEASURES STARTED(R) AS r, STARTED(F) AS f, DETECTED() AS at
-        PATTERN (R INTERSECTS F) WITHIN 1440 EMIT ON DETECTION
-        DEFINE R AS rain > 0, F AS temperature < 0)""")
-    assert found.fetchall() == wanted
-
-
-def test_integer_time_and_a_pattern_of_two_halves(db: Database) -> None:
-    stream = sampled(
-        160, a=[(10, 30)], b=[(10, 45)], c=[(60, 90), (100, 120)], d=[(70, 102), (105, 150)]
-    )
-    fill(db, "s", stream)
-    text = """SELECT * FROM s MATCH_SITUATIONS (ORDER BY t
-        MEASURES STARTED(C) AS c, STARTED(D) AS d, DETECTED() AS at, COMPLETED() AS completed
-        PATTERN (A STARTS B AND B BEFORE C AND C OVERLAPS D) WITHIN 120 EMIT ON {}
-        DEFINE A AS a, B AS b, C AS c, D AS d)"""
-    assert db.sql(text.format("COMPLETION")).fetchall() == [(60, 70, 90, 102)]
-    assert db.sql(text.format("DETECTION")).fetchall() == [
-        (60, 70, 90, None), (100, 105, 120, None)
-    ]  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def flights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     if not FLIGHTS.exists():
@@ -187,28 +142,6 @@ def test_situations_alone(flights: Database) -> None:
 
 
 # ----------------------------------------------------------------------- more of the clause
-
-
-def test_conditions_look_back_by_prev_across_batches_and_partitions(db: Database) -> None:
-    count = 3000
-    values = [(i * 7919) % 13 for i in range(count)]
-    keys = [i % 3 for i in range(count)]
-    fill(db, "s", pa.table({"t": range(count), "k": keys, "x": values}))
-    found = db.sql("""SELECT * FROM s MATCH_SITUATIONS (PARTITION BY k MEASURES count(A.*) AS n,
-        STARTED(A) AS s, ENDED(A) AS e PATTERN (A) DEFINE A AS x > PREV(x) OR x > PREV(x, 2))""")
-    wanted = []
-    for key in range(3):
-        own = [(t, x) for t, x, k in zip(range(count), values, keys, strict=True) if k == key]
-        begun = None
-        for i, (t, x) in enumerate(own):
-            holds = (i > 0 and x > own[i - 1][1]) or (i > 1 and x > own[i - 2][1])
-            if holds and begun is None:
-                begun = i
-            elif not holds and begun is not None:
-                wanted.append((t, key, i - begun, own[begun][0]))
-                begun = None
-    wanted_rows = [(k, n, s, e) for e, k, n, s in sorted(wanted)]
-    assert found.fetchall() == wanted_rows
 
 
 def test_the_rows_of_a_query_are_sorted_by_its_order(db: Database) -> None:

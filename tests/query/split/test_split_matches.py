@@ -35,7 +35,7 @@ from chronicle.store.store import Store
 from ...rounds import rounds
 
 FIRST = int(os.environ.get("CHRONICLE_SEED", "0"))
-SEEDS = int(os.environ.get("CHRONICLE_ROUNDS", "3"))
+SEEDS = int(os.environ.get("CHRONICLE_ROUNDS", "2"))
 ROUNDS = rounds(SEEDS, SEEDS, 1000)
 CLAUSES = rounds(8, 8, 30)
 LIMITS = MatchLimits(steps_max=50_000, memory_bytes=64 << 20)

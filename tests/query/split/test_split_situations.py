@@ -139,11 +139,10 @@ def test_threads_give_the_rows_in_order(
             query = f"SELECT /*+ strategy(replay) */ * FROM s MATCH_SITUATIONS ({text})"
             monkeypatch.setattr(situation_operator, "processors", lambda: 1)
             wanted = db.sql(query).arrow()
-            for count in (2, 4):
-                monkeypatch.setattr(situation_operator, "processors", lambda count=count: count)
-                assert db.sql(query).arrow().equals(wanted), query
-                side_by_side += "ranges of time" in str(db.explain(query, analyze=True))
+            monkeypatch.setattr(situation_operator, "processors", lambda: 3)
+            assert db.sql(query).arrow().equals(wanted), query
+            side_by_side += "ranges of time" in str(db.explain(query, analyze=True))
             for batch in db.sql(query).batches():  # who stops early waits for nothing
                 assert batch.num_rows
                 break
-    assert side_by_side > 4
+    assert side_by_side > 2

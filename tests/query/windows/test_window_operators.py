@@ -314,20 +314,6 @@ def test_cost_follows_slices_not_events(stores: Any) -> None:
     assert whole.metrics.events == 0
 
 
-def test_plans_carry_what_is_asked_for_and_no_more() -> None:
-    """Words of a partial: each field once, and none that no aggregate needs."""
-    schema = StreamSchema(pa.schema([("t", pa.int64()), ("x", pa.float64())]), "t")
-    for functions, width in (
-        (("count",), 1),
-        (("sum", "avg", "count"), 3),
-        (("min", "max"), 3),
-        (("first",), 2),
-        (("stddev_samp", "var_pop"), 3),
-        (("any_value", "count", "var_samp"), 6),
-    ):
-        assert FieldPlan(schema, [Aggregate(f, "x") for f in functions]).width == width, functions
-
-
 def test_check_ends_every_operator(stores: Any) -> None:
     """A time limit is noticed between kernels, in replay, sweep and slide."""
     snapshot = stores("double", [[(i, 1.0) for i in range(5000)]], "none", 4096, 0)
