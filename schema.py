@@ -57,13 +57,19 @@ def storage_of(type_: pa.DataType) -> Storage | None:
         return Storage.STRING
     if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
         return Storage.BINARY
-    if pa.types.is_decimal128(type_):
+    if pa.types.is_decimal128(type_) and type_.scale >= 0:
         return Storage.DECIMAL
     if is_json(type_):
         return Storage.JSON
     if is_nested(type_) and stored_nested(type_) is not None:
         return Storage.NESTED
     return None
+
+
+def stored_decimal(type_: pa.DataType) -> pa.DataType:
+    """The type of a stream for values of a decimal type: 128 bits, no negative scale."""
+    digits, scale = type_.precision - min(type_.scale, 0), max(type_.scale, 0)
+    return pa.decimal128(min(digits, 38), scale) if scale <= 38 else type_
 
 
 def stored_nested(type_: pa.DataType) -> pa.DataType | None:

@@ -37,7 +37,7 @@ from ..core.json_text import JSON
 from ..core.nested_types import decided, is_list, is_nested
 from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument, InvalidData, SchemaMismatch, UnsupportedType
-from ..schema import StreamSchema, storage_of, stored_nested
+from ..schema import StreamSchema, storage_of, stored_decimal, stored_nested
 from .convert import (
     FLOAT_TEXT,
     convert,
@@ -171,6 +171,10 @@ def infer_typed(values: pa.Array) -> pa.DataType | None:
         return pa.string() if pa.types.is_time(type_) else pa.int64()
     if pa.types.is_float16(type_):
         return pa.float32()
+    if pa.types.is_decimal(type_):
+        return stored_decimal(type_)
+    if pa.types.is_fixed_size_binary(type_):
+        return pa.binary()
     if is_nested(type_):
         return stored_nested(type_) or type_
     return type_

@@ -228,6 +228,8 @@ def test_wrong_definitions_are_refused(db):
         db.create_stream("s", SCHEMA, time="nope")
     with pytest.raises(UnsupportedType):
         db.create_stream("s", SCHEMA, time="k")
+    with pytest.raises(UnsupportedType, match=r"decimal128\(5, -2\)"):
+        db.create_stream("s", SCHEMA.append(pa.field("round", pa.decimal128(5, -2))), time="at")
     with pytest.raises(InvalidArgument, match="codec"):
         db.create_stream("s", SCHEMA, time="at", codec="gzip")
     with pytest.raises(

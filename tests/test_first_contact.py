@@ -8,6 +8,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,21 @@ def test_any_table_makes_a_stream(db: Database, made: str) -> None:
     assert stream.aggregate({"x": "sum"}) == {"x": {"sum": 10.0}}
     report = db.ingest(MADE[made](), "s")
     assert (report.stored, report.created, db["s"].count) == (5, False, 10)
+
+
+def test_types_that_streams_lack_become_types_that_hold_the_values(db: Database) -> None:
+    columns = {
+        "hundreds": pa.array([Decimal(700), None]).cast(pa.decimal128(5, -2)),
+        "wide": pa.array([Decimal("0.25"), None], pa.decimal256(50, 2)),
+        "small": pa.array([Decimal("0.25"), None], pa.decimal32(5, 2)),
+        "fixed": pa.array([b"abc", None], pa.binary(3)),
+    }
+    db.ingest(pa.table({"t": [1, 2], **columns}), "s", "t")
+    found = db.sql("SELECT * EXCLUDE (t) FROM s").arrow()
+    assert found.schema.types == [
+        pa.decimal128(7, 0), pa.decimal128(38, 2), pa.decimal128(5, 2), pa.binary()
+    ]  # fmt: skip
+    assert found.to_pydict() == {name: values.to_pylist() for name, values in columns.items()}
 
 
 def test_files_are_ingested_as_by_the_command(db: Database, tmp_path: Path) -> None:

@@ -220,7 +220,8 @@ def float_bounds(attribute: Attribute, operator: str, constant: Constant) -> Com
     single = pa.types.is_float32(attribute.type)
     value = as_float(constant.value)
     if constant.kind is Kind.EXACT:
-        held = float(np.float32(value)) if single else value
+        with np.errstate(over="ignore"):  # becomes infinite
+            held = float(np.float32(value)) if single else value
         exact = held == constant.value or (not single and _is_short(constant.value))
         if not math.isfinite(held) or not exact:
             return widened_bounds(attribute.name, operator, value, single)

@@ -461,6 +461,9 @@ class _Reader:
             raise _Unreadable
         if constant.value != constant.value:
             return Compiled(NotNull(attribute.name))
+        if constant.kind is Kind.FLOAT and pa.types.is_float32(attribute.type):
+            # the text lacks the type: "0.1" is also the nearest FLOAT, which is another double
+            constant = replace(constant, kind=Kind.EXACT)
         bounds = column_bounds(attribute, operator if truth else NEGATED[operator], constant)
         if attribute.storage is not Storage.FLOAT or operator not in (">", ">="):
             return bounds

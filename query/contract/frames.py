@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from ...core.ownership import LOADING
 from ...core.soundness import require_sound
-from ...errors import InvalidArgument, SchemaMismatch
+from ...errors import InvalidArgument, InvalidData, SchemaMismatch
 from ...formats.tables import reader_of
+from ...schema import stored_decimal
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -48,7 +49,10 @@ class Frame:
             yield from data.select(list(columns)).to_batches()
             return
         for batch in data.scanner(columns=list(columns)).to_batches():
-            yield batch if batch.schema.equals(wanted) else batch.cast(wanted)
+            try:
+                yield batch if batch.schema.equals(wanted) else batch.cast(wanted)
+            except pa.ArrowInvalid as error:
+                raise InvalidData(f"{self.name!r}: {error}") from None
 
     def forget(self) -> None:
         self._data = None
@@ -102,4 +106,6 @@ def _plain(type_: pa.DataType) -> pa.DataType:
         return pa.string()
     if types.is_large_binary(type_) or str(type_) == "binary_view":
         return pa.binary()
+    if types.is_decimal(type_):
+        return stored_decimal(type_)
     return pa.float32() if types.is_float16(type_) else type_

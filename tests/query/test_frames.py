@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -77,16 +78,22 @@ def test_types_come_as_streams_have_them(each: Database) -> None:
         "half": pa.array([1.5], pa.float16()),
         "none": pa.nulls(1),
         "big": pa.array([2**63 + 1], pa.uint64()),
+        "hundreds": pa.array([Decimal(700)]).cast(pa.decimal128(5, -2)),
+        "wide": pa.array([Decimal("0.25")], pa.decimal256(50, 2)),
     }
     each.register("f", pa.table(columns))
     answer = each.sql("SELECT * FROM f").arrow()
     assert list(answer.schema.types) == [
-        pa.timestamp("us"), pa.string(), pa.string(), pa.float32(), pa.string(), pa.uint64()
+        pa.timestamp("us"), pa.string(), pa.string(), pa.float32(), pa.string(), pa.uint64(),
+        pa.decimal128(7, 0), pa.decimal128(38, 2),
     ]  # fmt: skip
     assert [column[0].as_py() for column in answer.columns] == [
-        dt.datetime(2026, 1, 1, 12), "x", "y", 1.5, None, 2**63 + 1
+        dt.datetime(2026, 1, 1, 12), "x", "y", 1.5, None, 2**63 + 1, 700, Decimal("0.25")
     ]  # fmt: skip
     assert each.sql("SELECT count(*) FROM ev, f WHERE t < at").fetchall() == [(6,)]
+    each.register("f", pa.table({"wide": pa.array([Decimal(10**40)], pa.decimal256(50, 2))}))
+    with pytest.raises(InvalidData, match="'f': Decimal value does not fit"):
+        each.sql("SELECT * FROM f").fetchall()
 
 
 def test_patterns_and_appends_read_frames(each: Database) -> None:

@@ -455,6 +455,7 @@ def test_conditions_of_patterns_hold_where_duckdb_finds_them_true(pair, seed):
         "n = 9007199254740992::FLOAT", "CAST(t AS DATE) = '1970-01-01 12:00:00'",
         "n IN (9007199254740993, NULL::DOUBLE)", "CAST(n AS BIGINT) = 9223372036854775807::FLOAT",
         "d NOT BETWEEN '1970-01-01 00:10:00' AND TIMESTAMP '1970-01-02'",
+        "f = 0.1", "NOT (f > 0.1)", "f IN (0.1, 3)",
     ],
 )  # fmt: skip
 def test_conditions_that_were_once_pruned_wrongly(pair, compiler, predicate):
