@@ -232,8 +232,7 @@ class AdvancingMatch(InstantSearch):
         if not len(groups):
             return
         owner = groups.searchsorted(attempts.group[waiting])
-        low = retained.position[groups].copy()
-        np.minimum.at(low, owner, attempts.start[waiting])
+        low = retained.position[groups]  # an open attempt begins there
         if gathers:
             space = self.input.gathered(groups, low)
         else:
@@ -373,18 +372,13 @@ class AdvancingMatch(InstantSearch):
     def _drop(self, groups: IntArray, final: bool) -> None:
         """Drop rows that no later match can need; set when the partitions are due again."""
         retained, attempts = self.input.rows, self.attempts
-        low = retained.position[groups].copy()
         if self.kind == "whole":
             self._pass_idle(groups)
-            low = retained.position[groups].copy()
-        mine = np.zeros(retained.partitions, np.int64)
-        mine[groups] = np.arange(len(groups)) + 1
-        owner = mine[attempts.group] - 1
-        own = owner >= 0
-        np.minimum.at(low, owner[own], attempts.start[own])
+        low = retained.position[groups]  # an open attempt begins there
         if self.kind == "one":
-            open_ = np.zeros(len(groups), np.bool_)
-            open_[owner[own]] = True
+            waiting = np.zeros(retained.partitions, np.bool_)
+            waiting[attempts.group] = True
+            open_ = waiting[groups]
         else:
             open_ = low < retained.end[groups]
         if final:
