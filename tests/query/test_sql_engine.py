@@ -162,6 +162,19 @@ def test_parameters_by_name_and_by_position(database):
 
 
 @pytest.mark.parametrize(
+    ("text", "params", "row"),
+    [
+        ("SELECT ?::BIGINT,?", [1, 2], (1, 2)),
+        ("SELECT least($1,$2)", [1, 2], (1,)),
+        ("SELECT $a-$b*$a,$a", {"a": 3, "b": 2}, (-3, 3)),
+        ("SELECT $$a,$$||$t$$1,$2$t$", None, ("a,$1,$2",)),
+    ],
+)
+def test_parameters_without_blanks_between(database, text, params, row):
+    assert database.sql(text, params).fetchall() == [row]
+
+
+@pytest.mark.parametrize(
     "value",
     [
         dt.datetime(2020, 1, 2),
