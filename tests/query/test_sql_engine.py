@@ -217,7 +217,8 @@ def test_other_parameters(database):
         row = database.sql(sql, {"v": value}).fetchone()
         assert row is not None
         assert row[1] == type_
-    assert database.sql("SELECT $v IS NULL", {"v": None}).fetchall() == [(True,)]
+    for value in (None, pandas.NaT, pandas.NA):
+        assert database.sql("SELECT $v IS NULL", {"v": value}).fetchall() == [(True,)]
     rows = database.sql("SELECT squawk FROM flights WHERE squawk > ? LIMIT ?", [5, 3]).fetchall()
     assert rows == [(6,), (7,), (8,)]
 
