@@ -215,6 +215,10 @@ def _python_value(scalar: pa.Scalar) -> Any:
         return scalar
 
 
+_COARSE = ("Y", "M", "W", "D", "h", "m", "generic")
+"""Units of numpy above a second, and of NaT."""
+
+
 def _ticks(value: object, name: str, unit: str | None) -> int:
     if isinstance(value, bool):
         raise InvalidArgument(f"expected a time, found {value!r}")
@@ -249,12 +253,14 @@ def _ticks(value: object, name: str, unit: str | None) -> int:
                 raise _no_time(value) from None
             return _rescaled(ticks_ns, NS_PER_SECOND, value, name, unit)
         value = parsed
-    if isinstance(value, dt.datetime):
+    if isinstance(value, dt.datetime) and value == value:  # not NaT
         stamp = int(getattr(value, "nanosecond", 0))  # pandas.Timestamp carries nanoseconds
         return _rescaled(_microseconds(value) * 1000 + stamp, NS_PER_SECOND, value, name, unit)
-    if isinstance(value, dt.date):
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return (value - _EPOCH_DATE).days * 86_400 * TICKS_PER_SECOND[unit]
     if type(value).__module__ == "numpy":
+        if isinstance(value, np.datetime64) and np.datetime_data(value.dtype)[0] in _COARSE:
+            value = value.astype("datetime64[s]")  # Arrow has no minutes, hours, months
         return _ticks(pa.scalar(value), name, unit)
     integral = getattr(value, "__index__", None)
     if integral is not None:

@@ -97,11 +97,24 @@ def tables_of(data: Any, schema: StreamSchema) -> Iterator[pa.Table]:
         )
 
 
-def reader_of(data: Any) -> pa.RecordBatchReader | None:
+UNREADABLE = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""Errors of libraries about a table that is not one of Arrow."""
+
+
+def reader_of(data: Any, name: str = "the data") -> pa.RecordBatchReader | None:
     """A reader of any table of a program, in its own types; None for what is no table.
 
     Named levels of a pandas index become columns; a lazy polars frame is collected.
+    SchemaMismatch, with ``name``, for values that Arrow cannot hold.
     """
+    try:
+        return _reader_of(data)
+    except UNREADABLE as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise SchemaMismatch(f"{name} cannot be read as a table: {reason}") from None
+
+
+def _reader_of(data: Any) -> pa.RecordBatchReader | None:
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data]).to_reader()
     if _is_pandas(data):
@@ -133,7 +146,7 @@ def _table_of_pandas(frame: Any, schema: StreamSchema) -> pa.Table:
         _refuse_absurd_decimals(str(name), column)
     try:
         return _of_pandas(frame)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         raise SchemaMismatch(f"the frame cannot be read as a table: {error}") from None
 
 

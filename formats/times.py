@@ -312,9 +312,12 @@ def strptime(values: pa.Array, pattern: str) -> pa.Array:
     cursor = open_patterns().cursor()
     import duckdb
 
+    texts = pc.utf8_trim_whitespace(values)
+    if pattern.endswith("%z"):  # in Python it also reads "Z"
+        texts = pc.replace_substring_regex(texts, r"(\d *)[zZ]$", r"\1+00")
     try:
         cursor.execute("SET TimeZone = 'UTC'")
-        cursor.register("given", pa.table({"text": pc.utf8_trim_whitespace(values)}))
+        cursor.register("given", pa.table({"text": texts}))
         table = cursor.sql(
             f"SELECT try_strptime(text, {quoted_text(pattern)}) AS t FROM given"
         ).to_arrow_table()

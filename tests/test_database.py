@@ -353,6 +353,15 @@ def test_a_filter_meets_a_range_and_a_limit(stream):
     assert found.column("n").to_pylist() == [1000, 1100, 1200]
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [pc.field("y") > 1, pc.field("x") == "a", pc.divide(pc.field("n"), 0) > 1, pc.field("x")],
+)
+def test_a_filter_that_arrow_cannot_compute_is_refused(stream, expression):
+    with pytest.raises(InvalidArgument, match="the filter cannot be computed: "):
+        stream.scan(filter=expression).read_all()
+
+
 def test_nan_in_filters_follows_each_language(stream):
     nans = ROWS // 50
     by_sql = stream.scan(filter="x > 1e9").read_all().num_rows

@@ -25,6 +25,7 @@ from chronicle.errors import (
     ConnectionFailed,
     InvalidArgument,
     InvalidData,
+    SchemaMismatch,
     SqlError,
     StreamExists,
 )
@@ -116,6 +117,15 @@ def test_files_are_ingested_as_by_the_command(db: Database, tmp_path: Path) -> N
         (pd.DataFrame(COLUMNS), {"time": "t"}, InvalidData, "no time column 't'"),
         (pd.DataFrame(COLUMNS), {"type": "x=int"}, InvalidArgument, "did you mean 'types'"),
         (pa.array([1]), {}, ChronicleError, "table"),
+        *(
+            (rows, {}, SchemaMismatch, "the data cannot be read as a table: ")
+            for rows in (
+                [{"t": 1, "v": 1}, {"t": 2, "v": "x"}],
+                pd.DataFrame({"t": [1], "v": pd.Series([2**70], dtype=object)}),
+                pd.DataFrame([[1, 2, 3]], columns=["t", "v", "v"]),
+                pd.DataFrame({"t": [1], "v": [1j]}),
+            )
+        ),
     ],
 )
 def test_what_cannot_be_ingested(

@@ -6,6 +6,8 @@ import datetime as dt
 import subprocess
 import sys
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -42,6 +44,19 @@ def schema_of(unit: str) -> StreamSchema:
 )
 def test_every_digit_counts(text: str, nanoseconds: int) -> None:
     assert schema_of("ns").to_ticks(text) == SECOND * 10**9 + nanoseconds
+
+
+@pytest.mark.parametrize("unit", ["h", "m", "s", "us", "ns"])
+def test_times_of_numpy_have_any_unit(unit: str) -> None:
+    value = np.datetime64("2018-08-01T05", unit)
+    assert schema_of("us").to_ticks(value) == SECOND * 10**6
+    assert schema_of("s").to_ticks(value.astype("datetime64[D]")) == SECOND - 5 * 3600
+
+
+@pytest.mark.parametrize("value", [np.datetime64("NaT"), np.datetime64("NaT", "us"), pd.NaT])
+def test_a_missing_time_is_no_time(value: object) -> None:
+    with pytest.raises(InvalidArgument, match="expected a time"):
+        schema_of("us").to_ticks(value)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.caches import lazy
-from ...errors import UnsupportedType
+from ...errors import InvalidArgument, UnsupportedType
 from ...schema import Attribute, Storage, StreamSchema, storage_of
 from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range, Remainder, RowFilter
 from .constants import Constant, Kind, constant_of_python, parse_time
@@ -107,7 +107,11 @@ class ExpressionFilter:
         return cls(expression, tuple(name for name in names if name in text))
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch.filter(self.expression)
+        try:
+            return batch.filter(self.expression)
+        except pa.ArrowException as error:
+            reason = str(error).splitlines()[0]
+            raise InvalidArgument(f"the filter cannot be computed: {reason}") from None
 
 
 def has_row_truths(prune: Prune | None, schema: Columns) -> bool:

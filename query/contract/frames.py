@@ -16,7 +16,7 @@ import pyarrow as pa
 from ...core.ownership import LOADING
 from ...core.soundness import require_sound
 from ...errors import InvalidArgument, InvalidData, SchemaMismatch
-from ...formats.tables import reader_of
+from ...formats.tables import UNREADABLE, reader_of
 from ...schema import stored_decimal
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ def frame_if_table(name: str, data: Any) -> Frame | None:
     if isinstance(data, ds.Dataset):
         _check_names(name, data.schema)
         return Frame(name, data)
+    reader = reader_of(data, repr(name))
     try:
-        reader = reader_of(data)
         table = None if reader is None else reader.read_all()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         reason = (str(error).splitlines() or [""])[0]
         raise SchemaMismatch(f"{name!r} cannot be read as a table: {reason}") from None
     if table is None:

@@ -95,6 +95,7 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
             "MATCH_SITUATIONS": TokenType.MATCH_RECOGNIZE,
         }
+        del KEYWORDS["?::"]  # a parameter that is cast
         COMMANDS: frozenset[Any] = frozenset()  # no unparsed commands
 
     class Parser(FromParser):

@@ -166,12 +166,29 @@ def _joined(kind: Any, parts: list[Any]) -> Any:
 STEPS_BETWEEN_CHECKS = 1 << 8
 
 
-class _HeedingCore(TokenizerCore):  # type: ignore[misc]
-    __slots__ = ("_steps",)
+_DOLLAR_QUOTE = re.compile(r"\$([^\W\d]\w*)?\$")
+
+
+class _Core(TokenizerCore):  # type: ignore[misc]
+    """Takes ``$a,$b`` for two parameters: the tag of a dollar-quoted text is a name."""
+
+    __slots__ = ()
 
     def __init__(self, plain: TokenizerCore) -> None:
         for name in TokenizerCore.__slots__:
             setattr(self, name, getattr(plain, name))
+
+    def _scan_string(self, start: str) -> bool:
+        if start == "$" and not _DOLLAR_QUOTE.match(self.sql, self._current - 1):
+            return False
+        return bool(super()._scan_string(start))
+
+
+class _HeedingCore(_Core):
+    __slots__ = ("_steps",)
+
+    def __init__(self, plain: TokenizerCore) -> None:
+        super().__init__(plain)
         self._steps = 0
 
     def _advance(self, i: int = 1, alnum: bool = False) -> None:
@@ -182,6 +199,9 @@ class _HeedingCore(TokenizerCore):  # type: ignore[misc]
 
 
 class HeedingTokenizer(DuckDB.Tokenizer):  # type: ignore[misc]
+    def _init_core(self) -> TokenizerCore:
+        return _Core(super()._init_core())
+
     def tokenize(self, sql: str) -> list[Any]:
         if len(sql) > 8 * STEPS_BETWEEN_CHECKS:  # others take about a millisecond
             self._core = _HeedingCore(self._init_core())

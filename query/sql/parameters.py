@@ -119,6 +119,8 @@ def _plain(name: str, value: Any) -> Any:
     module = type(value).__module__.split(".")[0]
     if module == "numpy":
         return _plain(name, _of_numpy(name, value))
+    if module == "pandas" and type(value).__name__ in ("NaTType", "NAType"):
+        return None
     if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # of pandas
         raise _too_fine(name, value)
     if isinstance(value, dt.datetime):

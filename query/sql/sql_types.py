@@ -13,12 +13,12 @@ convert to UTC, and digits that the type cannot hold are an error.
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isfinite
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
@@ -304,8 +304,8 @@ def _same_kind(found: pa.DataType, declared: pa.DataType) -> bool:
 TimeUse = tuple[str, pa.DataType, int | None]
 """A parameter that becomes a time: its name in the tree, the type, and its offset in the text."""
 
-OFFSET = r"\d\s*:.*\d\s*([zZ]|[+-]\d\d(:?\d\d)?)\s*$"
-"""Matches a time with an offset."""
+_OFFSET = r"\d\s*:.*\d\s*([a-zA-Z].*|[+-]\d\d.*)$"
+"""Matches a time with an offset or the name of a zone."""
 _OFFSET_ALONE = r"\s*([zZ]|[+-]\d\d(:?\d\d)?)\s*$"
 DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 """Fractional digits per unit."""
@@ -315,6 +315,8 @@ _TIME = re.compile(
     r"(z|[+-]\d\d(?::?\d\d)?)?\s*",
     re.IGNORECASE,
 )
+_WITH_ZONE = re.compile(r".*\d\s*:[\s\d:.,]*\d\s*(?!utc\s*$)([a-z]|[+-]\d\d).*", re.IGNORECASE)
+"""A time with anything that the executor takes for an offset or a zone, but UTC."""
 _PICKING = ("first", "last", "prev", "next", "min", "max", "any_value")
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 _MAKING_TIMES = (exp.Cast, exp.Between, exp.In, *_COMPARISONS)
@@ -327,6 +329,8 @@ def exact_text(text: str, type_: pa.DataType) -> str:
     """
     match = _TIME.fullmatch(text)
     if match is None:
+        if type_.tz is None and _WITH_ZONE.fullmatch(text):
+            raise _no_time(text)
         return text
     date, hour, minute, second, fraction, offset = match.groups()
     digits = DIGITS[type_.unit]
@@ -342,13 +346,27 @@ def exact_text(text: str, type_: pa.DataType) -> str:
         return text  # the executor reads it correctly
     clock = f"{hour}:{minute or '00'}:{second or '00'}"
     if offset is not None and type_.tz is None:
-        zone = "+00:00" if offset in "zZ" else offset
+        seconds, away = _seconds_of(clock), _seconds_of(offset)
         try:
-            moment = dt.datetime.fromisoformat(f"{date}T{clock}{zone}").astimezone(dt.timezone.utc)
-        except (ValueError, OverflowError):
-            return text
-        date, clock, offset = moment.date().isoformat(), moment.time().isoformat(), None
+            if seconds > 86_400 or abs(away) >= 86_400:
+                raise ValueError
+            date, clock = str(np.datetime64(date, "s") + seconds - away).split("T")
+        except ValueError:
+            raise _no_time(text) from None
+        offset = None
     return f"{date} {clock}{'.' if fraction else ''}{fraction}{offset or ''}"
+
+
+def _no_time(text: str) -> ValueError:
+    return ValueError(f"'{text}' is no time; write it as '2018-08-01 05:00:00+02:00'")
+
+
+def _seconds_of(clock: str) -> int:
+    """Seconds of a clock or an offset; a day and more if a field is too large."""
+    digits = re.sub(r"\D", "", clock).ljust(6, "0")
+    hours, minutes, seconds = (int(digits[at : at + 2]) for at in (0, 2, 4))
+    total = hours * 3600 + minutes * 60 + seconds if max(minutes, seconds) < 60 else 2 * 86_400
+    return -total if clock.startswith("-") else total
 
 
 def cast_of_texts(column: str, type_: pa.DataType, kind: str) -> str:
@@ -361,7 +379,7 @@ def cast_of_texts(column: str, type_: pa.DataType, kind: str) -> str:
         moved = f"make_timestamp_ns(epoch_us({moved}) * 1000 + ({plain} % 1000 + 1000) % 1000)"
     else:
         moved = f"CAST({moved} AT TIME ZONE 'UTC' AS {kind})"
-    offset = f"regexp_matches({column}, '{OFFSET}')"
+    offset = f"regexp_matches({column}, '{_OFFSET}')"
     return f"CASE WHEN {offset} THEN {moved} ELSE CAST({column} AS {kind}) END"
 
 

@@ -213,7 +213,8 @@ def test_files_with_numbers_that_do_not_fit_are_refused(tmp_path, monkeypatch, c
 # ---------------------------------------------------------------------------- texts that are times
 
 TIMES = ["2020-01-01 00:00:00-02:00", "2020-01-01T02:00:00Z", "2020-01-01T02Z", "2020-01-01 02:00",
-         "2020-01-01T02:00:00,000", "2020-01-01 02:00:00.000000000"]  # fmt: skip
+         "2020-01-01T02:00:00,000", "2020-01-01 02:00:00.000000000", "2020-01-01 02:00:00 UTC",
+         "2019-12-31 24:00-02"]  # fmt: skip
 ALIKE = [
     "SELECT x FROM s WHERE t = {time}",
     "SELECT x FROM s WHERE t IN ({time})",
@@ -278,6 +279,36 @@ def test_a_text_that_is_too_fine_is_refused_at_its_place(empty, query):
         with pytest.raises(SqlError, match=r"holds 6 digits|cannot hold it") as raised:
             empty.sql(text, params).fetchall()
         assert raised.value.column == text.index(given) + 1, text
+
+
+@pytest.mark.parametrize(
+    "clock",
+    ["11:00 PM", "11:00:00 Europe/Berlin", "11:00 EST", "11:00 nonsense", "11:00:00+05:30:15",
+     "11:00+24:00", "11:00-02:60"],
+)  # fmt: skip
+def test_what_follows_a_clock_is_read_or_refused(empty, clock):
+    """The executor takes the text for a time without an offset."""
+    text = f"2020-01-01 {clock}"
+    for query in ("SELECT TIMESTAMP #", "SELECT x FROM s WHERE t = #", "DELETE FROM s WHERE t < #"):
+        with pytest.raises(SqlError, match=r"is no time; write it as '2018"):
+            empty.sql(query.replace("#", f"'{text}'"))
+    with pytest.raises(SqlError, match="is no time"):
+        empty.sql("SELECT x FROM s WHERE t = $x", {"x": text})
+
+
+def test_an_insert_reads_zones_and_refuses_what_is_none(database):
+    for zone in (" Europe/Berlin", "+01:00:00"):
+        database.sql(f"INSERT INTO s (t) VALUES ('2020-01-01 11:00:00{zone}')")
+    ten = dt.datetime(2020, 1, 1, 10)
+    assert database.sql("SELECT t FROM s").fetchall() == [(ten,), (ten,)]
+    with pytest.raises(SqlError, match="Unknown TimeZone 'PM'"):
+        database.sql("INSERT INTO s (t) VALUES ('2020-01-01 11:00 PM')")
+
+
+def test_an_offset_leads_out_of_the_years_of_python(empty):
+    text = "9999-12-31 23:59:59-02"
+    query = f"SELECT TIMESTAMP '{text}' = TIMESTAMPTZ '{text}', year(TIMESTAMP '{text}')"
+    assert empty.sql(query).fetchall() == [(True, 10_000)]
 
 
 def test_a_parameter_is_as_fine_as_each_of_its_uses_allows(empty):

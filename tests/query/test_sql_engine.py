@@ -146,6 +146,19 @@ def test_parameters_by_name_and_by_position(database):
 
 
 @pytest.mark.parametrize(
+    ("text", "params", "row"),
+    [
+        ("SELECT ?::BIGINT,?", [1, 2], (1, 2)),
+        ("SELECT least($1,$2)", [1, 2], (1,)),
+        ("SELECT $a-$b*$a,$a", {"a": 3, "b": 2}, (-3, 3)),
+        ("SELECT $$a,$$||$t$$1,$2$t$", None, ("a,$1,$2",)),
+    ],
+)
+def test_parameters_without_blanks_between(database, text, params, row):
+    assert database.sql(text, params).fetchall() == [row]
+
+
+@pytest.mark.parametrize(
     "value",
     [
         dt.datetime(2020, 1, 2),
@@ -194,7 +207,8 @@ def test_other_parameters(database):
         row = database.sql(sql, {"v": value}).fetchone()
         assert row is not None
         assert row[1] == type_
-    assert database.sql("SELECT $v IS NULL", {"v": None}).fetchall() == [(True,)]
+    for value in (None, pandas.NaT, pandas.NA):
+        assert database.sql("SELECT $v IS NULL", {"v": value}).fetchall() == [(True,)]
     rows = database.sql("SELECT squawk FROM flights WHERE squawk > ? LIMIT ?", [5, 3]).fetchall()
     assert rows == [(6,), (7,), (8,)]
 
