@@ -203,7 +203,10 @@ class BoundClause(BoundOperator):
 
 @dataclass(frozen=True)
 class BoundMatch(BoundClause):
+    """``counted``: the SELECT reads no column."""
+
     compiled: CompiledMatch
+    counted: bool = False
 
     @lazy
     def _asks(self) -> bool:
@@ -227,6 +230,7 @@ def _strategy(site: OperatorSite) -> str:
 def bind_match(site: OperatorSite) -> BoundMatch:
     """Bind the clause; raises SqlError with position."""
     clause = _countable(site.item.args["match"], site.select)
+    counted = _reads_nothing(site.select, site.item)
     columns, name, query = input_of(
         site, lambda arrow: time_of(match_clause(bare(clause)).order_by, arrow)
     )
@@ -236,7 +240,7 @@ def bind_match(site: OperatorSite) -> BoundMatch:
     compiled = compile_match(match_clause(bare(clause)), columns)
     seed = _seed(name, query, clause)
     compiled = replace(compiled, selecting=selecting, seed=seed)
-    return BoundMatch(clause, columns, name, query, strategy, compiled)
+    return BoundMatch(clause, columns, name, query, strategy, compiled, counted)
 
 
 def _seed(stream: str | None, query: Any, clause: Any) -> bytes:
@@ -278,13 +282,23 @@ def _countable(node: Any, select: Any) -> Any:
         return node
     if rows is not None and rows.name != "one":
         return node
-    stars = (star for shown in select.expressions for star in shown.find_all(exp.Star))
-    if any(star.parent is None or star.parent.name.lower() != "count" for star in stars):
+    if not _only_counted(select.expressions):
         return node
     numbered = node.copy()
     number = exp.Anonymous(this="MATCH_NUMBER", expressions=[])
     numbered.set("measures", [exp.alias_(number, "match_number")])
     return numbered
+
+
+def _only_counted(parts: Sequence[Any]) -> bool:
+    """Whether stars are in ``count(*)`` alone."""
+    stars = (star for part in parts for star in part.find_all(exp.Star))
+    return all(star.parent is not None and star.parent.name.lower() == "count" for star in stars)
+
+
+def _reads_nothing(select: Any, item: Any) -> bool:
+    parts = _parts_of(select, item)
+    return parts is not None and _only_counted(parts) and not any(p.find(exp.Column) for p in parts)
 
 
 def _selecting(site: OperatorSite, node: Any, columns: InputColumns) -> tuple[Any, Selecting]:

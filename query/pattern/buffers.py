@@ -132,6 +132,10 @@ class _Rows:
         return self.numeric[key]  # type: ignore[no-any-return]
 
 
+REMEMBERED = 1 << 16
+"""Answers for so many bytes of values are used for the next rows with the same values."""
+
+
 class Answer(NamedTuple):
     """Where a query of row tests holds, and where it cannot be computed: of each row, or, of an
     encoded ``column``, of each of its values.
@@ -152,9 +156,14 @@ def _answers(plan: RowTests, rows: _Rows) -> list[Answer]:
             by_column.setdefault(query.column, []).append(query)
     for column, queries in by_column.items():
         _, values = rows.coded(column)
-        for query, answer in zip(
-            queries, _asked(queries, pa.table({column: values}), rows), strict=True
-        ):
+        before, answers = plan.answered.get(column, (None, []))
+        if before is None or not before.equals(values):
+            answers = _asked(queries, pa.table({column: values}), rows)
+            if values.nbytes <= REMEMBERED and not any(
+                answer.failed is not None for answer in answers
+            ):
+                plan.answered[column] = values, answers
+        for query, answer in zip(queries, answers, strict=True):
             by_query[query] = answer._replace(column=column)
     others = [query for query in plan.queries if query not in by_query]
     if others:

@@ -342,7 +342,8 @@ _PROBE = 1 << 14
 @kernel
 def _live_rows(words, first_bits, idle, breaks, codes, time, window, state, until, rows):  # type: ignore[no-untyped-def]
     """Rows of groups from one with ``first_bits`` on to the first behind its window or, if rows
-    without bits are ``breaks``, the next of those, without rows that have just the bits ``idle``.
+    without bits are ``breaks``, the next of those; rows that have just the bits ``idle`` are passed
+    over, since they neither continue nor end a match.
     ``state``, per group: a match is ``_OPEN``, rows were ``_KEPT``, rows were ``_PASSED`` over
     before those; ``until``: end of its window.  Returns how many rows, or -1 for all, if leaving a
     few out would not pay.
@@ -350,7 +351,11 @@ def _live_rows(words, first_bits, idle, breaks, codes, time, window, state, unti
     count = 0
     timed = time.shape[0] > 0
     for i in range(words.shape[0]):
+        if i == _PROBE and 4 * count > 3 * i:
+            return -1
         word = words[i]
+        if word == idle and idle != 0:
+            continue
         code = codes[i]
         rows[count] = i
         if timed and word & first_bits:
@@ -361,13 +366,10 @@ def _live_rows(words, first_bits, idle, breaks, codes, time, window, state, unti
                 count += 1
             elif state[code] == 0:
                 state[code] = _PASSED
-        elif (word == 0 and breaks) or (timed and time[i] > until[code]):
-            state[code] ^= _OPEN
-            count += 1
         else:
-            count += word != idle or idle == 0
-        if i == _PROBE and 4 * count > 3 * i:
-            return -1
+            if (word == 0 and breaks) or (timed and time[i] > until[code]):
+                state[code] ^= _OPEN
+            count += 1
     return count
 
 

@@ -22,6 +22,7 @@ from sqlglot import exp
 from ...core.times import INT64_MAX, INT64_MIN
 from ..contract.cancellation import checkpoint
 from ..sql.dialect import to_text
+from ..sql.gate import is_volatile
 from ..sql.rendering import identifier as quote
 from . import buffers as rt
 from .automaton import Automaton
@@ -63,7 +64,7 @@ class Test:
 
 @dataclass(frozen=True)
 class RowQuery:
-    """A boolean expression over a row; ``column``: the only column that it reads, if so."""
+    """A boolean expression over a row; ``column``: the only column that decides it, if so."""
 
     sql: str
     column: str | None
@@ -71,11 +72,14 @@ class RowQuery:
 
 @dataclass
 class RowTests:
+    """``answered``: values of encoded columns of the last rows, and what queries gave for them."""
+
     type_of: Callable[[RowExpression], pa.DataType]
     initial: int = 0
     tests: list[Test] = field(default_factory=list)
     queries: list[RowQuery] = field(default_factory=list)
     shifted: list[tuple[RowExpression, int]] = field(default_factory=list)
+    answered: dict[str, tuple[pa.Array, list[rt.Answer]]] = field(default_factory=dict)
 
     def add(self, bits: int, node: Any, bound: Bound) -> None:
         checkpoint()
@@ -100,6 +104,8 @@ class RowTests:
             if leaf.shift:
                 texts[index] = quote(f"@s{self._shifted(leaf.row, leaf.shift)}")
                 read.add(None)
+        if any(is_volatile(call.name) for call in node.find_all(exp.Anonymous)):
+            read.add(None)
         return RowQuery(substitute(to_text(node), texts), read.pop() if len(read) == 1 else None)
 
     def _shifted(self, row: RowExpression, shift: int) -> int:

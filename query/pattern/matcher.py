@@ -22,7 +22,7 @@ from .any_diagram import Context, DiagramSearch, Source
 from .any_output import ListOutput
 from .attempts import NOTHING, OpenAttempts
 from .automaton import ACCEPT
-from .binding import CLASSIFIER, MatchAggregate, MatchNumber, Navigation
+from .binding import CLASSIFIER, Leaf, MatchAggregate, MatchNumber, Navigation
 from .buffers import PreparedRows
 from .contiguous import Stars, match_contiguous, stars_of
 from .machine import with_path
@@ -93,6 +93,19 @@ def decided_by_start(compiled: CompiledMatch) -> bool:
     return True
 
 
+def _reads_star(leaf: Leaf, names: set[str]) -> bool:
+    """Whether a measure can read or count rows of ``names``, none of which ends a match."""
+    if isinstance(leaf, MatchNumber):
+        return False
+    chosen = getattr(leaf, "variables", None)
+    if isinstance(leaf, Navigation):
+        if leaf.shift:
+            return True
+        if not chosen:
+            return leaf.offset > 0 or CLASSIFIER in leaf.row.columns
+    return not chosen or bool(chosen & names)
+
+
 def idle_bits(compiled: CompiledMatch, stars: Stars) -> int:
     """Bits of the stars whose rows can be left out of the search, or 0.  In ``A X* B`` a row that
     is nothing but an ``X`` changes no match that ends in ``B``: after ``A`` may follow what may
@@ -107,12 +120,8 @@ def idle_bits(compiled: CompiledMatch, stars: Stars) -> int:
     others = {name for p, name in enumerate(automaton.names) if p not in positions}
     if clause.rows != "one" or clause.selection is not None or names & (skipped | others):
         return 0
-    for bound in compiled.measures:
-        for leaf in bound.leaves:
-            chosen = getattr(leaf, "variables", None)
-            moved = isinstance(leaf, Navigation) and leaf.shift != 0
-            if not isinstance(leaf, MatchNumber) and (not chosen or moved or chosen & names):
-                return 0
+    if any(_reads_star(leaf, names) for bound in compiled.measures for leaf in bound.leaves):
+        return 0
     for p, edges in enumerate(automaton.edges):
         targets = [edge.target for edge in edges]
         if any(edge.anchor or edge.absent for edge in edges) or (p == 0 and ACCEPT in targets):

@@ -234,12 +234,14 @@ class _Leaves:
         if at is not None:
             rows = pa.array(np.ascontiguousarray(matches.row[at :: matches.width]))
             return context.take(str(leaf.row.column), rows)
-        target = np.empty(len(match), np.int64)
-        index = self._index(leaf)
-        _target_rows(
-            matches.runs, matches.row, matches.begin, match, index, leaf.shift, context.begin,
-            context.end, target,
-        )  # fmt: skip
+        target = self._end(leaf)
+        if target is None:
+            target = np.empty(len(match), np.int64)
+            index = self._index(leaf)
+            _target_rows(
+                matches.runs, matches.row, matches.begin, match, index, leaf.shift, context.begin,
+                context.end, target,
+            )  # fmt: skip
         if leaf.row.column == CLASSIFIER:
             return self._classifier(match, target)
         return self._row_values(leaf.row, target)
@@ -254,6 +256,20 @@ class _Leaves:
         member = self._member(leaf.variables)[1:]
         inside = np.flatnonzero(member) if leaf.first else np.flatnonzero(member)[::-1]
         return int(inside[leaf.offset]) if leaf.offset < len(inside) else None
+
+    def _end(self, leaf: Navigation) -> IntArray | None:
+        """The rows that a leaf reads if these are the first or last ones of matches, else None."""
+        matches, rows = self.context.matches, self.context.rows
+        if (
+            leaf.variables is not None
+            or leaf.offset
+            or leaf.shift
+            or len(rows.match) != len(matches.group)
+            or not _one_row_per_match(rows, matches)
+        ):
+            return None
+        at = matches.start if leaf.first else matches.last_row
+        return np.where(matches.length > 0, at, -1) if len(at) and matches.length.min() == 0 else at
 
     def _classifier(self, match: IntArray, target: IntArray) -> pa.Array:
         matches = self.context.matches

@@ -40,10 +40,10 @@ def plan_recognition(bound: BoundMatch, planning: Planning) -> Match:
             planning.snapshot(bound.stream), compiled, catalog.indexes_of(bound.stream),
             bound.strategy, folder=folder, check=check,
         )  # fmt: skip
-        return Match(compiled, bound.stream, replay=replay)
+        return Match(compiled, bound.stream, replay=replay, counted=bound.counted)
     under = local_stream(bound.query, catalog.streams())
     if under is None:
-        return Match(compiled, None, planning.query(bound.query))
+        return Match(compiled, None, planning.query(bound.query), counted=bound.counted)
     snapshot = planning.snapshot(under)
     replay = plan_subquery(
         snapshot, compiled, bound.query, catalog.indexes_of(under), bound.strategy, folder,
@@ -52,7 +52,7 @@ def plan_recognition(bound: BoundMatch, planning: Planning) -> Match:
     query = bound.query
     if replay.spans is not None:
         query = restricted(query, replay, snapshot.schema)
-    return Match(compiled, None, planning.query(query), replay)
+    return Match(compiled, None, planning.query(query), replay, counted=bound.counted)
 
 
 def requested_instants(

@@ -175,13 +175,16 @@ class WindowedEvents:
 
 @dataclass(frozen=True)
 class Match:
-    """Matches over a stream or ``input``; ``replay``: where they can be; ``part``: a share."""
+    """Matches over a stream or ``input``; ``replay``: where they can be; ``part``: a share;
+    ``counted``: their columns are not read, whatever the executor asks for.
+    """
 
     compiled: CompiledMatch
     stream: str | None
     input: QueryPlan | None = None
     replay: ReplayPlan | None = None
     part: Part | None = None
+    counted: bool = False
 
     @property
     def schema(self) -> pa.Schema:

@@ -24,6 +24,15 @@ class MatchOperator(ClauseOperator[Match, ReplayRun]):
         self._compiled = replace(node.compiled, selecting=selecting)
 
     def _results(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if not self._node.counted:
+            yield from self._matches(columns)
+            return
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        for batch in self._matches(()):  # count(*) asks for the first column
+            nulls = [pa.nulls(batch.num_rows, field.type) for field in schema]
+            yield pa.RecordBatch.from_arrays(nulls, schema=schema)
+
+    def _matches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         node, check = self._node, self._run.control.check
         compiled = self._compiled
         if node.part is None:  # a part may need columns that are not read, to identify results

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.query.pattern import buffers, match_stream
+from chronicle.query.pattern.results import Results
 
 ROWS = 60_000
 CLAUSES = [
@@ -61,3 +63,25 @@ def test_encoded_strings_match_as_plain_ones(
     assert rows("s", "count(*)").to_pylist() == [{"count_star()": plain.num_rows}]
     name = plain.schema.names[-1]
     assert rows("s", name).column(0).to_pylist() == plain.column(name).to_pylist()
+
+
+@pytest.mark.parametrize(("condition", "times"), [("e = 'x'", 1), ("e = 'x' OR random() < 0", 0)])
+def test_a_condition_is_asked_once_per_value_unless_it_is_volatile(
+    database: chronicle.Database, monkeypatch: pytest.MonkeyPatch, condition: str, times: int
+) -> None:
+    evaluate, asked = buffers.evaluate_all, []
+
+    def counted(texts: list[str], table: pa.Table) -> object:
+        asked.append(table.num_rows)
+        return evaluate(texts, table)
+
+    monkeypatch.setattr(buffers, "evaluate_all", counted)
+    for name in ("ROWS_FIRST", "ROWS_USUAL"):
+        monkeypatch.setattr(match_stream, name, 1 << 12)
+    monkeypatch.setattr(Results, "of", None)  # nothing that count(*) does not need is computed
+    clause = f"(ORDER BY t PATTERN (A) DEFINE A AS {condition})"
+    text = f"SELECT count(*) FROM s MATCH_RECOGNIZE {clause}"
+    (one,) = database.sql("SELECT count(*) FROM s WHERE e = 'x'").fetchone()
+    assert database.sql(text).fetchone() == (one,)
+    assert asked.count(4) == times, asked  # the values and NULL
+    assert sum(asked) >= (ROWS if times == 0 else 4), asked

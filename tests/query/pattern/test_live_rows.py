@@ -55,9 +55,10 @@ def live_case(seed: int) -> None:
     text = f"{r.choice(['', '', '^'])} ({common.text_of(pattern)})"
     skip = r.choice(["PAST LAST ROW", "TO NEXT ROW"])
     window = r.choice(["", "WITHIN 0", "WITHIN 2", "WITHIN 6"])
+    counted = r.choice(["", ", count(*) AS n"])
     compiled = common.compiled_clause(
         "MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES MATCH_NUMBER() AS mn, FIRST(id) AS f, "
-        f"LAST(id) AS l, count(*) AS n AFTER MATCH SKIP {skip} "
+        f"LAST(id) AS l{counted} AFTER MATCH SKIP {skip} "
         f"PATTERN ({text}) {window} DEFINE {', '.join(texts)})"
     )
     for _ in range(common.TRACES):

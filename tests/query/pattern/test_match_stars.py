@@ -249,7 +249,8 @@ def idle_case(seed: int) -> None:
     window = r.choice(["", "", "WITHIN 3", "WITHIN 6", "WITHIN 12"])
     compiled = common.compiled_clause(
         "MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES MATCH_NUMBER() AS mn, A.id AS a, "
-        "FIRST(A.id, 1) AS fa, count(A.*) AS na, sum(A.id) AS sa, CLASSIFIER(A) AS ca "
+        "FIRST(A.id, 1) AS fa, count(A.*) AS na, sum(A.id) AS sa, CLASSIFIER(A) AS ca, "
+        "FIRST(id) AS f, LAST(id) AS l, y AS py "
         f"AFTER MATCH SKIP {skip} PATTERN ({common.text_of(pattern)}) {window} "
         + (f"DEFINE {', '.join(texts)})" if texts else ")")
     )
@@ -288,7 +289,10 @@ def test_rows_that_only_stars_match_change_nothing() -> None:
         ("A Z*? B Y* C", "B.t AS b, MATCH_NUMBER() AS n, count(A.*) AS c", True),
         ("(A Z* B Z*)+ C", "B.t AS b", True),
         ("A Z* B", "count(*) AS n", False),
-        ("A Z* B", "LAST(t) AS b", False),
+        ("A Z* B", "FIRST(t) AS a, LAST(t) AS b, x AS c", True),
+        ("A Z* B", "LAST(t, 1) AS b", False),
+        ("A Z* B", "FIRST(t, 1) AS b", False),
+        ("A Z* B", "LAST(CLASSIFIER()) AS b", False),
         ("A Z* B", "PREV(B.t) AS b", False),
         ("A Z* B", "LAST(Z.t) AS b", False),
         ("A B Z* C", "B.t AS b", False),  # B follows A at once
