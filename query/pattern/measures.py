@@ -268,7 +268,7 @@ class _Leaves:
             or not _one_row_per_match(rows, matches)
         ):
             return None
-        at = matches.start if leaf.first else matches.last_row
+        at = np.ascontiguousarray(matches.start if leaf.first else matches.last_row)
         return np.where(matches.length > 0, at, -1) if len(at) and matches.length.min() == 0 else at
 
     def _classifier(self, match: IntArray, target: IntArray) -> pa.Array:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 from ..pattern.binding import Navigation
 from ..pattern.compiled import CompiledMatch
+from ..pattern.contiguous import stars_of
+from ..pattern.matcher import idle_bits
 from ..sql.pattern_tree import (
     Alternation,
     Anchor,
@@ -38,7 +40,8 @@ class Demands:
     many rows; ``searching``: conditions between events are tested row by row; ``queries``:
     conditions that DuckDB evaluates; ``named``: match identities count the events of a time, so all
     or none of a partition's are replayed; ``previous``: conditions look at the previous row of the
-    match.
+    match; ``deciding``: variables, if rows with none of them are nothing but events between two
+    rows of a match that neither conditions nor measures read.
     """
 
     partition_by: tuple[str, ...]
@@ -50,6 +53,7 @@ class Demands:
     queries: int = 0
     named: bool = False
     previous: bool = False
+    deciding: frozenset[str] = frozenset()
 
 
 def demands(compiled: CompiledMatch) -> Demands:
@@ -64,7 +68,19 @@ def demands(compiled: CompiledMatch) -> Demands:
         len(compiled.conditions.tests.queries),
         compiled.naming is not None,
         compiled.history > 0,
+        _deciding(compiled),
     )
+
+
+def _deciding(compiled: CompiledMatch) -> frozenset[str]:
+    plan, automaton = compiled.conditions, compiled.automaton
+    around = compiled.history or compiled.lookahead or compiled.naming is not None
+    if around or plan.path_dependent or not compiled.in_time_order:
+        return frozenset()
+    stars = stars_of(automaton, plan)
+    if not idle_bits(compiled, stars):
+        return frozenset()
+    return frozenset(automaton.names[1:]).difference(automaton.names[p] for p in stars.positions)
 
 
 def not_applicable(compiled: CompiledMatch, ordered: bool = False) -> str:

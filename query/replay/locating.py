@@ -26,7 +26,7 @@ from .coded_spans import coded_spans
 from .cost import CostModel
 from .lookups import Lookups
 from .offers import Offer
-from .partitions import PartitionKeys, PartitionSpans, rows_beside
+from .partitions import PartitionKeys, PartitionSpans, RowFlags, rows_beside
 from .spans import Spans
 from .symbols import SharedColumn
 from .timeline import Timeline
@@ -126,6 +126,7 @@ class _Search:
         )
         self.found: dict[int, Ints] = {}
         self.codes: dict[int, Ints] = {}
+        self.learned = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
     def run(self) -> Located:
         if self.keys is not None and self.pattern.within is None:
@@ -191,11 +192,21 @@ class _Search:
         """Intervals of partitions, with the rows around them that conditions look at."""
         found = found.intersect(spans)
         if not self.context.wants.neighbours and self.pattern.within is not None:
-            return Located(found, used)
+            return Located(self._decided(found), used)
         shown = self._neighbours(found)
         if shown is None:
             return Located(None, reason="the rows next to intervals may lie far away")
         return Located(shown, used)
+
+    def _decided(self, found: PartitionSpans) -> PartitionSpans:
+        """The intervals, with the only events in them that matter if the lookups tell these."""
+        names, blocks = self.context.wants.deciding, self.pattern.blocks
+        single = all(len(block.symbols) == 1 for block in blocks) and len(self.found) == len(blocks)
+        if not names or not single or not names.issubset(s.name for s in self.pattern.symbols):
+            return found
+        positions, codes = self.learned
+        there = RowFlags(found).of(codes, positions) > 0
+        return replace(found, deciding=(positions[there], codes[there]))
 
     # -- blocks -------------------------------------------------------------------------------
 
@@ -219,6 +230,7 @@ class _Search:
         rows = {block: at + places[block] for block, at in found.items()}
         every = distinct(np.concatenate(list(rows.values())))
         learned = keys.learn(every)
+        self.learned = every, learned
         starts: dict[int, Ints] = {}
         codes: dict[int, Ints] = {}
         for block, at in found.items():

@@ -28,7 +28,7 @@ read near the intervals first, and farther away only for partitions with missing
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -243,14 +243,16 @@ def _flag_rows(codes, positions, stride, lows, highs, cursor, stops, flags, valu
 @dataclass(frozen=True)
 class PartitionSpans:
     """Places that may be part of a match (``inside``), and those only around them (``shown``).  The
-    two may overlap; ``keys`` numbers the partitions; ``chosen``: rows that earlier runs of the plan
-    found in ranges of the stream.
+    two may overlap; ``keys`` numbers the partitions; ``deciding``: ascending positions, with their
+    codes, without which no event inside matters (None: all matter); ``chosen``: rows that earlier
+    runs of the plan found in ranges of the stream.
     """
 
     keys: PartitionKeys
     inside: Spans
     shown: Spans
     stride: int
+    deciding: tuple[Ints, Ints] | None = None
     chosen: dict[tuple[int, int, int], list[Any]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -283,7 +285,7 @@ class PartitionSpans:
         low[order] = timeline.lower(timeline.ticks_at(low[order]))
         order = order_of(high)
         high[order] = timeline.upper(timeline.ticks_at(high[order] - 1))
-        return PartitionSpans(self.keys, Spans.of(base + low, base + high), self.shown, self.stride)
+        return self._moved(Spans.of(base + low, base + high))
 
     def bridged(self, timeline: Timeline, within: int, others: Spans) -> PartitionSpans:
         """Without gaps shorter than the window, across which rows would look like neighbours."""
@@ -303,7 +305,7 @@ class PartitionSpans:
         reach[order] = timeline.lower(moved(timeline.ticks_at(low[order]), -within))
         low = np.where((at >= 0) & (before > reach), before, low)
         base = code * self.stride
-        return PartitionSpans(self.keys, Spans.of(base + low, base + high), self.shown, self.stride)
+        return self._moved(Spans.of(base + low, base + high))
 
     def intersect(self, positions: Spans) -> PartitionSpans:
         code = self.inside.starts // self.stride
@@ -316,11 +318,29 @@ class PartitionSpans:
         at = code[mine] * self.stride
         low = np.maximum(self.inside.starts[mine], at + positions.starts[theirs])
         high = np.minimum(self.inside.ends[mine], at + positions.ends[theirs])
-        return PartitionSpans(self.keys, Spans.of(low, high), self.shown, self.stride)
+        return self._moved(Spans.of(low, high))
+
+    def _moved(self, inside: Spans) -> PartitionSpans:
+        return PartitionSpans(self.keys, inside, self.shown, self.stride, self.deciding)
+
+    def events(
+        self, spans: Spans, first: int, most: int, check: Callable[[], None]
+    ) -> Iterator[tuple[Ints, Ints]]:
+        """Positions in spans that may matter, and their codes; the first batch has ``first``."""
+        if self.deciding is not None:
+            positions, codes = self.deciding
+            there = Spans(positions, positions + 1).touches(spans)
+            yield positions[there], codes[there]
+            return
+        for positions in spans.positions(first, most):
+            check()
+            yield positions, self.keys.codes_at(positions)
 
 
 def united_partitions(found: Sequence[PartitionSpans]) -> PartitionSpans:
     """The union of several sets, which may number their partitions differently."""
+    if len(found) == 1:
+        return found[0]
     first = found[0].keys
     if all(some.keys is first for some in found):
         inside, shown = Spans.empty(), Spans.empty()

@@ -109,9 +109,7 @@ def _selected(
     """Positions in intervals of their partition, with its code and their flags."""
     waiting: list[tuple[Ints, Ints, npt.NDArray[np.uint8]]] = []
     count, full = 0, FIRST_ROWS
-    for positions in spans.positions(FIRST_EVENTS, PIECE_EVENTS):
-        check()
-        codes = partitions.keys.codes_at(positions)
+    for positions, codes in partitions.events(spans, FIRST_EVENTS, PIECE_EVENTS, check):
         marks = flags.of(codes, positions)
         rows = np.flatnonzero(marks)
         waiting.append((positions[rows], codes[rows], marks[rows]))

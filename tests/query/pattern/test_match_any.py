@@ -95,8 +95,8 @@ def self_join(
 
 def test_sequences_are_self_joins() -> None:
     clause = (
-        "ORDER BY t MEASURES A.n AS a, B.n AS b, C.n AS c, D.n AS d PATTERN (A B C D) WITHIN 12 "
-        "EVENT SELECTION SKIP TILL ANY MATCH "
+        "ORDER BY t MEASURES A.n AS a, B.n AS b, C.n AS c, D.n AS d, LAST(n) AS l, "
+        "CLASSIFIER() AS e PATTERN (A B C D) WITHIN 12 EVENT SELECTION SKIP TILL ANY MATCH "
         "DEFINE B AS y > 0, C AS y = A.y AND x >= B.x, D AS y BETWEEN B.y - 1 AND B.y + 1"
     )
 
@@ -112,7 +112,7 @@ def test_sequences_are_self_joins() -> None:
         rows = table.to_pylist()
         match = compiled(clause, table.schema)
         found = [tuple(row.values()) for row in rows_of(match, table)]
-        assert found == self_join(rows, 12, fits, 4)
+        assert found == [(*at, at[-1], "D") for at in self_join(rows, 12, fits, 4)]
 
 
 def stream(values: list[int]) -> pa.Table:

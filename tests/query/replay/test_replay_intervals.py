@@ -230,6 +230,21 @@ def clause(rng: random.Random, partitioned: float = 0.25) -> str:
     )
 
 
+def gaps(rng: random.Random) -> str:
+    """Rare events of a partition with any others between them, which nothing reads."""
+    body = rng.choice(["A Z* B", "A Z*? B", "A Z* B Z*? C", "A Z*? B Z* A", "(A Z*? B Z*)+ C"])
+    low = rng.randrange(8)
+    what = [f"x BETWEEN {low} AND {low + 1}", f"y = {low}", f"y IN ({low}, 9)", f"x > {low + 2}"]
+    defines = ", ".join(f"{name} AS {rng.choice(what)}" for name in "ABC" if name in body)
+    skip = rng.choice(["TO NEXT ROW", "PAST LAST ROW", "TO LAST B"])
+    return (
+        f"SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY {rng.choice(['k', 'k', 'y', 'k, y'])} "
+        f"ORDER BY t MEASURES MATCH_NUMBER() AS number, FIRST(t) AS f, LAST(x) AS l, B.y AS b "
+        f"AFTER MATCH SKIP {skip} PATTERN ({body}) WITHIN {rng.choice([0, 3, 10, 40, 200])} "
+        f"DEFINE {defines})"
+    )
+
+
 def answer(snapshot: Any, compiled: Any, plan: Any, most: int | None = None) -> pa.Table | None:
     """The rows of a plan; None when there are more than so many."""
     batches: list[pa.RecordBatch] = []
@@ -286,7 +301,7 @@ def compared_plans(seed: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> Co
     )
     @given(rng=st.randoms(use_true_random=True))  # else constants of the sources are drawn, too
     def compare(rng: random.Random) -> None:
-        text = clause(rng, 0.9 if seed % 2 else 0.2)
+        text = gaps(rng) if rng.random() < 0.25 else clause(rng, 0.9 if seed % 2 else 0.2)
         gap = rng.choice([0, 0, 5, 200])
         told["clauses"] += 1
         with pytest.MonkeyPatch.context() as patch:
@@ -330,6 +345,7 @@ def compared_plans(seed: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> Co
                 told["reduced"] += plan.replayed() < 0.9
                 told["looked up"] += bool(plan.picked)
                 told["of partitions"] += plan.partitions is not None
+                told["of some events"] += getattr(plan.partitions, "deciding", None) is not None
                 told["late"] += bool(plan.intervals and plan.intervals.by_time)
 
     try:
@@ -351,6 +367,7 @@ def test_the_comparisons_show_something(
     assert total["with rows"] > 0.25 * total["compared"], total
     for kind in ("reduced", "looked up", "of partitions", "late"):
         assert total[kind] > 0.04 * total["plans"], f"{kind}: {total}"
+    assert total["of some events"] > 0.002 * total["plans"], total
     assert sum(told["reduced"] > 0 for told in seen.values()) > ROUNDS // 3, seen
 
 
