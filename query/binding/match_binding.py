@@ -230,7 +230,6 @@ def _strategy(site: OperatorSite) -> str:
 def bind_match(site: OperatorSite) -> BoundMatch:
     """Bind the clause; raises SqlError with position."""
     clause = _countable(site.item.args["match"], site.select)
-    counted = _reads_nothing(site.select, site.item)
     columns, name, query = input_of(
         site, lambda arrow: time_of(match_clause(bare(clause)).order_by, arrow)
     )
@@ -240,6 +239,7 @@ def bind_match(site: OperatorSite) -> BoundMatch:
     compiled = compile_match(match_clause(bare(clause)), columns)
     seed = _seed(name, query, clause)
     compiled = replace(compiled, selecting=selecting, seed=seed)
+    counted = _reads_nothing(site.select, site.item)  # as the SELECT is rewritten by now
     return BoundMatch(clause, columns, name, query, strategy, compiled, counted)
 
 

@@ -422,3 +422,66 @@ def match_contiguous(
         position[g] = s
     state[GROUP] = groups
     return DONE
+
+
+@kernel
+def match_sequence(bits, rows, task, room, state, output):
+    """``match_contiguous`` where bits decide and event ``i`` of a match has position ``i + 1``,
+    whose bit is ``bits[i]``.  Of a match only group, start and number are output, of ``room`` at
+    most.
+    """
+    words, begins, ends, stops, position, _, numbers, time = rows
+    length = bits.shape[0]
+    member = np.int64(-1)  # the event that SKIP TO means
+    for i in range(length):
+        if task.skip_member[i + 1] and (member < 0 or task.skip == TO_LAST):
+            member = i
+    budget, count, status = task.slice_max, np.int64(0), np.int64(DONE)
+    for g in range(state[GROUP], begins.shape[0]):
+        state[GROUP] = g
+        end, number, s = ends[g], numbers[g], position[g]
+        usable = search_end(begins[g], end, task)
+        stop = min(usable, stops[g])
+        while s < stop and status == DONE:
+            if words[s] & bits[0] == 0:
+                s += 1
+                continue
+            horizon = horizon_of(time, s, task)
+            most = min(s + length, usable)
+            row = s + 1
+            while row < most and words[row] & bits[row - s] != 0 and time[row] <= horizon:
+                row += 1
+            following = s + 1
+            if row == s + length:
+                if count == room:
+                    status = OUTPUT_FULL
+                    break
+                number += 1
+                output.group[count] = g
+                output.start[count] = s
+                output.number[count] = number
+                count += 1
+                following = following_row(
+                    s, length, s + member if member >= 0 else member, task.skip
+                )
+                if following < 0:
+                    state[ERROR_ROW] = s
+                    status = -following
+                    break
+            elif row >= usable:
+                waits = not task.final and task.now <= horizon
+                if time[row] <= horizon if row < end else waits:
+                    break  # undecided
+            budget -= row - s + 1
+            s = following
+            if budget < 0:
+                status = SLICE
+        numbers[g] = number
+        position[g] = s
+        if status != DONE:
+            break
+    if status == DONE:
+        state[GROUP] = begins.shape[0]
+    state[STEPS] += task.slice_max - budget
+    state[MATCHES] = count
+    return status

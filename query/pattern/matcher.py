@@ -24,9 +24,9 @@ from .attempts import NOTHING, OpenAttempts
 from .automaton import ACCEPT
 from .binding import CLASSIFIER, Leaf, MatchAggregate, MatchNumber, Navigation
 from .buffers import PreparedRows
-from .contiguous import Stars, match_contiguous, stars_of
+from .contiguous import Stars, match_contiguous, match_sequence, stars_of
 from .machine import with_path
-from .matches import Matches
+from .matches import Matches, matches_of_sequence
 from .search import Edges, MatchTable, Rows, Task
 from .selection import CONTIGUOUS, SKIP_ANY, SKIP_NEXT, Strategy, match_selected
 
@@ -164,6 +164,8 @@ class Matcher:
         self.labels = clause.rows != "one" or reads_every_event(compiled) or every_event
         first, target, flags = automaton.tables
         self.edges = Edges(first, target, flags, plan.bit)
+        sequence = automaton.sequence and not flags.any()
+        self.bits = np.uint64(1) << plan.bit[1:].astype(np.uint64) if sequence else None
         stars = stars_of(automaton, plan)
         timed = compiled.within is None or compiled.in_time_order
         self.stars = stars if timed else stars.without(first)
@@ -289,6 +291,8 @@ class Matcher:
         condition, stars = NO_CONDITIONS, self.stars
         if (prepared.condition >= 0).any():  # they are asked row by row
             condition, stars = prepared.condition, stars.without(self.edges.first)
+        bits = self.bits if condition is NO_CONDITIONS and attempts is None else None
+        sequence = 0 if bits is None or self.selection is not None else len(bits)
         waiting = NOTHING if attempts is None else attempts.opened()
         state = np.zeros(8, np.int64)
         self.rows += len(words) if bounded else 0
@@ -307,6 +311,9 @@ class Matcher:
                     self.edges, prepared.condition, image, floats, self.frames, self.thread_done,
                     self.stamp, strategy, rows, task, state, output,
                 )  # fmt: skip
+            elif bits is not None:
+                room = min(self.match_capacity, self.row_capacity // len(bits))
+                status = match_sequence(bits, rows, task, room, state, output)
             else:
                 status = match_contiguous(
                     self.edges, stars, condition, image, floats, self.frames.reshape(-1), visited,
@@ -321,7 +328,7 @@ class Matcher:
                 break
             if status == m.OUTPUT_FULL:
                 if state[m.MATCHES]:
-                    yield self._take(output, state)
+                    yield self._take(output, state, sequence)
                 else:
                     self._grow_output()
                 output = self._output()
@@ -337,7 +344,7 @@ class Matcher:
         if attempts is not None:
             attempts.close(waiting)
         if state[m.MATCHES]:
-            yield self._take(output, state)
+            yield self._take(output, state, sequence)
 
     def _spend(self, steps: int) -> None:
         self.steps += steps
@@ -379,18 +386,22 @@ class Matcher:
         n, r = self.match_capacity, self.row_capacity
         return MatchTable(*(np.empty(size, np.int64) for size in (n, n, n, n, n, r, r, r)))
 
-    def _take(self, output: MatchTable, state: IntArray) -> Matches:
+    def _take(self, output: MatchTable, state: IntArray, sequence: int) -> Matches:
         n, r = int(state[m.MATCHES]), int(state[m.RUNS])
         labels = int(state[m.LABELS]) if self.labels else 0
         state[m.MATCHES] = state[m.RUNS] = state[m.LABELS] = 0
-        runs = np.concatenate([[0], np.cumsum(output.runs[:n])]).astype(np.int64)
-        busy = n * 2 > self.match_capacity or max(r, labels) * 2 > self.row_capacity
+        busy = n * 2 > self.match_capacity or max(r, labels, n * sequence) * 2 > self.row_capacity
         if busy and self.row_capacity < 1 << 20:  # fewer, larger batches
             self._grow_output()
-        number = np.ones(n, np.int64) if self.selecting.weighted else output.number[:n]
+        group, start, number = output.group[:n], output.start[:n], output.number[:n]
+        if sequence:
+            return matches_of_sequence(group, start, number, sequence)
+        runs = np.concatenate([[0], np.cumsum(output.runs[:n])]).astype(np.int64)
+        if self.selecting.weighted:
+            number = np.ones(n, np.int64)
         return Matches(  # no copies: the next batch gets new arrays
-            output.group[:n], output.start[:n], output.length[:n], number, runs,
-            output.row[:r], output.begin[:r], output.place[:r],
+            group, start, output.length[:n], number, runs, output.row[:r], output.begin[:r],
+            output.place[:r],
         )  # fmt: skip
 
     def _grow_output(self) -> None:

@@ -112,3 +112,12 @@ class Matches:
         own = np.empty(len(self.group), np.int64)
         _count_on(self.group, number, own)
         return replace(self, number=own)
+
+
+def matches_of_sequence(group: IntArray, start: IntArray, number: IntArray, width: int) -> Matches:
+    """Matches of ``width`` rows in order, event ``i`` at position ``i + 1``."""
+    count, index = len(start), np.arange(width)
+    return Matches(
+        group, start, np.full(count, width), number, np.arange(count + 1) * width,
+        (start[:, None] + index).ravel(), np.tile(index, count), np.tile(index + 1, count), width,
+    )  # fmt: skip

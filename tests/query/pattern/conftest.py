@@ -60,16 +60,19 @@ def run() -> Run:
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Steps of each call of the machine: work that does not depend on the clock."""
     counted: list[int] = []
-    search = matcher.match_contiguous
 
-    def call(*arguments: Any) -> int:
-        *_, state, _output = arguments
-        before = int(state[codes.STEPS])
-        status = int(search(*arguments))
-        counted.append(int(state[codes.STEPS]) - before)
-        return status
+    def watched(search: Any) -> Any:
+        def call(*arguments: Any) -> int:
+            *_, state, _output = arguments
+            before = int(state[codes.STEPS])
+            status = int(search(*arguments))
+            counted.append(int(state[codes.STEPS]) - before)
+            return status
 
-    monkeypatch.setattr(matcher, "match_contiguous", call)
+        return call
+
+    for name in ("match_contiguous", "match_sequence"):
+        monkeypatch.setattr(matcher, name, watched(getattr(matcher, name)))
     return counted
 
 
