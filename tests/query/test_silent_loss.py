@@ -15,6 +15,7 @@ from chronicle.core.times import time_text
 from chronicle.errors import SqlError
 from chronicle.formats.convert import convert
 from chronicle.formats.writers import json_bytes
+from chronicle.query.sql.sql_types import exact_text
 
 
 def with_streams(path):
@@ -303,6 +304,13 @@ def test_an_insert_reads_zones_and_refuses_what_is_none(database):
     assert database.sql("SELECT t FROM s").fetchall() == [(ten,), (ten,)]
     with pytest.raises(SqlError, match="Unknown TimeZone 'PM'"):
         database.sql("INSERT INTO s (t) VALUES ('2020-01-01 11:00 PM')")
+
+
+def test_a_long_text_is_not_searched_for_a_zone():
+    with pytest.raises(ValueError, match="11:00 PM"):
+        exact_text("11:00 PM", pa.timestamp("us"))
+    long = "11:00 " * 20 + "PM"
+    assert exact_text(long, pa.timestamp("us")) == long
 
 
 def test_an_offset_leads_out_of_the_years_of_python(empty):
