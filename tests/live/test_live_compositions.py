@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-import chronicle
 from chronicle.api.database import catalog_of
 from chronicle.errors import SqlError
 
+from ..new_stores import store_with
+from ..oracles_live import JOINED
 from ..rounds import rounds
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
+db = store_with("s", "r", schema=SCHEMA)
 
 TUMBLED = (
     "(SELECT k, window_start, sum(x) AS n FROM TUMBLE(s, t, 5) "
@@ -54,14 +54,6 @@ QUERIES = {
 }
 
 
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Any]:
-    with chronicle.open(tmp_path / "store") as opened:
-        for name in ("s", "r"):
-            opened.create_stream(name, SCHEMA, time="t")
-        yield opened
-
-
 def feed(db: Any, stream: str, *events: tuple[int, str, int]) -> None:
     db.stream(stream).append([{"t": t, "k": k, "x": x} for t, k, x in events])
 
@@ -71,9 +63,10 @@ def _last(value: object) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_any_order_of_commits_and_steps(db: Any, seed: int) -> None:
+@pytest.mark.parametrize("queries", [QUERIES, JOINED], ids=["composed", "joined"])
+def test_any_order_of_commits_and_steps(db: Any, seed: int, queries: dict[str, str]) -> None:
     rng = random.Random(seed)
-    for name, sql in QUERIES.items():
+    for name, sql in queries.items():
         db.create_live(name, sql, idle="never")
     at = {"s": 0, "r": 0}
     for number in range(rounds(27, 40)):
@@ -87,7 +80,7 @@ def test_any_order_of_commits_and_steps(db: Any, seed: int) -> None:
         if rng.random() < 0.4:
             db.run_live()
         if number % 13 == 12:
-            assert {name: db.live(name).verify() for name in QUERIES} == dict.fromkeys(QUERIES, 0)
+            assert {name: db.live(name).verify() for name in queries} == dict.fromkeys(queries, 0)
     for stream in ("s", "r"):
         feed(db, stream, (5000, "far", 0))
     db.run_live()
@@ -96,7 +89,7 @@ def test_any_order_of_commits_and_steps(db: Any, seed: int) -> None:
         """Without what only the last events say."""
         return sorted((row for row in rows if not any(_last(v) for v in row)), key=str)
 
-    for name, sql in QUERIES.items():
+    for name, sql in queries.items():
         assert db.live(name).status()["error"] is None
         net = db.sql(f"SELECT * EXCLUDE (_time, _id, _rev) FROM NET({name})").fetchall()
         assert counted(net) == counted(db.sql(sql).fetchall()), name

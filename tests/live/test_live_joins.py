@@ -1,4 +1,4 @@
-"""Live joins in a time window, and unions: bounds, refusals, what is kept, any order of events."""
+"""Live joins in a time window, and unions: bounds, refusals, what is kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from chronicle.errors import SqlError
 from chronicle.live.join_form import JoinForm, JoinState, SideRows
 
 from .. import oracles_live as oracles
-from ..rounds import rounds
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 TIMED = pa.schema([("ts", pa.timestamp("us")), ("x", pa.float64())])
@@ -133,35 +132,7 @@ def test_refusals(db: Any, sql: str, error: str) -> None:
     assert db.live_queries() == []
 
 
-# -- any order of events ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_any_order_of_commits_and_steps(db: Any, seed: int) -> None:
-    rng = random.Random(seed)
-    for name, sql in oracles.JOINED.items():
-        db.create_live(name, sql, idle="never")
-    at = {"s": 0, "r": 0}
-    for number in range(rounds(20, 40)):
-        stream = rng.choice("sr")
-        events = []
-        for _ in range(rng.randrange(1, 9)):
-            at[stream] += rng.randrange(3)
-            late = rng.randrange(30) if rng.random() < 0.1 else 0
-            events.append((max(0, at[stream] - late), rng.choice("ab"), rng.randrange(10)))
-        feed(db, stream, *sorted(events))
-        if rng.random() < 0.5:
-            db.run_live()
-        if number % 10 == 9:
-            assert [db.live(name).verify() for name in oracles.JOINED] == [0] * len(oracles.JOINED)
-    for stream in ("s", "r"):
-        feed(db, stream, (5000, "far", 1 if stream == "s" else 8))
-    db.run_live()
-    for name, sql in oracles.JOINED.items():
-        assert db.live(name).status()["error"] is None
-        wanted = sorted((row for row in db.sql(sql).fetchall() if 5000 not in row), key=str)
-        assert net(db, name) == wanted, name
-        assert len(db.live(name).net().column("_id").unique()) == len(wanted)
+# -- what is read, and kept ------------------------------------------------------------------------
 
 
 def test_a_step_in_order_reads_its_own_events(db: Any, monkeypatch: pytest.MonkeyPatch) -> None:

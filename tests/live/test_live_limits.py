@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,10 @@ from chronicle.query.sql.dialect import parse_statement
 from chronicle.store import staging
 from chronicle.tests.patience import PATIENCE_S
 
+from ..new_stores import store_with
+
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
+db = store_with("s", schema=SCHEMA)
 ROWS = "SELECT t, x FROM s WHERE x > 2"
 WINDOWS = "SELECT window_start, count(*) AS n FROM TUMBLE(s, t, 5) GROUP BY window_start"
 PATTERN = (
@@ -30,13 +32,6 @@ PATTERN = (
     "PATTERN (A B) WITHIN 6 DEFINE A AS x > 4, B AS x < 5)"
 )
 JOIN = "SELECT a.x, b.x AS y FROM s a JOIN s b ON b.t BETWEEN a.t - 5 AND a.t AND a.k = b.k"
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Any]:
-    with chronicle.open(tmp_path / "store") as opened:
-        opened.create_stream("s", SCHEMA, time="t")
-        yield opened
 
 
 def feed(db: Any, *ticks: int) -> None:

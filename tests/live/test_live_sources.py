@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import random
 import statistics
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,18 +21,12 @@ from chronicle.live.sink import Mark
 from chronicle.store.snapshot import Snapshot
 
 from .. import oracles_live as oracles
+from ..new_stores import store_with
 from ..query.calls import calls_of
 from ..rounds import rounds
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Any]:
-    with chronicle.open(tmp_path / "store") as opened:
-        for name in ("s", "r"):
-            opened.create_stream(name, SCHEMA, time="t")
-        yield opened
+db = store_with("s", "r", schema=SCHEMA)
 
 
 def feed(db: Any, stream: str, *ticks: int) -> None:

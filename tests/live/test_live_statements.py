@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,13 @@ from chronicle.api.database import catalog_of
 from chronicle.errors import InvalidArgument, ReadOnlyStore, SqlError, StreamNotFound, StreamOwned
 from chronicle.tests.patience import PATIENCE_S
 
+from ..new_stores import store_with
+
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
+db = store_with("s", schema=SCHEMA)
 TUMBLED = (
     "SELECT window_start, count(*) AS n FROM TUMBLE(s, t, 10) GROUP BY window_start, window_end"
 )
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Any]:
-    with chronicle.open(tmp_path / "store") as opened:
-        opened.create_stream("s", SCHEMA, time="t")
-        yield opened
 
 
 def feed(db: Any, *ticks: int) -> None:

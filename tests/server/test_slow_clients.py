@@ -5,27 +5,21 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-import chronicle
 from chronicle.server import create_token
 from chronicle.server.service.bodies import Pace
 from chronicle.tests.patience import wait_until
 
+from ..new_stores import store_with
+
 SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("s", pa.string())])
+database = store_with("s", schema=SCHEMA)
 SLOW = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range + b.range < 0"
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Any]:
-    with chronicle.open(tmp_path / "store") as opened:
-        opened.create_stream("s", SCHEMA, time="t")
-        yield opened
 
 
 class Trickle:

@@ -8,31 +8,24 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-import chronicle
 from chronicle.server import create_token
 from chronicle.server.access.tokens import revoke_token
 from chronicle.server.routes import following
 from chronicle.tests.patience import wait_until
 
+from ..new_stores import store_with
 from .conftest import HOUR_MS
 from .event_client import Source, parse
 
 SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("n", pa.int64())])
+database = store_with("s", schema=SCHEMA)
 TAIL = "/v1/streams/s/tail"
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Any]:
-    with chronicle.open(tmp_path / "store") as opened:
-        opened.create_stream("s", SCHEMA, time="t")
-        yield opened
 
 
 class Writer:

@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,11 @@ from chronicle.server.access.settings import Settings
 from chronicle.server.access.tokens import is_guarded
 from chronicle.server.run import JsonFormatter, TextFormatter, check_binding
 
+from ..new_stores import store_with
+
 SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("n", pa.int64())])
+database = store_with("s", schema=SCHEMA)
 SPEC = {"name": "s", "time": "t", "schema": {"t": "bigint"}}
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Any]:
-    with chronicle.open(tmp_path / "store") as opened:
-        opened.create_stream("s", SCHEMA, time="t")
-        yield opened
 
 
 def test_a_restored_store_is_not_more_open_than_its_original(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import random
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -17,16 +16,11 @@ import pytest
 import chronicle
 from chronicle.errors import InvalidArgument, ResourceLimit, SqlError
 
+from ...new_stores import store_with
 from ...rounds import rounds
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64()), ("y", pa.float64())])
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Any]:
-    with chronicle.open(tmp_path / "store") as opened:
-        opened.create_stream("s", SCHEMA, time="t")
-        yield opened
+db = store_with("s", schema=SCHEMA)
 
 
 def feed(db: Any, seed: int, events: int = 60, upto: int = 900) -> pa.Table:
