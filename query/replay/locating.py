@@ -42,13 +42,15 @@ WORTH_EVENTS = 1 << 13
 @dataclass(frozen=True)
 class Located:
     """The result of lookups; ``spans`` contain every match (None: ``reason`` says why not).
-    ``used``: terms looked up; ``shared``: the column of which candidates have one value.
+    ``used``: terms looked up; ``shared``: the column of which candidates have one value;
+    ``deciding``: ascending positions in ``spans`` of the stream, if no others matter.
     """
 
     spans: Spans | PartitionSpans | None
     used: tuple[Offer, ...] = ()
     shared: SharedColumn | None = None
     reason: str = ""
+    deciding: Ints | None = None
 
 
 def located(lookups: Lookups, model: CostModel | None = None) -> Located:
@@ -139,6 +141,9 @@ class _Search:
         if self.keys is not None:
             one_key = self._of_one_key(self.keys, self.found, dict.fromkeys(self.found, 0))
             return self._shown(PartitionSpans.of(self.keys, *one_key, self.stride), near, used)
+        if self._tell_all():
+            every = distinct(np.concatenate(list(self.found.values())))
+            return Located(near, used, deciding=every)
         shared = self._of_one_value(near)
         return Located(near, used) if shared is None else Located(shared[0], used, shared[1])
 
@@ -200,13 +205,17 @@ class _Search:
 
     def _decided(self, found: PartitionSpans) -> PartitionSpans:
         """The intervals, with the only events in them that matter if the lookups tell these."""
-        names, blocks = self.context.wants.deciding, self.pattern.blocks
-        single = all(len(block.symbols) == 1 for block in blocks) and len(self.found) == len(blocks)
-        if not names or not single or not names.issubset(s.name for s in self.pattern.symbols):
+        if not self._tell_all():
             return found
         positions, codes = self.learned
         there = RowFlags(found).of(codes, positions) > 0
         return replace(found, deciding=(positions[there], codes[there]))
+
+    def _tell_all(self) -> bool:
+        """Whether the lookups tell all events that matter."""
+        names, blocks = self.context.wants.deciding, self.pattern.blocks
+        single = all(len(block.symbols) == 1 for block in blocks) and len(self.found) == len(blocks)
+        return single and bool(names) and names.issubset(s.name for s in self.pattern.symbols)
 
     # -- blocks -------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ from .coarse import CoarseMap, coarse_map
 from .context import REPLAY_GAP, SHARED_BYTES, Costs, PlanContext
 from .cost import CostModel, choose_terms
 from .intervals import intervals_of_partitions, intervals_of_stream
-from .locating import located
+from .locating import Located, located
 from .lookups import Lookups
 from .offers import Offer, list_offers
 from .partitions import PartitionKeys, PartitionSpans, united_partitions
@@ -118,28 +118,28 @@ class Considered:
         choice = replace(self.plan.choice, picked=())
         return replace(self, plan=replace(self.plan, choice=choice))
 
-    def located(self) -> tuple[ReplayPlan, Spans | PartitionSpans | None]:
+    def located(self) -> tuple[ReplayPlan, Located]:
         """The plan with the terms that were looked up, and spans that contain its matches; without
         spans, the whole stream.
         """
         context, plan, model = self.context, self.plan, self.model
         if self.nothing:
-            return plan, Spans.empty()
+            return plan, Located(Spans.empty())
         picked = plan.choice.picked
         if model is None or picked is None:
-            return replace(plan, reason=plan.choice.reason or plan.reason), None
+            return replace(plan, reason=plan.choice.reason or plan.reason), Located(None)
         allowed = model.coarse.allowed
         if not picked:
             if context.partitioned and context.wants.neighbours and len(allowed):
                 why = "no index can be used, and neighbours in the partition are looked at"
-                return replace(plan, reason=why), None
-            return plan, allowed
+                return replace(plan, reason=why), Located(None)
+            return plan, Located(allowed)
         lookups = Lookups.of(context, model.coarse, picked)
         plan = replace(plan, covered=lookups.indexed / context.total)
         found = located(lookups, model if plan.strategy == "auto" else None)
         if found.spans is None:
-            return replace(plan, reason=found.reason), None
-        return replace(plan, picked=found.used, shared=found.shared), found.spans
+            return replace(plan, reason=found.reason), found
+        return replace(plan, picked=found.used, shared=found.shared), found
 
 
 def consider(
@@ -201,14 +201,16 @@ def located_plan(ways: Sequence[Considered], near: Near | None = None) -> Replay
     plans: list[ReplayPlan] = []
     found: list[Spans | PartitionSpans] = []
     for way in ways:
-        plan, spans = way.located()
+        plan, one = way.located()
         plans.append(plan)
-        if spans is None:
+        if one.spans is None:
             break
-        found.append(spans)
+        found.append(one.spans)
     else:
         plan, united = _united_plan(plans), _united_spans(found)
         intervals, needed = _intervals(ways, united)
+        if len(ways) == 1 and near is None:
+            intervals = replace(intervals, deciding=one.deciding)
         plan = replace(plan, intervals=intervals, needed=needed)
         model = ways[0].model
         if plan.strategy != "auto" or not plan.picked or model is None or model.pays(intervals):

@@ -31,6 +31,7 @@ from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..pattern.columns import decoded
 from .replay_plan import ReplayIntervals
+from .spans import Spans
 from .timeline import Timeline, hulls, leaf_rows, read_positions, rows_at
 
 FIRST_BYTES = 8 << 20
@@ -209,6 +210,11 @@ def read_spans(
     """
     spans = intervals.spans
     output = pa.schema([snapshot.schema.arrow.field(name) for name in columns])
+    if intervals.deciding is not None and not intervals.by_time:
+        rows = intervals.deciding[Spans(intervals.deciding, intervals.deciding + 1).touches(spans)]
+        rows = np.stack([rows + edge for edge in (0, 0, 1, 1)], axis=1)
+        yield from read_stretches(timeline, output, rows, metrics, check, coded)
+        return
     first, last = _around(timeline, intervals, ties)
     alone = spans.ends - spans.starts >= ALONE_EVENTS
     alone[list(intervals.by_time)] = True

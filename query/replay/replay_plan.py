@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from ...indexes.lookup import IndexMetrics
 from .partitions import PartitionSpans
 from .spans import Spans
@@ -51,7 +54,8 @@ class TermChoice:
 class ReplayIntervals:
     """Where matches can be: positions ``spans``.  ``by_time``: spans (by number) that are read by
     inclusive ticks, because late events lie in them; ``partitions``: the rows of ``spans`` that are
-    replayed (None: all); ``before`` and ``after``: rows around each span that conditions look at.
+    replayed (None: all); ``before`` and ``after``: rows around each span that conditions look at;
+    ``deciding``: positions of the only events in spans that matter (None: all do).
     """
 
     spans: Spans
@@ -59,6 +63,7 @@ class ReplayIntervals:
     partitions: PartitionSpans | None = None
     before: int = 0
     after: int = 0
+    deciding: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -166,16 +171,17 @@ class ReplayPlan:
         return tuple(lines)
 
     def figures(self, given: int | None = None) -> tuple[tuple[str, int | float], ...]:
-        if self.spans is None:
+        if self.intervals is None or self.spans is None:
             return tuple(self.phases.items())
         events = self.spans.total if given is None else given
         parts = self.partitions
+        whole = parts is None and self.intervals.deciding is None
         spans = len(self.spans) if parts is None else len(parts.inside)
         return (
             ("intervals", spans),
             ("events_replayed", events),
             ("share_replayed", events / self.total if self.total else 0.0),
-            ("events_in_spans_read", self.spans.total if parts is None else events),
+            ("events_in_spans_read", self.spans.total if whole else events),
             ("partition_keys_read", 0 if parts is None else parts.keys.events_read),
             ("covered_by_indexes", self.covered),
             ("index_entries_read", self.metrics.entries_read),

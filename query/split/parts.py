@@ -237,14 +237,17 @@ class SpanPart(Part):
             for part in timeline.parts
         }
         shift = segments[self.segment] - self.start
-        own = self.intervals.partitions
+        own, deciding = self.intervals.partitions, self.intervals.deciding
         if own is not None:
+            few = None if own.deciding is None else (own.deciding[0] + shift, own.deciding[1])
             own = replace(
                 own, keys=own.keys.on(timeline), inside=_moved(own.inside, shift),
-                shown=_moved(own.shown, shift),
+                shown=_moved(own.shown, shift), deciding=few, chosen={},
             )  # fmt: skip
+        if deciding is not None:
+            deciding = deciding + shift
         spans = _moved(self.intervals.spans, shift)
-        return replace(self.intervals, spans=spans, partitions=own), timeline
+        return replace(self.intervals, spans=spans, partitions=own, deciding=deciding), timeline
 
     def run(self, run: PartRun) -> Iterator[pa.RecordBatch]:
         intervals, timeline = self.placed(run.snapshot)

@@ -290,6 +290,7 @@ def _of_partitions(
             keys=partitions.keys.on(None),
             inside=Spans(inside.starts[mine], inside.ends[mine]),
             shown=shown,
+            chosen={},
         )
         positions = _hull(Spans(inside.starts[mine], inside.ends[mine]), shown, stride)
         whole = Spans(spans.starts[numbers], spans.ends[numbers])
@@ -331,7 +332,8 @@ def _shown_for(partitions: PartitionSpans, mine: npt.NDArray[np.bool_]) -> Spans
     if not len(shown):
         return shown
     code = shown.starts // stride
-    first = np.searchsorted(inside.starts, shown.starts, side="right") - 1
+    # the row after an interval may be the first of the next one
+    first = np.searchsorted(inside.starts, shown.starts, side="left") - 1
     last = np.searchsorted(inside.starts, shown.ends, side="left")
     low = np.searchsorted(inside.starts, code * stride, side="left")
     high = np.searchsorted(inside.starts, (code + 1) * stride, side="left")

@@ -71,3 +71,18 @@ def answers(
     run = ReplayRun()
     rows = [r for batch in run_match(snapshot, clause, plan, run=run) for r in batch.to_pylist()]
     return rows, plan
+
+
+def gaps(rng: random.Random) -> str:
+    """Rare events with any others between them, which nothing reads."""
+    body = rng.choice(["A Z* B", "A Z*? B", "A Z* B Z*? C", "A Z*? B Z* A", "(A Z*? B Z*)+ C"])
+    low = rng.randrange(8)
+    what = [f"x BETWEEN {low} AND {low + 1}", f"y = {low}", f"y IN ({low}, 9)", f"x > {low + 2}"]
+    defines = ", ".join(f"{name} AS {rng.choice(what)}" for name in "ABC" if name in body)
+    skip = rng.choice(["TO NEXT ROW", "PAST LAST ROW", "TO LAST B"])
+    keys = rng.choice(["", "", *(f"PARTITION BY {k} " for k in ("k", "k", "y", "k, y"))])
+    return (
+        f"SELECT * FROM s MATCH_RECOGNIZE ({keys}ORDER BY t MEASURES "
+        f"FIRST(t) AS f, LAST(x) AS l, B.y AS b AFTER MATCH SKIP {skip} PATTERN ({body}) "
+        f"WITHIN {rng.choice([0, 3, 10, 40, 200])} DEFINE {defines})"
+    )

@@ -34,6 +34,7 @@ from chronicle.store.options import StreamOptions
 from chronicle.store.store import Store
 
 from ...rounds import rounds
+from .across_cases import gaps
 from .conftest import Opened
 
 FIRST = int(os.environ.get("CHRONICLE_SEED", "0"))
@@ -230,21 +231,6 @@ def clause(rng: random.Random, partitioned: float = 0.25) -> str:
     )
 
 
-def gaps(rng: random.Random) -> str:
-    """Rare events of a partition with any others between them, which nothing reads."""
-    body = rng.choice(["A Z* B", "A Z*? B", "A Z* B Z*? C", "A Z*? B Z* A", "(A Z*? B Z*)+ C"])
-    low = rng.randrange(8)
-    what = [f"x BETWEEN {low} AND {low + 1}", f"y = {low}", f"y IN ({low}, 9)", f"x > {low + 2}"]
-    defines = ", ".join(f"{name} AS {rng.choice(what)}" for name in "ABC" if name in body)
-    skip = rng.choice(["TO NEXT ROW", "PAST LAST ROW", "TO LAST B"])
-    return (
-        f"SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY {rng.choice(['k', 'k', 'y', 'k, y'])} "
-        f"ORDER BY t MEASURES MATCH_NUMBER() AS number, FIRST(t) AS f, LAST(x) AS l, B.y AS b "
-        f"AFTER MATCH SKIP {skip} PATTERN ({body}) WITHIN {rng.choice([0, 3, 10, 40, 200])} "
-        f"DEFINE {defines})"
-    )
-
-
 def answer(snapshot: Any, compiled: Any, plan: Any, most: int | None = None) -> pa.Table | None:
     """The rows of a plan; None when there are more than so many."""
     batches: list[pa.RecordBatch] = []
@@ -345,7 +331,8 @@ def compared_plans(seed: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> Co
                 told["reduced"] += plan.replayed() < 0.9
                 told["looked up"] += bool(plan.picked)
                 told["of partitions"] += plan.partitions is not None
-                told["of some events"] += getattr(plan.partitions, "deciding", None) is not None
+                some_events = plan.partitions or plan.intervals
+                told["of some events"] += getattr(some_events, "deciding", None) is not None
                 told["late"] += bool(plan.intervals and plan.intervals.by_time)
 
     try:
