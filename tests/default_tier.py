@@ -146,7 +146,7 @@ CASES: dict[str, dict[str, int]] = {
         "test_what_is_dropped_while_events_come_late_ends_no_group": 1,
     },
     "live/test_live_borders.py": {"test_what_is_said_does_not_depend_on_when": 1},
-    "live/test_live_compositions.py": {"test_any_order_of_commits_and_steps": 2},
+    "live/test_live_compositions.py": {"test_any_order_of_commits_and_steps": 1},
     "live/test_live_crashes.py": {"test_a_crash_in_a_step": 4},
     "live/test_live_pattern_state.py": {
         "test_a_backlog_is_one_region_and_what_is_said_the_same": 5,

@@ -26,7 +26,6 @@ import itertools
 from typing import Any
 
 ACCEPT = None
-UNLIMITED = 10**18
 
 
 def choices(stack, first, last, total, nothing, fresh=frozenset(), excluded=0, absent=frozenset()):

@@ -35,7 +35,6 @@ TEXTS = (
         "\x7f",
     ),
 )
-DAY_US = 86_400_000_000
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 to 9999
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 NAMES = ("a", "B", "select", "a b", "Ä", 'q"q', "x.y", "1st", "_id", "ORDER", "a'b", "naïve", "%")
