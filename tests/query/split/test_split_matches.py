@@ -33,6 +33,7 @@ from chronicle.store.segment import ScanMetrics
 from chronicle.store.store import Store
 
 from ...rounds import rounds
+from ..replay.across_cases import gaps
 
 FIRST = int(os.environ.get("CHRONICLE_SEED", "0"))
 SEEDS = int(os.environ.get("CHRONICLE_ROUNDS", "2"))
@@ -219,35 +220,14 @@ def test_the_comparisons_show_something(
         assert total[kind.__name__] > ROUNDS, total
 
 
-@pytest.mark.parametrize("pattern", ["A $", "A Z* B"])
-@pytest.mark.parametrize("partition", ["", "PARTITION BY k"])
 def test_parts_see_what_lies_around_their_intervals(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition: str, pattern: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "LEAST_EVENTS", 0)
-    store, stream, indexes, pin = filled(
-        random.Random(0), tmp_path, late=False
-    )  # x and y have indexes
-    defined = "A AS y = 3" if "$" in pattern else "A AS y = 3, B AS x = 4"
-    text = (
-        f"SELECT * FROM s MATCH_RECOGNIZE ({partition} ORDER BY t MEASURES FIRST(t) AS f, LAST(x) "
-        f"AS l PATTERN ({pattern}) WITHIN 20 DEFINE {defined})"
-    )
-    compiled = compile_match(clause_of_text(text), SCHEMA)
-    plan = plan_match(stream.snapshot(), compiled, indexes, "all", gap=0)
-    expected = counted(compiled.run(stream.snapshot().scan()))
-    split = split_match(stream.snapshot(), compiled, plan, lambda _: 20)
-    assert any(isinstance(part, SpanPart) for part in split.parts)
-    found: Counter[str] = Counter()
-    for part in pickle.loads(pickle.dumps(split.parts)):
-        alone = open_pinned(store.files, pin, *part.ticks)
-        found += counted(part.run(PartRun(alone, compiled, ScanMetrics(), None, LIMITS)))
-    assert found == expected
-    some_events = (plan.partitions or plan.intervals).deciding is not None
-    assert some_events == ("Z" in pattern), "only events that lookups found are read"
-    assert expected or "$" in pattern
-    indexes.close()
-    store.close()
+    clause = "PARTITION BY k ORDER BY t MEASURES A.t AS a PATTERN (A $) WITHIN 20 DEFINE A AS y = 3"
+    last = f"SELECT * FROM s MATCH_RECOGNIZE ({clause})"
+    monkeypatch.setitem(globals(), "random_clause", lambda rng: rng.choice([last, gaps(rng)]))
+    for seed in (0, 5):  # x and y have indexes
+        assert compared_parts(seed, tmp_path / str(seed), monkeypatch)["SpanPart"] > 3
 
 
 def test_a_match_over_a_cut_is_carried_to_one_part(tmp_path: Path) -> None:
