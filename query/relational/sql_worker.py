@@ -32,6 +32,7 @@ import pyarrow.acero
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from ...core.expression_text import expression_text
 from ...isolation.batches import describe, pack, unpack
 from ...isolation.channel import Channel, ChannelClosed, Inbox
 from .admission import admit, check_hugeints, failure_of, hugeints_of, jsons_of, lock, open_unlocked
@@ -168,7 +169,7 @@ class _Worker:
     def _rows(
         self, name: str, schema: pa.Schema, columns: list[str], filter: pc.Expression | None
     ) -> Iterator[pa.RecordBatch]:
-        text = None if filter is None else str(filter)
+        text = None if filter is None else expression_text(filter)
         needed = columns
         if text is not None:
             needed = columns + [n for n in schema.names if n not in columns and n in text]
