@@ -171,6 +171,21 @@ def hugeints_of(relation: Any) -> tuple[int, ...]:
     )
 
 
+def check_types(relation: Any) -> None:
+    """Refuse columns that Arrow gets as DuckDB's own bytes."""
+    for name, type_ in zip(relation.columns, relation.types, strict=True):
+        if _is_opaque(type_):
+            raise duckdb.InvalidInputException(
+                f"Invalid Input Error: results have no type {type_}; cast {name!r} to VARCHAR"
+            )
+
+
+def _is_opaque(type_: Any) -> bool:
+    if type_.id not in ("list", "array", "struct", "map"):
+        return type_.id in ("bit", "bignum")
+    return any(_is_opaque(part) for name, part in type_.children if name != "size")
+
+
 def check_hugeints(relation: Any, hugeints: Sequence[int], batch: pa.RecordBatch) -> None:
     """Refuse 128-bit integers that their Arrow type, DECIMAL(38, 0), cannot hold."""
     for at in hugeints:

@@ -21,6 +21,7 @@ from ..contract.cancellation import QueryControl, interruptibly
 from .admission import (
     admit,
     check_hugeints,
+    check_types,
     failure_of,
     hugeints_of,
     is_ctrl_c,
@@ -126,6 +127,7 @@ class Executor(RelationalExecutor):
         control, failures = query.control, query.failures
         with self._admitted(query) as cursor, control.interrupting(cursor.interrupt):
             relation = cursor.sql(query.sql, params=query.values or None)
+            check_types(relation)
             hugeints, jsons = hugeints_of(relation), jsons_of(relation)
             reader = interruptibly(lambda: relation.to_arrow_reader(BATCH_ROWS), cursor.interrupt)
         running = _Running(cursor, relation, reader)

@@ -35,7 +35,16 @@ import pyarrow.dataset as ds
 from ...core.expression_text import expression_text
 from ...isolation.batches import describe, pack, unpack
 from ...isolation.channel import Channel, ChannelClosed, Inbox
-from .admission import admit, check_hugeints, failure_of, hugeints_of, jsons_of, lock, open_unlocked
+from .admission import (
+    admit,
+    check_hugeints,
+    check_types,
+    failure_of,
+    hugeints_of,
+    jsons_of,
+    lock,
+    open_unlocked,
+)
 from .scans import BATCH_ROWS, Scanner
 
 if TYPE_CHECKING:
@@ -123,6 +132,7 @@ class _Worker:
 
     def _run(self, cursor: Any, job: dict[str, Any]) -> _Answer:
         relation = cursor.sql(job["sql"], params=job["values"] or None)
+        check_types(relation)
         reader = relation.to_arrow_reader(BATCH_ROWS)
         hugeints = hugeints_of(relation)
         message = {
