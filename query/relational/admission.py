@@ -139,7 +139,7 @@ def open_empty(
 def failure_of(error: BaseException) -> Failure | None:
     """Classify an error of DuckDB or of this module; None for others."""
     message = str(error)
-    if isinstance(error, duckdb.InterruptException) or "INTERRUPT Error" in message:
+    if isinstance(error, duckdb.InterruptException) or message.startswith("INTERRUPT Error"):
         return Failure("interrupted", message)
     if isinstance(error, (duckdb.OutOfMemoryException, MemoryError)) or message.startswith(
         ("Out of Memory Error", "std::bad_alloc")
@@ -152,14 +152,20 @@ def failure_of(error: BaseException) -> Failure | None:
     return None
 
 
+_CTRL_C = re.compile(
+    r"Invalid Input Error: [a-z ]+ registered as '[^']*' failed: .*KeyboardInterrupt", re.DOTALL
+)
+"""Not only the word: an error may quote a value."""
+
+
 def is_ctrl_c(error: BaseException) -> bool:
     """Whether an error is what DuckDB made of a KeyboardInterrupt."""
     if isinstance(error, KeyboardInterrupt):
         return True
     message = str(error)
     if isinstance(error, RuntimeError):
-        return "interrupted" in message.lower()
-    return isinstance(error, duckdb.Error) and "KeyboardInterrupt" in message
+        return message.lower().startswith("query interrupted")
+    return isinstance(error, duckdb.InvalidInputException) and bool(_CTRL_C.match(message))
 
 
 def hugeints_of(relation: Any) -> tuple[int, ...]:
@@ -205,9 +211,9 @@ def jsons_of(relation: Any) -> tuple[int, ...]:
 
 
 def is_broken(error: BaseException) -> bool:
-    return isinstance(error, (duckdb.FatalException, duckdb.InternalException)) or (
-        "database has been invalidated" in str(error)
-    )
+    return isinstance(error, (duckdb.FatalException, duckdb.InternalException)) or str(
+        error
+    ).startswith(("FATAL Error", "INTERNAL Error"))
 
 
 def admit(cursor: Any, sql: str, relations: Collection[str] = ()) -> None:
