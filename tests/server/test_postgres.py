@@ -345,7 +345,9 @@ CATALOGUE: dict[str, Any] = {
     ],
     "SELECT current_setting('server_version_num')::int / 100 AS version": [(1500,)],
     "SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'": [],
-    "SELECT datname FROM pg_catalog.pg_database WHERE NOT datistemplate": [("chronicle",)],
+    "SELECT datname FROM pg_catalog.pg_database WHERE NOT pg_catalog.pg_database.datistemplate": [
+        ("chronicle",)
+    ],
     "SELECT table_name, table_type FROM information_schema.tables ORDER BY 1": [
         ("flights", "BASE TABLE"),
         ("high", "VIEW"),
