@@ -37,13 +37,14 @@ from ...isolation.batches import describe, pack, unpack
 from ...isolation.channel import Channel, ChannelClosed, Inbox
 from .admission import (
     admit,
-    check_hugeints,
     check_types,
+    check_wide,
     failure_of,
     hugeints_of,
     jsons_of,
     lock,
     open_unlocked,
+    wide_of,
 )
 from .scans import BATCH_ROWS, Scanner
 
@@ -134,7 +135,7 @@ class _Worker:
         relation = cursor.sql(job["sql"], params=job["values"] or None)
         check_types(relation)
         reader = relation.to_arrow_reader(BATCH_ROWS)
-        hugeints = hugeints_of(relation)
+        hugeints, wide = hugeints_of(relation), wide_of(relation)
         message = {
             "schema": describe(reader.schema),
             "hugeints": hugeints,
@@ -142,7 +143,7 @@ class _Worker:
         }
         pieces: Sequence[Any] = ()
         for batch in reader:
-            check_hugeints(relation, hugeints, batch)
+            check_wide(relation, wide, batch)
             if "batch" in message:
                 self._inbox.send(message, pieces)
                 message = {}

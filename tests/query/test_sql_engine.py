@@ -583,6 +583,8 @@ def test_prepared_aggregates_do_little(database):
     [
         *((value, "38 digits") for value in (10**38, -(2**127) + 1, f"{2**128 - 1}::UHUGEINT")),
         ("['101'::BIT]", r"no type BIT\[\]; cast 'v'"), ("5::BIGNUM", "no type BIGNUM"),
+        (f"map([1], [{{'size': {2**128 - 1}::UHUGEINT}}])", "38 digits"),
+        ("[INTERVAL '18446744075' SECOND]", "292 years"), ("TIME '24:00:00'", "no time 24:00"),
     ],
 )  # fmt: skip
 def test_values_that_arrow_lacks_are_refused(database, value, words):
