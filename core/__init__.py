@@ -11,5 +11,5 @@ Reading order
     (tasks in threads, results in order),
     ``scratch`` (temporary directories), ``heap`` (freed memory), ``native`` (kernels, which are
     machine code), ``sorting``, ``pair_numbers`` and ``text_numbers`` (hash tables), ``identity``
-    (names of results), ``soundness`` (Arrow data from outside).
+    (names of results), ``soundness`` (Arrow data from outside), ``expression_text``.
 """

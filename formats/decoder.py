@@ -175,7 +175,8 @@ def _decoded(source: Any, job: dict[str, Any]) -> Any:
 
 def _error_fields(error: BaseException, job: dict[str, Any]) -> list[Any]:
     cause = error.__context__ or error  # a reader may have wrapped the error
-    if isinstance(cause, (MemoryError, pa.ArrowMemoryError)) or "bad_alloc" in str(cause):
+    full = str(cause).endswith("bad_alloc") and not isinstance(cause, ChronicleError)
+    if full or isinstance(cause, (MemoryError, pa.ArrowMemoryError)):
         return ["Memory", "", None]
     if isinstance(error, ChronicleError):
         row = getattr(error, "row", None)

@@ -192,7 +192,9 @@ class Statement:
             return Given(int(constant.value), at=at)
         if constant.kind is Kind.TEXT:
             return Given(str(constant.value), at=at)
-        raise error_at(self.text, at, "expected a constant: a time, an interval or an integer")
+        raise error_at(
+            self.text, at, "expected a constant: a time, an interval in whole units or an integer"
+        )
 
 
 def execute(statement: Statement, read_only: bool) -> Result:

@@ -181,8 +181,16 @@ def _of_many_columns(part: Any) -> bool:
     return any(call.name.lower() == "columns" for call in part.find_all(exp.Anonymous))
 
 
+def _is_ordered(argument: Any) -> bool:
+    while isinstance(argument, (exp.IgnoreNulls, exp.RespectNulls)):
+        argument = argument.this
+    return isinstance(argument, exp.Order)
+
+
 def _is_sensitive(node: Any) -> bool:
     if not isinstance(node, exp.Anonymous):
+        return False
+    if any(map(_is_ordered, node.expressions)):
         return False
     name = node.name.lower()
     around = node.parent
@@ -196,8 +204,7 @@ def _is_sensitive(node: Any) -> bool:
         sensitive = _ARGUMENTS_OF_WINDOWS
     else:
         sensitive = _AGGREGATES
-    ordered = any(isinstance(argument, exp.Order) for argument in node.expressions)
-    return name in sensitive and bool(node.expressions) and not ordered
+    return name in sensitive and bool(node.expressions)
 
 
 def _time_of(scope: Scope, sites: Sequence[Site]) -> tuple[tuple[str, str], ...]:

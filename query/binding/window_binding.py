@@ -248,7 +248,7 @@ class WindowCall:
             what = f"an integer, like the time attribute {self.schema.time},"
             return self._whole(value, node, what)
         if value.kind is not Kind.INTERVAL:
-            what = "expected an interval of fixed length such as INTERVAL '5' MINUTE"
+            what = "expected an interval of fixed length in whole units such as INTERVAL '5' MINUTE"
             raise self._wrong(node, what)
         return self._in_ticks(value, node, "the interval")
 

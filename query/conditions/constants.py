@@ -14,7 +14,7 @@ import datetime as dt
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from enum import Enum
 from typing import Any
 
@@ -107,6 +107,11 @@ def constant_of_scalar(scalar: pa.Scalar | None) -> Constant:
         if abs(scalar.value) >= 2**31 - 1:
             return UNKNOWN
         return Constant(Kind.TIME, scalar.value * _DAY_NS, is_date=True)
+    if pa.types.is_interval(type_):
+        months, days, nanoseconds = scalar.as_py()
+        if months or nanoseconds % 1000:  # more than 64 bits of nanoseconds wrapped
+            return UNKNOWN
+        return Constant(Kind.INTERVAL, days * _DAY_NS + nanoseconds)
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         return Constant(Kind.TEXT, scalar.as_py())
     if pa.types.is_float32(type_):
@@ -156,7 +161,10 @@ class Folder:
     def fold(self, node: Any) -> Constant:
         constant = self._fold(node)
         if constant.kind is Kind.UNKNOWN and self.evaluate is not None and is_constant(node):
-            return constant_of_scalar(self.evaluate(node))
+            found = constant_of_scalar(self.evaluate(node))
+            if found.kind is Kind.INTERVAL and any(map(_is_cut, node.find_all(exp.Interval))):
+                return UNKNOWN
+            return found
         return constant
 
     def cast_text(self, text: str, type_name: str) -> Constant:
@@ -235,6 +243,17 @@ class Folder:
         if inner.kind is Kind.TIME and to.is_type("timestamp", "timestampntz", "timestamptz"):
             return Constant(Kind.TIME, inner.value) if inner.value % 1000 == 0 else UNKNOWN
         return UNKNOWN
+
+
+def _is_cut(interval: Any) -> bool:
+    """Whether the executor drops a fraction: INTERVAL '1.5' HOUR is one hour there."""
+    amount = interval.this
+    if interval.args.get("unit") is None or not isinstance(amount, exp.Literal):
+        return False
+    try:
+        return Decimal(amount.name.strip()) % 1 != 0
+    except InvalidOperation:
+        return False
 
 
 def _literal(node: Any) -> Constant:

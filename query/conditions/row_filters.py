@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.caches import lazy
+from ...core.expression_text import expression_text
 from ...errors import InvalidArgument, UnsupportedType
 from ...schema import Attribute, Storage, StreamSchema, storage_of
 from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range, Remainder, RowFilter
@@ -103,7 +104,7 @@ class ExpressionFilter:
 
     @classmethod
     def of(cls, expression: pc.Expression, names: Sequence[str]) -> ExpressionFilter:
-        text = str(expression)
+        text = expression_text(expression)
         return cls(expression, tuple(name for name in names if name in text))
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -297,6 +298,9 @@ _PIECE = re.compile(
     | (?P<other>["'\\#])""",
     re.VERBOSE,
 )
+_LIST_OF_TEXTS = re.compile(
+    r"""value_set=\w*string\w*:\[\n(?:  "[^"\\\n]*",\n)*  "[^"\\\n]*"\n\], null_matching"""
+)
 _OPERATORS: dict[type, str] = {
     ast.Lt: "<",
     ast.LtE: "<=",
@@ -336,7 +340,7 @@ def split_filter(filter: RowFilter | None, schema: StreamSchema) -> Split:
 
 def _conjuncts_of(filter: RowFilter, schema: StreamSchema) -> list[Compiled] | None:
     if isinstance(filter, ExpressionFilter):
-        return _conjuncts(str(filter.expression), schema)
+        return _conjuncts(expression_text(filter.expression), schema)
     if not isinstance(filter, PredicateFilter):
         return None
     predicate = filter.predicate
@@ -407,6 +411,10 @@ class _Reader:
 
     def as_python(self, text: str) -> str:
         """The text in Python's grammar, with columns by their places."""
+        # in lists Arrow neither escapes texts nor shows long values in full
+        lists = len(re.findall(r"value_set=\w*string", text))
+        if " chars omitted)" in text or lists > len(_LIST_OF_TEXTS.findall(text)):
+            raise _Unreadable
         return _PIECE.sub(self._piece, text)
 
     def _piece(self, match: re.Match[str]) -> str:

@@ -64,10 +64,10 @@ def polars_frame(table: pa.Table) -> Any:
             f"a polars frame needs column names that differ; give {', '.join(doubled)} an alias"
         )
     for i, field in enumerate(table.schema):
-        if pa.types.is_interval(field.type):
+        if "month_day_nano_interval" in str(field.type):
             raise InvalidArgument(
-                f"column {field.name!r} holds intervals with months, which polars has no type for; "
-                "cast it to VARCHAR in the query"
+                f"column {field.name!r} holds intervals with months, or in lists or structs, which "
+                "polars has no type for; cast it to VARCHAR in the query"
             )
         wanted = _without_seconds(field.type)
         if wanted == field.type:

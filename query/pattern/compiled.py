@@ -25,7 +25,7 @@ from sqlglot import exp
 from ...core.caches import lazy
 from ...core.json_text import is_json
 from ...core.suggestion import did_you_mean
-from ...core.times import INT64_MAX, NS_PER_TICK, as_duration, length_text, only_durations
+from ...core.times import INT64_MAX, NS_PER_TICK, length_text
 from ...errors import AttributeNotFound, InvalidArgument, SqlError
 from ...schema import StreamSchema
 from ..conditions.constants import Folder, Kind
@@ -303,14 +303,15 @@ def interval_ticks(
         raise fail(f"{word} takes an INTERVAL, or an integer when time is an integer")
     if not timed:
         raise fail(f"time attribute {time.name!r} is an integer: {word} takes an integer")
-    folded = Folder({}, dt.datetime.now(dt.timezone.utc)).fold(node)
-    if folded.kind is Kind.INTERVAL:
-        nanos = int(folded.value)
-    else:
-        value = evaluate(f"SELECT {to_text(node, sql)} AS c").column(0).combine_chunks()
-        if value.null_count or not only_durations(value):
-            raise fail(f"{word} takes an interval of fixed length: weeks, days or shorter")
-        nanos = as_duration(value).cast(pa.int64())[0].as_py() * 1000
+    folded = Folder(
+        {}, dt.datetime.now(dt.timezone.utc),
+        lambda part: evaluate(f"SELECT {to_text(part, sql)} AS c").column(0)[0],
+    ).fold(node)  # fmt: skip
+    if folded.kind is not Kind.INTERVAL:
+        raise fail(
+            f"{word} takes an interval of fixed length in whole units: weeks, days or shorter"
+        )
+    nanos = int(folded.value)
     if nanos < 0:
         raise fail(f"{word} takes an interval that is not negative")
     per_tick = NS_PER_TICK[time.type.unit]

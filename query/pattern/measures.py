@@ -348,7 +348,8 @@ class _Leaves:
             if argument is None or pa.types.is_integer(self.type_of(argument)):
                 kind = "BIGINT" if argument is not None else None
                 return f"CAST({call} AS {kind})" if kind else call
-        return call
+        # HUGEINT in the executor
+        return f"CAST({call} AS BIGINT)" if leaf.function in ("count_if", "countif") else call
 
     def _entries(self, leaf: MatchAggregate, entry: IntArray, match: IntArray) -> pa.Table:
         context = self.context

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,8 @@ import pyarrow.compute as pc
 from ...core.caches import Lru
 from ...core.scratch import ScratchDirectory
 from ...core.sql_text import quoted_text
-from ...errors import SqlError
+from ...core.times import only_durations
+from ...errors import ResourceLimit, SqlError
 from ..sql.forms import (
     COLLATIONS,
     FUNCTIONS,
@@ -139,7 +140,7 @@ def open_empty(
 def failure_of(error: BaseException) -> Failure | None:
     """Classify an error of DuckDB or of this module; None for others."""
     message = str(error)
-    if isinstance(error, duckdb.InterruptException) or "INTERRUPT Error" in message:
+    if isinstance(error, duckdb.InterruptException) or message.startswith("INTERRUPT Error"):
         return Failure("interrupted", message)
     if isinstance(error, (duckdb.OutOfMemoryException, MemoryError)) or message.startswith(
         ("Out of Memory Error", "std::bad_alloc")
@@ -147,9 +148,15 @@ def failure_of(error: BaseException) -> Failure | None:
         return Failure("memory", message)
     if is_broken(error):
         return Failure("broken", message)
-    if isinstance(error, (duckdb.Error, OSError, SqlError)):
+    if isinstance(error, (duckdb.Error, OSError, SqlError, ResourceLimit)):
         return Failure("sql", message)
     return None
+
+
+_CTRL_C = re.compile(
+    r"Invalid Input Error: [a-z ]+ registered as '[^']*' failed: .*KeyboardInterrupt", re.DOTALL
+)
+"""Not only the word: an error may quote a value."""
 
 
 def is_ctrl_c(error: BaseException) -> bool:
@@ -158,8 +165,8 @@ def is_ctrl_c(error: BaseException) -> bool:
         return True
     message = str(error)
     if isinstance(error, RuntimeError):
-        return "interrupted" in message.lower()
-    return isinstance(error, duckdb.Error) and "KeyboardInterrupt" in message
+        return message.lower().startswith("query interrupted")
+    return isinstance(error, duckdb.InvalidInputException) and bool(_CTRL_C.match(message))
 
 
 def hugeints_of(relation: Any) -> tuple[int, ...]:
@@ -171,17 +178,80 @@ def hugeints_of(relation: Any) -> tuple[int, ...]:
     )
 
 
-def check_hugeints(relation: Any, hugeints: Sequence[int], batch: pa.RecordBatch) -> None:
-    """Refuse 128-bit integers that their Arrow type, DECIMAL(38, 0), cannot hold."""
-    for at in hugeints:
-        low, high = (bound.as_py() for bound in pc.min_max(batch.column(at)).values())
-        wrapped = str(relation.types[at]) == "UHUGEINT"
-        # no arithmetic: it would round to the 28 digits of the context
-        if low is not None and (low <= -(10**38) or high >= 10**38 or (wrapped and low < 0)):
-            raise duckdb.OutOfRangeException(
-                f"Out of Range Error: a value of column {batch.schema.names[at]!r} has more than "
-                "38 digits; cast it to DOUBLE or VARCHAR"
+def check_types(relation: Any) -> None:
+    """Refuse columns that Arrow gets as DuckDB's own bytes."""
+    for name, type_ in zip(relation.columns, relation.types, strict=True):
+        if _is_opaque(type_):
+            raise duckdb.InvalidInputException(
+                f"Invalid Input Error: results have no type {type_}; cast {name!r} to VARCHAR"
             )
+
+
+_WIDE = re.compile(r"HUGEINT|\bTIME(_NS)?\b(?! ZONE)")
+_DAY = {"us": 86_400_000_000, "ns": 86_400_000_000_000}
+_NESTED = ("list", "array", "struct", "map")
+
+
+def _parts(type_: Any) -> list[Any]:
+    """The types in a nested one; not the size of an array."""
+    return [part for _, part in type_.children if not isinstance(part, int)]
+
+
+def _is_opaque(type_: Any) -> bool:
+    if type_.id in _NESTED:
+        return any(map(_is_opaque, _parts(type_)))
+    return type_.id in ("bit", "bignum")
+
+
+def wide_of(relation: Any) -> tuple[int, ...]:
+    """Positions of the columns that may have values which Arrow cannot hold."""
+    return tuple(
+        at
+        for at, type_ in enumerate(relation.types)
+        if _WIDE.search(str(type_)) or (type_.id in _NESTED and "INTERVAL" in str(type_))
+    )
+
+
+def _leaves(values: pa.Array, type_: Any) -> Iterator[tuple[pa.Array, str]]:
+    """The plain columns in one, with their types in the executor."""
+    if type_.id not in _NESTED:
+        yield values, type_.id
+        return
+    if type_.id == "map":
+        below = [values.keys, values.items]
+    else:
+        below = values.flatten() if type_.id == "struct" else [values.flatten()]
+    for part, kind in zip(below, _parts(type_), strict=True):
+        yield from _leaves(part, kind)
+
+
+def check_wide(relation: Any, wide: Sequence[int], batch: pa.RecordBatch) -> None:
+    """Refuse integers beyond DECIMAL(38, 0), the time 24:00, and intervals in nested columns that
+    wrap around.
+    """
+    for at in wide:
+        for values, kind in _leaves(batch.column(at), relation.types[at]):
+            if kind == "interval":
+                only_durations(values)
+            elif kind.endswith("hugeint"):
+                _check_hugeints(values, kind, batch.schema.names[at])
+            elif pa.types.is_time64(values.type):
+                latest = pc.max(values.cast(pa.int64())).as_py()
+                if latest is not None and latest >= _DAY[values.type.unit]:
+                    raise duckdb.OutOfRangeException(
+                        "Out of Range Error: results have no time 24:00:00; cast "
+                        f"{batch.schema.names[at]!r} to VARCHAR"
+                    )
+
+
+def _check_hugeints(values: pa.Array, kind: str, name: str) -> None:
+    low, high = (bound.as_py() for bound in pc.min_max(values).values())
+    # no arithmetic: it would round to the 28 digits of the context
+    if low is not None and (low <= -(10**38) or high >= 10**38 or (kind[0] == "u" and low < 0)):
+        raise duckdb.OutOfRangeException(
+            f"Out of Range Error: a value of column {name!r} has more than 38 digits; cast it to "
+            "DOUBLE or VARCHAR"
+        )
 
 
 def jsons_of(relation: Any) -> tuple[int, ...]:
@@ -190,9 +260,9 @@ def jsons_of(relation: Any) -> tuple[int, ...]:
 
 
 def is_broken(error: BaseException) -> bool:
-    return isinstance(error, (duckdb.FatalException, duckdb.InternalException)) or (
-        "database has been invalidated" in str(error)
-    )
+    return isinstance(error, (duckdb.FatalException, duckdb.InternalException)) or str(
+        error
+    ).startswith(("FATAL Error", "INTERNAL Error"))
 
 
 def admit(cursor: Any, sql: str, relations: Collection[str] = ()) -> None:

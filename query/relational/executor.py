@@ -20,12 +20,14 @@ from ...errors import StoreClosed
 from ..contract.cancellation import QueryControl, interruptibly
 from .admission import (
     admit,
-    check_hugeints,
+    check_types,
+    check_wide,
     failure_of,
     hugeints_of,
     is_ctrl_c,
     jsons_of,
     open_empty,
+    wide_of,
 )
 from .interface import Answer, RelationalExecutor, RelationalQuery, evaluate_here, translated
 from .scans import BATCH_ROWS, Failure
@@ -126,7 +128,9 @@ class Executor(RelationalExecutor):
         control, failures = query.control, query.failures
         with self._admitted(query) as cursor, control.interrupting(cursor.interrupt):
             relation = cursor.sql(query.sql, params=query.values or None)
+            check_types(relation)
             hugeints, jsons = hugeints_of(relation), jsons_of(relation)
+            wide = wide_of(relation)
             reader = interruptibly(lambda: relation.to_arrow_reader(BATCH_ROWS), cursor.interrupt)
         running = _Running(cursor, relation, reader)
 
@@ -135,7 +139,7 @@ class Executor(RelationalExecutor):
                 batch = reader.read_next_batch()
             except StopIteration:
                 return None
-            check_hugeints(relation, hugeints, batch)
+            check_wide(relation, wide, batch)
             return batch
 
         def batches() -> Iterator[pa.RecordBatch]:

@@ -225,12 +225,12 @@ def _first_line(message: str) -> str:
 
 def _sql_error(message: str, text: str) -> SqlError:
     shortened = message[:MESSAGE_CHARACTERS]
-    message = shortened.split("\nLINE ")[0].split("Stack Trace:")[0].strip()
+    message = shortened.split("\nLINE ")[0].split("\nStack Trace:")[0].strip()
     message = message.rpartition(_OF_VALUE)[2]
     message = re.sub(r" when casting from source column [$@]\w+", "", message)
     message = re.sub(r"^[A-Z][A-Za-z ]*(?:Error|Exception): ?", "", message)
     message = re.sub(r"\bchronicle_+\d+\b", "the stream", message)
-    message = re.split(r"\s*Candidate functions:", message)[0]
+    message = re.split(r"\n\s*Candidate functions:", message)[0]
     sentences = ""
     for sentence in re.findall(r".+?(?:[.!?](?=\s)|\n|$)\s*", message, re.DOTALL):
         if sentences.count("'") % 2 or not _ADVICE.search(sentence):

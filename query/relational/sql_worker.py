@@ -32,9 +32,20 @@ import pyarrow.acero
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from ...core.expression_text import expression_text
 from ...isolation.batches import describe, pack, unpack
 from ...isolation.channel import Channel, ChannelClosed, Inbox
-from .admission import admit, check_hugeints, failure_of, hugeints_of, jsons_of, lock, open_unlocked
+from .admission import (
+    admit,
+    check_types,
+    check_wide,
+    failure_of,
+    hugeints_of,
+    jsons_of,
+    lock,
+    open_unlocked,
+    wide_of,
+)
 from .scans import BATCH_ROWS, Scanner
 
 if TYPE_CHECKING:
@@ -122,8 +133,9 @@ class _Worker:
 
     def _run(self, cursor: Any, job: dict[str, Any]) -> _Answer:
         relation = cursor.sql(job["sql"], params=job["values"] or None)
+        check_types(relation)
         reader = relation.to_arrow_reader(BATCH_ROWS)
-        hugeints = hugeints_of(relation)
+        hugeints, wide = hugeints_of(relation), wide_of(relation)
         message = {
             "schema": describe(reader.schema),
             "hugeints": hugeints,
@@ -131,7 +143,7 @@ class _Worker:
         }
         pieces: Sequence[Any] = ()
         for batch in reader:
-            check_hugeints(relation, hugeints, batch)
+            check_wide(relation, wide, batch)
             if "batch" in message:
                 self._inbox.send(message, pieces)
                 message = {}
@@ -168,7 +180,7 @@ class _Worker:
     def _rows(
         self, name: str, schema: pa.Schema, columns: list[str], filter: pc.Expression | None
     ) -> Iterator[pa.RecordBatch]:
-        text = None if filter is None else str(filter)
+        text = None if filter is None else expression_text(filter)
         needed = columns
         if text is not None:
             needed = columns + [n for n in schema.names if n not in columns and n in text]

@@ -13,6 +13,7 @@ binds as other JSON operators do, tighter than in DuckDB.
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -20,10 +21,12 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.tokens import TokenType
 
+from .forms import UNITS
 from .match_clause import parse_match_clause
 from .situation_clause import parse_situation_clause
 from .statement_clauses import MatchRelation, RecentRelation, SituationRelation
 
+_ONE_UNIT = re.compile(r"\s*-?\d+\s*([A-Za-z]+)\s*", re.ASCII)
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 
@@ -73,6 +76,17 @@ class ExpressionParser(DuckDB.Parser):  # type: ignore[misc]
             return exp.Null()
         node = super()._parse_interval(require_interval, **kwargs)
         return node.this if isinstance(node, exp.Add) else node
+
+    def _parse_interval_span(self, this: Any, parse_function_unit: bool = True) -> Any:
+        """sqlglot takes the first number and unit of a text for all of it: one day of
+        ``'1 day 02:00:00'``, an hour after of ``'1 hour ago'``.
+        """
+        text = this.name if isinstance(this, exp.Literal) and this.is_string else ""
+        one = _ONE_UNIT.fullmatch(text)
+        if not re.search(r"[A-Za-z]", text) or (one is not None and one[1].upper() in UNITS):
+            return super()._parse_interval_span(this, parse_function_unit)
+        unit = self._match_texts(UNITS) and exp.var(self._prev.text.upper())
+        return self.expression(exp.Interval(this=this, unit=unit or None))
 
     def _parse_ordered(self, parse_method: Any = None) -> Any:
         """``ORDER BY "all"`` and ``a.all`` are columns; sqlglot looks at the name only."""

@@ -239,7 +239,7 @@ class CalendarWindows:
             )
         if self.zone is not None:
             try:
-                pc.local_timestamp(pa.array([0], pa.timestamp("s", self.zone)))
+                pc.local_timestamp(pa.array([0], pa.timestamp("s", self.zone or "?")))
             except (pa.ArrowInvalid, pa.ArrowKeyError, OSError):
                 raise InvalidArgument(
                     f"expected the name of a time zone such as 'Europe/Berlin', found {self.zone!r}"

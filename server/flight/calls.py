@@ -212,11 +212,12 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def written(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
     sink = io.BytesIO()
     writer = pa.ipc.new_stream(pa.PythonFile(sink, "w"), schema)
-    yield from _framed_messages(sink)
     for batch in batches:
         for piece in _cut(batch):
             writer.write_batch(piece)
             yield from _framed_messages(sink)
+    writer.close()  # it writes the schema not before the first batch
+    yield from _framed_messages(sink)
 
 
 def write_rows(schema: pa.Schema, batches: Iterator[pa.RecordBatch], pipe: BodyPipe) -> None:

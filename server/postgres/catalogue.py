@@ -514,6 +514,8 @@ def _changed(node: Any, user: str) -> Any:
         return exp.Not(this=exp.Anonymous(this="list_contains", expressions=values))
     if isinstance(node, exp.Div) and _is_whole(node.this) and _is_whole(node.expression):
         return exp.IntDiv(this=node.this, expression=node.expression)
+    if isinstance(node, exp.Column) and node.db.lower() in _SPACES:
+        node.set("db", None)
     if isinstance(node, exp.Dot) and node.this.name.lower() in _SPACES:
         return node.expression
     if isinstance(node, (exp.Column, exp.Func)):

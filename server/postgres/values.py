@@ -60,6 +60,8 @@ KINDS = {
     "numeric": Kind(1700, -1, "numeric"),
 }
 _INTERVAL_OID = 1186
+_TEXT_OIDS = (0, 18, 705, 1042)
+"""Not declared, "char", unknown and character: texts in binary, too."""
 BY_OID = {kind.oid: name for name, kind in KINDS.items()}
 
 _PLAIN = {
@@ -232,6 +234,11 @@ def parameter(data: bytes | None, binary: bool, oid: int) -> Any:
     if data is None:
         return None
     name = BY_OID.get(oid, "text")
+    if binary and oid not in BY_OID and oid not in _TEXT_OIDS and oid != _INTERVAL_OID:
+        raise InvalidArgument(
+            f"the binary form of a parameter of the type with OID {oid} is not known; send it as "
+            "text, or cast it in the client"
+        )
     try:
         if oid == _INTERVAL_OID and binary:
             return _span(data)

@@ -36,7 +36,7 @@ from starlette.types import Receive, Scope, Send
 from ...core.suggestion import did_you_mean
 from ...errors import Forbidden
 from ..access.auth import Principal, bearer_of, identify
-from ..http.replies import reply
+from ..http.replies import Problem, reply
 from ..http.requests import SLASH
 from ..service.state import Server, server_of
 from .answers import JSON, PROBLEM
@@ -206,7 +206,13 @@ class _Query:
     def read(self, text: bytes) -> dict[str, Any]:
         """Of a name that repeats, all values make a list, or the last one counts."""
         given: dict[str, Any] = {}
-        for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
+        try:
+            pairs = parse_qsl(text.decode("latin-1"), keep_blank_values=True, errors="strict")
+        except UnicodeDecodeError:
+            raise Problem(
+                "bad-request", "the parameters are not UTF-8; percent-encode values as UTF-8"
+            ) from None
+        for name, value in pairs:
             if name in self._lists:
                 given.setdefault(name, []).append(value)
             else:

@@ -149,8 +149,9 @@ def test_intervals_with_months_are_kept_in_text_and_told_elsewhere(
     assert pa.types.is_interval(result.schema.field("d").type)
     with pytest.raises(InvalidArgument, match=r"months.*CAST\(d AS VARCHAR\)"):
         written(database, MONTHS, "parquet")
-    with pytest.raises(InvalidArgument, match="months"):
-        database.sql(MONTHS).pl()
+    for sql in (MONTHS, "SELECT [INTERVAL 1 DAY] AS d"):
+        with pytest.raises(InvalidArgument, match="months"):
+            database.sql(sql).pl()
 
 
 def test_intervals_inside_lists_are_text_too(database: chronicle.Database) -> None:

@@ -34,9 +34,15 @@ def executor() -> Iterator[Executor]:
         (KeyboardInterrupt(), KeyboardInterrupt),
         (MemoryError(), ResourceLimit),
         (duckdb.BinderException("no such column"), SqlError),
+        (duckdb.ConversionException("Could not convert string 'KeyboardInterrupt'"), SqlError),
+        (duckdb.ConversionException("Could not convert string 'INTERRUPT Error'"), SqlError),
+        (duckdb.ConversionException("from 'database has been invalidated'"), SqlError),
+        (duckdb.InvalidInputException("Invalid Input Error: reading the schema of the object "
+                                      "registered as 'e' failed: KeyboardInterrupt: "),
+         KeyboardInterrupt),
         (duckdb.InterruptException("INTERRUPT Error: Interrupted!"), QueryTimeout),
     ],
-)
+)  # fmt: skip
 def test_an_error_after_the_time_limit(
     executor: Executor, error: BaseException, told: type[BaseException]
 ) -> None:

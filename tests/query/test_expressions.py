@@ -158,6 +158,11 @@ def test_lists_of_values_become_ranges():
     assert split(~guarded).prune is not None
     assert split(~listed).prune is None  # it holds for null
     assert split(pc.field("n").isin([1, None])).prune is None
+    assert split(pc.field("s").isin(["b", "c"])).prune == AnyOf(
+        (Range("s", "b", "b"), Range("s", "c", "c"))
+    )
+    for text in ("a" * 99, "é" * 60, 'a""b', 'a", "b', "\\\\"):  # Arrow shows others
+        assert split(pc.field("s").isin(["b", text])).prune is None
 
 
 @pytest.mark.parametrize(

@@ -579,9 +579,15 @@ def test_prepared_aggregates_do_little(database):
 
 
 @pytest.mark.parametrize(
-    "value", [10**38, -(2**127) + 1, "340282366920938463463374607431768211455::UHUGEINT"]
-)
-def test_whole_numbers_of_more_than_38_digits_are_refused(database, value):
-    """Arrow's DECIMAL(38, 0) cannot hold them, and would say -1 for the last."""
-    with pytest.raises(SqlError, match="38 digits"):
+    ("value", "words"),
+    [
+        *((value, "38 digits") for value in (10**38, -(2**127) + 1, f"{2**128 - 1}::UHUGEINT")),
+        ("['101'::BIT]", r"no type BIT\[\]; cast 'v'"), ("5::BIGNUM", "no type BIGNUM"),
+        (f"map([1], [{{'size': {2**128 - 1}::UHUGEINT}}])", "38 digits"),
+        ("[INTERVAL '18446744075' SECOND]", "292 years"), ("TIME '24:00:00'", "no time 24:00"),
+    ],
+)  # fmt: skip
+def test_values_that_arrow_lacks_are_refused(database, value, words):
+    """Its DECIMAL(38, 0) would say -1 for the greatest; bits are bytes of DuckDB's own there."""
+    with pytest.raises(SqlError, match=words):
         database.sql(f"SELECT {value} AS v").fetchall()

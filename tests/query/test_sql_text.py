@@ -89,6 +89,9 @@ t + INTERVAL '1' HOUR
 t - INTERVAL 5 DAY
 t + INTERVAL (x) MINUTE
 t + INTERVAL '1 day 2 hours'
+t + INTERVAL '1 day 02:00:00'
+t - INTERVAL '1.5 hours ago'
+t - INTERVAL '1e2' SECOND
 t + INTERVAL (x + 1) MONTH
 '3 days'::INTERVAL
 x::INTEGER

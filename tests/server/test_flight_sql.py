@@ -70,6 +70,8 @@ def test_a_query(database: Any, connect: Any) -> None:
         cursor.execute("SELECT t, k, x FROM flights")
         table = cursor.fetch_arrow_table()
         assert table.equals(database.sql("SELECT t, k, x FROM flights").arrow())
+        cursor.execute("SELECT t, k, x FROM flights WHERE k = 'none'")
+        assert cursor.fetch_arrow_table().equals(table[:0])
 
 
 def test_statements_that_change(database: Any, connect: Any) -> None:

@@ -200,6 +200,8 @@ def test_a_parameter_that_is_no_value_of_its_type(database: Any, connect: Any) -
     connection = connect(database)
     result = connection.pgconn.exec_params(b"SELECT $1", [b"many"], [23], [0])
     assert b"expected a value of type integer, found 'many'" in result.error_message
+    result = connection.pgconn.exec_params(b"SELECT $1", [b"\0\1"], [1005], [1])
+    assert b"OID 1005 is not known" in result.error_message  # an array, once a text of its bytes
 
 
 def test_parameters_that_are_finer_than_a_microsecond_and_intervals(
@@ -343,7 +345,9 @@ CATALOGUE: dict[str, Any] = {
     ],
     "SELECT current_setting('server_version_num')::int / 100 AS version": [(1500,)],
     "SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'": [],
-    "SELECT datname FROM pg_catalog.pg_database WHERE NOT datistemplate": [("chronicle",)],
+    "SELECT datname FROM pg_catalog.pg_database WHERE NOT pg_catalog.pg_database.datistemplate": [
+        ("chronicle",)
+    ],
     "SELECT table_name, table_type FROM information_schema.tables ORDER BY 1": [
         ("flights", "BASE TABLE"),
         ("high", "VIEW"),

@@ -61,6 +61,7 @@ def test_lists_repeat_and_the_last_of_others_counts(ask: Callable[..., Any]) -> 
     assert ask(f"{EVENTS}columns=altitude,icao24&limit=2").json() == columns
     assert len(ask("/v1/streams/a%2Fb/events").json()) == 4
     assert ask("/healthz?wish=1").status_code == 200
+    assert ask(f"{EVENTS}where=icao24='%FF'").status_code == 400
 
 
 def test_who_is_not_authenticated_learns_no_parameters(

@@ -200,6 +200,7 @@ def test_a_stream_with_a_zone_or_without_events(tmp_path: Path) -> None:
     [
         ("TUMBLE(s, t, INTERVAL '1' HOUR, time_zone => 'Europe/Berlin')", "whole days"),
         ("TUMBLE(s, t, INTERVAL '1' DAY, time_zone => 'Berlin')", "such as 'Europe/Berlin'"),
+        ("TUMBLE(s, t, INTERVAL '1' DAY, time_zone => '')", "such as 'Europe/Berlin'"),
         ("TUMBLE(s, t, INTERVAL '1' DAY, time_zone => 3)", "name of a time zone"),
         ("TUMBLE(s, t, INTERVAL '1' MONTH, 'first')", "have no origin"),
         ("TUMBLE(s, t, INTERVAL '0' MONTH)", "(?i)fixed length|found 0"),
