@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,3 +119,13 @@ def _constants() -> dict[str, object]:
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, int | float | str | bytes)
     }
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files go; not swept yet by this process."""
+    path = tmp_path / "tmp"
+    path.mkdir()
+    monkeypatch.setenv("TMPDIR", str(path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return path

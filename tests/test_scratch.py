@@ -37,16 +37,6 @@ if sys.argv[3] == "stay":
 """
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files go; not swept yet by this process."""
-    path = tmp_path / "tmp"
-    path.mkdir()
-    monkeypatch.setenv("TMPDIR", str(path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    return path
-
-
 Start = Callable[..., "tuple[subprocess.Popen[str], str]"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,16 +19,6 @@ from chronicle.indexes.storage import IndexStorage
 assert IndexStorage(Path(sys.argv[1]), writable=False).get(b"a") == b"1"
 os._exit(9)
 """
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files go."""
-    path = tmp_path / "tmp"
-    path.mkdir()
-    monkeypatch.setenv("TMPDIR", str(path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    return path
 
 
 def test_a_reader_leaves_nothing_behind_even_when_it_is_killed(tmp_path: Path, place: Path) -> None:

@@ -334,35 +334,25 @@ class Caller:
         self.client.loop.call_soon_threadsafe(self.gone.set)
 
 
-def test_a_client_that_leaves_before_the_answer_ends_its_query(
-    fake: Any, teach: Any, client: Any
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_client_that_leaves_ends_its_query(
+    fake: Any, teach: Any, client: Any, begun: bool
 ) -> None:
-    fake.taught["SELECT 2"] = teach.stuck
+    fake.taught["SELECT 2"] = teach.endless if begun else teach.stuck
     caller = Caller(client, "SELECT 2")
     call = caller.start()
+    if begun:
+        assert caller.first_byte.wait(PATIENCE_S)
     wait_until(lambda: len(client.app.state.server.running) == 1)
     caller.leave()
     call.result(PATIENCE_S)
     wait_until(lambda: idle(client))
-    assert caller.sent == []
     assert fake.results[-1].closed
-    assert 'chronicle_queries_total{kind="query",outcome="cancelled"} 1.0' in (
-        client.get("/metrics").text
-    )
-
-
-def test_a_client_that_leaves_in_the_middle_ends_its_query(
-    fake: Any, teach: Any, client: Any
-) -> None:
-    fake.taught["SELECT 2"] = teach.endless
-    caller = Caller(client, "SELECT 2")
-    call = caller.start()
-    assert caller.first_byte.wait(PATIENCE_S)
-    caller.leave()
-    call.result(PATIENCE_S)
-    wait_until(lambda: idle(client))
-    assert fake.results[-1].closed
-    assert caller.sent[-1].get("more_body"), "the answer must not look complete"
+    assert 'kind="query",outcome="cancelled"} 1.0' in client.get("/metrics").text
+    if begun:
+        assert caller.sent[-1].get("more_body"), "the answer must not look complete"
+    else:
+        assert caller.sent == []
 
 
 def test_a_client_that_takes_nothing_is_let_go(

@@ -18,6 +18,16 @@ from chronicle.query.sql.match_clause import clause_of_text
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.float64()), ("y", pa.int64())])
 
 
+def any_clause(partitioned: bool, pattern: str, window: str, defined: list[str]) -> str:
+    return (
+        ("PARTITION BY k " if partitioned else "")
+        + "ORDER BY t MEASURES MATCH_NUMBER() AS mn, FIRST(t) AS b, CLASSIFIER() AS c "
+        + f"ALL ROWS PER MATCH PATTERN ({pattern}) {window} "
+        + "EVENT SELECTION SKIP TILL ANY MATCH "
+        + ("DEFINE " + ", ".join(defined) if defined else "")
+    )
+
+
 def compiled(clause: str, schema: pa.Schema = SCHEMA, **asked: Any) -> CompiledMatch:
     parsed = clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE ({clause})")
     made = compile_match(parsed, InputColumns(schema, "t"))
@@ -84,13 +94,7 @@ def row_clause(r: random.Random, partitioned: bool) -> str:
     defined = [f"{name} AS {r.choice(CONDITIONS)}" for name in used]
     if "[^X]" in pattern:
         defined.append(f"X AS {r.choice(['y = 3', 'x = 0', 'x > 2'])}")
-    return (
-        ("PARTITION BY k " if partitioned else "")
-        + "ORDER BY t MEASURES MATCH_NUMBER() AS mn, FIRST(t) AS b, CLASSIFIER() AS c "
-        + f"ALL ROWS PER MATCH PATTERN ({pattern}) {window} "
-        + "EVENT SELECTION SKIP TILL ANY MATCH "
-        + ("DEFINE " + ", ".join(defined) if defined else "")
-    )
+    return any_clause(partitioned, pattern, window, defined)
 
 
 BETWEEN = (
@@ -149,10 +153,4 @@ def paired_clause(r: random.Random, partitioned: bool, plain: bool = False) -> s
     window = r.choice(["", "WITHIN 4", "WITHIN 9", "WITHIN 20"])
     if "X" in pattern or "+" in pattern or "*" in pattern:
         window = window or "WITHIN 9"
-    return (
-        ("PARTITION BY k " if partitioned else "")
-        + "ORDER BY t MEASURES MATCH_NUMBER() AS mn, FIRST(t) AS b, CLASSIFIER() AS c "
-        + f"ALL ROWS PER MATCH PATTERN ({pattern}) {window} "
-        + "EVENT SELECTION SKIP TILL ANY MATCH "
-        + ("DEFINE " + ", ".join(defined) if defined else "")
-    )
+    return any_clause(partitioned, pattern, window, defined)
