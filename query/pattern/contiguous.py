@@ -436,7 +436,7 @@ def match_sequence(bits, rows, task, room, state, output):
     for i in range(length):
         if task.skip_member[i + 1] and (member < 0 or task.skip == TO_LAST):
             member = i
-    budget, count, status = task.slice_max, np.int64(0), np.int64(DONE)
+    budget, count, status = task.slice_max, state[MATCHES], np.int64(DONE)
     for g in range(state[GROUP], begins.shape[0]):
         state[GROUP] = g
         end, number, s = ends[g], numbers[g], position[g]

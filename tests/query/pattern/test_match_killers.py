@@ -115,6 +115,14 @@ def test_time_limits_are_asked_for_during_a_long_search(monkeypatch: pytest.Monk
             pass
 
 
+@pytest.mark.parametrize("pattern", ["A B", "A B+"])
+def test_a_search_in_slices_finds_the_same(monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+    table = pa.table({"t": range(999), "x": np.arange(999) % 3})
+    text = f"ORDER BY t MEASURES A.t AS a PATTERN ({pattern}) DEFINE A AS x = 0, B AS x = 1"
+    monkeypatch.setattr(matcher, "SLICE_STEPS", 7)
+    assert matches(text, table) == 333
+
+
 @pytest.mark.parametrize("within", ["", " WITHIN 300"])
 @pytest.mark.parametrize("pattern", ["A Z* B", "A Z*? B", "A A Z* B Z* B B"])
 def test_work_at_stars_does_not_grow_with_the_window(
