@@ -345,35 +345,25 @@ def test_a_messy_file_loads(
         assert any(about.startswith(file.note) for about in notes), notes
 
 
-@pytest.mark.parametrize(
-    ("data", "options", "message"),
-    [
-        ("t,v\n2024-01-01,ä\n".encode("latin-1"), {}, "line 2.*UTF-8.*--encoding latin-1"),
-        ("t,ä\n2024-01-01,1\n".encode("latin-1"), {}, "line 1.*UTF-8.*--encoding latin-1"),
-        (b"t,v\n2024-01-01,\x81\n", {"encoding": "cp1252"}, "line 2.*0x81.*--encoding"),
-        (PLAIN.decode().encode("utf-16-be"), {}, "--encoding utf-16-be"),
-        (PLAIN.decode().encode("utf-16")[:-1], {}, "line 3: expected utf-16-le"),
-        (PLAIN.replace(b",", b"^"), {}, "--delimiter"),
-        (b"Station 5\n\n" + PLAIN, {}, "--skip"),
-        (b"Station 5, Berlin, 2024\n" + PLAIN, {}, "--skip"),
-        (b"2024-01-01,1\n2024-01-02,2\n", {}, "--no-header"),
-        (b't,v\n2024-01-01,"1,234"\n', {"types": ["v=double"]}, "'1,234'; --decimal , or"),
-        (b't,v\n2024-01-01,"1.234,5"\n', {"types": ["v=double"]}, "--decimal , reads it"),
-        (b't,v\n2024-01-01,"1,234.5"\n', {"types": ["v=double"]}, "--decimal . reads it"),
-        (b"t;v\n2024-01-01;1.5\n", {"decimal": ",", "types": ["v=double"]}, "expected a number"),
-        (b"t,v\n2024-01-01,1\r2024-01-02,2\n", {}, "found a CR alone"),
-        (b"t,v\n2024-01-01,1\n2024-01-02,n/a\n", {"types": ["v=int"]}, "--null n/a reads it"),
-        (b"t,v\n01.02.2024,1\n", {}, "time_format= .'%d.%m.%Y' reads them"),
-        (b"t,v\n2024-01-01T00:00Z,1\n2024-01-01T00:00,2\n", {}, "pass time_zone="),
-    ],
-)
-def test_what_does_not_load_says_which_option(
-    tmp_path: Path, data: bytes, options: dict[str, Any], message: str
-) -> None:
-    path = tmp_path / "f.csv"
-    path.write_bytes(data)
-    with pytest.raises(ChronicleError, match=message):
-        load(path, **options)
+UNREADABLE = [
+    ("t,v\n2024-01-01,ä\n".encode("latin-1"), {}, "line 2.*UTF-8.*--encoding latin-1"),
+    ("t,ä\n2024-01-01,1\n".encode("latin-1"), {}, "line 1.*UTF-8.*--encoding latin-1"),
+    (b"t,v\n2024-01-01,\x81\n", {"encoding": "cp1252"}, "line 2.*0x81.*--encoding"),
+    (PLAIN.decode().encode("utf-16-be"), {}, "--encoding utf-16-be"),
+    (PLAIN.decode().encode("utf-16")[:-1], {}, "line 3: expected utf-16-le"),
+    (PLAIN.replace(b",", b"^"), {}, "--delimiter"),
+    (b"Station 5\n\n" + PLAIN, {}, "--skip"),
+    (b"Station 5, Berlin, 2024\n" + PLAIN, {}, "--skip"),
+    (b"2024-01-01,1\n2024-01-02,2\n", {}, "--no-header"),
+    (b't,v\n2024-01-01,"1,234"\n', {"types": ["v=double"]}, "'1,234'; --decimal , or"),
+    (b't,v\n2024-01-01,"1.234,5"\n', {"types": ["v=double"]}, "--decimal , reads it"),
+    (b't,v\n2024-01-01,"1,234.5"\n', {"types": ["v=double"]}, "--decimal . reads it"),
+    (b"t;v\n2024-01-01;1.5\n", {"decimal": ",", "types": ["v=double"]}, "expected a number"),
+    (b"t,v\n2024-01-01,1\r2024-01-02,2\n", {}, "found a CR alone"),
+    (b"t,v\n2024-01-01,1\n2024-01-02,n/a\n", {"types": ["v=int"]}, "--null n/a reads it"),
+    (b"t,v\n01.02.2024,1\n", {}, "time_format= .'%d.%m.%Y' reads them"),
+    (b"t,v\n2024-01-01T00:00Z,1\n2024-01-01T00:00,2\n", {}, "pass time_zone="),
+]
 
 
 @pytest.mark.parametrize(
@@ -442,26 +432,29 @@ def test_cells_keep_their_digits_and_text(tmp_path: Path) -> None:
     assert rows.schema.field("code").type == pa.string()
 
 
+ARCHIVES = [
+    (zipped({"a.csv": PLAIN, "b.csv": PLAIN}), {}, r"found 2 \(a.csv, b.csv\); unpack it"),
+    (zipped({}), {}, "found 0"),
+    (zipped({"a.csv": PLAIN * 100})[:-30], {}, "the ZIP archive cannot be read"),
+    (
+        workbook([["t"]], [["t"]]),
+        {"sheet": "sheet 1"},
+        "did you mean 'Sheet 1'.*are Sheet 0",
+    ),
+    (workbook([["t", "v"], [DAY, 1, 2]]), {}, "line 2 .row 1.: expected 2 values, found 3"),
+    (zipped({"xl/workbook.xml": b"<a"}), {}, "the workbook cannot be read"),
+    (PLAIN, {}, "expected an Excel workbook"),
+]
+
+
 @pytest.mark.parametrize(
-    ("data", "options", "message"),
-    [
-        (zipped({"a.csv": PLAIN, "b.csv": PLAIN}), {}, r"found 2 \(a.csv, b.csv\); unpack it"),
-        (zipped({}), {}, "found 0"),
-        (zipped({"a.csv": PLAIN * 100})[:-30], {}, "the ZIP archive cannot be read"),
-        (
-            workbook([["t"]], [["t"]]),
-            {"sheet": "sheet 1"},
-            "did you mean 'Sheet 1'.*are Sheet 0",
-        ),
-        (workbook([["t", "v"], [DAY, 1, 2]]), {}, "line 2 .row 1.: expected 2 values, found 3"),
-        (zipped({"xl/workbook.xml": b"<a"}), {}, "the workbook cannot be read"),
-        (PLAIN, {}, "expected an Excel workbook"),
-    ],
+    ("name", "data", "options", "message"),
+    [*(("f.csv", *case) for case in UNREADABLE), *(("f.xlsx", *case) for case in ARCHIVES)],
 )
-def test_archives_that_cannot_be_read_say_why(
-    tmp_path: Path, data: bytes, options: dict[str, Any], message: str
+def test_what_does_not_load_says_why(
+    tmp_path: Path, name: str, data: bytes, options: dict[str, Any], message: str
 ) -> None:
-    path = tmp_path / "f.xlsx"
+    path = tmp_path / name
     path.write_bytes(data)
     with pytest.raises(ChronicleError, match=message):
         load(path, **options)
