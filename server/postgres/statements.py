@@ -11,6 +11,7 @@ client that reads slowly slows its query, nothing else.  The first block is the 
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -237,6 +238,9 @@ class Statements:
                     "PostgreSQL's protocol is for reading here; send what changes the store over "
                     "REST, or from Python, Spark or the command line"
                 ) from None
+        if values:  # functions that are constants here read none
+            used = [int(number) for number in re.findall(r"\$(\d+)", wanted)]
+            values = values[: max(used, default=0)] or None
         visible = visible_to(principal) or (lambda _: True)
         engine = server.catalog.engine
         catalog = PostgresCatalog(engine.catalog, visible, server.tell(principal))

@@ -34,9 +34,8 @@ def executor() -> Iterator[Executor]:
         (KeyboardInterrupt(), KeyboardInterrupt),
         (MemoryError(), ResourceLimit),
         (duckdb.BinderException("no such column"), SqlError),
-        (duckdb.ConversionException("Could not convert string 'KeyboardInterrupt'"), SqlError),
-        (duckdb.ConversionException("Could not convert string 'INTERRUPT Error'"), SqlError),
-        (duckdb.ConversionException("from 'database has been invalidated'"), SqlError),
+        *((duckdb.ConversionException(f"cannot convert '{words}'"), SqlError) for words in (
+            "KeyboardInterrupt", "INTERRUPT Error", "database has been invalidated")),
         (duckdb.InvalidInputException("Invalid Input Error: reading the schema of the object "
                                       "registered as 'e' failed: KeyboardInterrupt: "),
          KeyboardInterrupt),

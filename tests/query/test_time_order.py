@@ -100,10 +100,8 @@ def test_an_order_that_is_written_stays(db: Any, events: dict[str, Any]) -> None
     assert rows(db, "SELECT DISTINCT ON (k) k, v FROM s ORDER BY k, v DESC LIMIT 1") == [
         ("0", max(events["v"][events["k"] == 0]))
     ]
-    sql = (
-        "SELECT v, lag(v ORDER BY v) OVER (), first_value(v ORDER BY v IGNORE NULLS) OVER () "
-        "FROM s WHERE v < 9 ORDER BY v LIMIT 2"
-    )
+    calls = "lag(v ORDER BY v) OVER (), first_value(v ORDER BY v IGNORE NULLS) OVER ()"
+    sql = f"SELECT v, {calls} FROM s WHERE v < 9 ORDER BY v LIMIT 2"
     assert rows(db, sql) == [(0, None, 0), (1, 0, 0)]
 
 

@@ -389,6 +389,7 @@ def test_what_tools_ask_of_the_catalogue(database: Any, connect: Any) -> None:
     fill(database, 100)
     connection = connect(database)
     assert {text: connection.execute(text).fetchall() for text in CATALOGUE} == CATALOGUE
+    assert connection.execute("SELECT obj_description(%s, 'x')", (5,)).fetchall() == [(None,)]
 
 
 def psql(port: int, *commands: str, password: str = "") -> str:
