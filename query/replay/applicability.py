@@ -74,8 +74,8 @@ def demands(compiled: CompiledMatch) -> Demands:
 
 def _deciding(compiled: CompiledMatch) -> frozenset[str]:
     plan, automaton = compiled.conditions, compiled.automaton
-    around = compiled.history or compiled.lookahead or compiled.naming is not None
-    if around or plan.path_dependent or not compiled.in_time_order:
+    around = compiled.history or compiled.lookahead or not compiled.in_time_order
+    if around or plan.path_dependent:
         return frozenset()
     stars = stars_of(automaton, plan)
     if not idle_bits(compiled, stars):
