@@ -132,11 +132,9 @@ class CostModel:
 
     def found_ns(self, intervals: ReplayIntervals) -> float:
         spans, partitions = intervals.spans, intervals.partitions
-        deciding = intervals.deciding
-        if partitions is not None and partitions.deciding is not None:
-            deciding = partitions.deciding[0]
-        if deciding is not None and not intervals.by_time:
-            return self._gaps_ns(spans) + 2 * len(deciding) * self.event_ns
+        decided = intervals.decided
+        if decided is not None and not intervals.by_time:
+            return self._gaps_ns(spans) + 2 * len(decided) * self.event_ns
         if partitions is None:
             return self._read_ns(spans)
         whole = sum(int(spans.ends[i] - spans.starts[i]) for i in intervals.by_time)

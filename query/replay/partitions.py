@@ -30,6 +30,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -326,11 +327,14 @@ class PartitionSpans:
     def events(
         self, spans: Spans, first: int, most: int, check: Callable[[], None]
     ) -> Iterator[tuple[Ints, Ints]]:
-        """Positions in spans that may matter, and their codes; the first batch has ``first``."""
+        """Positions in spans that may matter, and their codes, at most so many at a time."""
         if self.deciding is not None:
             positions, codes = self.deciding
-            there = Spans(positions, positions + 1).touches(spans)
-            yield positions[there], codes[there]
+            there = np.flatnonzero(Spans(positions, positions + 1).touches(spans))
+            cuts = [0, *range(first, len(there), most), len(there)]
+            for low, high in pairwise(cuts):
+                check()
+                yield positions[there[low:high]], codes[there[low:high]]
             return
         for positions in spans.positions(first, most):
             check()

@@ -327,10 +327,12 @@ RUNS_EXPECTED = 8.0
 
 
 def _weight(cached: tuple[CompiledMatch, object, ReplayPlan, float]) -> int:
-    plan = cached[2]
-    spans = 0 if plan.spans is None else len(plan.spans)
-    inside = 0 if plan.partitions is None else len(plan.partitions.inside)
-    return max(SPANS_CACHED // PLANS_CACHED, spans + inside)
+    intervals, weight = cached[2].intervals, 0
+    if intervals is not None:
+        inside = () if intervals.partitions is None else intervals.partitions.inside
+        decided = () if intervals.decided is None else intervals.decided
+        weight = len(intervals.spans) + len(inside) + len(decided)
+    return max(SPANS_CACHED // PLANS_CACHED, weight)
 
 
 def cached_plan(

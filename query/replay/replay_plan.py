@@ -65,6 +65,12 @@ class ReplayIntervals:
     after: int = 0
     deciding: npt.NDArray[np.int64] | None = None
 
+    @property
+    def decided(self) -> npt.NDArray[np.int64] | None:
+        """``deciding``, of partitions as well."""
+        keyed = None if self.partitions is None else self.partitions.deciding
+        return self.deciding if keyed is None else keyed[0]
+
 
 @dataclass(frozen=True)
 class ReplayPlan:

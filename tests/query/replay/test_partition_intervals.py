@@ -13,6 +13,7 @@ import pytest
 import chronicle
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
+from chronicle.query.replay import run_plan
 from chronicle.query.replay.context import Costs
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import ReplayRun, run_match
@@ -98,9 +99,12 @@ def answers(
     ],
 )
 def test_ten_thousand_partitions_and_a_rare_pattern(
-    crowded: Any, by: str, more: str, measures: str, pattern: str, within: str
-) -> None:
+    crowded: Any, by: str, more: str, measures: str, pattern: str, within: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     snapshot, indexes = crowded
+    monkeypatch.setattr(run_plan, "FIRST_EVENTS", 3)  # few are read at a time
+    monkeypatch.setattr(run_plan, "PIECE_EVENTS", 1 << 12)
     within, _, define = within.partition(" DEFINE ")
     text = RARE.format(by, more, measures, pattern, within)
     if define:
