@@ -43,14 +43,14 @@ class Lru(Generic[Key, Value]):
 
     def get(self, key: Key) -> Value | None:
         """The value of a key, which becomes the most recently used; None if absent."""
-        with self._lock.lock:
+        with self._lock:
             value = self._values.get(key)
             if value is not None:
                 self._values.move_to_end(key)
         return value
 
     def put(self, key: Key, value: Value) -> None:
-        with self._lock.lock:
+        with self._lock:
             if key in self._values:
                 self.weight -= self.weigh(self._values.pop(key))
             self._values[key] = value
@@ -62,12 +62,12 @@ class Lru(Generic[Key, Value]):
 
     def drop(self, key: Key) -> None:
         """Remove a key, if present."""
-        with self._lock.lock:
+        with self._lock:
             if key in self._values:
                 self.weight -= self.weigh(self._values.pop(key))
 
     def clear(self) -> None:
-        with self._lock.lock:
+        with self._lock:
             self._values.clear()
             self.weight = 0
 

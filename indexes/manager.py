@@ -23,6 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..core.ownership import Condition
 from ..errors import (
     AttributeNotFound,
     ChronicleError,
@@ -99,7 +100,7 @@ class StoreIndexes:
         self._versions: dict[str, tuple[int, int]] = {}
         self._reported: dict[str, str] = {}
         self._lock = threading.RLock()
-        self._wake = threading.Condition()
+        self._wake = Condition()
         self._todo: set[str] = set()
         self._busy: str | None = None
         self._closed = False

@@ -21,14 +21,14 @@ import os
 import re
 import shutil
 import struct
-import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..core.ownership import LOADING, leave_to_parent
+from ..core.ownership import LOADING, Condition, leave_to_parent
 from ..core.scratch import ScratchDirectory
 from ..errors import ChronicleError, CorruptStore, StorageFailed, StorageFull, StoreClosed
 
@@ -36,6 +36,7 @@ BATCH_BYTES = 1 << 20
 """Size of write batches: RocksDB holds the interpreter's lock during each."""
 
 ATTEMPTS = 5
+LOOK_S = 0.05
 
 _USED_IN: list[int] = []
 """The process that used RocksDB first: a forked child lacks its threads."""
@@ -137,6 +138,10 @@ def remove_database(path: Path, keep: str) -> None:
                 entry.unlink(missing_ok=True)
 
 
+class _Lookup:
+    __slots__ = ("__weakref__",)
+
+
 class IndexStorage:
     """An open index database; created if ``writable`` and missing."""
 
@@ -147,8 +152,8 @@ class IndexStorage:
         self.path = path
         self.writable = writable
         self._rocksdict = rocksdict
-        self._lock = threading.Condition()  # closing waits for lookups
-        self._lookups: dict[int, int] = {}
+        self._lock = Condition()  # closing waits for lookups
+        self._lookups: weakref.WeakKeyDictionary[_Lookup, int] = weakref.WeakKeyDictionary()
         self._seen: tuple[bytes, int] | None = None
         self._db: Any = None
         if not _USED_IN:
@@ -228,20 +233,20 @@ class IndexStorage:
     def _looking(self) -> Iterator[Any]:
         with self._lock:
             database = self._open()
-            self._lookups[id(database)] = self._lookups.get(id(database), 0) + 1
+            lookup = _Lookup()
+            self._lookups[lookup] = id(database)
         try:
             with _translated("read", self.path):
                 yield database
         finally:
             with self._lock:
-                self._lookups[id(database)] -= 1
-                if not self._lookups[id(database)]:
-                    del self._lookups[id(database)]
-                    self._lock.notify_all()
+                del self._lookups[lookup]
+                self._lock.notify_all()
 
     def _await_lookups(self, database: Any) -> None:
         """Wait for running lookups of a detached database; the lock is held."""
-        self._lock.wait_for(lambda: id(database) not in self._lookups)
+        while id(database) in self._lookups.values():
+            self._lock.wait(LOOK_S)  # after Ctrl-C a lookup may have ended without a notice
 
     def get(self, key: bytes) -> bytes | None:
         with self._looking() as database:

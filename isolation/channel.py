@@ -29,6 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..core.ownership import Condition
 from ..errors import ChronicleError
 
 MESSAGE_MAX = 16 << 20
@@ -184,7 +185,7 @@ class Inbox:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._receiving = False
         self._held: dict[int, deque[Message]] = {0: deque()}
 

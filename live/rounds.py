@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ..core.ownership import Condition
 from ..errors import ChronicleError, QueryTimeout, StreamNotFound
 from ..store.recent import CommitTap
 from ..store.stream import EventStream
@@ -47,7 +48,7 @@ class Rounds:
         self._broken: dict[str, tuple[LiveDefinition, str]] = {}
         self._heard: set[EventStream] = set()
         self._wake = threading.Event()
-        self._stepped = threading.Condition()
+        self._stepped = Condition()
         self.ended = threading.Event()
         self._views = Views()
         self.sharing = Sharing(self._source, stream, self.query, self._views)

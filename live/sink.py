@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from ..core.caches import Lru
 from ..core.json_text import is_json, read_json
-from ..core.ownership import OwnThreads
+from ..core.ownership import Condition, OwnThreads
 from ..core.times import INT64_MAX, INT64_MIN, half_open
 from ..errors import ChronicleError, InvalidArgument, InvalidData, ResourceLimit, UnsupportedType
 from ..query.conditions.row_filters import PredicateFilter
@@ -286,7 +286,7 @@ class Sink(SinkReader):
         self._cache = cache
         self.numbered = (-1, 1)
         """A commit by this sink and the ``_seq`` that follows it."""
-        self._woken = threading.Condition()
+        self._woken = Condition()
         self._ended = False
 
     def mark(self, sources: Sequence[str]) -> Mark | None:

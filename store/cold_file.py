@@ -397,7 +397,7 @@ class _Cache:
         self._dropped: deque[int] = deque()
 
     def used(self, mapping: ColdMapping, fetched: int) -> None:
-        with self._lock.lock:
+        with self._lock:
             self.fetched += fetched
             if mapping.retired:  # its readers alone keep it alive
                 return
@@ -424,7 +424,7 @@ class _Cache:
                 yield old
 
     def hold(self, mapping: ColdMapping, count: int) -> bool:
-        with self._lock.lock:
+        with self._lock:
             if not mapping.retired:
                 mapping.held += count
             return not mapping.retired

@@ -70,6 +70,7 @@ import numpy as np
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from ..core.closing import Closing
+from ..core.ownership import Condition
 from ..errors import CorruptBlock, InvalidArgument, StorageFailed, StoreClosed, UnsupportedFormat
 from .file_contract import AppendFile, Files
 
@@ -86,7 +87,7 @@ class GroupCommit:
         self._sync_file = sync
         self._end = end
         self._name = name
-        self._turn = threading.Condition()
+        self._turn = Condition()
         self._syncing = False
         self.durable = durable
         """Position up to which everything survives a power cut; read without a lock."""

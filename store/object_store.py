@@ -162,7 +162,7 @@ class ObjectStore:
 
     def _files(self) -> Any:
         if self._filesystem is None or self._pid != os.getpid():
-            with self._lock.lock:
+            with self._lock:
                 self._open.clear()
                 self._filesystem = self._connected()
                 self._pid = os.getpid()

@@ -60,17 +60,17 @@ class OpenFiles:
         return len(self._open)
 
     def opened(self, file: SegmentFile) -> None:
-        with self._lock.lock:
+        with self._lock:
             self._open[id(file)] = weakref.ref(file)
             over = len(self._open) - self.limit
             to_close = self._oldest(file, over) if over > 0 else []
         for each in to_close:
             if not each.let_go():
-                with self._lock.lock:
+                with self._lock:
                     self._open[id(each)] = weakref.ref(each)
 
     def closed(self, file: SegmentFile) -> None:
-        with self._lock.lock:
+        with self._lock:
             self._open.pop(id(file), None)
 
     def _oldest(self, newest: SegmentFile, count: int) -> list[SegmentFile]:

@@ -52,7 +52,7 @@ SMOKE: dict[str, tuple[str, ...]] = {
         "test_a_worker_reaches_nothing",
         "test_an_interrupt_does_not_reach_the_workers",
     ),
-    "query/test_ctrl_c.py": ("test_ctrl_c_ends_a_query_and_nothing_else",),
+    "query/test_ctrl_c.py": ("test_ctrl_c_ends_a_query_and_nothing_else[a query without an end]",),
     "cli/test_cli_processes.py": (
         "test_a_reader_that_goes_away_is_no_error",
         "test_an_interrupt_says_what_is_stored[batch]",

@@ -172,7 +172,7 @@ def holders(db: Database) -> list[Any]:
         *(view.file._lock for view in handle.snapshot().state.segments),
         catalog_of(db).indexes._lock,
         engine.executor._guard,
-        engine._prepared._lock.lock,
+        engine._prepared._lock,
     ]
 
 

@@ -19,7 +19,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
@@ -216,28 +216,27 @@ def checkpoint() -> None:
 
 
 class _Turn(ModuleLock):
-    """A reentrant lock whose waiters check their query's limits."""
+    """A lock whose waiters check their query's limits."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.renew()
-
-    def renew(self) -> None:
-        self.lock = threading.RLock()  # type: ignore[assignment]
-
-    def __enter__(self) -> None:
-        while not self.lock.acquire(timeout=LOOK_S):
-            checkpoint()
+    def __enter__(self) -> bool:
+        try:
+            while not self.acquire(timeout=LOOK_S):
+                checkpoint()
+        except BaseException:  # Ctrl-C may come when it has been acquired
+            if self._is_owned():
+                self.release()
+            raise
+        return True
 
 
 _turn = _Turn()
 
 
-def alone() -> AbstractContextManager[None]:
-    """A context for long interpreter work; one thread at a time.  Threads that run side by side
-    would gain nothing and starve the others of the interpreter.
+def alone() -> AbstractContextManager[bool | None]:
+    """A context for long interpreter work; one thread at a time, which may enter it again.  Threads
+    that run side by side would gain nothing and starve the others of the interpreter.
     """
-    return _turn
+    return nullcontext() if _turn._is_owned() else _turn
 
 
 def interruptibly(call: Callable[[], Answer], interrupt: Callable[[], None]) -> Answer:
@@ -246,24 +245,26 @@ def interruptibly(call: Callable[[], Answer], interrupt: Callable[[], None]) -> 
         return call()
     answers: list[Answer] = []
     errors: list[BaseException] = []
-    done, abandoned = threading.Event(), threading.Event()
+    abandoned = False
+    running = threading.Lock()  # an Event whose use Ctrl-C ends stays locked
+    running.acquire()
 
     def work() -> None:
         try:
-            if not abandoned.is_set():
+            if not abandoned:
                 answers.append(call())
         except BaseException as error:
             errors.append(error)
         finally:
-            done.set()
+            running.release()
 
     worker = threading.Thread(target=work, name="chronicle-query", daemon=True)
     try:
         worker.start()  # Ctrl-C may come in here as well
-        done.wait()
+        running.acquire()
     except KeyboardInterrupt:
-        abandoned.set()
-        while worker.is_alive() and not done.wait(INTERRUPT_EVERY_S):
+        abandoned = True
+        while worker.is_alive() and not running.acquire(timeout=INTERRUPT_EVERY_S):
             with suppress(Exception):
                 interrupt()
         raise

@@ -100,7 +100,7 @@ _before = 0
 class _Headroom:
     def __enter__(self) -> None:
         global _users, _before
-        with _guard.lock:
+        with _guard:
             if not _users:
                 _before = sys.getrecursionlimit()
                 sys.setrecursionlimit(_before + _FRAMES)
@@ -108,7 +108,7 @@ class _Headroom:
 
     def __exit__(self, *_: object) -> None:
         global _users
-        with _guard.lock:
+        with _guard:
             _users -= 1
             if not _users:
                 _lower(_before)

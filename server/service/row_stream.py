@@ -30,7 +30,6 @@ import asyncio
 import contextlib
 import io
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -43,6 +42,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.ownership import Condition
 from ...core.times import TICKS_PER_SECOND
 from ...errors import ChronicleError, InvalidArgument, QueryCancelled, ResourceLimit
 from ...formats import writers
@@ -68,7 +68,7 @@ class BodyPipe(io.RawIOBase):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._arrived = asyncio.Event()
-        self._space = threading.Condition()
+        self._space = Condition()
         self._queue: deque[bytes] = deque()
         self._queued = 0
         self._block: list[bytes] = []
