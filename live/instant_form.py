@@ -14,6 +14,7 @@ The cache is valid for one watermark and one set of events up to it, and rebuilt
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -55,11 +56,11 @@ class InstantForm(StatefulForm):
         high, span = min(high, known), snapshot.time_range
         if span is None or low > high:
             return self._named(self.evaluator.over(snapshot, 0, 0), 1, 0)
-        if low <= span[0]:  # all of history, evaluated as an ad-hoc query
+        if low <= span[0] and high <= span[1]:  # all of history, evaluated as an ad-hoc query
             return self._named(self.evaluator.over(snapshot), low, high)
 
         def part(at: Snapshot, operator: EventOperator) -> InstantRange:
-            return InstantRange.of(at, operator, low, high)
+            return replace(InstantRange.of(at, operator, low, high), closed=True)
 
         return self._named(self.evaluator.over(snapshot, part=part), low, high)
 

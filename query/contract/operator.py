@@ -189,13 +189,15 @@ READ_TWICE = 0.5
 @dataclass(frozen=True)
 class InstantRange(Part):
     """Results that become known between two inclusive ticks.  All events from ``begin`` on are
-    read; earlier ones may matter from ``lowest`` on (None: any).
+    read; earlier ones may matter from ``lowest`` on (None: any).  ``closed``: time has passed
+    ``high``, also where the last event is before it.
     """
 
     low: int
     high: int
     begin: int
     lowest: int | None
+    closed: bool = False
 
     @classmethod
     def of(cls, snapshot: Snapshot, operator: EventOperator, low: int, high: int) -> InstantRange:
@@ -219,7 +221,7 @@ class InstantRange(Part):
         search = run.compiled.begin_at(run, self.low)
         for batch in run.scan_between(max(self.begin, span[0]), self.high):
             yield from search.feed(batch)
-        yield from search.finish(min(self.high, span[1]))
+        yield from search.finish(self.high if self.closed else min(self.high, span[1]))
 
     def describe(self) -> str:
         return f"matches known from {self.low} to {self.high}"

@@ -246,6 +246,15 @@ def test_an_alarm_comes_by_time_alone(db: Database) -> None:
     ]
 
 
+def test_time_does_not_go_back_when_events_are_deleted(db: Database) -> None:
+    live = db.create_live("q", query("single"), idle="never")
+    put(db, (1, "a", 9, 0), (20, "b", 0, 0))
+    db.stream("s").delete("t > 0")
+    put(db, (2, "a", 9, 0))  # at 7 it has been silent for a gap
+    assert live.net()["_time"].to_pylist() == [7]
+    assert live.verify() == 0
+
+
 def test_an_alarm_and_its_completion_are_one_match(db: Database) -> None:
     clause = "(PARTITION BY k PATTERN (A DURING | FINISHES | OVERLAPPED BY B) WITHIN 50 EMIT ON {} "
     clause += "DEFINE A AS x > 5, B AS y > 5)"
