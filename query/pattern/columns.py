@@ -315,8 +315,9 @@ class StoredKeys:
         codes, known = self._codes.of_rows(rows, self.columns), self.table.num_rows
         if self.columns and self._codes.count > known:
             first = new_rows(codes, known, self._codes.count)
-            fresh = rows.select(self.columns).take(pa.array(first))
-            self.table = pa.concat_tables([self.table, fresh])
+            fresh = rows.select(self.columns).take(pa.array(first)).columns
+            added = pa.table(fresh, schema=self.table.schema)  # a filter drops NOT NULL
+            self.table = pa.concat_tables([self.table, added])
             if self.table.column(0).num_chunks > CHUNKS_MAX:
                 self.table = self.table.combine_chunks()
         return codes
