@@ -73,6 +73,7 @@ from .sql.statement_clauses import (
     ShowRollups,
     ShowStreams,
     ShowViews,
+    StatementNode,
     UpdateEvents,
 )
 
@@ -227,7 +228,7 @@ def declared(tree: Any) -> Access:
     if isinstance(tree, (CreateStream, CreateView)):
         scope = "admin" if tree.args.get("replace") else "write"
         return Access(kind, scope, str(tree.this.name))
-    if isinstance(tree, (Explain, *_QUERIES, *_READING)):
+    if isinstance(tree, (Explain, *_READING)) or not isinstance(tree, StatementNode):
         named = tree.this if isinstance(tree, (DescribeStream, ShowIndexes)) else None
         if isinstance(named, exp.Identifier):
             return Access(kind, "read", None, lambda: frozenset((str(named.name),)))

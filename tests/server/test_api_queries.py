@@ -29,6 +29,7 @@ def test_sql_reaches_nothing_but_streams(api: Any) -> None:
         "SET memory_limit = '100GB'",
         "SELECT current_setting('memory_limit')",
         "SELECT 1; SELECT 2",
+        '([1], "a" -> 1)',
     ):
         response = api.post("/v1/query", json={"sql": sql})
         assert response.status_code in (400, 404), (sql, response.text)
