@@ -10,6 +10,13 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.schema import StreamSchema
+
+
+def timed(**columns: pa.DataType) -> StreamSchema:
+    """Of a stream with integer time ``t`` and other columns."""
+    fields = [pa.field("t", pa.int64(), False), *columns.items()]
+    return StreamSchema(pa.schema(fields), "t")
 
 
 def store_with(*streams: str, schema: pa.Schema) -> Any:

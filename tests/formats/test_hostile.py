@@ -25,21 +25,11 @@ from chronicle.formats.dialect import Limits
 from chronicle.formats.layout import Layout
 from chronicle.formats.reader import EventReader
 from chronicle.formats.tables import tables_of
-from chronicle.schema import StreamSchema
+from chronicle.tests.new_stores import timed
 from chronicle.tests.reading import read_batches
 from chronicle.tests.rounds import rounds
 
-SCHEMA = StreamSchema(
-    pa.schema(
-        [
-            pa.field("t", pa.int64(), False),
-            ("s", pa.string()),
-            ("b", pa.binary()),
-            ("x", pa.float64()),
-        ]
-    ),
-    "t",
-)
+SCHEMA = timed(s=pa.string(), b=pa.binary(), x=pa.float64())
 MIB = 1 << 20
 
 

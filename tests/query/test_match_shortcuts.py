@@ -12,20 +12,17 @@ from chronicle.errors import ChronicleError, SqlError
 from chronicle.query.pattern.binding import Binder
 from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.sql import match_clause
-from chronicle.schema import StreamSchema
 
-SCHEMA = StreamSchema(
-    pa.schema(
-        [
-            pa.field("t", pa.int64(), False),
-            pa.field("x", pa.float64()),
-            pa.field("Date", pa.int32()),
-            pa.field("first", pa.float32()),
-            pa.field("b c", pa.int64()),
-            pa.field("s", pa.string()),
-        ]
-    ),
-    "t",
+from ..new_stores import timed
+
+SCHEMA = timed(
+    **{
+        "x": pa.float64(),
+        "Date": pa.int32(),
+        "first": pa.float32(),
+        "b c": pa.int64(),
+        "s": pa.string(),
+    }
 )
 NAMES = (
     "x", "X", '"x"', '"X"', "t", "date", "first", '"b c"', "s", "missing", "A.x", "B.x", "case",

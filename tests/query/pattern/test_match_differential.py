@@ -20,9 +20,9 @@ from chronicle.errors import ResourceLimit, SqlError
 from chronicle.query.pattern import match_stream
 from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.sql.match_clause import clause_of_text
-from chronicle.schema import StreamSchema
 
 from ... import oracles_patterns as oracle
+from ...new_stores import timed
 from ...rounds import NIGHTLY, rounds
 
 BY_NIGHT = int(os.environ.get("CHRONICLE_PATTERNS", "6000"))
@@ -36,19 +36,7 @@ CROWD = tuple(f"p{i:02}" for i in range(60))
 
 COMPARED: Counter[str] = Counter()
 
-SCHEMA = StreamSchema(
-    pa.schema(
-        [
-            pa.field("t", pa.int64(), False),
-            pa.field("id", pa.int64()),
-            pa.field("k", pa.string()),
-            pa.field("x", pa.float64()),
-            pa.field("y", pa.int64()),
-            pa.field("s", pa.string()),
-        ]
-    ),
-    "t",
-)
+SCHEMA = timed(id=pa.int64(), k=pa.string(), x=pa.float64(), y=pa.int64(), s=pa.string())
 
 
 # -- three-valued logic -------------------------------------------------------------------------

@@ -13,22 +13,12 @@ from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import ReplayRun, run_match
 from chronicle.query.sql.match_clause import clause_of_text
-from chronicle.schema import StreamSchema
 from chronicle.store.options import StreamOptions
 from chronicle.store.store import Store
 
-SCHEMA = StreamSchema(
-    pa.schema(
-        [
-            pa.field("t", pa.int64(), False),
-            pa.field("k", pa.string()),
-            pa.field("g", pa.int32()),
-            pa.field("f", pa.float64()),
-            pa.field("x", pa.int64()),
-        ]
-    ),
-    "t",
-)
+from ...new_stores import timed
+
+SCHEMA = timed(k=pa.string(), g=pa.int32(), f=pa.float64(), x=pa.int64())
 CLAUSE = (
     "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES MATCH_NUMBER() AS n, FIRST(t) AS f, "
     "LAST(t) AS l, A.k AS k {} DEFINE {})"

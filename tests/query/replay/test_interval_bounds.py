@@ -17,24 +17,14 @@ from chronicle.query.replay.run_plan import run_match
 from chronicle.query.replay.symbols import outline
 from chronicle.query.replay.timeline import Timeline
 from chronicle.query.sql.match_clause import clause_of_text
-from chronicle.schema import StreamSchema
 
+from ...new_stores import timed
 from .across_cases import answers
 from .conftest import Opened
 from .test_derived_indexes import SCHEMA as DERIVED
 from .test_derived_indexes import compiled as derived_clause
 
-SCHEMA = StreamSchema(
-    pa.schema(
-        [
-            pa.field("t", pa.int64(), False),
-            pa.field("k", pa.int64()),
-            pa.field("x", pa.int64()),
-            pa.field("y", pa.int64()),
-        ]
-    ),
-    "t",
-)
+SCHEMA = timed(k=pa.int64(), x=pa.int64(), y=pa.int64())
 EVENTS = 4000
 MARKED = {
     100: 1, 105: 2, 108: 2,  # 10 and 16 ticks apart

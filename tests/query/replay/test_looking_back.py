@@ -28,26 +28,15 @@ from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import run_match
 from chronicle.query.replay.terms import Term
 from chronicle.query.sql.match_clause import clause_of_text
-from chronicle.schema import StreamSchema
 from chronicle.store.options import StreamOptions
 from chronicle.store.store import Store
 
+from ...new_stores import timed
 from ...rounds import rounds
 from .across_cases import answers
 from .conftest import Opened
 
-SCHEMA = StreamSchema(
-    pa.schema(
-        [
-            pa.field("t", pa.int64(), False),
-            pa.field("k", pa.string()),
-            pa.field("g", pa.int32()),
-            pa.field("x", pa.int64()),
-            pa.field("f", pa.float64()),
-        ]
-    ),
-    "t",
-)
+SCHEMA = timed(k=pa.string(), g=pa.int32(), x=pa.int64(), f=pa.float64())
 TREES: dict[str, tuple[str, str | None]] = {
     "x - PREV(x)": ("x", None),
     "x - PREV(x, 3)": ("x", None),

@@ -22,19 +22,10 @@ from chronicle.schema import StreamSchema
 from chronicle.store.options import StreamOptions
 from chronicle.store.store import Store
 
+from ...new_stores import timed
 from .conftest import Opened
 
-SCHEMA = StreamSchema(
-    pa.schema(
-        [
-            pa.field("t", pa.int64(), False),
-            pa.field("k", pa.string()),
-            pa.field("g", pa.int32()),
-            pa.field("x", pa.int64()),
-        ]
-    ),
-    "t",
-)
+SCHEMA = timed(k=pa.string(), g=pa.int32(), x=pa.int64())
 RARE = (
     "SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY {} ORDER BY t{} MEASURES MATCH_NUMBER() AS n, "
     "FIRST(t) AS f, LAST(t) AS l{} PATTERN ({}) {} DEFINE A AS x = 7, B AS x = 8)"

@@ -29,10 +29,10 @@ from chronicle.query.replay.replay_plan import TermChoice
 from chronicle.query.replay.run_plan import run_match
 from chronicle.query.replay.symbols import Outline, cached_outlines
 from chronicle.query.sql.match_clause import clause_of_text
-from chronicle.schema import StreamSchema
 from chronicle.store.options import StreamOptions
 from chronicle.store.store import Store
 
+from ...new_stores import timed
 from ...rounds import rounds
 from .across_cases import gaps
 from .conftest import Opened
@@ -43,17 +43,7 @@ ROUNDS = rounds(SEEDS, SEEDS, 2000)
 A_SEED = int(os.environ.get("CHRONICLE_PATTERNS", 8))
 PATTERNS = rounds(A_SEED, A_SEED, 50)
 
-SCHEMA = StreamSchema(
-    pa.schema(
-        [
-            pa.field("t", pa.int64(), False),
-            pa.field("k", pa.string()),
-            pa.field("x", pa.float64()),
-            pa.field("y", pa.int64()),
-        ]
-    ),
-    "t",
-)
+SCHEMA = timed(k=pa.string(), x=pa.float64(), y=pa.int64())
 LIMITS = MatchLimits(steps_max=200_000)
 EAGER = [
     Costs(event=1e4, keyed=1e4, seek=1e-3, entry=1e-3, plan=1.0),  # lookups are for nothing

@@ -26,12 +26,12 @@ from chronicle.query.split import planning
 from chronicle.query.split.parts import RangePart, SharePart, SpanPart, shares_of
 from chronicle.query.split.planning import split_match
 from chronicle.query.sql.match_clause import clause_of_text
-from chronicle.schema import StreamSchema
 from chronicle.store.options import StreamOptions
 from chronicle.store.pins import Pin, open_pinned, pin_stream
 from chronicle.store.segment import ScanMetrics
 from chronicle.store.store import Store
 
+from ...new_stores import timed
 from ...rounds import rounds
 from ..replay.across_cases import gaps
 
@@ -41,17 +41,7 @@ ROUNDS = rounds(SEEDS, SEEDS, 1000)
 CLAUSES = rounds(8, 8, 30)
 LIMITS = MatchLimits(steps_max=50_000, memory_bytes=64 << 20)
 
-SCHEMA = StreamSchema(
-    pa.schema(
-        [
-            pa.field("t", pa.int64(), False),
-            pa.field("k", pa.string()),
-            pa.field("x", pa.float64()),
-            pa.field("y", pa.int64()),
-        ]
-    ),
-    "t",
-)
+SCHEMA = timed(k=pa.string(), x=pa.float64(), y=pa.int64())
 
 
 def stream_rows(rng: random.Random, count: int, start: int, spread: int) -> pa.Table:
