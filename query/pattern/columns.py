@@ -351,27 +351,48 @@ def _live_rows(words, first_bits, idle, breaks, codes, time, window, state, unti
     """
     count = 0
     timed = time.shape[0] > 0
-    for i in range(words.shape[0]):
+    for i in range(words.shape[0]):  # without branches, which random rows would mispredict
         if i == _PROBE and 4 * count > 3 * i:
             return -1
-        word = words[i]
-        if word == idle and idle != 0:
-            continue
-        code = codes[i]
+        word, code = words[i], codes[i]
+        before, first = state[code], word & first_bits != 0
+        closes = (word == 0) & breaks
+        if timed:
+            until[code] = horizon(time[i], window) if first else until[code]
+            closes |= time[i] > until[code]
+        counts = (word != idle) | (idle == 0)
         rows[count] = i
-        if timed and word & first_bits:
-            until[code] = horizon(time[i], window)
-        if state[code] & _OPEN == 0:
-            if word & first_bits:
-                state[code] |= _OPEN | _KEPT
-                count += 1
-            elif state[code] == 0:
-                state[code] = _PASSED
-        else:
-            if (word == 0 and breaks) or (timed and time[i] > until[code]):
-                state[code] ^= _OPEN
-            count += 1
+        count += counts & (first | (before & _OPEN != 0))
+        after = (before | _KEPT) if first else (before if before else np.uint8(_PASSED))
+        after = (after | _OPEN) if first else (after & ~_OPEN if closes else after)
+        state[code] = after if counts else before
     return count
+
+
+@kernel
+def _arrange(rows, every, codes, words, offsets, order, arranged):  # type: ignore[no-untyped-def]
+    for n in range(order.shape[0]):
+        offsets[codes[n if every else rows[n]] + 1] += 1
+    for g in range(1, offsets.shape[0]):
+        offsets[g] += offsets[g - 1]
+    cursor = offsets.copy()
+    for n in range(order.shape[0]):
+        row = n if every else rows[n]
+        place = cursor[codes[row]]
+        cursor[codes[row]] = place + 1
+        order[place], arranged[place] = row, words[row]
+
+
+def arrange(
+    rows: IntArray | None, codes: IntArray, groups: int, words: npt.NDArray[np.uint64]
+) -> tuple[IntArray, IntArray, npt.NDArray[np.uint64]]:
+    """Rows (None: all) by code, stable; offsets of the ``groups`` codes; the words of the rows."""
+    count = len(codes if rows is None else rows)
+    order, arranged = np.empty(count, np.int64), np.empty(count, np.uint64)
+    offsets = np.zeros(groups + 1, np.int64)
+    some = codes[:0] if rows is None else rows
+    _arrange(some, rows is None, codes, words, offsets, order, arranged)
+    return order, offsets, arranged
 
 
 def live_rows(

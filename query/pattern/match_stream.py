@@ -30,7 +30,7 @@ from ...errors import ResourceLimit
 from ...store.packing import pooled
 from ..contract.operator import MatchLimits, Search
 from .buffers import PreparedRows, Words
-from .columns import KeyCodes, decoded, flat, live_rows, numbers, take_ranges, whole
+from .columns import KeyCodes, arrange, decoded, flat, live_rows, numbers, take_ranges, whole
 from .matcher import NOT_TAKEN, Groups, Matcher
 from .matches import Matches
 from .results import NOTHING_WANTED, RANK, EventRanks, Results
@@ -275,11 +275,9 @@ class MatchStream(Search):
             prepared = self._tested(np.array([0, size], np.int64))
             if not prepared.careful:  # else conditions read rows, to raise errors
                 rows = self._live_rows(prepared.words)
-                codes = self.codes if rows is None else self.codes[rows]
-                order, offsets = counted_order(codes, self.groups)
-                self.order = order if rows is None else rows[order]
-                self.matcher.rows += size - len(order)  # the others count as searched
-                words, absent = prepared.words[self.order], prepared.absent[: len(order)]
+                self.order, offsets, words = arrange(rows, self.codes, self.groups, prepared.words)
+                self.matcher.rows += size - len(words)  # the others count as searched
+                absent = prepared.absent[: len(words)]
                 if plan.absences.initial:
                     absent = prepared.absent[self.order]
                 return replace(prepared, words=words, absent=absent), self._grouped(offsets, final)
