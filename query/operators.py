@@ -41,7 +41,6 @@ from .plan.nodes import (
 )
 from .plan.planner import Planners, Planning
 from .run.context import LeafOperator, Openers, Relation, RunContext
-from .run.scan_relations import figures_of
 from .sql.statement_clauses import MatchRelation, RecentRelation, SituationRelation
 
 
@@ -94,7 +93,7 @@ class EventsOperator(LeafOperator[EventRows]):
     def explain(self) -> Operator:
         node, analyze = self._node, self._run.analyze
         scan = (("stream", node.stream), ("columns", tuple(node.compiled.input_columns)))
-        source = Operator("Scan", scan, figures_of(self._metrics) if analyze else ())
+        source = Operator("Scan", scan, self._metrics.figures if analyze else ())
         details = () if node.part is None else (("gives", node.part.describe()),)
         figures = (("rows", self._rows),) if analyze else ()
         return Operator(type(node.compiled).__name__, details, figures, (source,))

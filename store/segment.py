@@ -101,6 +101,17 @@ class ScanMetrics:
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
 
+    @property
+    def figures(self) -> tuple[tuple[str, int], ...]:
+        """Names and values, as EXPLAIN shows them."""
+        return (
+            ("blocks_read", self.blocks_read),
+            ("blocks_skipped", self.blocks_skipped),
+            ("nodes_read", self.nodes_read),
+            ("bytes_read", self.bytes_read),
+            ("events_read", self.events_read),
+        )
+
 
 class Zoned(Protocol):
     """A leaf, on disk or in memory, as far as it is aggregated."""

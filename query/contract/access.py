@@ -12,10 +12,10 @@ from ...schema import StreamSchema
 from ...store.snapshot import Snapshot
 from ...store.views import StoredView
 from .catalog import Catalog, Changes, LiveStatements, Rollup
-from .frames import Frame
 
 if TYPE_CHECKING:
     from ...indexes.stream_indexes import StreamIndexes
+    from .frames import Frame
 
 
 Tell = Callable[[str], Sequence[Mapping[str, Any]]]

@@ -17,10 +17,10 @@ import pyarrow as pa
 from ...schema import StreamSchema
 from ...store.snapshot import Snapshot
 from ...store.views import StoredView
-from .frames import Frame
 
 if TYPE_CHECKING:
     from ...indexes.stream_indexes import StreamIndexes
+    from .frames import Frame
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from ..replay.regions import regions_of
 from ..replay.replay_plan import ReplayPlan
 from ..replay.run_plan import ReplayRun
 from .context import LeafOperator, RunContext
-from .scan_relations import figures_of
 
 LIMITS = MatchLimits()
 
@@ -56,7 +55,7 @@ class ClauseOperator(LeafOperator[Node], Generic[Node, Done]):
             ("stream", node.stream or "subquery"),
             ("columns", tuple(node.compiled.input_columns)),
         )
-        read = figures_of(self._done.metrics) if analyze and node.stream is not None else ()
+        read = self._done.metrics.figures if analyze and node.stream is not None else ()
         source = Operator("Subquery" if node.stream is None else "Scan", scan, read)
         plan = node.replay
         if plan is None:

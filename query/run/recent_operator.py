@@ -39,7 +39,6 @@ from ..replay.spans import READ_GAP, Spans
 from ..replay.timeline import Timeline
 from .clause_operator import LIMITS
 from .context import LeafOperator, Relation, RunContext
-from .scan_relations import figures_of
 
 Ints = npt.NDArray[np.int64]
 
@@ -250,7 +249,7 @@ class SideRun:
             ("stream", node.stream),
             ("range", range_text(node.low, node.high, node.schema) or "all of time"),
         )
-        return Operator("Scan", details, figures_of(self._metrics) if self._run.analyze else ())
+        return Operator("Scan", details, self._metrics.figures if self._run.analyze else ())
 
     def summary(self) -> str:
         narrowing = self._narrowing

@@ -27,16 +27,6 @@ if TYPE_CHECKING:
     from ..replay.filtering import FilterPlan
 
 
-def figures_of(metrics: ScanMetrics) -> tuple[tuple[str, int | float], ...]:
-    return (
-        ("blocks_read", metrics.blocks_read),
-        ("blocks_skipped", metrics.blocks_skipped),
-        ("nodes_read", metrics.nodes_read),
-        ("bytes_read", metrics.bytes_read),
-        ("events_read", metrics.events_read),
-    )
-
-
 class StreamRelation:
     def __init__(self, node: Scan, run: RunContext) -> None:
         self._node = node
@@ -122,7 +112,7 @@ class StreamRelation:
             actual = (
                 ("rows", int(executor.get("rows", 0))),
                 ("time_ms", float(executor.get("time_ms", 0.0))),
-                *figures_of(self._metrics),
+                *self._metrics.figures,
             )
         return Operator("Scan", present, actual, regions=self._regions())
 
@@ -179,7 +169,7 @@ class AggregateRelation:
             actual = (
                 ("rows", int(executor.get("rows", 1))),
                 ("time_ms", float(executor.get("time_ms", 0.0))),
-                *figures_of(self._metrics),
+                *self._metrics.figures,
             )
         node = self._node
         calls = tuple(f"{call.function}({call.attribute or '*'})" for call in node.calls)
