@@ -229,7 +229,11 @@ class FromParser(ExpressionParser):
     def _parse_table_alias(self, alias_tokens: Any = None) -> Any:
         if self._starts_recent_join() or (self._right_side and self._is_word("WITHIN")):
             return None
-        return super()._parse_table_alias(alias_tokens)
+        token = self._curr
+        alias = super()._parse_table_alias(alias_tokens)
+        if alias is not None and isinstance(alias.this, exp.Placeholder | exp.Parameter):
+            self.raise_error("expected a name, found a parameter", token)
+        return alias
 
     def _parse_join(self, *args: Any, **kwargs: Any) -> Any:
         listed = self._curr.token_type == TokenType.COMMA

@@ -49,6 +49,7 @@ def database(tmp_path_factory):
         ("SELECT 1::UTINYINT - @300::UTINYINT FROM s", ""),
         ("SELECT CAST(@n * 1000 AS TINYINT) FROM s", ""),
         ("SELECT x FROM s\n WHERE n = @$low", ""),
+        ("SELECT x FROM s @$1 AT (VERSION)", ""),
         ("SELECT x FROM s WHERE n = @? AND x > ?", ""),
         ("SELECT x FROM s WHERE n = ? AND x > @$low", ""),
         ("SELECT x FROM s WHERE n = ? AND x > @$1", ""),
