@@ -97,18 +97,9 @@ TIMES = [
     "DATE '1969-12-31'",
 ]  # fmt: skip
 TEXTS = [
-    "'apple'",
-    "'b'",
-    "''",
-    "'Apple'",
-    "'zz'",
-    "'b' || 'a'",
-    "'APPLE' COLLATE NOCASE",
-    "NULL",
-    "'Ärger'",
-    "'12'",
-    "12",
-]
+    "'apple'", "'b'", "''", "'Apple'", "'zz'", "'b' || 'a'", "'APPLE' COLLATE NOCASE", "NULL",
+    "'Ärger'", "'12'", "12",
+]  # fmt: skip
 PATTERNS = [
     "'a%'", "'b%'", "'%a'", "'apple'", "'b_c'", "'b\\%c'", "'B%'", "'_'", "'%'", "''", "NULL",
     "'b' || '%'", "'Ä%'", "'zz\U0010ffff%'",
@@ -236,11 +227,14 @@ def pair(tmp_path_factory):
         catalog_of(database).create_index("indexed", column)
     other = table.select(["t", "n", "i", "s"]).rename_columns(OTHER).take(list(range(0, ROWS, 3)))
     database.create_stream("o", other.schema, "o_t").append(other)
+    ticks = pa.table({"k": range(-6, ROWS)})
+    database.create_stream("ticks", ticks.schema, "k").append(ticks)
     connection = duckdb.connect(config={"threads": 1})
     connection.execute("SET TimeZone = 'UTC'")
     connection.register("e", table)
     connection.register("indexed", table)
     connection.register("o", other)
+    connection.register("ticks", ticks)
     yield database, connection
     connection.close()
     database.close()
@@ -398,6 +392,11 @@ def compare(pair, queries: list[str]) -> None:
             continue
         assert sorted(got, key=repr) == sorted(want, key=repr), sql
     assert len(refused) <= len(queries) // 4, refused
+
+
+def test_a_time_of_ticks_is_compared_with_every_number(pair):
+    where = [f"k {operator} {number}" for operator in COMPARISONS for number in NUMBERS]
+    compare(pair, [f"SELECT k FROM ticks WHERE {condition}" for condition in where])
 
 
 @pytest.mark.parametrize("kind", JOINS)
