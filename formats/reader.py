@@ -271,11 +271,14 @@ class EventReader:
             if values is None or pa.types.is_null(values.type):
                 continue
             field = layout.fields[out]
+            if pa.types.is_duration(values.type):
+                unit = values.type.unit
+                layout.note(f"duration:{out}", f"{out}: durations are stored as numbers of {unit}")
             if out == layout.time:
                 self._observe_time(field, columns, raw)
             elif field.type is None:
                 field.type = self._infer(raw, self._plain(field, values), part)
-                layout.check(field, self.name)
+                layout.check(field, self.name, self._reader.typed)
                 self._note_options(field, values, columns)
             elif field.fixed:
                 self._plain(field, values)
