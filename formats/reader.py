@@ -162,6 +162,8 @@ class EventReader:
 
     def _open(self) -> ChunkReader:
         layout = self.layout
+        if self.format == "lineprotocol":  # its time has no name
+            layout.time, layout.timeless = layout.time or "time", False
         form = form_of(self.format, self._text.flatten, layout.target, layout.time, self.name)
         if self.format == "csv":
             reader = CsvRecords(self._source, self._text, layout.notes)
@@ -550,8 +552,6 @@ def look(
     ``open_source`` is called at most twice.  Without ``time`` and ``target`` in ``layout``, the
     time is guessed.
     """
-    if format == "lineprotocol":  # its time has no name
-        layout = {**layout, "time": layout.get("time") or "time"}
     chosen = Layout(**layout, timeless=layout.get("time") is None and layout.get("target") is None)
     guess = Guess()
     if chosen.timeless:

@@ -589,7 +589,8 @@ def _advised(values: pa.Array) -> str:
 
 
 def _decide_numbers(values: pa.Array, column: str, wanted: pa.DataType | None) -> Decision:
-    numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    plain = pc.utf8_trim_whitespace(values) if is_text(values.type) else values
+    numbers = plain.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     numbers = numbers[np.isfinite(numbers)]
     if not len(numbers):
         return Decision(TimeRule("auto"), wanted or pa.timestamp("us"), None)

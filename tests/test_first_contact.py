@@ -110,6 +110,11 @@ def test_files_are_ingested_as_by_the_command(db: Database, tmp_path: Path) -> N
     ]
     (tmp_path / "c.ndjson").write_text('{"t": "2026-01-01", "v": 1}\n{"t": "x", "v": 2}\n')
     assert db.ingest([tmp_path / "c.ndjson"], "c", on_error="skip").bad == 1
+    (tmp_path / "d.lp").write_text("m,k=v x=1.5 7\n")
+    (tmp_path / "e.csv").write_text(" time , x \n1 , 2 \n")
+    assert (db.ingest(tmp_path / "d.lp", "m").stored, db["m"].time) == (1, "time")
+    db.ingest(tmp_path / "e.csv", "e", "time")
+    assert db.sql("SELECT * FROM e").fetchall() == [(1, 2)]
 
 
 @pytest.mark.parametrize(
