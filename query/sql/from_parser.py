@@ -27,6 +27,7 @@ from .situation_clause import parse_situation_clause
 from .statement_clauses import MatchRelation, RecentRelation, SituationRelation
 
 _ONE_UNIT = re.compile(r"\s*-?\d+\s*([A-Za-z]+)\s*", re.ASCII)
+_QUANTIFIERS = {"ALL": exp.All, "SOME": exp.Any}
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 
@@ -67,6 +68,12 @@ class ExpressionParser(DuckDB.Parser):  # type: ignore[misc]
             self.raise_error(
                 "comparisons do not chain: write a < b AND b < c, or parentheses", first
             )
+        quantified = node.expression if isinstance(node, _COMPARED) else None
+        if isinstance(quantified, exp.Anonymous) and len(quantified.expressions) == 1:
+            kind = _QUANTIFIERS.get(quantified.name.upper())
+            if kind is not None:  # sqlglot knows them before a SELECT only
+                values = exp.Paren(this=quantified.expressions[0])
+                node.set("expression", kind(this=values).update_positions(quantified))
         return node
 
     def _parse_interval(self, require_interval: bool = True, **kwargs: Any) -> Any:
