@@ -94,7 +94,7 @@ def test_variants(text: str, same_as: str) -> None:
         "2018-08-01Z",
         "2018-08-01+02:00",
         "2018-08-01T0500.5",
-    ],
+    ],  # fmt: skip
 )
 def test_not_times(text: str) -> None:
     assert not one(text)[0]
