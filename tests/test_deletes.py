@@ -197,7 +197,7 @@ step = st.tuples(
             "compact",
             "seal",
             "crash",
-        ]  # fmt: skip
+        ]
     ),
     st.integers(0, 400),
     st.integers(0, 300),
