@@ -77,6 +77,19 @@ def stored_nested(type_: pa.DataType) -> pa.DataType | None:
     return normal(type_, lambda part: not is_json(part) and storage_of(part) is not None)
 
 
+def require_zones(schema: StreamSchema) -> None:
+    """Refuse time zones by which no value could be shown."""
+    for attribute in schema.attributes:
+        zone = getattr(attribute.type, "tz", None)
+        try:
+            pa.lib.string_to_tzinfo(zone or "UTC")
+        except (KeyError, ValueError, OSError):
+            raise UnsupportedType(
+                f"attribute {attribute.name!r} has the unknown time zone {zone!r}; cast it to one "
+                "such as 'UTC', 'Europe/Berlin' or '+02:00'"
+            ) from None
+
+
 @dataclass(frozen=True)
 class Attribute:
     """One column; ``default`` is for events from before it was added and appends that omit it."""

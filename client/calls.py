@@ -148,6 +148,15 @@ def in_json(value: Any) -> Any:
         return _typed("double", str(value))
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if type(value).__name__ in ("NaTType", "NAType"):  # of pandas
+        return None
+    if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
+        raise SqlError(
+            f"a parameter is finer than a microsecond ({value}); of a time pass nanoseconds since "
+            "the epoch as an integer and write make_timestamp_ns($n)"
+        )
+    if isinstance(value, dt.time):
+        return _typed("time", value.isoformat())
     if isinstance(value, dt.datetime):
         return _typed("timestamp" if value.tzinfo is None else "timestamptz", value.isoformat())
     if isinstance(value, dt.date):

@@ -62,7 +62,7 @@ def flatten(column: pa.ChunkedArray | pa.Array) -> pa.Array:
         if isinstance(array.type, pa.BaseExtensionType):
             array = array.storage
         elif pa.types.is_dictionary(array.type):
-            array = array.cast(array.type.value_type)
+            array = flatten(array.dictionary).take(array.indices)
         elif pa.types.is_string_view(array.type):
             array = array.cast(pa.large_string())
         elif pa.types.is_binary_view(array.type):

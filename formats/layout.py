@@ -540,10 +540,15 @@ class Layout:
 
     # ---------------------------------------------------------------------------------- types
 
-    def check(self, field: Field, source: str) -> None:
+    def check(self, field: Field, source: str, typed: bool) -> None:
         type_ = field.type
         if type_ is None or storage_of(decided(type_)) is not None:
             return
+        if typed:
+            raise UnsupportedType(
+                f"{source}: column {field.name!r} holds {type_}, which a stream cannot store; "
+                "cast it, or select the other columns"
+            )
         if pa.types.is_nested(type_):
             what = "arrays" if pa.types.is_list(type_) else "objects"
             raise UnsupportedType(

@@ -162,6 +162,8 @@ class EventReader:
 
     def _open(self) -> ChunkReader:
         layout = self.layout
+        if self.format == "lineprotocol":  # its time has no name
+            layout.time, layout.timeless = layout.time or "time", False
         form = form_of(self.format, self._text.flatten, layout.target, layout.time, self.name)
         if self.format == "csv":
             reader = CsvRecords(self._source, self._text, layout.notes)
@@ -271,11 +273,14 @@ class EventReader:
             if values is None or pa.types.is_null(values.type):
                 continue
             field = layout.fields[out]
+            if pa.types.is_duration(values.type):
+                unit = values.type.unit
+                layout.note(f"duration:{out}", f"{out}: durations are stored as numbers of {unit}")
             if out == layout.time:
                 self._observe_time(field, columns, raw)
             elif field.type is None:
                 field.type = self._infer(raw, self._plain(field, values), part)
-                layout.check(field, self.name)
+                layout.check(field, self.name, self._reader.typed)
                 self._note_options(field, values, columns)
             elif field.fixed:
                 self._plain(field, values)
@@ -547,8 +552,6 @@ def look(
     ``open_source`` is called at most twice.  Without ``time`` and ``target`` in ``layout``, the
     time is guessed.
     """
-    if format == "lineprotocol":  # its time has no name
-        layout = {**layout, "time": layout.get("time") or "time"}
     chosen = Layout(**layout, timeless=layout.get("time") is None and layout.get("target") is None)
     guess = Guess()
     if chosen.timeless:

@@ -82,10 +82,9 @@ def tables_of(data: Any, schema: StreamSchema) -> Iterator[pa.Table]:
     elif _is_pandas(data):
         yield conform_table(_table_of_pandas(data, schema), schema)
     elif type(data).__module__.startswith("polars"):
-        frame = data.collect() if hasattr(data, "collect") else data
         try:
-            table = frame.to_arrow()
-        except pa.ArrowException as error:  # integers of 128 bits, for instance
+            table = _of_polars(data).to_arrow()
+        except (pa.ArrowException, TypeError) as error:  # integers of 128 bits, for instance
             raise SchemaMismatch(f"the frame cannot be read as a table: {error}") from None
         yield conform_table(table, schema)
     elif hasattr(data, "__arrow_c_stream__"):
@@ -121,11 +120,11 @@ def _reader_of(data: Any) -> pa.RecordBatchReader | None:
         named = [level for level in data.index.names if level is not None]
         frame = data.reset_index(level=named)
         return _of_pandas(frame).to_reader()
-    if type(data).__module__.startswith("polars") and hasattr(data, "collect"):
-        data = data.collect()
+    if type(data).__module__.startswith("polars"):
+        data = _of_polars(data)
     if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
         names = dict.fromkeys(name for row in data for name in row)
-        columns = {name: _own_array([row.get(name) for row in data]) for name in names}
+        columns = {name: _named_array(name, [row.get(name) for row in data]) for name in names}
         return pa.table(columns).to_reader()
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
@@ -222,6 +221,25 @@ def _own_array(values: list[Any], from_pandas: bool = False) -> pa.Array:
     if fine == array.type or "pandas" not in sys.modules or not any(map(_is_fine, values)):
         return array
     return pa.array(values, fine, from_pandas=from_pandas)
+
+
+def _named_array(name: str, values: list[Any]) -> pa.Array:
+    try:
+        return _own_array(values)
+    except UNREADABLE as error:
+        if set(map(type, values)) <= {int, type(None)}:
+            for type_ in (pa.uint64(), pa.decimal128(38, 0)):
+                with contextlib.suppress(*UNREADABLE):
+                    return pa.array(values, type_)
+        raise TypeError(f"column {name!r}: {_first_line(error)}") from None
+
+
+def _of_polars(data: Any) -> Any:
+    frame = data.collect() if hasattr(data, "collect") else data
+    for name, kind in getattr(frame, "schema", {}).items():
+        if str(kind) == "Object":  # of which Arrow would get the addresses
+            raise TypeError(f"column {name!r} holds Python objects; convert or drop it")
+    return frame
 
 
 def _of_pandas(frame: Any) -> pa.Table:

@@ -57,6 +57,7 @@ from ..errors import InvalidArgument, InvalidData
 from .chunks import shown
 from .decimals import NUMBER, TOO_LARGE, UNREAD, Codes, Converted, flag, parse_decimals
 from .decimals import TOO_FINE as DIGITS_TOO_FINE
+from .kinds import is_number
 
 _UNITS = {"us": 10**6, "ns": 10**9}
 _DATE, _HOUR, _LONG = 10, 13, 40
@@ -507,6 +508,7 @@ def decide(
     Raises InvalidData if ``auto`` finds neither ISO times nor whole numbers.
     """
     micros = pa.timestamp("us")
+    sample = _plain_numbers(sample)
     type_ = sample.type
     if wanted is not None and pa.types.is_integer(wanted):
         if rule.kind not in ("auto", "ticks"):
@@ -555,6 +557,8 @@ def decide(
         values = values.filter(numeric)
     if rule.kind == "iso":
         return Decision(rule, wanted or micros, None)
+    if not (is_text(type_) or is_number(type_) or pa.types.is_boolean(type_)):
+        raise InvalidData(f"column {column!r} of type {type_} holds no times")
     settled = _decide_numbers(values, column, wanted)
     if rule.zone is None:
         return settled
@@ -565,6 +569,11 @@ def decide(
         )
     zoned = replace(settled.rule, zone=rule.zone, ambiguous=rule.ambiguous)
     return settled._replace(rule=zoned)
+
+
+def _plain_numbers(values: pa.Array) -> pa.Array:
+    """Decimals as the text that they are written in, which is read exactly."""
+    return values.cast(pa.string()) if pa.types.is_decimal(values.type) else values
 
 
 def _advised(values: pa.Array) -> str:
@@ -580,7 +589,8 @@ def _advised(values: pa.Array) -> str:
 
 
 def _decide_numbers(values: pa.Array, column: str, wanted: pa.DataType | None) -> Decision:
-    numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    plain = pc.utf8_trim_whitespace(values) if is_text(values.type) else values
+    numbers = plain.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     numbers = numbers[np.isfinite(numbers)]
     if not len(numbers):
         return Decision(TimeRule("auto"), wanted or pa.timestamp("us"), None)
@@ -638,6 +648,7 @@ def convert(
     ``required``: a null is bad.  ``offsets``: seen so far.
     """
     codes: Codes = np.zeros(len(values), np.uint8)
+    values = _plain_numbers(values)
     per_second = None if pa.types.is_integer(target) else TICKS_PER_SECOND[target.unit]
     if per_second is None:
         ticks = _plain_ticks(values, codes)

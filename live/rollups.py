@@ -100,7 +100,7 @@ def _columns(engine: QueryEngine, tree: Any, text: str) -> tuple[BoundWindows, d
         raise refused(
             text, tree, "a roll-up selects window_start, window_end, the keys that it is grouped "
             "by, and count, sum, min, max, avg, first, last, any_value, bool_and, bool_or, stddev "
-            "or variance of events"
+            "or variance of events; of texts, binaries and decimals only count"
         )  # fmt: skip
     time = bound.call.schema.time.lower()
     for node in bound.conditions:

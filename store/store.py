@@ -39,7 +39,7 @@ from ..errors import (
     StreamNotFound,
     UnsupportedFormat,
 )
-from ..schema import StreamSchema
+from ..schema import StreamSchema, require_zones
 from .catalog import directory_name, read_manifest, stream_name, write_manifest
 from .check import CheckReport, check_stream
 from .cold_file import ColdFiles
@@ -219,6 +219,7 @@ class Store(Closing):
         """
         self.check_writable(f"create the stream {name!r}")
         _check_name(self.files, name)
+        require_zones(schema)
         chosen = options or StreamOptions()
         filled: AbstractContextManager[str | None] = nullcontext()
         if events is not None:  # without the lock: it may take long

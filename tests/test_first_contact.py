@@ -28,6 +28,7 @@ from chronicle.errors import (
     SchemaMismatch,
     SqlError,
     StreamExists,
+    UnsupportedType,
 )
 from chronicle.query.contract.result import Result
 
@@ -56,7 +57,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "pandas": lambda: pd.DataFrame(COLUMNS),
     "indexed": lambda: pd.DataFrame(COLUMNS).set_index("at"),
     "polars": lambda: pl.DataFrame(COLUMNS),
-    "lazy": lambda: pl.DataFrame(COLUMNS).lazy(),
+    "lazy": lambda: pl.DataFrame(COLUMNS, schema_overrides={"k": pl.Categorical}).lazy(),
     "relation": lambda: duckdb.from_arrow(table()),
     "rows": lambda: table().to_pylist(),
     "texts": lambda: table().set_column(0, "at", table()["at"].cast(pa.string())),
@@ -81,13 +82,20 @@ def test_types_that_streams_lack_become_types_that_hold_the_values(db: Database)
         "wide": pa.array([Decimal("0.25"), None], pa.decimal256(50, 2)),
         "small": pa.array([Decimal("0.25"), None], pa.decimal32(5, 2)),
         "fixed": pa.array([b"abc", None], pa.binary(3)),
+        "runs": pa.array([7, None], pa.duration("ms")).cast(pa.int64()),
     }
-    db.ingest(pa.table({"t": [1, 2], **columns}), "s", "t")
+    times = pa.array([Decimal(1), Decimal(2)])
+    data = {"t": times, **columns, "runs": columns["runs"].cast(pa.duration("ms"))}
+    assert (
+        "runs: durations are stored as numbers of ms" in db.ingest(pa.table(data), "s", "t").notes
+    )
     found = db.sql("SELECT * EXCLUDE (t) FROM s").arrow()
     assert found.schema.types == [
-        pa.decimal128(7, 0), pa.decimal128(38, 2), pa.decimal128(5, 2), pa.binary()
+        pa.decimal128(7, 0), pa.decimal128(38, 2), pa.decimal128(5, 2), pa.binary(), pa.int64()
     ]  # fmt: skip
     assert found.to_pydict() == {name: values.to_pylist() for name, values in columns.items()}
+    db.ingest([{"t": 1, "u": 2**63, "n": -1}, {"t": 1, "u": 2, "n": 2**64}], "rows", "t")
+    assert db["rows"].schema.types[1:] == [pa.uint64(), pa.decimal128(38, 0)]
 
 
 def test_files_are_ingested_as_by_the_command(db: Database, tmp_path: Path) -> None:
@@ -102,6 +110,11 @@ def test_files_are_ingested_as_by_the_command(db: Database, tmp_path: Path) -> N
     ]
     (tmp_path / "c.ndjson").write_text('{"t": "2026-01-01", "v": 1}\n{"t": "x", "v": 2}\n')
     assert db.ingest([tmp_path / "c.ndjson"], "c", on_error="skip").bad == 1
+    (tmp_path / "d.lp").write_text("m,k=v x=1.5 7\n")
+    (tmp_path / "e.csv").write_text(" time , x \n1 , 2 \n")
+    assert (db.ingest(tmp_path / "d.lp", "m").stored, db["m"].time) == (1, "time")
+    db.ingest(tmp_path / "e.csv", "e", "time")
+    assert db.sql("SELECT * FROM e").fetchall() == [(1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +130,15 @@ def test_files_are_ingested_as_by_the_command(db: Database, tmp_path: Path) -> N
         (pd.DataFrame(COLUMNS), {"time": "t"}, InvalidData, "no time column 't'"),
         (pd.DataFrame(COLUMNS), {"type": "x=int"}, InvalidArgument, "did you mean 'types'"),
         (pa.array([1]), {}, ChronicleError, "table"),
+        (pl.DataFrame({"t": [1], "v": [object()]}), {}, SchemaMismatch, "'v' holds Python objects"),
+        *(
+            (pa.table({"t": [1], "v": values}), {"time": time}, error, said)
+            for time, values, error, said in (
+                ("v", pa.array([1], pa.time32("s")), InvalidData, "'v' of type time32.s. holds no"),
+                ("t", pa.nulls(1, pa.list_(pa.duration("s"))), UnsupportedType, "'v' holds list<"),
+                ("t", pa.array([1], pa.timestamp("s", "A/B")), UnsupportedType, "time zone 'A/B'"),
+            )
+        ),
         *(
             (rows, {}, SchemaMismatch, "the data cannot be read as a table: ")
             for rows in (

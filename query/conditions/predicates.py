@@ -143,6 +143,9 @@ SHORT_DIGITS = 15
 SCALE_MAX = 22
 """Greatest power of ten that is a double."""
 
+BEYOND_INTEGERS = 2.0**65
+"""Above every integer of a column, even rounded."""
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -303,6 +306,10 @@ def column_bounds(attribute: Attribute, operator: str, constant: Constant) -> Co
         return exact_bounds(name, operator, Fraction(value, tick_ns(attribute.type)))
     if attribute.storage in (Storage.SIGNED, Storage.UNSIGNED):
         if kind is Kind.FLOAT:
+            if not abs(value) < BEYOND_INTEGERS:  # NaN, too, which is the greatest value
+                above = operator in (">", ">=")
+                holds = operator == "<>" or (operator != "=" and above == (value < 0))
+                return Compiled(NotNull(name), exact=True) if holds else NEVER
             # whole numbers up to here keep their values where both sides become floats
             if abs(value) < (2.0**24 if constant.is_single else 2.0**53):
                 return exact_bounds(name, operator, Fraction(value))

@@ -8,6 +8,7 @@ RUNNING reads the rows up to the index, FINAL all of them.  Navigation to a miss
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -418,7 +419,7 @@ def _placed(bound: Bound, text: str, compute: Callable[[Any], Any], what: Any) -
     try:
         return compute(what)
     except SqlError as error:
-        reason = error.reason
+        reason = re.sub(r'"?@leaf\d+"?', "...", error.reason)
         if "INT128" in reason and "INT64" in reason:
             reason = "a sum goes beyond 64 bits; sum CAST(... AS DECIMAL(38, 0)) or DOUBLE"
         raise position_error(f"a measure cannot be computed: {reason}", text, bound.at) from None

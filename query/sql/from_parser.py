@@ -27,6 +27,7 @@ from .situation_clause import parse_situation_clause
 from .statement_clauses import MatchRelation, RecentRelation, SituationRelation
 
 _ONE_UNIT = re.compile(r"\s*-?\d+\s*([A-Za-z]+)\s*", re.ASCII)
+_QUANTIFIERS = {"ALL": exp.All, "SOME": exp.Any}
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 
@@ -67,6 +68,12 @@ class ExpressionParser(DuckDB.Parser):  # type: ignore[misc]
             self.raise_error(
                 "comparisons do not chain: write a < b AND b < c, or parentheses", first
             )
+        quantified = node.expression if isinstance(node, _COMPARED) else None
+        if isinstance(quantified, exp.Anonymous) and len(quantified.expressions) == 1:
+            kind = _QUANTIFIERS.get(quantified.name.upper())
+            if kind is not None:  # sqlglot knows them before a SELECT only
+                values = exp.Paren(this=quantified.expressions[0])
+                node.set("expression", kind(this=values).update_positions(quantified))
         return node
 
     def _parse_interval(self, require_interval: bool = True, **kwargs: Any) -> Any:
@@ -94,12 +101,17 @@ class ExpressionParser(DuckDB.Parser):  # type: ignore[misc]
 
         def parse() -> Any:
             node = parse_method() if parse_method else self._parse_disjunction()
+            if self._match_pair(TokenType.ASC, TokenType.DESC, advance=False):
+                self.raise_error("ASC and DESC exclude each other", self._next)
             if isinstance(node, exp.Column) and (node.table or node.this.quoted):
                 columns.append(node)
                 return exp.Null()
             return node
 
         ordered = super()._parse_ordered(parse)
+        words = [token.text.upper() for token in self._tokens[: self._index][-4:]]
+        if words == ["NULLS", "FIRST", "NULLS", "LAST"]:
+            self.raise_error("NULLS FIRST and NULLS LAST exclude each other", self._prev)
         if columns:
             ordered.set("this", columns[0])
         return ordered
@@ -238,13 +250,20 @@ class FromParser(ExpressionParser):
     def _parse_join(self, *args: Any, **kwargs: Any) -> Any:
         listed = self._curr.token_type == TokenType.COMMA
         join = super()._parse_join(*args, **kwargs)
-        if join is not None and not listed and isinstance(join.this, RecentRelation):
+        if join is None or listed:
+            return join
+        if isinstance(join.this, RecentRelation):
             at = join.this.meta["recent_at"]
             self.raise_error(
                 "a recency join stands first in FROM, or in parentheses: an ordinary join cannot "
                 "be its left side",
                 next(token for token in self._tokens if token.start == at),
             )
+        given = join.args.get
+        if not (given("on") or given("using") or given("kind") == "CROSS") and (
+            given("method") not in ("NATURAL", "POSITIONAL")
+        ):
+            self.raise_error("a join needs ON or USING; all pairs are a CROSS JOIN", self._prev)
         return join
 
     def _is_word(self, word: str) -> bool:

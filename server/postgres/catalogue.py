@@ -24,7 +24,7 @@ from ...core.sql_text import quoted_text
 from ...errors import SqlError
 from ...query.contract.access import VisibleStreams
 from ...query.contract.frames import Frame
-from .values import KINDS, kind_of, modifier_of
+from .values import ARRAY_OIDS, KINDS, kind_of, modifier_of
 
 DATABASE, SCHEMA, OWNER = "chronicle", "public", "chronicle"
 SERVER_VERSION = "15.0"
@@ -279,12 +279,15 @@ def _attributes(catalog: PostgresCatalog) -> Iterator[Row]:
 
 
 def _types(catalog: PostgresCatalog) -> Iterator[Row]:
-    for name, kind in KINDS.items():
+    arrays = {f"_{name}": (oid, -1, KINDS[name].oid) for name, oid in ARRAY_OIDS.items()}
+    kinds = {name: (kind.oid, kind.size, 0) for name, kind in KINDS.items()}
+    for name, (oid, size, item) in {**kinds, **arrays}.items():
         yield {
-            "oid": kind.oid, "typname": name, "typnamespace": _SPACES["pg_catalog"],
-            "typowner": _ROLE, "typlen": kind.size, "typbyval": kind.size > 0, "typtype": "b",
-            "typcategory": _CATEGORIES.get(name, "N"), "typispreferred": name == "text",
-            "typisdefined": True, "typdelim": ",", "typrelid": 0, "typelem": 0, "typarray": 0,
+            "oid": oid, "typname": name, "typnamespace": _SPACES["pg_catalog"],
+            "typowner": _ROLE, "typlen": size, "typbyval": size > 0, "typtype": "b",
+            "typcategory": "A" if item else _CATEGORIES.get(name, "N"),
+            "typispreferred": name == "text", "typisdefined": True, "typdelim": ",",
+            "typrelid": 0, "typelem": item, "typarray": ARRAY_OIDS.get(name, 0),
             "typinput": f"{name}in", "typoutput": f"{name}out", "typreceive": f"{name}recv",
             "typnotnull": False, "typbasetype": 0, "typtypmod": -1, "typndims": 0,
             "typcollation": 0,
@@ -394,6 +397,9 @@ _NAMES_CATALOG = re.compile(
 )
 
 
+_OIDS = re.compile(r"::\s*oid\s*\[\]", re.IGNORECASE)
+
+
 def _by_oid(kinds: Mapping[str, Any], value: str) -> str:
     cases = " ".join(f"WHEN {k.oid} THEN {quoted_text(k.name)}" for k in kinds.values())
     return f"CASE {value} {cases} END"
@@ -465,7 +471,7 @@ def translated(text: str, user: str) -> str:
             f"{len(text):,}"
         )
     try:
-        tree = sqlglot.parse_one(text, read="postgres")
+        tree = sqlglot.parse_one(_OIDS.sub("::UINTEGER[]", text), read="postgres")
     except SqlglotError as error:
         raise SqlError(str(error).splitlines()[0]) from None
     if not isinstance(tree, exp.Query):

@@ -34,7 +34,16 @@ from ..service.row_stream import BodyPipe, Tally, compute, open_statement
 from ..service.state import Server
 from .catalogue import SCHEMA, PostgresCatalog, names_catalog, translated
 from .messages import notice, written
-from .values import KINDS, ROWS_AT_ONCE, data_rows, format_at, kind_of, parameter, row_description
+from .values import (
+    ARRAY_OIDS,
+    KINDS,
+    ROWS_AT_ONCE,
+    data_rows,
+    format_at,
+    kind_of,
+    parameter,
+    row_description,
+)
 
 FORMAT = "postgres"
 
@@ -299,9 +308,9 @@ def _used_types(server: Server, principal: Principal, text: str) -> list[int]:
     columns = _columns(server, principal, root)
     for node in root.find_all(exp.Placeholder):
         place = node.meta.get("parameter", "")
-        kind = _kind_by_use(node, columns)
+        kind, is_list = _kind_by_use(node, columns)
         if kind is not None and place.isdigit():
-            types[int(place) - 1] = KINDS[kind].oid
+            types[int(place) - 1] = ARRAY_OIDS[kind] if is_list else KINDS[kind].oid
     return types
 
 
@@ -317,20 +326,24 @@ def _columns(server: Server, principal: Principal, root: Any) -> dict[str, str]:
     return kinds
 
 
-def _kind_by_use(node: Any, columns: dict[str, str]) -> str | None:
-    parent = node.parent
-    while isinstance(parent, (exp.Paren, exp.Tuple)):
+def _kind_by_use(node: Any, columns: dict[str, str]) -> tuple[str | None, bool]:
+    """The kind of a parameter, and whether it is a list of these."""
+    parent, is_list = node.parent, False
+    while isinstance(parent, (exp.Paren, exp.Tuple, exp.Any, exp.All)):
+        is_list |= isinstance(parent, (exp.Any, exp.All))
         parent = parent.parent
     if isinstance(parent, exp.Cast):
         made = exp.DataType.build(parent.to).sql("postgres").lower()
+        is_list, made = made.endswith("[]"), made.removesuffix("[]")
         named = {kind.name: name for name, kind in KINDS.items()}
-        return {"int": "int4", "timestamp": "timestamp", "decimal": "numeric"}.get(
+        kind = {"int": "int4", "uint": "oid", "timestamp": "timestamp", "decimal": "numeric"}.get(
             made.partition("(")[0], named.get(made, made if made in KINDS else None)
         )
+        return (None if is_list and kind not in ARRAY_OIDS else kind), is_list
     if isinstance(parent, (exp.Limit, exp.Offset)):
-        return "int8"
+        return "int8", False
     if isinstance(parent, _COMPARED):
         for column in parent.find_all(exp.Column):
             if column.name.lower() in columns:
-                return columns[column.name.lower()]
-    return None
+                return columns[column.name.lower()], is_list
+    return None, is_list

@@ -12,12 +12,14 @@ nanoseconds were cut.
 from __future__ import annotations
 
 import datetime as dt
+import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +65,14 @@ _INTERVAL_OID = 1186
 _TEXT_OIDS = (0, 18, 705, 1042)
 """Not declared, "char", unknown and character: texts in binary, too."""
 BY_OID = {kind.oid: name for name, kind in KINDS.items()}
+_UUID_OID = 2950
+ARRAY_OIDS = {
+    "bool": 1000, "bytea": 1001, "int8": 1016, "int2": 1005, "int4": 1007, "text": 1009,
+    "json": 199, "float4": 1021, "float8": 1022, "varchar": 1015, "date": 1182, "time": 1183,
+    "timestamp": 1115, "timestamptz": 1185, "numeric": 1231, "oid": 1028,
+}  # fmt: skip
+_ITEM_BY_OID = {oid: name for name, oid in ARRAY_OIDS.items()} | {1014: "text"}
+_ITEM = re.compile(r'(?:"((?:[^"\\]|\\.)*)"|([^",{}\\]+))(?:,(?=.)|$)', re.DOTALL)
 
 _PLAIN = {
     pa.bool_(): "bool",
@@ -233,7 +243,11 @@ def parameter(data: bytes | None, binary: bool, oid: int) -> Any:
     """The Python value of a parameter; raises ``InvalidArgument``."""
     if data is None:
         return None
-    name = BY_OID.get(oid, "text")
+    name = BY_OID.get(oid) or _ITEM_BY_OID.get(oid, "text")
+    if oid in _ITEM_BY_OID:
+        return [parameter(item, binary, KINDS[name].oid) for item in _items(data, binary)]
+    if binary and oid == _UUID_OID:
+        return str(UUID(bytes=data))
     if binary and oid not in BY_OID and oid not in _TEXT_OIDS and oid != _INTERVAL_OID:
         raise InvalidArgument(
             f"the binary form of a parameter of the type with OID {oid} is not known; send it as "
@@ -248,6 +262,34 @@ def parameter(data: bytes | None, binary: bool, oid: int) -> Any:
         raise InvalidArgument(
             f"expected a value of type {KINDS[name].name}, found {shown!r} ({error})"
         ) from None
+
+
+def _items(data: bytes, binary: bool) -> list[bytes | None]:
+    """The items of an array of one dimension."""
+    items: list[bytes | None] = []
+    at = 0
+    try:
+        if binary:
+            dimensions, _, _, count, _ = struct.unpack(">5i", data[:20].ljust(20, b"\0"))
+            for _ in range(count):
+                (size,) = struct.unpack_from(">i", data, at + 20)
+                items.append(None if size < 0 else data[at + 24 : at + 24 + size])
+                at += 4 + max(size, 0)
+            whole = dimensions <= 1
+        else:
+            text = data.decode()
+            inside = text[1:-1]
+            while at < len(inside) and (found := _ITEM.match(inside, at)):
+                quoted, plain = found[1], (found[2] or "").strip()
+                item = plain if quoted is None else re.sub(r"(?s)\\(.)", r"\1", quoted)
+                items.append(None if plain.upper() == "NULL" else item.encode())
+                at = found.end()
+            whole = text[:1] + text[-1:] == "{}" and at == len(inside)
+    except struct.error:
+        whole = False
+    if not whole:
+        raise InvalidArgument(f"expected an array of one dimension, found {data[:40]!r}")
+    return items
 
 
 def _moment(text: str, zone: str | None = None) -> object:

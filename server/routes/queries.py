@@ -70,6 +70,7 @@ TYPES: dict[str, Callable[[str], Any]] = {
     "timestamp": _moment,
     "timestamptz": _zoned,
     "date": dt.date.fromisoformat,
+    "time": dt.time.fromisoformat,
     "interval": _span,
     "decimal": Decimal,
     "double": float,

@@ -204,7 +204,7 @@ class _Query:
         self._lists = {str(info.alias) for info in infos if _is_list(info.annotation)}
 
     def read(self, text: bytes) -> dict[str, Any]:
-        """Of a name that repeats, all values make a list, or the last one counts."""
+        """All values of a repeated name make a list, or have to be equal."""
         given: dict[str, Any] = {}
         try:
             pairs = parse_qsl(text.decode("latin-1"), keep_blank_values=True, errors="strict")
@@ -215,8 +215,9 @@ class _Query:
         for name, value in pairs:
             if name in self._lists:
                 given.setdefault(name, []).append(value)
-            else:
-                given[name] = value
+            elif given.setdefault(name, value) != value:
+                fault = {"type": "repeated", "loc": ("query", name), "msg": "several values given"}
+                raise RequestValidationError([fault])
         try:
             return vars(self._model.model_validate(given))
         except ValidationError as error:

@@ -153,6 +153,7 @@ def test_sql_and_parameters_of_every_type(either: Any, flights: Any) -> None:
         "f": Decimal("10.50"),
         "i": dt.timedelta(seconds=2, microseconds=1),
         "b": b"\x00\xff",
+        "c": dt.time(1, 2, 3),
         "x": float("nan"),
         "n": np.int64(2**61),
         "l": [1, 2],
@@ -166,6 +167,10 @@ def test_sql_and_parameters_of_every_type(either: Any, flights: Any) -> None:
     assert said.pop("z") == given.pop("z")
     assert said == {key: value for key, value in given.items() if key != "x"}
     assert either.sql("SELECT count(*) FROM flights WHERE altitude > ?", [9000]).fetchone() == (9,)
+    assert either.sql("SELECT ?, ?", [pd.NaT, pd.NA]).fetchone() == (None, None)
+    for fine in (pd.Timestamp(1), pd.Timedelta(1)):
+        with pytest.raises(chronicle.SqlError, match="finer than a microsecond"):
+            either.sql("SELECT ?", [fine])
     with pytest.raises(chronicle.SqlError, match="type object"):
         either.sql("SELECT $x", {"x": object()})
     with pytest.raises(chronicle.SqlError, match="mapping"):

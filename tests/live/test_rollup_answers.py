@@ -75,7 +75,7 @@ def test_the_life_of_a_rollup(db: Any) -> None:
         ("SELECT count(*) FROM SESSION(s, t, 5) GROUP BY window_start, window_end", "FROM TUMBLE"),
         ("SELECT count(*) AS n FROM TUMBLE(s, t, 10) GROUP BY window_start, k", "k is missing"),
         ("SELECT window_start, count(*) + 1 FROM TUMBLE(s, t, 10) GROUP BY ALL", "as they"),
-        ("SELECT median(x) FROM TUMBLE(s, t, 10) GROUP BY window_start", "a roll-up selects"),
+        ("SELECT median(x) FROM TUMBLE(s, t, 10) GROUP BY window_start", "decimals only count"),
         ("SELECT window_start FROM TUMBLE(s, t, 10) GROUP BY window_start", "one aggregate"),
         ("SELECT count(*) FROM TUMBLE(s, t, 10) WHERE t > 5 GROUP BY window_start", "of all times"),
         (

@@ -27,6 +27,7 @@ def db(tmp_path: Path) -> Iterator[Database]:
         ("sum(A.x)", r"beyond 64 bits; .*DECIMAL\(38, 0\)"),
         ("sum(A.x) + 1", r"beyond 64 bits"),
         ("A.x + FIRST(A.x)", "(?i)overflow"),
+        ("A.x // 0", r"\(... // 0\)"),
     ],
 )
 @pytest.mark.parametrize("rows", ["ONE ROW PER MATCH", "ALL ROWS PER MATCH"])

@@ -73,42 +73,29 @@ def events() -> pa.Table:
 
 NUMBERS = [
     "0", "3", "12", "-5", "12.0", "2.5", "0.1", "1e2", "1e0", "1e19", "-1e19",
-    "9223372036854775807",
-    "9223372036854775808", "-9223372036854775808", "-9223372036854775809", "18446744073709551615",
-    "9007199254740993", "9007199254740992.0", "9007199254740993.5", "1e18", "1000000000000000000",
-    "3::FLOAT", "0.1::FLOAT", "0.1::DOUBLE", "'nan'::DOUBLE", "'inf'::DOUBLE", "'-inf'::DOUBLE",
-    "'nan'::FLOAT", "127", "128", "-129", "300::SMALLINT", "3::UTINYINT", "2.50::DECIMAL(5,2)",
-    "true",
-    "170141183460469231731687303715884105727", "1.7976931348623157e308", "-0.0", "'12'", "'3.5'",
-    "'nan'", "'inf'", "NULL", "NULL::INTEGER", "abs(-3)", "3 + 0.5", "2 ** 62", "-(3)", "7 // 2",
-    "16777217", "999.5", "0.0000001", "2.9999999999999999999", "0.30000000000000004",
+    "9223372036854775807", "9223372036854775808", "-9223372036854775808", "-9223372036854775809",
+    "18446744073709551615", "9007199254740993", "9007199254740992.0", "9007199254740993.5", "1e18",
+    "1000000000000000000", "3::FLOAT", "0.1::FLOAT", "0.1::DOUBLE", "'nan'::DOUBLE",
+    "'inf'::DOUBLE", "'-inf'::DOUBLE", "'nan'::FLOAT", "127", "128", "-129", "300::SMALLINT",
+    "3::UTINYINT", "2.50::DECIMAL(5,2)", "true", "170141183460469231731687303715884105727",
+    "1.7976931348623157e308", "-0.0", "'12'", "'3.5'", "'nan'", "'inf'", "NULL", "NULL::INTEGER",
+    "abs(-3)", "3 + 0.5", "2 ** 62", "-(3)", "7 // 2", "16777217", "999.5", "0.0000001",
+    "2.9999999999999999999", "0.30000000000000004",
 ]  # fmt: skip
 TIMES = [
     "TIMESTAMP '1970-01-01'", "'1970-01-01 00:30:00'", "'1970-01-01'", "DATE '1970-01-02'", "NULL",
     "TIMESTAMPTZ '1970-01-01 01:00:00+01'", "TIMESTAMP '1970-01-01 00:00:07.5'",
-    "TIMESTAMP 'infinity'",
-    "TIMESTAMP '-infinity'", "TIMESTAMP_NS '1970-01-01 00:00:00.000000001'",
-    "'1970-01-01T00:10:00'",
-    "'1970-01-01 00:10:00.1234567'", "TIMESTAMP '1970-01-01' + INTERVAL 10 MINUTE",
-    "DATE 'infinity'",
+    "TIMESTAMP 'infinity'", "TIMESTAMP '-infinity'", "TIMESTAMP_NS '1970-01-01 00:00:00.000000001'",
+    "'1970-01-01T00:10:00'", "'1970-01-01 00:10:00.1234567'",
+    "TIMESTAMP '1970-01-01' + INTERVAL 10 MINUTE", "DATE 'infinity'",
     "CAST('1970-01-01 12:00:00' AS DATE)", "DATE '1970-01-01' + 1",
-    "TIMESTAMP_S '1970-01-01 00:00:07'",
-    "'epoch'", "TIMESTAMP_MS '1970-01-01 00:00:07.5'", "make_timestamp(7500000)",
-    "DATE '1969-12-31'",
+    "TIMESTAMP_S '1970-01-01 00:00:07'", "'epoch'", "TIMESTAMP_MS '1970-01-01 00:00:07.5'",
+    "make_timestamp(7500000)", "DATE '1969-12-31'",
 ]  # fmt: skip
 TEXTS = [
-    "'apple'",
-    "'b'",
-    "''",
-    "'Apple'",
-    "'zz'",
-    "'b' || 'a'",
-    "'APPLE' COLLATE NOCASE",
-    "NULL",
-    "'Ärger'",
-    "'12'",
-    "12",
-]
+    "'apple'", "'b'", "''", "'Apple'", "'zz'", "'b' || 'a'", "'APPLE' COLLATE NOCASE", "NULL",
+    "'Ärger'", "'12'", "12",
+]  # fmt: skip
 PATTERNS = [
     "'a%'", "'b%'", "'%a'", "'apple'", "'b_c'", "'b\\%c'", "'B%'", "'_'", "'%'", "''", "NULL",
     "'b' || '%'", "'Ä%'", "'zz\U0010ffff%'",
@@ -120,10 +107,8 @@ SUBJECTS = {
 }  # fmt: skip
 TYPES = [
     "DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMPTZ", "DOUBLE",
-    "FLOAT",
-    "INTEGER", "BIGINT", "TINYINT", "HUGEINT", "UBIGINT", "DECIMAL(18, 1)", "DECIMAL(38, 0)",
-    "DECIMAL",
-    "VARCHAR", "BOOLEAN",
+    "FLOAT", "INTEGER", "BIGINT", "TINYINT", "HUGEINT", "UBIGINT", "DECIMAL(18, 1)",
+    "DECIMAL(38, 0)", "DECIMAL", "VARCHAR", "BOOLEAN",
 ]  # fmt: skip
 COMPARISONS = ["<", "<=", ">", ">=", "=", "==", "<>", "!="]
 OTHER = ["o_t", "o_n", "o_i", "o_s"]
@@ -236,11 +221,14 @@ def pair(tmp_path_factory):
         catalog_of(database).create_index("indexed", column)
     other = table.select(["t", "n", "i", "s"]).rename_columns(OTHER).take(list(range(0, ROWS, 3)))
     database.create_stream("o", other.schema, "o_t").append(other)
+    ticks = pa.table({"k": range(-6, ROWS)})
+    database.create_stream("ticks", ticks.schema, "k").append(ticks)
     connection = duckdb.connect(config={"threads": 1})
     connection.execute("SET TimeZone = 'UTC'")
     connection.register("e", table)
     connection.register("indexed", table)
     connection.register("o", other)
+    connection.register("ticks", ticks)
     yield database, connection
     connection.close()
     database.close()
@@ -398,6 +386,11 @@ def compare(pair, queries: list[str]) -> None:
             continue
         assert sorted(got, key=repr) == sorted(want, key=repr), sql
     assert len(refused) <= len(queries) // 4, refused
+
+
+def test_a_time_of_ticks_is_compared_with_every_number(pair):
+    where = [f"k {operator} {number}" for operator in COMPARISONS for number in NUMBERS]
+    compare(pair, [f"SELECT k FROM ticks WHERE {condition}" for condition in where])
 
 
 @pytest.mark.parametrize("kind", JOINS)

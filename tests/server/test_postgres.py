@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -196,12 +197,37 @@ def test_parameters_of_each_type(database: Any, connect: Any, port: Any) -> None
     assert ([row["x"] for row in limited], cast) == ([0.0, 0.5], 6)
 
 
+def test_lists_as_parameters(database: Any, connect: Any) -> None:
+    wanted = fill(database)
+    connection = connect(database)
+    for at, name in enumerate([*COLUMNS][:6]):
+        values = [wanted[3][at], wanted[8][at], None]
+        matches = sum(row[at] in values for row in wanted if row[at] is not None)
+        query = f"SELECT count(*) FROM flights WHERE {name} = ANY("
+        for form in "sbt":
+            found = connection.execute(f"{query}%{form})", [values]).fetchone()
+            assert found == (matches,), (name, form)
+        asked = f"{query}$1)"
+        found = with_asyncpg(connection.info.port, lambda c, q=asked, v=values: c.fetchval(q, v))
+        assert found == matches, name
+    others = connection.execute("SELECT count(*) FROM flights WHERE n <> ALL(%s)", [[0, 1]])
+    assert others.fetchone() == (sum(row[3] not in (0, 1, None) for row in wanted),)
+    texts = ['b,"\\', "NULL", "", None, "{}"]
+    for form in "bt":
+        assert connection.execute(f"SELECT %{form}::VARCHAR[]", [texts]).fetchone() == (texts,)
+    assert connection.execute("SELECT %s", [UUID(int=5)]).fetchone() == (str(UUID(int=5)),)
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="of one dimension"):
+        connection.execute("SELECT %s", [[[1], [2]]])
+
+
 def test_a_parameter_that_is_no_value_of_its_type(database: Any, connect: Any) -> None:
     connection = connect(database)
     result = connection.pgconn.exec_params(b"SELECT $1", [b"many"], [23], [0])
     assert b"expected a value of type integer, found 'many'" in result.error_message
     result = connection.pgconn.exec_params(b"SELECT $1", [b"\0\1"], [1005], [1])
-    assert b"OID 1005 is not known" in result.error_message  # an array, once a text of its bytes
+    assert b"expected an array of one dimension" in result.error_message
+    result = connection.pgconn.exec_params(b"SELECT $1", [b"\0\1"], [600], [1])
+    assert b"OID 600 is not known" in result.error_message  # a point, once a text of its bytes
 
 
 def test_parameters_that_are_finer_than_a_microsecond_and_intervals(

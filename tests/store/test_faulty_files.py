@@ -30,22 +30,9 @@ def scenario(files: Files) -> None:
 
 
 NAMES = [
-    "make_directory",
-    "make_directory",
-    "create",
-    "write",
-    "write",
-    "sync",
-    "truncate",
-    "replace",
-    "link",
-    "sync_directory",
-    "lock",
-    "remove",
-    "remove",
-    "remove",
-    "remove",
-]
+    "make_directory", "make_directory", "create", "write", "write", "sync", "truncate", "replace",
+    "link", "sync_directory", "lock", "remove", "remove", "remove", "remove",
+]  # fmt: skip
 
 
 class TestFaultyFiles:
