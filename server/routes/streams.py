@@ -403,8 +403,8 @@ async def profile(
     server = call.server
 
     def open_rows(query: RunningQuery) -> Result:
-        with server.catalog.snapshot(stream) as snapshot:
-            schema, span = snapshot.schema, snapshot.time_range
+        snapshot = server.catalog.snapshot(stream)
+        schema, span = snapshot.schema, snapshot.time_range
         text = _text(
             schema, stream, column_names(attributes) or [], times.bounds(schema), span, buckets
         )
