@@ -227,17 +227,8 @@ def create_stream(call: Call, spec: StreamSpec) -> Response:
     call.principal.require("write", spec.name)
     database = call.server.database
     existed = spec.name in database.streams()
-    database.create_stream(
-        spec.name,
-        spec.events(),
-        time=spec.time,
-        retention=spec.retention,
-        codec=spec.codec,
-        unique=spec.unique,
-        within=spec.within,
-        if_not_exists=spec.if_not_exists,
-        options=spec.options,
-    )
+    given = spec.model_dump(exclude={"name", "columns", "arrow_schema"})
+    database.create_stream(spec.name, spec.events(), **given)
     described = _described(call, spec.name, full=True)
     where = str(call.request.scope.get("root_path", "")) + address("v1", "streams", spec.name)
     return reply(described, 200 if existed else 201, {"Location": where})
