@@ -70,8 +70,8 @@ import numpy as np
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from ..core.closing import Closing
-from ..errors import CorruptBlock, InvalidArgument, StorageFailed, StoreClosed, UnsupportedFormat
-from .file_contract import AppendFile, Files
+from ..errors import CorruptBlock, InvalidArgument, StorageFailed, StoreClosed
+from .file_contract import AppendFile, Files, check_version
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -400,11 +400,7 @@ def _read_header(header: bytes, path: str) -> tuple[int, int] | None:
     salt: int = xxh3_64_intdigest(header[: LOG_HEADER.size])
     if magic != LOG_MAGIC or LOG_CHECKSUM.unpack_from(header, LOG_HEADER.size)[0] != salt:
         return None
-    if version > LOG_VERSION:
-        raise UnsupportedFormat(
-            f"log {path} has format version {version}, this Chronicle reads up to {LOG_VERSION}: "
-            f"use the release that wrote it, or a newer one"
-        )
+    check_version(f"log {path}", version, LOG_VERSION)
     return sequence, salt
 
 
