@@ -52,6 +52,7 @@ from ..errors import (
     WorkerLost,
 )
 from ..formats.columnar import StreamFile
+from ..formats.writers import encode
 from .calls import Call, path_of
 
 T = TypeVar("T")
@@ -326,7 +327,7 @@ class Transport:
         """Stream Arrow batches to the server; returns the JSON answer."""
         replayable = call.repeatable and isinstance(batches, Sequence)
         retries = self._retries if replayable else 0
-        exchange = self._request(call, JSON, lambda: arrow_chunks(schema, batches), retries)
+        exchange = self._request(call, JSON, lambda: encode(batches, schema, "arrow"), retries)
         return self._decoded(exchange)
 
     def close(self) -> None:
@@ -564,14 +565,3 @@ class Rows:
 
     def close(self) -> None:
         self._feed.close()
-
-
-def arrow_chunks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(pa.PythonFile(sink, "w"), schema) as out:
-        for batch in batches:
-            out.write_batch(batch)
-            yield sink.getvalue()
-            sink.seek(0)
-            sink.truncate()
-    yield sink.getvalue()

@@ -290,6 +290,11 @@ class StoreOptions:
     )
     dry_run: bool = option(False, "Read and check everything, store nothing.")
 
+    @property
+    def of_new_stream(self) -> dict[str, Any]:
+        """The settings of a stream that is made, as ``Database.create_stream`` takes them."""
+        return {name: getattr(self, name) for name in ("codec", "retention", "unique", "within")}
+
 
 @dataclass(frozen=True, kw_only=True)
 class IngestOptions(StoreOptions, ReadOptions):

@@ -187,14 +187,8 @@ class Ingest:
 
     def _create(self, schema: pa.Schema) -> None:
         if self._stored is None:
-            request = self._request
-            self._sink.create(
-                StreamSchema(schema, self._layout.time),
-                codec=request.codec,
-                retention=request.retention,
-                unique=request.unique,
-                within=request.within,
-            )
+            made = StreamSchema(schema, self._layout.time)
+            self._sink.create(made, **self._request.of_new_stream)
             self.report.created = True
 
     def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -218,9 +212,7 @@ class Ingest:
             self.report.stored += max(0, min(self._in_flight, gained))
 
     def _add(self, done: AppendResult) -> None:
-        self.report.stored += done.appended
-        self.report.late += done.late
-        self.report.duplicates += done.duplicates
+        self.report.add(done)
         self.report.count = done.count
         self.report.version = done.version
         self._before, self._in_flight = done.count, 0

@@ -26,10 +26,11 @@ from typing import IO, Any, Protocol
 
 import pyarrow as pa
 
+from ..core.append_result import AppendResult
 from ..core.options import parameters_of
 from ..errors import IngestError, InvalidArgument, StreamExists
 from ..formats.chunks import BadRow, fail
-from ..formats.dialect import IngestOptions
+from ..formats.dialect import IngestOptions, StoreOptions
 from ..formats.kinds import READ_FORMATS, suffixes_of
 from ..formats.layout import Layout
 from ..schema import StreamSchema
@@ -77,6 +78,11 @@ class IngestReport:
     @property
     def good(self) -> int:
         return self.rows - self.bad
+
+    def add(self, done: AppendResult) -> None:
+        self.stored += done.appended
+        self.late += done.late
+        self.duplicates += done.duplicates
 
     def statement(self) -> str:
         """What is in the store, as a note to an error."""
@@ -239,7 +245,7 @@ class IngestRequest(IngestOptions):
             raise InvalidArgument("--flatten is for --engine arrow")
         if self.master is not None and self.engine == "arrow":
             raise InvalidArgument("--master is for --engine spark")
-        if not self.create and self._of_new_stream:
+        if not self.create and self._asks_for_new:
             raise InvalidArgument(f"{_NEW_STREAM} are for a new stream: add --create")
         if not self.create and self.if_exists != "fail":
             raise InvalidArgument(
@@ -247,9 +253,8 @@ class IngestRequest(IngestOptions):
             )
 
     @property
-    def _of_new_stream(self) -> bool:
-        settings = (self.retention, self.unique, self.within)
-        return self.codec != "lz4" or any(setting is not None for setting in settings)
+    def _asks_for_new(self) -> bool:
+        return self.of_new_stream != StoreOptions().of_new_stream
 
     def apply_if_exists(self, events: int | None, report: IngestReport) -> None:
         """Apply ``if_exists``; may raise StreamExists."""
@@ -259,7 +264,7 @@ class IngestRequest(IngestOptions):
                 f"there is a stream {self.stream!r} already{held}; leave out --create, or "
                 "add --if-exists append, to append to it"
             )
-        if self._of_new_stream:
+        if self._asks_for_new:
             report.notes.append(
                 f"{_NEW_STREAM} are for a new stream; {self.stream!r} keeps its own"
             )

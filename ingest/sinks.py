@@ -151,16 +151,10 @@ class StoreSink:
             return store.stream(self.stream).snapshot().count
 
     def create(
-        self,
-        schema: StreamSchema,
-        *,
-        codec: str = "lz4",
-        retention: str | None = None,
-        unique: str | Sequence[str] | None = None,
-        within: str | None = None,
-        if_not_exists: bool = False,
+        self, schema: StreamSchema, *, if_not_exists: bool = False, **settings: Any
     ) -> StreamSchema:
-        options = StreamOptions(codec, retention=retention, unique=unique, within=within)
+        """``settings`` are those of ``StreamOptions``."""
+        options = StreamOptions(**settings)
         with self._writable() as store:
             made = store.create_stream(self.stream, schema, options, if_not_exists=if_not_exists)
             return made.schema

@@ -175,15 +175,7 @@ def stream_rows(catalog: Catalog) -> Rows:
 def index_rows(catalog: Catalog, streams: list[str] | None = None) -> Rows:
     for name in _sound(catalog) if streams is None else streams:
         for entry in catalog.list_indexes(name):
-            yield {
-                "stream": name,
-                "attribute": str(entry.get("attribute")),
-                "state": str(entry.get("state", "")),
-                "covered": float(entry.get("covered", 0.0)),
-                "runs": int(entry.get("runs", 0)),
-                "bytes": int(entry.get("bytes", 0)),
-                "problem": entry.get("problem"),
-            }
+            yield {"stream": name, **entry}
 
 
 def live_rows(catalog: Catalog) -> Rows:

@@ -257,14 +257,7 @@ class _Pipeline:
 
     def _create(self, schema: StreamSchema) -> None:
         if self.missing:
-            self.sink.create(
-                schema,
-                codec=self.request.codec,
-                retention=self.request.retention,
-                unique=self.request.unique,
-                within=self.request.within,
-                if_not_exists=True,
-            )
+            self.sink.create(schema, if_not_exists=True, **self.request.of_new_stream)
             self.missing = False
 
     def _committing(self, application: str) -> None:
@@ -278,9 +271,7 @@ class _Pipeline:
         with contextlib.suppress(Exception):  # keep the original error
             done = self.sink.outcome(self.unanswered, 0)
             if done is not None:
-                self.report.stored += done.appended
-                self.report.late += done.late
-                self.report.duplicates += done.duplicates
+                self.report.add(done)
             # a server reports a commit only when it is repeated
             self.report.unsure = done is None and self.target.url is not None
 
@@ -445,9 +436,7 @@ class _Pipeline:
                 report.skipped += 1
                 report.duplicates += wanted
             else:
-                report.stored += outcome.appended
-                report.late += outcome.late
-                report.duplicates += outcome.duplicates
+                report.add(outcome)
             self.progress.at(wanted)
         finally:
             rows.unpersist()

@@ -22,7 +22,7 @@ last use (by url: ``CHRONICLE_POSITION_TTL_HOURS``).  The events between two are
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -186,13 +186,7 @@ class Offset:
     last: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "v": 1,
-            "pin": self.pin,
-            "next": self.next,
-            "rows": self.rows,
-            "last": self.last,
-        }
+        return {"v": 1, **asdict(self)}
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Offset:

@@ -100,6 +100,26 @@ def aggregate_prefixes(words, codes, validity, bit_offset, starts, table, row): 
 
 
 @kernel
+def two_sum(one, other):  # type: ignore[no-untyped-def]
+    """A sum of doubles and what rounding takes from it."""
+    total = one + other
+    back = total - one
+    return total, (one - (total - back)) + (other - back)
+
+
+@kernel
+def settled(total, error):  # type: ignore[no-untyped-def]
+    """The double nearest to a sum with its error term, and the rest, if all are finite."""
+    if not np.isfinite(total) or not np.isfinite(error):
+        error = 0.0
+    whole = total + error
+    if np.isfinite(whole):
+        error -= whole - total
+        total = whole
+    return total, error
+
+
+@kernel
 def aggregate_floats(values, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
     """Aggregate doubles of each range into column z of a table.  Without nulls the loops vectorise:
     bounds are compared as integers, and the sum runs in 64 lanes of TwoSum pairs.
@@ -129,10 +149,8 @@ def aggregate_floats(values, validity, bit_offset, starts, table, row):  # type:
                 nans += 1 if value != value else 0
                 low = value if value < low else low
                 high = value if value > high else high
-                new = total + value
-                back = new - total
-                error += (total - (new - back)) + (value - back)
-                total = new
+                total, rest = two_sum(total, value)
+                error += rest
         else:
             part = values[first:end]
             count = part.size
@@ -163,36 +181,20 @@ def aggregate_floats(values, validity, bit_offset, starts, table, row):  # type:
             for base in range(0, whole, 64):
                 block = part[base : base + 64]
                 for k in range(64):
-                    value = block[k]
-                    old = lane_sum[k]
-                    new = old + value
-                    back = new - old
-                    lane_error[k] += (old - (new - back)) + (value - back)
-                    lane_sum[k] = new
+                    lane_sum[k], rest = two_sum(lane_sum[k], block[k])
+                    lane_error[k] += rest
             width = 32
             while width:
                 for k in range(width):
-                    value = lane_sum[k + width]
-                    old = lane_sum[k]
-                    new = old + value
-                    back = new - old
-                    lane_error[k] += lane_error[k + width] + ((old - (new - back)) + (value - back))
-                    lane_sum[k] = new
+                    lane_sum[k], rest = two_sum(lane_sum[k], lane_sum[k + width])
+                    lane_error[k] += lane_error[k + width] + rest
                 width >>= 1
             total = lane_sum[0]
             error = lane_error[0]
             for i in range(whole, part.size):
-                value = part[i]
-                new = total + value
-                back = new - total
-                error += (total - (new - back)) + (value - back)
-                total = new
-        if not np.isfinite(total) or not np.isfinite(error):
-            error = 0.0
-        new = total + error
-        if np.isfinite(new):
-            error -= new - total
-            total = new
+                total, rest = two_sum(total, part[i])
+                error += rest
+        total, error = settled(total, error)
         if nans == count:
             low = np.nan
         if nans > 0:
@@ -213,16 +215,9 @@ def _merged_floats(mine, other):  # type: ignore[no-untyped-def]
         low = other_low
     if other_high > high or other_high != other_high:
         high = other_high
-    new = total + other_total
-    back = new - total
-    rest = (total - (new - back)) + (other_total - back) + (other_error + error)
-    if not np.isfinite(new) or not np.isfinite(rest):
-        rest = 0.0
-    whole = new + rest
-    if np.isfinite(whole):
-        rest -= whole - new
-        new = whole
-    return low, high, new, rest
+    total, rest = two_sum(total, other_total)
+    total, error = settled(total, rest + (other_error + error))
+    return low, high, total, error
 
 
 @kernel

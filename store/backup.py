@@ -80,7 +80,6 @@ from ..errors import (
     StorageFailed,
     StoreClosed,
     StreamNotFound,
-    UnsupportedFormat,
 )
 from .catalog import (
     MANIFEST,
@@ -91,7 +90,7 @@ from .catalog import (
     write_manifest,
 )
 from .cold_file import SUFFIX
-from .file_contract import ReadFile
+from .file_contract import ReadFile, check_version
 from .files import RealFiles
 from .journal import Journal, install
 from .lock import WRITER_LOCK, ReaderLease
@@ -412,11 +411,7 @@ class Listing:
         what = objects.describe(key)
         if magic != MAGIC or not version.isdigit():
             raise CorruptStore(f"{what} is not the listing of a backup")
-        if int(version) > VERSION:
-            raise UnsupportedFormat(
-                f"{what} has format version {int(version)}, this Chronicle reads up to {VERSION}: "
-                "use the release that wrote it, or a newer one"
-            )
+        check_version(what, int(version), VERSION)
         if xxhash.xxh3_64_hexdigest(body).encode() != digest:
             raise CorruptStore(f"{what} is damaged: it does not fit its checksum")
         try:

@@ -54,11 +54,11 @@ from typing import Any
 from xxhash import xxh3_64_hexdigest
 
 from ..core.caches import lazy
-from ..errors import CorruptStore, InvalidArgument, UnsupportedFormat
+from ..errors import CorruptStore, InvalidArgument
 from ..schema import StreamSchema
 from .deletions import RecordedDeletions
 from .evolution import Evolution, evolution_of
-from .file_contract import Files, replace_file
+from .file_contract import Files, check_version, replace_file
 from .options import StreamOptions, retention_limits
 from .segment_list import COUNTER_BITS, IDENTITY_BITS, SegmentEntry, SegmentList, pages_to_json
 
@@ -106,11 +106,7 @@ def read_manifest(files: Files, directory: str) -> dict[str, Any] | None:
     version = outer.get("version")
     if type(version) is not int or version < 1:
         raise _corrupt(path, f"its format version is {version!r}")
-    if version > MANIFEST_VERSION:
-        raise UnsupportedFormat(
-            f"{path} has format version {version}, this Chronicle reads up to {MANIFEST_VERSION}: "
-            f"use the release that wrote it, or a newer one"
-        )
+    check_version(path, version, MANIFEST_VERSION)
     body = outer.get("body")
     if not isinstance(body, dict):
         raise _corrupt(path, "it has no body")

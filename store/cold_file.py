@@ -59,9 +59,9 @@ from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from ..core.closing import Closing
 from ..core.ownership import ModuleLock, OwnedLock, OwnThreads
-from ..errors import CorruptStore, SnapshotExpired, StorageFailed, StoreClosed, UnsupportedFormat
+from ..errors import CorruptStore, SnapshotExpired, StorageFailed, StoreClosed
 from .catalog import MANIFEST
-from .file_contract import AppendFile, Files, ReadFile, short_read
+from .file_contract import AppendFile, Files, ReadFile, check_version, short_read
 from .files import Range, joined, requests
 from .object_store import REQUESTS, object_store
 
@@ -117,11 +117,7 @@ class ColdStub:
             magic, version, length, checksum = _HEAD.unpack(bytes(file.read(0, _HEAD.size)))
             if magic != MAGIC:
                 raise _damaged(path, "it is no stub of a segment")
-            if version > VERSION:
-                raise UnsupportedFormat(
-                    f"{path} has format version {version}, this Chronicle reads up to {VERSION}: "
-                    "use a newer release"
-                )
+            check_version(path, version, VERSION)
             if length > file.size - _HEAD.size:
                 raise _damaged(path, "it was cut")
             text = bytes(file.read(_HEAD.size, length))

@@ -47,7 +47,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, Self
 
-from ..errors import CorruptBlock, InvalidArgument, StorageFailed, StorageFull
+from ..errors import (
+    CorruptBlock,
+    InvalidArgument,
+    StorageFailed,
+    StorageFull,
+    UnsupportedFormat,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -238,6 +244,15 @@ def poisoned(path: str) -> StorageFailed:
     )
     failed.errno = errno.EIO
     return failed
+
+
+def check_version(what: str, version: int, newest: int) -> None:
+    """Raise ``UnsupportedFormat`` for a file of a newer format version than this release reads."""
+    if version > newest:
+        raise UnsupportedFormat(
+            f"{what} has format version {version}, this Chronicle reads up to {newest}: use the "
+            "release that wrote it, or a newer one"
+        )
 
 
 def short_read(path: str, offset: int, length: int, size: int) -> CorruptBlock:

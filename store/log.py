@@ -6,17 +6,13 @@ Damage to a durable record raises ``CorruptBlock`` whenever it is distinguishabl
 
 Layout: numbers are little-endian and unsigned; each record begins at a multiple of eight bytes.
 
-=====================  ======  =====  =======================================================
 header (32 bytes)      offset  size   meaning
-=====================  ======  =====  =======================================================
 magic                       0      8  ``CHRONLOG``
 version                     8      4  2 (1: of releases whose appends do not count events)
 nonce                      12      4  random, so that no two logs have the same header
 sequence                   16      8  number of this log among those of its stream
 checksum                   24      8  XXH3-64 of bytes 0 to 23, seed 0
-=====================  ======  =====  =======================================================
 record (16 bytes + n)  offset  size   meaning
-=====================  ======  =====  =======================================================
 checksum                    0      8  XXH3-64 of bytes 8 to the end of the padding; the seed
                                       is the header's checksum XOR the record's offset
 length                      8      4  n, the bytes of the payload
@@ -26,7 +22,6 @@ unsynced                   14      2  when this was written, every byte that lie
                                       65535: nothing is known
 payload                    16      n
 padding                16 + n    0-7  zeros, up to the next multiple of eight
-=====================  ======  =====  =======================================================
 
 The seed ties a record to its log and place: zeros, blocks of a deleted log, an older record of this
 one or two swapped records do not verify.
@@ -71,8 +66,8 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 from ..core.closing import Closing
 from ..core.ownership import Condition
-from ..errors import CorruptBlock, InvalidArgument, StorageFailed, StoreClosed, UnsupportedFormat
-from .file_contract import AppendFile, Files
+from ..errors import CorruptBlock, InvalidArgument, StorageFailed, StoreClosed
+from .file_contract import AppendFile, Files, check_version
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -401,11 +396,7 @@ def _read_header(header: bytes, path: str) -> tuple[int, int] | None:
     salt: int = xxh3_64_intdigest(header[: LOG_HEADER.size])
     if magic != LOG_MAGIC or LOG_CHECKSUM.unpack_from(header, LOG_HEADER.size)[0] != salt:
         return None
-    if version > LOG_VERSION:
-        raise UnsupportedFormat(
-            f"log {path} has format version {version}, this Chronicle reads up to {LOG_VERSION}: "
-            f"use the release that wrote it, or a newer one"
-        )
+    check_version(f"log {path}", version, LOG_VERSION)
     return sequence, salt
 
 

@@ -39,11 +39,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from xxhash import xxh3_64, xxh3_64_hexdigest, xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
-from ..errors import CorruptBlock, UnsupportedFormat
+from ..errors import CorruptBlock
 from .catalog import StreamManifest, log_name, read_manifest, write_manifest
-from .file_contract import Files
+from .file_contract import Files, check_version
 from .journal import Journal, begin_log
 from .layout import PAGE_HEADER, PAGE_MAGIC, PAGE_VERSION, ROW_ATTRIBUTES, ROWS_PER_ATTRIBUTE
 from .log import LogWriter
@@ -216,51 +216,44 @@ def read_pages(
 ) -> SegmentList:
     """The segments in listed pages; ``CorruptBlock`` when a page is damaged or another one."""
     pages = pages_from_json(listed)
-    tables = [_table(files, f"{directory}/{page.file}", page, identity)[:-1] for page in pages]
+    tables = [_read(files, f"{directory}/{page.file}", page, identity)[1][:-1] for page in pages]
     joined = np.concatenate(tables, axis=1) if tables else np.zeros((len(FIELDS), 0), np.int64)
     return SegmentList(joined, tuple(pages))
 
 
-def _table(files: Files, path: str, page: PageRef, identity: int) -> Numbers:
+def _read(
+    files: Files, path: str, page: PageRef, identity: int | None, *, whole: bool = False
+) -> tuple[bytes, Numbers]:
+    """The bytes of a page, all or without the roots, and its table; None: of any stream."""
     size = PAGE_HEADER.size + 8 * _ROWS * page.segments
     with files.open(path) as file:
         if file.size < size:
             raise CorruptBlock(f"expected {size} bytes at least, found {file.size}", path, 0)
-        data = bytes(file.read(0, size))
+        data = bytes(file.read(0, file.size if whole else size))
     magic, version, rows, segments, own, _, _, sign = PAGE_HEADER.unpack_from(data)
     if magic != PAGE_MAGIC:
         raise CorruptBlock("this is no page of a manifest", path, 0)
-    body = xxh3_64(data[: PAGE_HEADER.size - 8] + data[PAGE_HEADER.size :])
+    body = xxh3_64(data[: PAGE_HEADER.size - 8] + data[PAGE_HEADER.size : size])
     if body.intdigest() != sign:
-        if version > PAGE_VERSION:
-            raise UnsupportedFormat(
-                f"{path} has format version {version}, this Chronicle reads up to {PAGE_VERSION}: "
-                "use the release that wrote it, or a newer one"
-            )
+        check_version(path, version, PAGE_VERSION)
         raise CorruptBlock("its table does not hash to what it should", path, 0)
-    if body.hexdigest() != page.digest or (rows, segments, own) != (_ROWS, page.segments, identity):
+    wanted = _ROWS, page.segments, own if identity is None else identity
+    if body.hexdigest() != page.digest or (rows, segments, own) != wanted:
         raise CorruptBlock("it is not the page that the manifest names", path, 0)
-    table = np.frombuffer(data, "<i8", offset=PAGE_HEADER.size).reshape(_ROWS, segments)
-    return table.astype(np.int64, copy=False)
+    table = np.frombuffer(data, "<i8", rows * segments, PAGE_HEADER.size)
+    return data, table.reshape(rows, segments).astype(np.int64, copy=False)
 
 
 def read_roots(files: Files, directory: str, page: PageRef) -> tuple[Numbers, list[Numbers]]:
     """Heights of a page's segments, 0 without a root, and the words of each root."""
     path = f"{directory}/{page.file}"
-    at = PAGE_HEADER.size + 8 * _ROWS * page.segments
-    with files.open(path) as file:
-        data = bytes(file.read(0, file.size))
-    if len(data) < at:
-        raise CorruptBlock(f"expected {at} bytes at least, found {len(data)}", path, 0)
-    if xxh3_64_hexdigest(data[: PAGE_HEADER.size - 8] + data[PAGE_HEADER.size : at]) != page.digest:
-        raise CorruptBlock("its table does not hash to what it should", path, 0)
+    data, table = _read(files, path, page, None, whole=True)
     _, _, _, _, _, length, sign, _ = PAGE_HEADER.unpack_from(data)
+    at = PAGE_HEADER.size + table.nbytes
     words = data[at : at + length]
     if len(words) != length or xxh3_64_intdigest(words) != sign:
         raise CorruptBlock("its roots do not hash to what they should", path, at)
-    table = np.frombuffer(data, "<i8", _ROWS * page.segments, PAGE_HEADER.size)
-    table = table.reshape(_ROWS, page.segments)
-    heights = table[-1].astype(np.int64)
+    heights = table[-1]
     sizes = np.where(heights > 0, ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * (table[_COLUMNS] - 1), 0)
     if int(sizes.sum()) * 8 != length:
         raise CorruptBlock("it has not the roots that its table says", path, at)

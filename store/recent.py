@@ -211,9 +211,7 @@ def _sound(encoded: memoryview, schema: StreamSchema) -> pa.RecordBatch:
             return events
     except (InvalidData, pa.ArrowInvalid, OSError):
         pass  # set aside in replays: not part of the stream
-    return pa.RecordBatch.from_arrays(
-        [pa.array([], field.type) for field in schema.arrow], schema=schema.arrow
-    )
+    return pa.RecordBatch.from_pylist([], schema.arrow)
 
 
 class BatchSnapshot(Snapshot):

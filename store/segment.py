@@ -22,14 +22,14 @@ import pyarrow as pa
 import xxhash
 
 from ..core.times import INT64_MAX, INT64_MIN
-from ..errors import CorruptBlock, CorruptStore, UnsupportedFormat
+from ..errors import CorruptBlock, CorruptStore
 from ..schema import StreamSchema
 from .aggregates import LightweightAggregates, merge_children
 from .block import open_block
 from .cold_file import AHEAD_BYTES
 from .columns import ColumnView, Ranges
 from .evolution import Evolution
-from .file_contract import Files
+from .file_contract import Files, check_version
 from .layout import (
     FILE_HEADER,
     FOOTER,
@@ -480,8 +480,7 @@ def read_sealed(
     root_at, root_bytes, summary_at, _ = places
     if magic != FOOTER_MAGIC or xxhash.xxh3_64_intdigest(footer[:-8]) != sign:
         raise CorruptBlock("the footer of the sealed segment does not verify", path, at)
-    if version > FORMAT_VERSION:
-        raise UnsupportedFormat(f"{path} has format version {version}; use a newer release")
+    check_version(path, version, FORMAT_VERSION)
     if own != segment_id or total != size:
         raise CorruptBlock(f"the footer is not that of segment {segment_id}", path, at)
     data = file.block(summary_at, size - summary_at)

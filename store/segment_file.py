@@ -31,12 +31,12 @@ import pyarrow as pa
 import xxhash
 
 from ..core.ownership import ModuleLock, OwnedLock
-from ..errors import CorruptBlock, SnapshotExpired, UnsupportedFormat
+from ..errors import CorruptBlock, SnapshotExpired
 from ..schema import StreamSchema
 from .cold_file import ColdFile, ColdFiles, ColdMapping
 from .dictionary import read_page
 from .evolution import Evolution, EvolvedLeaf
-from .file_contract import Files, ReadFile
+from .file_contract import Files, ReadFile, check_version
 from .files import Range
 from .layout import BLOCK_FRAME, FILE_HEADER, FORMAT_VERSION, SEGMENT_MAGIC
 from .leaf import LeafReader, Need, head_limit
@@ -330,11 +330,7 @@ class SegmentFile:
             raise CorruptBlock("this is no segment file", self.path, 0)
         if xxhash.xxh3_64_intdigest(header[:-8]) != signature:  # before its version is used
             raise CorruptBlock("the header does not hash to what it should", self.path, 0)
-        if version > FORMAT_VERSION:
-            raise UnsupportedFormat(
-                f"{self.path} has format version {version}; this release reads up to "
-                f"{FORMAT_VERSION}, use a newer one"
-            )
+        check_version(self.path, version, FORMAT_VERSION)
         if segment_id != self.segment_id:
             raise CorruptBlock(f"the header is not that of segment {self.segment_id}", self.path, 0)
 

@@ -18,9 +18,8 @@ are durable; errors are raised by the next call of either.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -31,6 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from ..core.ownership import OwnThreads
 from ..schema import Storage, StreamSchema
 from .block import frame_head
 from .columns import SIZED, ColumnView, codec_of
@@ -57,20 +57,8 @@ from .segment_list import SegmentEntry
 PIECE_BYTES = 4 << 20
 SYNC_BYTES = 32 << 20
 
-_WRITING: ThreadPoolExecutor
-_SYNCING: ThreadPoolExecutor
-
-
-def _begin_pools() -> None:
-    """Create the pools, also in a forked child, which inherits them without their threads."""
-    global _WRITING, _SYNCING
-    _WRITING = ThreadPoolExecutor(max_workers=2, thread_name_prefix="chronicle-write")
-    _SYNCING = ThreadPoolExecutor(max_workers=2, thread_name_prefix="chronicle-sync")
-
-
-_begin_pools()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_pools)
+_writing = OwnThreads(2, "chronicle-write")
+_syncing = OwnThreads(2, "chronicle-sync")
 
 
 class WriteBehind:
@@ -96,11 +84,11 @@ class WriteBehind:
             if self._unsynced >= SYNC_BYTES and (self._syncing is None or self._syncing.done()):
                 self._join(syncing=True)
                 self._unsynced = 0
-                self._syncing = _SYNCING.submit(self._file.sync)
+                self._syncing = _syncing.pool().submit(self._file.sync)
             parts, self._parts = self._parts, []
             self._unsynced += self._gathered
             self._gathered = 0
-            self._writing = _WRITING.submit(self._file.writev, parts)
+            self._writing = _writing.pool().submit(self._file.writev, parts)
 
     def _join(self, *, writing: bool = False, syncing: bool = False) -> None:
         if writing and self._writing is not None:

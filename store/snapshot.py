@@ -87,12 +87,6 @@ class Snapshot:
         self.state = state
         self.schema = state.schema
 
-    def __enter__(self) -> Snapshot:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
     @property
     def version(self) -> int:
         """Commit position: grows by one with every commit."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...core.native import kernel
+from ...store.aggregates import settled, two_sum
 
 # operations of fields
 ADD = 0  # counts
@@ -72,18 +73,8 @@ def absorb(op, ints, floats, i, at, a, b, x, y):  # type: ignore[no-untyped-def]
     if op == 0:
         ints[i, at] += a
     elif op == 8:
-        mine = floats[i, at]
-        new = mine + x
-        back = new - mine
-        rest = (mine - (new - back)) + (x - back) + (y + floats[i, at + 1])
-        if not np.isfinite(new) or not np.isfinite(rest):
-            rest = 0.0
-        whole = new + rest
-        if np.isfinite(whole):
-            rest -= whole - new
-            new = whole
-        floats[i, at] = new
-        floats[i, at + 1] = rest
+        total, rest = two_sum(floats[i, at], x)
+        floats[i, at], floats[i, at + 1] = settled(total, rest + (y + floats[i, at + 1]))
     elif op == 7:
         part = np.uint64(ints[i, at])
         total = part + np.uint64(a)
@@ -170,47 +161,25 @@ def fold_floats(op, values, valid, nullable, first, end, ints, floats, i, at):  
             e0 = e1 = e2 = e3 = 0.0
             whole = first + ((end - first) >> 2 << 2)
             while k < whole:
-                v0 = values[k]
-                v1 = values[k + 1]
-                v2 = values[k + 2]
-                v3 = values[k + 3]
-                n0 = s0 + v0
-                n1 = s1 + v1
-                n2 = s2 + v2
-                n3 = s3 + v3
-                b0 = n0 - s0
-                b1 = n1 - s1
-                b2 = n2 - s2
-                b3 = n3 - s3
-                e0 += (s0 - (n0 - b0)) + (v0 - b0)
-                e1 += (s1 - (n1 - b1)) + (v1 - b1)
-                e2 += (s2 - (n2 - b2)) + (v2 - b2)
-                e3 += (s3 - (n3 - b3)) + (v3 - b3)
-                s0 = n0
-                s1 = n1
-                s2 = n2
-                s3 = n3
+                s0, r0 = two_sum(s0, values[k])
+                s1, r1 = two_sum(s1, values[k + 1])
+                s2, r2 = two_sum(s2, values[k + 2])
+                s3, r3 = two_sum(s3, values[k + 3])
+                e0 += r0
+                e1 += r1
+                e2 += r2
+                e3 += r3
                 k += 4
-            total = s0
-            new = total + s1
-            back = new - total
-            error = e0 + e1 + (total - (new - back)) + (s1 - back)
-            total = new
-            new = total + s2
-            back = new - total
-            error += e2 + (total - (new - back)) + (s2 - back)
-            total = new
-            new = total + s3
-            back = new - total
-            error += e3 + (total - (new - back)) + (s3 - back)
-            total = new
+            total, rest = two_sum(s0, s1)
+            error = e0 + e1 + rest
+            total, rest = two_sum(total, s2)
+            error += e2 + rest
+            total, rest = two_sum(total, s3)
+            error += e3 + rest
         while k < end:
             if not nullable or valid[k]:
-                value = values[k]
-                new = total + value
-                back = new - total
-                error += (total - (new - back)) + (value - back)
-                total = new
+                total, rest = two_sum(total, values[k])
+                error += rest
             k += 1
         if not np.isfinite(total) or not np.isfinite(error):
             error = 0.0

@@ -30,6 +30,7 @@ from ...core.native import kernel
 from ...core.ownership import ModuleLock
 from ...core.sorting import distinct
 from ...store import layout
+from ...store.aggregates import settled, two_sum
 from ...store.columns import ColumnView
 from ...store.layout import NODE_FANOUT, PAGE_EVENTS, ROW_COUNT, ROW_LENGTH, ROW_OFFSET, Codec
 from ...store.layout import ZONE_EVENTS as ZONE
@@ -300,19 +301,9 @@ def _absorb_range(fields, ints, floats, i, table, table_floats, base, width, fir
             total = floats[i, at]
             error = floats[i, at + 1]
             for child in range(first, end):
-                x = table_floats[word + child]
-                new = total + x
-                back = new - total
-                error += (total - (new - back)) + (x - back) + table_floats[word + width + child]
-                total = new
-            if not np.isfinite(total) or not np.isfinite(error):
-                error = 0.0
-            whole = total + error
-            if np.isfinite(whole):
-                error -= whole - total
-                total = whole
-            floats[i, at] = total
-            floats[i, at + 1] = error
+                total, rest = two_sum(total, table_floats[word + child])
+                error += rest + table_floats[word + width + child]
+            floats[i, at], floats[i, at + 1] = settled(total, error)
         else:
             second = width if op == 7 else 0
             for child in range(first, end):

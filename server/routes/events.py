@@ -507,7 +507,10 @@ async def read_stream(
     def open_rows(query: RunningQuery) -> Result:
         target = server.database.stream(stream)
         with contextlib.ExitStack() as stack:
-            snapshot = stack.enter_context(server.snapshots.use(target.name, version))
+            if version is None:
+                snapshot = target.snapshot()
+            else:
+                snapshot = stack.enter_context(server.snapshots.pin(target.name, version))
             schema: StreamSchema = snapshot.schema
             span, chosen = times.bounds(schema), distinct_columns(schema, names)
             patience = Patience(query, server.settings.query_timeout)
@@ -550,9 +553,7 @@ def partitions(
     server = call.server
     schema: StreamSchema = server.database.stream(stream).event_schema
     first, last = times.bounds(schema)
-    snapshots = server.snapshots
-    held = snapshots.pin(stream) if version is None else snapshots.use(stream, version)
-    with held as snapshot:
+    with server.snapshots.pin(stream, version) as snapshot:
         size = stored_bytes(server.database.stream(stream).stats())
         wanted = parts or min(PARTITIONS_MAX, max(1, -(-size // PARTITION_BYTES)))
         return {

@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import asdict
 from typing import Annotated
 
 import pyarrow as pa
@@ -301,9 +302,7 @@ def changes(call: Call, stream: str, until: Until, after: After = None) -> Json:
     return {
         "stream": stream,
         "events": sum(part.events for part in ranges),
-        "ranges": [
-            {"start": p.start, "end": p.end, "events": p.events, "stored": p.stored} for p in ranges
-        ],
+        "ranges": [asdict(part) for part in ranges],
     }
 
 

@@ -227,17 +227,8 @@ def create_stream(call: Call, spec: StreamSpec) -> Response:
     call.principal.require("write", spec.name)
     database = call.server.database
     existed = spec.name in database.streams()
-    database.create_stream(
-        spec.name,
-        spec.events(),
-        time=spec.time,
-        retention=spec.retention,
-        codec=spec.codec,
-        unique=spec.unique,
-        within=spec.within,
-        if_not_exists=spec.if_not_exists,
-        options=spec.options,
-    )
+    given = spec.model_dump(exclude={"name", "columns", "arrow_schema"})
+    database.create_stream(spec.name, spec.events(), **given)
     described = _described(call, spec.name, full=True)
     where = str(call.request.scope.get("root_path", "")) + address("v1", "streams", spec.name)
     return reply(described, 200 if existed else 201, {"Location": where})
@@ -403,8 +394,8 @@ async def profile(
     server = call.server
 
     def open_rows(query: RunningQuery) -> Result:
-        with server.catalog.snapshot(stream) as snapshot:
-            schema, span = snapshot.schema, snapshot.time_range
+        snapshot = server.catalog.snapshot(stream)
+        schema, span = snapshot.schema, snapshot.time_range
         text = _text(
             schema, stream, column_names(attributes) or [], times.bounds(schema), span, buckets
         )

@@ -169,9 +169,7 @@ class _Arrow(Format):
     def __init__(self, schema: pa.Schema) -> None:
         self._sink = io.BytesIO()
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._sink, "w"), schema)
-        self._empty = pa.RecordBatch.from_arrays(
-            [pa.array([], f.type) for f in schema], schema=schema
-        )
+        self._empty = pa.RecordBatch.from_pylist([], schema)
 
     def head(self) -> bytes:
         return self._taken()

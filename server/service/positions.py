@@ -184,22 +184,17 @@ def _check_owner(name: str, owner: str) -> None:
         )
 
 
-Key = tuple[str, int]
-
-
 @dataclass
 class _Pin:
-    key: Key
     snapshot: Snapshot
     used: float
     readers: int = 0
-    dropped: bool = False
 
 
 @dataclass(eq=False)
 class PinnedSnapshots:
     """Snapshots by stream and version; thread-safe.  An unused pin lives for ``keep_s`` seconds; at
-    most ``most`` exist, the least recently used goes first.
+    most ``most`` exist, the least recently used goes first.  Who reads one keeps it in any case.
     """
 
     take: Callable[[str], Snapshot]
@@ -207,99 +202,48 @@ class PinnedSnapshots:
     most: int
     clock: Callable[[], float] = time.monotonic
     _guard: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _pins: dict[Key, _Pin] = field(default_factory=dict, init=False)
-    _idle: dict[Key, _Pin] = field(default_factory=dict, init=False)
-    """Without readers, the least recently used first."""
+    _pins: dict[tuple[str, int], _Pin] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self._pins)
 
     @contextmanager
-    def pin(self, stream: str) -> Iterator[Snapshot]:
-        """The present version, for the block and for later reads of it."""
-        pin = self._add(stream, self.take(stream))
-        try:
-            yield pin.snapshot
-        finally:
-            self._done(pin)
-
-    @contextmanager
-    def use(self, stream: str, version: int | None) -> Iterator[Snapshot]:
-        """A version, for the block; None: the present one.  Raises ``SnapshotExpired``."""
-        if version is None:
-            with self.take(stream) as snapshot:
-                yield snapshot
-            return
+    def pin(self, stream: str, version: int | None = None) -> Iterator[Snapshot]:
+        """A version, for the block and for later reads of it; None: the present one.  Raises
+        ``SnapshotExpired``.
+        """
         self.sweep()
-        with self._guard:
-            pin = self._pins.get((stream, version))
-            if pin is not None:
-                self._take_up(pin)
+        pin = None if version is None else self._pins.get((stream, version))
         if pin is None:
             present = self.take(stream)
-            if present.version != version:
-                now = present.version
-                _release(present)
+            if version not in (None, present.version):
                 raise SnapshotExpired(
-                    f"version {version} of the stream {stream!r} is not kept (now {now}); plan the "
-                    "read again with GET .../partitions, or raise CHRONICLE_SNAPSHOT_TTL_MS"
+                    f"version {version} of the stream {stream!r} is not kept (now "
+                    f"{present.version}); plan the read again with GET .../partitions, or raise "
+                    "CHRONICLE_SNAPSHOT_TTL_MS"
                 )
-            pin = self._add(stream, present)
+            with self._guard:
+                pin = self._pins.setdefault((stream, present.version), _Pin(present, self.clock()))
+        with self._guard:
+            pin.readers += 1
+        self.sweep()
         try:
             yield pin.snapshot
         finally:
-            self._done(pin)
+            with self._guard:
+                pin.readers -= 1
+                pin.used = self.clock()
 
     def forget(self, stream: str) -> None:
         with self._guard:
             for key in [key for key in self._pins if key[0] == stream]:
-                self._drop(key)
+                del self._pins[key]
 
     def sweep(self) -> None:
-        oldest = self.clock() - self.keep_s
         with self._guard:
-            for pin in [pin for pin in self._idle.values() if pin.used < oldest]:
-                self._drop(pin.key)
-
-    def close(self) -> None:
-        with self._guard:
-            for key in list(self._pins):
-                self._drop(key)
-
-    def _add(self, stream: str, snapshot: Snapshot) -> _Pin:
-        key = (stream, snapshot.version)
-        self.sweep()
-        with self._guard:
-            pin = self._pins.get(key)
-            if pin is None:
-                pin = self._pins[key] = _Pin(key, snapshot, self.clock())
-            else:
-                _release(snapshot)
-            self._take_up(pin)
-            while self._idle and len(self._pins) > self.most:
-                self._drop(next(iter(self._idle)))
-        return pin
-
-    def _take_up(self, pin: _Pin) -> None:
-        self._idle.pop(pin.key, None)
-        pin.readers += 1
-
-    def _done(self, pin: _Pin) -> None:
-        with self._guard:
-            pin.readers -= 1
-            pin.used = self.clock()
-            if pin.readers == 0 and pin.dropped:
-                _release(pin.snapshot)
-            elif pin.readers == 0:
-                self._idle[pin.key] = pin
-
-    def _drop(self, key: Key) -> None:
-        pin = self._pins.pop(key)
-        self._idle.pop(key, None)
-        pin.dropped = True
-        if pin.readers == 0:
-            _release(pin.snapshot)
-
-
-def _release(snapshot: Snapshot) -> None:
-    snapshot.__exit__(None, None, None)
+            too_many, oldest = len(self._pins) - self.most, self.clock() - self.keep_s
+            idle = [key for key, pin in self._pins.items() if not pin.readers]
+            idle.sort(key=lambda key: self._pins[key].used)
+            for place, key in enumerate(idle):
+                if place < too_many or self._pins[key].used < oldest:
+                    del self._pins[key]

@@ -285,8 +285,7 @@ def encode(
     if encoding.int64_as_string and encoding.format in ("json", "ndjson"):
         forms.append(as_text)
     for form in forms:
-        none = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
-        schema, cut = form(none).schema, map(form, cut)
+        schema, cut = form(pa.RecordBatch.from_pylist([], schema)).schema, map(form, cut)
     if encoding.format == "arrow":
         _encode_arrow(schema, cut, encoding, tally, out)
     elif encoding.format == "json" and encoding.envelope:
@@ -324,7 +323,7 @@ def _encode_arrow(
     for batch in batches:
         writer.write_batch(batch)
     if tally.cut_off:
-        empty = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+        empty = pa.RecordBatch.from_pylist([], schema)
         writer.write_batch(empty, custom_metadata={"chronicle.truncated": "true"})
     writer.close()  # only now: an answer that broke off must not have the end-of-stream marker
 

@@ -237,8 +237,7 @@ class Server:
 
     def version_of(self, stream: str) -> int | None:
         try:
-            with self.catalog.snapshot(stream) as snapshot:
-                return int(snapshot.version)
+            return self.catalog.snapshot(stream).version
         except StreamNotFound:
             return None
 
@@ -410,7 +409,6 @@ class Server:
         self._workers.shutdown(wait=True)
         self._builders.shutdown(wait=True, cancel_futures=True)
         self.close_workers()
-        self.snapshots.close()
         self.answers.clear()
         if self._keys is not None:
             self.tokens.save_uses()

@@ -53,7 +53,8 @@ def load(store: Path, *inputs: Any, **options: Any) -> IngestReport:
 
 
 def events(store: Path, stream: str = "s") -> pa.Table:
-    with chronicle.open(store, mode="r") as db, catalog_of(db).snapshot(stream) as snapshot:
+    with chronicle.open(store, mode="r") as db:
+        snapshot = catalog_of(db).snapshot(stream)
         return pa.Table.from_batches(list(snapshot.scan()), snapshot.schema.arrow)
 
 
@@ -61,8 +62,7 @@ def count(store: Path, stream: str = "s") -> int:
     with chronicle.open(store, mode="r") as db:
         if stream not in db.streams():
             return -1
-        with catalog_of(db).snapshot(stream) as snapshot:
-            return int(snapshot.count)
+        return catalog_of(db).snapshot(stream).count
 
 
 def csv(path: Path, times: list[Any], *, first: int = 0) -> Path:

@@ -137,12 +137,6 @@ class FakeSnapshot:
     def __init__(self, version: int) -> None:
         self.version = version
 
-    def __enter__(self) -> FakeSnapshot:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
 
 class FakeDatabase:
     """Answers the SQL texts that it was taught; knows streams by name only.

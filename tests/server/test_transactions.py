@@ -43,8 +43,8 @@ class Served:
         return None
 
     def events(self) -> list[tuple[int, int]]:
-        with self.store.stream("s").snapshot() as snapshot:
-            return [(row["t"], row["x"]) for batch in snapshot.scan() for row in batch.to_pylist()]
+        scanned = self.store.stream("s").snapshot().scan()
+        return [(row["t"], row["x"]) for batch in scanned for row in batch.to_pylist()]
 
     def put(self, part: str, rows: list[tuple[int, int]], txn: str = "j") -> dict[str, Any]:
         return self.transactions.put("s", txn, part, iter([batch_of(rows)]))

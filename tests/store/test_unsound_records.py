@@ -46,8 +46,7 @@ def test_a_store_with_unsound_records_opens_and_names_them(offsets: list[int]) -
     for mode in ("r", "rw", "rw"):
         with Store.open("memory", mode=mode, files=files) as store:
             stream = store.stream("s")
-            with stream.snapshot() as snapshot:
-                rows = [row for batch in snapshot.scan() for row in batch.to_pylist()]
+            rows = [row for batch in stream.snapshot().scan() for row in batch.to_pylist()]
             assert [row["t"] for row in rows] == [0, 1, 30, 31]
             assert [row["s"] for row in rows] == ["a", "b", "a", "b"]
     assert len(files.list("streams/s/quarantine")) == 1

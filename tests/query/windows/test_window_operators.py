@@ -290,9 +290,9 @@ def test_attribute_added_later(tmp_path: Path) -> None:
             Aggregate("max", "y"),
         ]
         windows = TimeWindows(2000, 500)
-        with stream.snapshot() as snapshot:
-            index = rows_of(IndexAggregation(snapshot, windows, wanted, SelectedRange()))
-            replay = rows_of(replayed(snapshot, windows, wanted))
+        snapshot = stream.snapshot()
+        index = rows_of(IndexAggregation(snapshot, windows, wanted, SelectedRange()))
+        replay = rows_of(replayed(snapshot, windows, wanted))
         assert index == replay
         assert index[0] == (-1500, 500, 500, 0, None, None)
         assert index[-1] == (9500, 11500, 500, 500, sum(range(4500, 5000)) / 2, 2499.5)
