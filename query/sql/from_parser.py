@@ -109,8 +109,8 @@ class ExpressionParser(DuckDB.Parser):  # type: ignore[misc]
             return node
 
         ordered = super()._parse_ordered(parse)
-        words = [token.text.upper() for token in self._tokens[: self._index][-4:]]
-        if words == ["NULLS", "FIRST", "NULLS", "LAST"]:
+        last = self._tokens[max(0, self._index - 4) : self._index]
+        if [token.text.upper() for token in last] == ["NULLS", "FIRST", "NULLS", "LAST"]:
             self.raise_error("NULLS FIRST and NULLS LAST exclude each other", self._prev)
         if columns:
             ordered.set("this", columns[0])
