@@ -343,15 +343,18 @@ def _python_values(column: pa.ChunkedArray) -> list[Any]:
         with suppress(pa.ArrowInvalid, ValueError, OverflowError):
             return list(column.cast(pa.timestamp("us", type_.tz)).to_pylist())
     if pa.types.is_interval(type_):
-        return [
-            None
-            if value is None
-            else dt.timedelta(
-                days=value.months * 30 + value.days, microseconds=value.nanoseconds // 1000
-            )
-            for value in column.to_pylist()
-        ]
+        return list(map(_timedelta, column.to_pylist()))
     return python_values(column)
+
+
+def _timedelta(value: Any) -> Any:
+    """An interval as a ``timedelta``, with months of 30 days; as it is where that is too long."""
+    if value is None:
+        return None
+    with suppress(OverflowError):
+        days = value.months * 30 + value.days
+        return dt.timedelta(days=days, microseconds=value.nanoseconds // 1000)
+    return value
 
 
 def changed_events(result: Result) -> int:

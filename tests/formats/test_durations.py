@@ -152,6 +152,8 @@ def test_intervals_with_months_are_kept_in_text_and_told_elsewhere(
     for sql in (MONTHS, "SELECT [INTERVAL 1 DAY] AS d"):
         with pytest.raises(InvalidArgument, match="months"):
             database.sql(sql).pl()
+    (long,) = database.sql("SELECT to_days(2147483647)").fetchone()  # beyond a timedelta
+    assert (long.months, long.days) == (0, 2147483647)
 
 
 def test_intervals_inside_lists_are_text_too(database: chronicle.Database) -> None:
