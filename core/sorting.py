@@ -131,6 +131,18 @@ def numbered(values: Words) -> tuple[Words, Ints]:
     return ordered[begins], numbers
 
 
+@kernel
+def first_at_least(values, low, high, wanted):  # type: ignore[no-untyped-def]
+    """The first place of an ascending range with a value of at least ``wanted``; else ``high``."""
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 def places_in(values: Ints, wanted: Ints, side: Literal["left", "right"] = "left") -> Ints:
     """As ``np.searchsorted``; several times as fast for many numbers that ascend themselves.
 

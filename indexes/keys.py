@@ -35,6 +35,7 @@ from ..core.times import INT64_MIN
 from ..errors import UnsupportedType
 from ..schema import Attribute, Storage
 from ..store.columns import prefix_words
+from ..store.packing import bits_at
 from ..store.prune import Range, float_bound, integer_bound, prefix_of
 
 
@@ -103,15 +104,9 @@ def pack_positions(positions, width, words):  # type: ignore[no-untyped-def]
 @kernel
 def unpack_positions(words, width, first, end, out):  # type: ignore[no-untyped-def]
     """Read entries [first, end) of a position block."""
-    mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
+    wide = np.uint64(width)
     for i in range(first, end):
-        bit = i * width
-        word = bit >> 6
-        shift = np.uint64(bit & 63)
-        value = words[word] >> shift
-        if (bit & 63) + width > 64:
-            value |= words[word + 1] << (np.uint64(64) - shift)
-        out[i - first] = np.int64(value & mask)
+        out[i - first] = np.int64(bits_at(words, np.uint64(i) * wide, wide))
 
 
 @kernel
@@ -129,7 +124,7 @@ def mark(words, width, first, end, base, bits, size):  # type: ignore[no-untyped
         shift = bit & np.uint64(63)
         bit += wide
         value = words[word] >> shift
-        if shift + wide > np.uint64(64):
+        if shift + wide > np.uint64(64):  # to load both always, as ``bits_at``, is slower here
             value |= words[word + one] << (np.uint64(64) - shift)
         place = origin + (value & mask)
         if place < limit:
@@ -160,14 +155,12 @@ def entry_at(block: npt.NDArray[np.int64], count: int, key: int, *, upper: bool)
 def ticks_at(block, count, positions, out):  # type: ignore[no-untyped-def]
     """Ticks at ascending positions of a time block (packed like keys, in position order)."""
     zones = (count + 511) // 512
-    last = block.shape[0] - 1
     zone = -1
     at = 0
     value = np.uint64(0)
     step = np.uint64(0)
     start = 0
     width = np.uint64(0)
-    mask = np.uint64(0)
     for i in range(positions.shape[0]):
         p = positions[i]
         z = p // 512
@@ -178,25 +171,14 @@ def ticks_at(block, count, positions, out):  # type: ignore[no-untyped-def]
             step = np.uint64(block[zones + z])
             start = 4 * zones + 1 + block[2 * zones + z]
             width = np.uint64(block[3 * zones + 1 + z])
-            if width < np.uint64(64):
-                mask = (np.uint64(1) << width) - np.uint64(1)
-            else:
-                mask = np.uint64(0xFFFFFFFFFFFFFFFF)
         if width == np.uint64(0):
             value += step * np.uint64(p - at)
             at = p
         else:
-            bit = np.uint64(at - zone * 512) * width
+            bit = np.uint64(64 * start) + np.uint64(at - zone * 512) * width
             total = np.uint64(0)
             for _ in range(p - at):
-                # always read both words: a branch here
-                # costs more than the rest of the loop
-                word = start + np.int64(bit >> np.uint64(6))
-                shift = bit & np.uint64(63)
-                part = np.uint64(block[word]) >> shift
-                beyond = np.uint64(block[min(word + 1, last)])
-                part |= (beyond << np.uint64(1)) << (np.uint64(63) - shift)
-                total += part & mask
+                total += bits_at(block, bit, width)
                 bit += width
             value += step * np.uint64(p - at) + total
             at = p
@@ -210,7 +192,6 @@ def first_not_below(block, count, ticks, upper, unsigned, out):  # type: ignore[
     """
     flip = np.int64(INT64_MIN if unsigned else 0)  # gives unsigned numbers the order of signed ones
     zones = (count + 511) // 512
-    last = block.shape[0] - 1
     zone = -1
     before = np.int64(0)
     i = 0
@@ -238,12 +219,8 @@ def first_not_below(block, count, ticks, upper, unsigned, out):  # type: ignore[
         step = np.uint64(block[zones + zone])
         start = 4 * zones + 1 + block[2 * zones + zone]
         width = np.uint64(block[3 * zones + 1 + zone])
-        if width < np.uint64(64):
-            mask = (np.uint64(1) << width) - np.uint64(1)
-        else:
-            mask = np.uint64(0xFFFFFFFFFFFFFFFF)
         # the tick at position i of the zone is ``value``
-        bit = np.uint64(i) * width
+        bit = np.uint64(64 * start) + np.uint64(i) * width
         while i < events:
             tick = np.int64(value) ^ flip
             if tick > wanted or (tick == wanted and not upper):
@@ -251,16 +228,10 @@ def first_not_below(block, count, ticks, upper, unsigned, out):  # type: ignore[
             i += 1
             if i == events:
                 break
-            part = np.uint64(0)
+            value += step
             if width > np.uint64(0):
-                word = start + np.int64(bit >> np.uint64(6))
-                shift = bit & np.uint64(63)
-                part = np.uint64(block[word]) >> shift
-                beyond = np.uint64(block[min(word + 1, last)])
-                part |= (beyond << np.uint64(1)) << (np.uint64(63) - shift)
-                part &= mask
+                value += bits_at(block, bit, width)
                 bit += width
-            value += step + part
         out[j] = zone * 512 + i
         if i == events:
             zone = -1

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.native import kernel
+from ..core.sorting import first_at_least
 from ..schema import Attribute, Storage
 from ..store.layout import Encoding
 from ..store.packing import unpack
@@ -83,23 +84,11 @@ class KeyRanges:
 
 
 @kernel
-def _first_fence(fences, low, high, key):  # type: ignore[no-untyped-def]
-    """The first of the fences [low, high) that is not below a key; ``high`` if none is."""
-    while low < high:
-        middle = (low + high) // 2
-        if fences[middle] < key:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@kernel
 def _rank(fences, values, first, last, entries, block, key, value):  # type: ignore[no-untyped-def]
     """Estimated entries of a run below ``key``: uniform between the first keys of two blocks; of
     doubles, whose keys are far apart near zero, between their ``values`` (else there are none).
     """
-    at = _first_fence(fences, first, last + 1, key)
+    at = first_at_least(fences, first, last + 1, key)
     if at == first:
         return 0.0
     if at > last:
@@ -133,7 +122,7 @@ def _estimate(fences, values, begins, entries, often, block, low, high, ends, ou
             above = high + np.uint64(1)
             upto = _rank(fences, values, first, last, entries[i], block, above, ends[1])
         out[i] = max(0.0, upto - below)
-        at = _first_fence(fences, first, last + 1, low)
+        at = first_at_least(fences, first, last + 1, low)
         if at > last:
             continue
         if fences[at] <= high:

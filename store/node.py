@@ -24,24 +24,8 @@ Table = npt.NDArray[np.int64]
 @kernel
 def find_children(table, start, last):  # type: ignore[no-untyped-def]
     """Half-open ranges of children that overlap, and are inside of, inclusive [start, last]."""
-    children = table.shape[1]
-    low = 0
-    high = children
-    while low < high:  # first child with last tick >= start
-        middle = (low + high) >> 1
-        if table[4, middle] < start:
-            low = middle + 1
-        else:
-            high = middle
-    first = low
-    high = children
-    while low < high:  # first child with first tick > last
-        middle = (low + high) >> 1
-        if table[3, middle] <= last:
-            low = middle + 1
-        else:
-            high = middle
-    end = low
+    first = np.searchsorted(table[4], start)
+    end = first + np.searchsorted(table[3, first:], last, side="right")
     full_first = first
     full_end = end
     if first < end and table[3, first] < start:

@@ -125,6 +125,16 @@ def word_at(typing_context, words, byte):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def bits_at(words, bit, width):  # type: ignore[no-untyped-def]
+    """``width`` bits, 1 to 64, from a bit on; reads two words always: a branch would cost more."""
+    word = bit >> np.uint64(6)
+    shift = bit & np.uint64(63)
+    beyond = np.uint64(words[min(word + np.uint64(1), np.uint64(words.size - 1))])
+    part = (np.uint64(words[word]) >> shift) | ((beyond << np.uint64(1)) << (np.uint64(63) - shift))
+    return part & (~np.uint64(0) >> (np.uint64(64) - width))
+
+
+@kernel
 def unpack_zone(words, at, base, low, width, delta, out):  # type: ignore[no-untyped-def]
     """Decode the first values of a zone whose packed words begin at a word.
 
@@ -157,12 +167,7 @@ def unpack_zone(words, at, base, low, width, delta, out):  # type: ignore[no-unt
         else:
             out[i] = np.int64(value + part)
     for i in range(quick, out.size):
-        word = np.int64(bit >> np.uint64(6))
-        shift = bit & np.uint64(63)
-        part = np.uint64(words[word]) >> shift
-        if shift + used > np.uint64(64):
-            part |= np.uint64(words[word + 1]) << (np.uint64(64) - shift)
-        part &= mask
+        part = bits_at(words, bit, used)
         bit += used
         if delta:
             value += step + part
@@ -194,20 +199,13 @@ def _unpack(bases, minimums, words, widths, packed, zone_events, count, first_zo
 @kernel
 def _unpack_at(bases, words, widths, packed, zone_events, rows, out):  # type: ignore[no-untyped-def]
     """Decode PACKED values at some rows."""
-    last = packed.size - 1
     for i in range(rows.size):
         zone = rows[i] // zone_events
         width = np.uint64(widths[zone])
         value = np.uint64(bases[zone])
         if width != np.uint64(0):
             bit = np.uint64(64 * words[zone]) + width * np.uint64(rows[i] - zone * zone_events)
-            word = np.int64(bit >> np.uint64(6))
-            shift = bit & np.uint64(63)
-            part = packed[word] >> shift
-            beyond = packed[min(word + 1, last)]
-            part |= (beyond << np.uint64(1)) << (np.uint64(63) - shift)
-            mask = ~np.uint64(0) >> (np.uint64(64) - width)
-            value += part & mask
+            value += bits_at(packed, bit, width)
         out[i] = np.int64(value)
 
 

@@ -43,7 +43,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.native import kernel
-from ...core.sorting import counted_order, firsts
+from ...core.sorting import counted_order, first_at_least, firsts
 from ...core.times import INT64_MAX, INT64_MIN, moved
 from ...query.pattern.columns import KeyCodes, flat, numbers, take_ranges
 from ...query.pattern.search import TO_NEXT, horizon, within
@@ -276,15 +276,8 @@ class Corrected:
 @kernel
 def _first_rows(offsets, tick, partition, wanted, out):
     for i in range(partition.shape[0]):
-        left = offsets[partition[i]]
-        right = offsets[partition[i] + 1]
-        while left < right:
-            middle = (left + right) // 2
-            if tick[middle] < wanted[i]:
-                left = middle + 1
-            else:
-                right = middle
-        out[i] = left
+        p = partition[i]
+        out[i] = first_at_least(tick, offsets[p], offsets[p + 1], wanted[i])
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,17 @@ class Parts(NamedTuple):
 
 
 @kernel
+def _put(buffers, n, bits, rank, tick, among):
+    """Write a row; returns the number of rows."""
+    words, ranks, ticks, amongs = buffers
+    words[n] = bits
+    ranks[n] = rank
+    ticks[n] = tick
+    amongs[n] = among
+    return n + 1
+
+
+@kernel
 def search_bank(
     queries, tables, hits, fresh, kept, now, final, at, frame, visited, known, nothing, state,
     output, parts, kept_out, buffers,
@@ -143,11 +154,7 @@ def search_bank(
         n = 0
         if old:
             for r in range(kept.first[k], kept.first[k + 1]):
-                words[n] = kept.bits[r]
-                ranks[n] = kept.rank[r]
-                ticks[n] = kept.tick[r]
-                amongs[n] = kept.among[r]
-                n += 1
+                n = _put(buffers, n, kept.bits[r], kept.rank[r], kept.tick[r], kept.among[r])
         before = n
         i = h
         alone = tables.alone[a] or gap != 0
@@ -170,11 +177,7 @@ def search_bank(
                     if n > 0 and amongs[n - 1] != GAP:
                         if n + 2 > words.shape[0]:
                             return BUFFER_FULL, n + 2
-                        words[n] = gap
-                        ranks[n] = rank
-                        ticks[n] = ticks[n - 1]
-                        amongs[n] = GAP
-                        n += 1
+                        n = _put(buffers, n, gap, rank, ticks[n - 1], GAP)
                     elif n > 0:
                         ranks[n - 1] = rank
                     continue
@@ -184,27 +187,15 @@ def search_bank(
                 if amongs[n - 1] == GAP:
                     ranks[n - 1] = rank - 1
                 else:
-                    words[n] = gap
-                    ranks[n] = rank - 1
-                    ticks[n] = ticks[n - 1]
-                    amongs[n] = GAP
-                    n += 1
-            words[n] = gap | bits
-            ranks[n] = rank
-            ticks[n] = fresh.tick[row]
-            amongs[n] = fresh.among[row]
-            n += 1
+                    n = _put(buffers, n, gap, rank - 1, ticks[n - 1], GAP)
+            n = _put(buffers, n, gap | bits, rank, fresh.tick[row], fresh.among[row])
         if n > 0 and ranks[n - 1] < newest:
             if amongs[n - 1] == GAP:
                 ranks[n - 1] = newest
             else:
                 if n + 1 > words.shape[0]:
                     return BUFFER_FULL, n + 1
-                words[n] = gap
-                ranks[n] = newest
-                ticks[n] = ticks[n - 1]
-                amongs[n] = GAP
-                n += 1
+                n = _put(buffers, n, gap, newest, ticks[n - 1], GAP)
         until = now[partition]
         over = final or (n > 0 and window >= 0 and horizon(ticks[0], window) < until)
         position[0] = 0

@@ -23,6 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...core.native import kernel
+from ...core.sorting import first_at_least
 from .deriving import OPEN
 from .network import ALL, BEGIN_TOGETHER, INTERSECTS, LEFT_FIRST, RIGHT_FIRST
 
@@ -39,34 +40,22 @@ ENOUGH, TOO_MANY_RESULTS, TOO_MANY_STEPS = 0, 1, 2
 
 
 @kernel
-def _first_at_least(values, low, high, wanted):
-    """First index in an ascending range with a value of at least ``wanted``."""
-    while low < high:
-        middle = (low + high) >> 1
-        if values[middle] < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@kernel
 def _near(values, low, high, hint, wanted):
-    """As ``_first_at_least``, by galloping search from a previous result."""
+    """As ``first_at_least``, by galloping search from a previous result."""
     if hint <= low or hint >= high:
-        return _first_at_least(values, low, high, wanted)
+        return first_at_least(values, low, high, wanted)
     step = 1
     if values[hint] < wanted:
         low = hint + 1
         while low + step < high and values[low + step] < wanted:
             low += step + 1
             step *= 2
-        return _first_at_least(values, low, min(high, low + step), wanted)
+        return first_at_least(values, low, min(high, low + step), wanted)
     high = hint
     while high - step > low and values[high - step] >= wanted:
         high -= step
         step *= 2
-    return _first_at_least(values, max(low, high - step), high, wanted)
+    return first_at_least(values, max(low, high - step), high, wanted)
 
 
 @kernel
@@ -300,9 +289,9 @@ def join(
             low = offsets[g * count + p]
             high = offsets[g * count + p + 1]
             if oldest > _LEAST:
-                low = _first_at_least(start, low, high, oldest)
+                low = first_at_least(start, low, high, oldest)
             if not early or bounded[p]:
-                high = _first_at_least(until, low, high, now)
+                high = first_at_least(until, low, high, now)
             elif now >= _LEAST + least[p]:
                 high = _first_beginning(start, low, high, low, now - least[p])
             else:
@@ -337,7 +326,7 @@ def join(
                     fits = False
                     if bits == _DURING:  # skip all others within z
                         place[step] = max(
-                            place[step], _first_at_least(until, k, highs[before, p], until[z])
+                            place[step], first_at_least(until, k, highs[before, p], until[z])
                         )
                     break
             if fits:

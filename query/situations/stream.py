@@ -42,7 +42,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.native import kernel
-from ...core.sorting import counted_order, distinct
+from ...core.sorting import counted_order, distinct, first_at_least
 from ...core.times import INT64_MAX, INT64_MIN, half_open, moved
 from ...errors import ResourceLimit, SqlError
 from ...store.segment import ScanMetrics
@@ -67,17 +67,9 @@ ROWS_AT_ONCE = 1 << 16
 def _locate(group, first, last, instant, offsets, sequence, time, row, length):  # type: ignore[no-untyped-def]
     """First row of each run among the rows by partition, and its number of rows."""
     for i in range(group.shape[0]):
-        stop = offsets[group[i] + 1]
-        low = offsets[group[i]]
-        high = stop
-        while low < high:
-            middle = (low + high) >> 1
-            if sequence[middle] < first[i]:
-                low = middle + 1
-            else:
-                high = middle
+        high = offsets[group[i] + 1]
+        low = first_at_least(sequence, offsets[group[i]], high, first[i])
         row[i] = low
-        high = stop
         while low < high:  # the first row after it
             middle = (low + high) >> 1
             if sequence[middle] <= last[i] and time[middle] <= instant[i]:
