@@ -126,6 +126,14 @@ def _digest_rows(data, begin, start, orders, parameters, ones, out):
 
 
 @kernel
+def _put_seed(seed, at, data):
+    for row in range(at.shape[0]):
+        for k in range(seed.shape[0]):
+            data[at[row] + k] = seed[k]
+        at[row] += seed.shape[0]
+
+
+@kernel
 def _put_fixed(words, valid, at, data):
     """Write a tag and eight bytes for each row, and advance its position."""
     for row in range(words.shape[0]):
@@ -186,9 +194,7 @@ def digests(seed: bytes, columns: Sequence[pa.Array]) -> pa.Array:
     lengths.cumsum(out=begin[1:])
     data = np.empty(int(begin[-1]), np.uint8)
     at = begin[:-1].copy()
-    places = at[:, None] + np.arange(len(seed))
-    data[places] = np.frombuffer(seed, np.uint8)
-    at += len(seed)
+    _put_seed(np.frombuffer(seed, np.uint8), at, data)
     for valid, values, offsets in parts:
         if offsets is None:
             _put_fixed(values, valid, at, data)

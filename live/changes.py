@@ -159,6 +159,8 @@ def _contents(*each: Results) -> list[pa.Array]:
 def difference(want: Results, emitted: Emitted) -> Changes:
     """Changes that turn ``emitted`` into ``want``, both complete over the same range."""
     have = emitted.net
+    if not len(have):  # as in a first step
+        return _next(want, emitted)
     mine, theirs = _contents(want, have)
     gone = pc.invert(pc.is_in(theirs, value_set=mine)).to_numpy(zero_copy_only=False)
     revoked = have.where(gone)
@@ -177,8 +179,12 @@ def newly(more: Results, emitted: Emitted) -> Changes:
 
 
 def _added(want: Results, mine: pa.Array, theirs: pa.Array, emitted: Emitted) -> Changes:
-    """Missing results, each with its next revision."""
-    added = want.where(pc.invert(pc.is_in(mine, value_set=theirs)).to_numpy(zero_copy_only=False))
+    new = pc.invert(pc.is_in(mine, value_set=theirs)).to_numpy(zero_copy_only=False)
+    return _next(want.where(new), emitted)
+
+
+def _next(added: Results, emitted: Emitted) -> Changes:
+    """Additions, each with its next revision."""
     return Changes(added, emitted.last(added.id) + 1, np.ones(len(added), np.int64))
 
 

@@ -74,6 +74,7 @@ from .join_form import (
     picked_columns,
     plain_columns,
 )
+from .row_form import RowForm
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -592,8 +593,10 @@ class RecentAnalysis:
             item = timed(item)
         names = dict.fromkeys((*columns.values(), side.start))
         shown = list(map(column_node, names))
-        analysed = self.understood(exp.select(*shown).from_(item.copy()))
-        return Side(analysed.form, columns, side.start, 0, keys)
+        rows = self.understood(exp.select(*shown).from_(item.copy())).form
+        if isinstance(rows, RowForm):
+            rows.hashed = False  # pairs are digests, of few of the rows
+        return Side(rows, columns, side.start, 0, keys)
 
     def _nested(self, side: BoundSide, item: Any, columns: dict[str, str]) -> RecentForm:
         bound = side.source

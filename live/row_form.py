@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..core.caches import lazy
-from ..core.identity import digests
+from ..core.identity import digests, event_bytes
 from ..core.times import half_open
 from ..query.conditions.predicates import TICK_MAX, TICK_MIN
 from ..query.conditions.row_filters import PredicateFilter
@@ -96,10 +96,13 @@ PLAIN_REGION_EVENTS = 1 << 16
 
 
 class RowForm(StreamForm):
-    """Rows of one stream, identified by tick and rank within it, which never change."""
+    """Rows of one stream, identified by tick and rank within it, which never change.  ``hashed``:
+    identities are digests, as those of results; else the two numbers as bytes.
+    """
 
     kind = "rows"
     in_order = True
+    hashed = True
     hits: int = 0
 
     def __init__(
@@ -128,10 +131,12 @@ class RowForm(StreamForm):
 
     def _named(self, table: pa.Table, ticks: Ticks, rank: Ticks) -> Results:
         self.hits += len(ticks)
-        held = [pa.array(ticks), pa.array(rank)]
         if self._name is not None:
-            held = [table.column(self._name)]
-        names = digests(self._seed, held)
+            names = digests(self._seed, [table.column(self._name)])
+        elif self.hashed:
+            names = digests(self._seed, [pa.array(ticks), pa.array(rank)])
+        else:
+            names = event_bytes(ticks, rank, np.arange(len(ticks) + 1))
         results = Results(ticks, names, chosen(table, self.columns))
         if not len(results):
             self._none = results

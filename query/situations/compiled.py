@@ -32,6 +32,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...core.caches import lazy
+from ...core.identity import digests
 from ...core.times import INT64_MIN
 from ...errors import AttributeNotFound, SqlError
 from ...store.snapshot import tail_start
@@ -93,7 +94,6 @@ _FUNCTIONS = {
     "started": 1, "ended": 1, "duration": 1, "completed": 0, "detected": 0, "relation": 2,
     "match_id": 0,
 }  # fmt: skip
-ID_BYTES = 16
 
 
 class MeasureBinder(Binder):
@@ -230,12 +230,8 @@ def _relations(found: MatchColumns, unknown: npt.NDArray[np.bool_], a: int, b: i
 
 
 def _ids(found: MatchColumns, identity: bytes, keys: pa.Table) -> pa.Array:
-    ids = []
-    rows = keys.to_pylist() if keys.num_columns else [{}] * len(found.instant)
-    for key, starts in zip(rows, found.starts.tolist(), strict=True):
-        text = repr((*key.values(), *starts)).encode()
-        ids.append(hashlib.blake2b(identity + text, digest_size=ID_BYTES).digest())
-    return pa.array(ids, pa.binary())
+    starts = map(pa.array, np.ascontiguousarray(found.starts.T))
+    return digests(identity, [*keys.columns, *starts])
 
 
 def row_names(bounds: tuple[Bound, ...]) -> frozenset[str]:
