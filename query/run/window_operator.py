@@ -243,7 +243,7 @@ class WindowAggregateOperator(LeafOperator[WindowAggregate]):
             ("nodes", metrics.nodes), ("time_ms", round(self._seconds * 1000, 3)),
         )  # fmt: skip
 
-    def _aggregations(self) -> Iterator[WindowAggregation]:
+    def _aggregations(self) -> Iterator[WindowAggregation[Any]]:
         windows, events = self._windows, self._events
         selected = events.selected
         if isinstance(self._node.events, Scan) and selected is None:
@@ -262,7 +262,7 @@ class WindowAggregateOperator(LeafOperator[WindowAggregate]):
         windows: TimeWindows | CountWindows | SessionWindows,
         selected: SelectedRange | None,
         scan: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
-    ) -> WindowAggregation:
+    ) -> WindowAggregation[Any]:
         node, events = self._node, self._events
         check = events.run.control.check
         if node.strategy == "index" and not isinstance(windows, SessionWindows):
@@ -428,7 +428,7 @@ class RollupOperator(LeafOperator[RollupWindows]):
                 yield fold.rows(numbers, keys, partials).select(list(columns))
 
         check = self._run.control.check
-        merged: WindowAggregation
+        merged: WindowAggregation[Any]
         if node.keys:
             merged = KeyedAggregation(fold.events, EACH_NUMBER, fold.merged, fold.keys, scan, check)
         else:

@@ -35,7 +35,7 @@ KEYS_IDLE_MAX = 1 << 16
 _ALL_VALID = np.empty(0, np.uint8)
 
 
-class KeyedAggregation(WindowAggregation):
+class KeyedAggregation(WindowAggregation[TimeWindows | CountWindows]):
     """Windows and keys; ``scan`` reads in time order, ``hook`` processes groups."""
 
     def __init__(
@@ -49,7 +49,6 @@ class KeyedAggregation(WindowAggregation):
         hook: GroupHook | None = None,
     ) -> None:
         super().__init__(schema, windows, aggregates, check, keys)
-        self._windows = windows
         self._keys = tuple(keys)
         self._scan = scan
         self._hook = hook
@@ -335,7 +334,7 @@ class Sessions:
             self._last = np.append(self._last, np.zeros(more, np.int64))
 
 
-class SessionAggregation(WindowAggregation):
+class SessionAggregation(WindowAggregation[SessionWindows]):
     """Sessions, of each key if there are any."""
 
     def __init__(
