@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.times import TICKS_PER_SECOND, ticks_of, time_of
+from ...core.times import TICKS_PER_SECOND, moment_of
 from ...errors import InvalidArgument
 from ...formats.writers import column_text
 
@@ -250,10 +250,6 @@ def parameter(data: bytes | None, binary: bool, oid: int) -> Any:
         ) from None
 
 
-def _moment(text: str, zone: str | None = None) -> object:
-    return time_of(ticks_of(text, "value", "us"), pa.timestamp("us", zone))
-
-
 def _span(data: bytes) -> dt.timedelta:
     micros, days, months = struct.unpack(">qii", data)
     if months:
@@ -272,8 +268,8 @@ _OF_TEXT: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("int2", "int4", "int8", "oid"), int),
     **dict.fromkeys(("float4", "float8"), float),
     "numeric": Decimal,
-    "timestamp": _moment,
-    "timestamptz": partial(_moment, zone="UTC"),
+    "timestamp": moment_of,
+    "timestamptz": partial(moment_of, zone="UTC"),
     "date": dt.date.fromisoformat,
     "time": dt.time.fromisoformat,
     "bytea": lambda text: bytes.fromhex(text.removeprefix("\\x")),
