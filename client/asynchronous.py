@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 import pyarrow as pa
 
@@ -103,7 +103,19 @@ async def _each(threads: Threads, batches: Any) -> AsyncIterator[pa.RecordBatch]
         yield batch
 
 
-class AsyncTail:
+class AsyncClosing:
+    """Closed at the end of ``async with``."""
+
+    close: Callable[..., Coroutine[Any, Any, None]]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AsyncTail(AsyncClosing):
     """An async iterator of record batches and a context manager; first use sends the request."""
 
     def __init__(self, threads: Threads, after: str | int, begin: Callable[[], RemoteFeed]) -> None:
@@ -140,9 +152,6 @@ class AsyncTail:
     async def __aenter__(self) -> AsyncTail:
         self._feed = self._feed or await self._threads.run(self._begin)
         return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 class AsyncStream(Awaited[RemoteStream]):
@@ -233,7 +242,7 @@ class AsyncJob(Awaited[RemoteJob]):
     cancel = awaited(RemoteJob.cancel)
 
 
-class AsyncResult(Awaited[Result]):
+class AsyncResult(AsyncClosing, Awaited[Result]):
     """Rows of one statement, fetched as they are taken; its methods are those of ``Result``,
     awaited.
 
@@ -267,14 +276,8 @@ class AsyncResult(Awaited[Result]):
         for row in await self.fetchall():
             yield row
 
-    async def __aenter__(self) -> AsyncResult:
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-
-class AsyncDatabase(Awaited[RemoteDatabase]):
+class AsyncDatabase(AsyncClosing, Awaited[RemoteDatabase]):
     """A server's database for asyncio, made by ``chronicle.aconnect``; an async context manager.
 
     Its methods are those of ``RemoteDatabase``, awaited.
@@ -315,9 +318,3 @@ class AsyncDatabase(Awaited[RemoteDatabase]):
 
     async def _itself(self) -> AsyncDatabase:
         return self
-
-    async def __aenter__(self) -> AsyncDatabase:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

@@ -122,6 +122,11 @@ FormatOption = Annotated[
     ),
 ]
 
+ParamOption = Annotated[
+    list[str] | None,
+    typer.Option("--param", "-p", metavar="NAME=VALUE", help="Value for $NAME; repeatable."),
+]
+
 _WHERE = {"store": StoreOption, "url": UrlOption, "token": TokenOption}
 
 

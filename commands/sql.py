@@ -26,7 +26,7 @@ from ..core.sql_text import quoted_name
 from ..core.suggestion import did_you_mean
 from ..errors import ChronicleError, InvalidArgument, in_words_of
 from ..query.sql.first_word import split
-from .options import Connection, connected, parameters
+from .options import Connection, ParamOption, connected, parameters
 from .output import ANSWER_FORMATS, check_format, draw, plot_format, write_answer
 from .session import Session, is_complete, named_files
 from .terminal import fail, is_terminal, say
@@ -324,10 +324,7 @@ def sql(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the answer to a file."),
     ] = None,
-    param: Annotated[
-        list[str] | None,
-        typer.Option("--param", "-p", metavar="NAME=VALUE", help="Value for $NAME; repeatable."),
-    ] = None,
+    param: ParamOption = None,
     with_: Annotated[
         list[str] | None,
         typer.Option(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidArgument
-from .options import Connection, FormatOption, connected, parameters
+from .options import Connection, FormatOption, ParamOption, connected, parameters
 from .output import check_format, write_rows
 from .terminal import human_bytes, is_terminal, warn
 
@@ -209,10 +209,7 @@ def explain(
         bool, typer.Option("--analyze", help="Run it, and say what it read.")
     ] = False,
     format: Annotated[str, typer.Option("--format", "-f", metavar="text|json")] = "text",
-    param: Annotated[
-        list[str] | None,
-        typer.Option("--param", "-p", metavar="NAME=VALUE", help="Value for $NAME; repeatable."),
-    ] = None,
+    param: ParamOption = None,
 ) -> None:
     """Show how a query would run; with --analyze, how it ran."""
     if format not in ("text", "json"):

@@ -39,6 +39,7 @@ VALUE, FIRST_VALUE, KEY, FIRST_KEY, AFTER = range(5)
 """The expected next token; FIRST_* may also be the end of the list or object."""
 
 EXPONENT_MAX = 308
+TRUE, FALSE, NULL = (np.frombuffer(word, np.uint8) for word in (b"true", b"false", b"null"))
 
 
 def is_json(type_: pa.DataType) -> TypeGuard[pa.JsonType]:
@@ -239,19 +240,11 @@ def _below_the_greatest(data, at, end):  # type: ignore[no-untyped-def]
 @kernel
 def _word(data, i, stop):  # type: ignore[no-untyped-def]
     """Position after true, false or null, or the negated fault."""
-    c = data[i]
-    if c == 116 and i + 4 <= stop:
-        if data[i + 1] == 114 and data[i + 2] == 117 and data[i + 3] == 101:
-            return i + 4
-    elif c == 110 and i + 4 <= stop:
-        if data[i + 1] == 117 and data[i + 2] == 108 and data[i + 3] == 108:
-            return i + 4
-    elif (
-        c == 102 and i + 5 <= stop and data[i + 1] == 97 and data[i + 2] == 108
-        and data[i + 3] == 115 and data[i + 4] == 101
-    ):  # fmt: skip
-        return i + 5
-    return -NO_JSON
+    word = TRUE if data[i] == TRUE[0] else FALSE if data[i] == FALSE[0] else NULL
+    for k in range(len(word)):
+        if i + k >= stop or data[i + k] != word[k]:
+            return -NO_JSON
+    return i + len(word)
 
 
 @kernel
@@ -264,6 +257,7 @@ def _value(data, i, stop, stack, out, at):  # type: ignore[no-untyped-def]
         if i >= stop:
             return at, GOOD if expected == AFTER and depth == 0 else NO_JSON
         c = data[i]
+        key = expected in (KEY, FIRST_KEY)
         if expected == AFTER:
             if depth == 0:
                 return at, NO_JSON
@@ -273,51 +267,41 @@ def _value(data, i, stop, stack, out, at):  # type: ignore[no-untyped-def]
                 depth -= 1
             else:
                 return at, NO_JSON
-            out[at] = c
-            at += 1
-            i += 1
-            continue
-        if (expected == FIRST_KEY and c == CLOSE) or (expected == FIRST_VALUE and c == CLOSE_LIST):
+        elif c in (CLOSE, CLOSE_LIST) and expected == (FIRST_KEY if c == CLOSE else FIRST_VALUE):
             depth -= 1
             expected = AFTER
-            out[at] = c
-            at += 1
-            i += 1
-            continue
-        key = expected in (KEY, FIRST_KEY)
-        if key and c != QUOTE:
+        elif key and c != QUOTE:
             return at, NO_JSON
-        if c in (OPEN, OPEN_LIST):
+        elif c in (OPEN, OPEN_LIST):
             if depth == len(stack):
                 return at, DEEP
             stack[depth] = CLOSE if c == OPEN else CLOSE_LIST
             expected = FIRST_KEY if c == OPEN else FIRST_VALUE
             depth += 1
-            out[at] = c
-            at += 1
-            i += 1
-            continue
-        if c == QUOTE:
-            end = _string(data, i, stop)
-        elif c == MINUS or ZERO <= c <= NINE:
-            end = _number(data, i, stop)
         else:
-            end = _word(data, i, stop)
-        if end < 0:
-            return at, -end
-        for k in range(i, end):
-            out[at + k - i] = data[k]
-        at += end - i
-        i = end
-        expected = AFTER
-        if key:
+            if c == QUOTE:
+                end = _string(data, i, stop)
+            elif c == MINUS or ZERO <= c <= NINE:
+                end = _number(data, i, stop)
+            else:
+                end = _word(data, i, stop)
+            if end < 0:
+                return at, -end
+            for k in range(i, end):
+                out[at + k - i] = data[k]
+            at += end - i
+            i = end
+            expected = AFTER
+            if not key:
+                continue
             i = _blanks(data, i, stop)
             if i >= stop or data[i] != COLON:
                 return at, NO_JSON
-            out[at] = COLON
-            at += 1
-            i += 1
+            c = data[i]
             expected = VALUE
+        out[at] = c
+        at += 1
+        i += 1
 
 
 @kernel

@@ -3,6 +3,8 @@
 At most ``threads + AHEAD`` tasks have begun and are not consumed.  If the consumer stops, tasks end
 at their next check and no thread remains.  Errors come in order; tasks see the consumer's context
 variables.
+
+``Repeated`` is a thread for work that recurs.
 """
 
 from __future__ import annotations
@@ -62,3 +64,25 @@ def in_order(tasks: Iterable[Task[T]], threads: int, check: Check | None) -> Ite
     finally:
         stopped.set()
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Repeated:
+    """A thread that calls ``work``, which must not raise, after ``pause`` seconds, again and again
+    until it is stopped.
+    """
+
+    def __init__(self, work: Callable[[], None], pause: Callable[[], float], name: str) -> None:
+        self._work = work
+        self._pause = pause
+        self.stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self.stopped.wait(self._pause()):
+            self._work()
+
+    def stop(self) -> None:
+        self.stopped.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()

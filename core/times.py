@@ -124,6 +124,11 @@ def ticks_of(value: object, name: str, unit: str | None) -> int:
     return ticks
 
 
+def moment_of(text: str, zone: str | None = None) -> object:
+    """The microsecond that a text says, as the value of a timestamp, of a zone or without one."""
+    return time_of(ticks_of(text, "value", "us"), pa.timestamp("us", zone))
+
+
 def time_of(ticks: int, type_: pa.DataType) -> object:
     """Convert ticks to the value of a time type: a ``datetime`` or an integer.
 

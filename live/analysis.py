@@ -26,7 +26,7 @@ from ..errors import SqlError
 from ..query.binding.match_binding import BoundMatch, BoundSituations
 from ..query.binding.scope import is_plain
 from ..query.binding.views import WINDOW_FUNCTIONS
-from ..query.binding.window_binding import BoundWindows
+from ..query.binding.window_binding import BoundWindows, has_aggregate
 from ..query.conditions.constants import Folder
 from ..query.contract.cancellation import QueryControl
 from ..query.engine import QueryEngine
@@ -438,7 +438,7 @@ def _groups(source: _Source, group: Any) -> list[Any]:
         raise source.refuse("a live query has one list of keys in GROUP BY", group)
     shown = source.tree.expressions
     if group.args.get("all"):
-        return [part.unalias() for part in shown if not _aggregates(part)]
+        return [part.unalias() for part in shown if not has_aggregate(part)]
     attributes = {name.lower() for name in source.snapshot.schema.names}
     names = []
     for node in group.expressions:
@@ -450,10 +450,6 @@ def _groups(source: _Source, group: Any) -> list[Any]:
                 node = named[0].unalias()
         names.append(node)
     return names
-
-
-def _aggregates(node: Any) -> bool:
-    return any(isinstance(n, exp.Anonymous) and n.name.lower() in AGGREGATES for n in node.walk())
 
 
 # -- patterns ---------------------------------------------------------------------------------

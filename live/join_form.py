@@ -78,6 +78,14 @@ class Pairs(NamedTuple):
     left: IntArray
     right: IntArray
 
+    def where(self, chosen: npt.NDArray[Any] | slice) -> Pairs:
+        return Pairs(self.left[chosen], self.right[chosen])
+
+    def and_alone(self, left: IntArray) -> Pairs:
+        """Also left rows without a partner."""
+        alone = np.full(len(left), -1, np.int64)
+        return Pairs(np.concatenate([self.left, left]), np.concatenate([self.right, alone]))
+
 
 @kernel
 def at_least(tick, other, by):
@@ -341,6 +349,22 @@ class PairsQuery:
         return self.evaluator.over(snapshot_of([batch], self.schema))
 
 
+Shown = PairsQuery | tuple[tuple[int, str], ...]
+"""What is shown of pairs: a SELECT, or plain columns, each of a side."""
+
+
+def shown_pairs(
+    shown: Shown, names: Sequence[str], left: pa.Table, right: pa.Table, pairs: Pairs,
+    time: IntArray,
+) -> tuple[pa.Table, Pairs, IntArray]:  # fmt: skip
+    """The rows of pairs in order of time, and the pairs and times of these rows."""
+    if isinstance(shown, PairsQuery):
+        table = shown.of(left, right, pairs, time)
+        passing = table.column(ROW).to_numpy()
+        return table, pairs.where(passing), time[passing]
+    return pa.table(picked_columns(shown, left, right, pairs), names=list(names)), pairs, time
+
+
 FieldOf = Callable[[Any], tuple[int, pa.Field] | None]
 """The side and the field of a column; None for columns of neither side."""
 
@@ -421,8 +445,8 @@ class JoinForm(Form):
         shown = exp.select(*(node.copy() for node in tree.expressions))
         inner = not bound.outer
         after = [*bound.where, *(bound.on if inner else ())]
-        self._shown = self._pairs_query(engine, text, shown, after)
-        self._picked = None if after else plain_columns(tree, bound.field_of)
+        picked = None if after else plain_columns(tree, bound.field_of)
+        self._shown: Shown = picked or self._pairs_query(engine, text, shown, after)
         self._on = None
         if bound.outer and bound.on:
             self._on = self._pairs_query(engine, text, exp.Select(), bound.on)
@@ -483,32 +507,25 @@ class JoinForm(Form):
             return pairs
         times = np.maximum(left.tick[pairs.left], right.tick[pairs.right])
         order = np.argsort(times, kind="stable")
-        pairs = Pairs(pairs.left[order], pairs.right[order])
+        pairs = pairs.where(order)
         passing = self._on.of(left.table, right.table, pairs, times[order]).column(ROW).to_numpy()
-        return Pairs(pairs.left[passing], pairs.right[passing])
+        return pairs.where(passing)
 
     def _results(self, left: SideRows, right: SideRows, pairs: Pairs, alone: IntArray) -> Results:
         if self._none is not None and not len(pairs.left) and not len(alone):
             return self._none
-        lefts = np.concatenate([pairs.left, alone])
-        rights = np.concatenate([pairs.right, np.full(len(alone), -1, np.int64)])
+        shown = pairs.and_alone(alone)
         times = np.concatenate(
             [
                 np.maximum(left.tick[pairs.left], right.tick[pairs.right]),
                 moved(left.tick[alone], self._lead),
             ]
         )
-        order = np.lexsort((rights, lefts, times))
-        pairs, times = Pairs(lefts[order], rights[order]), times[order]
-        lefts, rights = pairs
-        if self._picked is not None:
-            columns = picked_columns(self._picked, left.table, right.table, pairs)
-            table = pa.table(columns, names=list(self.columns))
-        else:
-            table = self._shown.of(left.table, right.table, pairs, times)
-            passing = table.column(ROW).to_numpy()
-            lefts, rights, times = lefts[passing], rights[passing], times[passing]
-        names = self._named(left, right, Pairs(lefts, rights))
+        order = np.lexsort((shown.right, shown.left, times))
+        table, shown, times = shown_pairs(
+            self._shown, self.columns, left.table, right.table, shown.where(order), times[order]
+        )
+        names = self._named(left, right, shown)
         results = Results(times, names, chosen(table, self.columns))
         if not len(results):
             self._none = results

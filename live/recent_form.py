@@ -69,10 +69,11 @@ from .join_form import (
     ROW,
     Pairs,
     PairsQuery,
+    Shown,
     key_codes,
     pairs_query,
-    picked_columns,
     plain_columns,
+    shown_pairs,
 )
 from .row_form import RowForm
 
@@ -221,7 +222,7 @@ class RecentForm(Form):
         live: Side,
         archive: Side,
         recency: Recency,
-        shown: PairsQuery | tuple[tuple[int, str], ...],
+        shown: Shown,
         fields: tuple[pa.Field, ...],
         seed: bytes,
     ) -> None:
@@ -247,7 +248,7 @@ class RecentForm(Form):
         met[pairs.left] = True
         decided = live.end <= self._settled(moment, known)
         if self.recency.waits:
-            pairs = _where(pairs, decided[pairs.left])
+            pairs = pairs.where(decided[pairs.left])
         return self._results(live, archive, pairs, self._alone(met, decided))
 
     def _settled(self, moment: Moment, known: int) -> int:
@@ -294,9 +295,9 @@ class RecentForm(Form):
         if self.recency.on is not None and len(pairs.left):
             time = live.time[pairs.left]
             order = np.argsort(time, kind="stable")
-            held = self.recency.on.of(live.table, archive.table, _where(pairs, order), time[order])
+            held = self.recency.on.of(live.table, archive.table, pairs.where(order), time[order])
             passing = np.sort(order[held.column(ROW).to_numpy()])
-            pair_rows, pairs = _where(pair_rows, passing), _where(pairs, passing)
+            pair_rows, pairs = pair_rows.where(passing), pairs.where(passing)
         if self.recency.last is not None and len(pairs.left):
             (newest,) = pairing.newest(iter([(pair_rows.left, pair_rows.right)]), self.recency.last)
             pairs = Pairs(ours[newest[0]], theirs[newest[1]])
@@ -311,23 +312,16 @@ class RecentForm(Form):
 
     def _results(self, live: TimedRows, archive: TimedRows, pairs: Pairs, alone: Ints) -> Results:
         if self.recency.one_sided:
-            pairs = _where(pairs, slice(0))
+            pairs = pairs.where(slice(0))
         if self._none is not None and not len(pairs.left) and not len(alone):
             return self._none
-        ours = np.concatenate([pairs.left, alone])
-        theirs = np.concatenate([pairs.right, np.full(len(alone), -1, np.int64)])
-        order = np.argsort(live.time[ours], kind="stable")
-        pairs = Pairs(ours[order], theirs[order])
-        time = live.time[pairs.left]
-        if not len(time):  # skip the executor
-            table = self._nothing
-        elif isinstance(self._shown, PairsQuery):
-            table = self._shown.of(live.table, archive.table, pairs, time)
-            passing = table.column(ROW).to_numpy()
-            pairs, time = _where(pairs, passing), time[passing]
-        else:
-            columns = picked_columns(self._shown, live.table, archive.table, pairs)
-            table = pa.table(columns, names=list(self.columns))
+        pairs = pairs.and_alone(alone)
+        pairs = pairs.where(np.argsort(live.time[pairs.left], kind="stable"))
+        table, time = self._nothing, live.time[pairs.left]
+        if len(time):  # else skip the executor
+            table, pairs, time = shown_pairs(
+                self._shown, self.columns, live.table, archive.table, pairs, time
+            )
         named = [live.id.take(pa.array(pairs.left))]
         if not self.recency.one_sided:
             named.append(archive.id.take(pa.array(pairs.right, mask=pairs.right < 0)))
@@ -462,10 +456,6 @@ class RecentForm(Form):
         for name, side in (("live", self.live), ("archive", self.archive)):
             lines += [(f"{name} {what}", value) for what, value in side.form.explain(time)]
         return lines
-
-
-def _where(pairs: Pairs, chosen: npt.NDArray[Any] | slice) -> Pairs:
-    return Pairs(pairs.left[chosen], pairs.right[chosen])
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""Background work of a stream: periodic syncs (``Flusher``) and compaction (``Compactor``).
+"""Compaction of a stream in the background (``Compactor``).
 
 Guarantee: ``Compactor.stop`` interrupts a compaction between two batches, which leaves the stream
 unchanged, and a move between two requests.  A background failure is logged, retried later, and
@@ -42,26 +42,6 @@ QUIET_SECONDS = 1.0
 PROCESSOR_SPARE = 0.75
 MOVING_SPARE = 1.25
 RETRY_SECONDS = 10.0
-
-
-class Flusher:
-    """Calls ``sync``, which must not raise, at an interval until stopped."""
-
-    def __init__(self, sync: Callable[[], None], seconds: float) -> None:
-        self._sync = sync
-        self._seconds = seconds
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="chronicle-flusher", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stopped.wait(self._seconds):
-            self._sync()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
 
 
 class Compactor:

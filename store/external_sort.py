@@ -31,6 +31,7 @@ import pyarrow as pa
 from ..core.closing import Closing
 from ..errors import StorageFull
 from .merge import sort_nearly
+from .tail import ticks_of_column
 
 RUN_BYTES = 32 << 20
 PREFIX_BYTES = 32 << 20
@@ -131,7 +132,7 @@ class ExternalSort(Closing):
             rows = max(BLOCK_ROWS_MIN, BLOCK_BYTES * batch.num_rows // max(1, batch.nbytes))
             for start in range(0, batch.num_rows, rows):
                 part = batch.slice(start, rows)
-                ticks = _ticks(part, self._time)
+                ticks = ticks_of_column(part.column(self._time))
                 message = part.serialize()
                 self._append(message)
                 blocks.append(_Block(self._end, message.size, int(ticks[0]), int(ticks[-1])))
@@ -194,7 +195,7 @@ class _Cursor:
         if not self._ticks.size:
             self._batch = next(self._blocks, None)
             if self._batch is not None:
-                self._ticks = _ticks(self._batch, self._time)
+                self._ticks = ticks_of_column(self._batch.column(self._time))
         return self._batch is not None
 
     @property
@@ -223,13 +224,8 @@ def _clusters(runs: Sequence[_Run], time: pa.Field) -> Iterator[list[_Run]]:
         yield [runs[member] for member in sorted(members)]
 
 
-def _ticks(batch: pa.RecordBatch, time: str) -> npt.NDArray[np.int64]:
-    column = batch.column(time)
-    return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
-
-
 def _sorted(batches: Sequence[pa.RecordBatch], time: str) -> list[pa.RecordBatch]:
-    times = [_ticks(batch, time) for batch in batches]
+    times = [ticks_of_column(batch.column(time)) for batch in batches]
     ticks = times[0] if len(times) == 1 else np.concatenate(times)
     if bool(np.all(ticks[1:] >= ticks[:-1])):
         return list(batches)
@@ -284,7 +280,7 @@ class _WhileInOrder:
         for batch in self._batches:
             if not batch.num_rows:
                 continue
-            ticks = _ticks(batch, self._time)
+            ticks = ticks_of_column(batch.column(self._time))
             if (self._last is not None and ticks[0] < self._last) or np.any(ticks[1:] < ticks[:-1]):
                 self.rest = batch
                 return

@@ -60,7 +60,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import xxhash
 
-from ..core.threads import processors
+from ..core.threads import Repeated, processors
 from ..errors import ChronicleError, InvalidArgument, StorageFailed, StoreClosed
 from .catalog import MANIFEST, StreamManifest, manifest_content
 from .cold_file import DOOMED, MOVING, SUFFIX, ColdFiles, ColdStub, cold_segments, pages_of, purge
@@ -424,7 +424,7 @@ def move_due(stream: EventStream, to: ObjectStore, owner: str, stopped: Stopped 
     return stream.move(to, owner, None, stopped) if due else Moved(0, 0)
 
 
-class Mover:
+class Mover(Repeated):
     """Moves due segments until stopped; ``stream`` returns None if one cannot be opened."""
 
     def __init__(
@@ -438,15 +438,13 @@ class Mover:
         self._stream = stream
         self._owner = owner
         self.objects = objects
-        self._stopped = threading.Event()
         self._failures = 0
         self._failed_total = 0
         self._error: str | None = None
         self._failing_since: float | None = None
         self._next_try: float | None = None
         self._first = ""
-        self._thread = threading.Thread(target=self._run, name="chronicle-mover", daemon=True)
-        self._thread.start()
+        super().__init__(self._look, self._until_next, "chronicle-mover")
 
     def status(self) -> dict[str, Any]:
         """Address, ``"waiting"`` or ``"failing"``, error, failures, seconds to the next attempt."""
@@ -461,18 +459,17 @@ class Mover:
             "next_try_s": None if next_try is None else max(0.0, next_try - time.monotonic()),
         }
 
-    def _run(self) -> None:
-        while not self._stopped.wait(self._pause()):
-            try:
-                self._round()
-            except StoreClosed:
-                return
-            except (ChronicleError, OSError) as error:
-                logger.warning("streams cannot be looked at for what is to move: %s", error)
-            except Exception:
-                logger.exception("what is due to move was not looked at")
+    def _look(self) -> None:
+        try:
+            self._round()
+        except StoreClosed:
+            self.stopped.set()
+        except (ChronicleError, OSError) as error:
+            logger.warning("streams cannot be looked at for what is to move: %s", error)
+        except Exception:
+            logger.exception("what is due to move was not looked at")
 
-    def _pause(self) -> float:
+    def _until_next(self) -> float:
         if not self._failures:
             self._next_try = None
             return LOOK_SECONDS
@@ -484,13 +481,13 @@ class Mover:
         names = sorted(self._streams())
         at = sum(name < self._first for name in names)
         for name in names[at:] + names[:at]:
-            if self._stopped.is_set():
+            if self.stopped.is_set():
                 return
             try:
                 stream = self._stream(name)
                 if stream is None:
                     continue
-                done = move_due(stream, self.objects, self._owner, self._stopped.is_set)
+                done = move_due(stream, self.objects, self._owner, self.stopped.is_set)
             except StoreClosed:
                 continue  # just dropped, renamed or repaired
             except (ChronicleError, OSError) as error:
@@ -512,8 +509,3 @@ class Mover:
         self._error = f"{name}: {error}"
         self._first = name + "\0"  # the one behind it
         logger.warning("%s: segments cannot move to objects: %s", name, error)
-
-    def stop(self) -> None:
-        self._stopped.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()

@@ -447,7 +447,7 @@ class SegmentView:
             for name, type_ in zip(scan.columns, scan.output.types, strict=True)
         ]
         if not arrays:
-            return _counted(end - first)
+            return counted(end - first)
         if scan.dictionary and any(pa.types.is_dictionary(array.type) for array in arrays):
             return pa.RecordBatch.from_arrays(arrays, names=list(scan.columns))
         return pa.RecordBatch.from_arrays(arrays, schema=scan.output)
@@ -494,7 +494,8 @@ def read_sealed(
     return SegmentView(file, tree, events, first, last, size, True)
 
 
-def _counted(rows: int) -> pa.RecordBatch:
+def counted(rows: int) -> pa.RecordBatch:
+    """Rows without columns."""
     struct = pa.StructArray.from_arrays([pa.nulls(rows)], names=["_"])
     return pa.RecordBatch.from_struct_array(struct).select([])
 

@@ -33,9 +33,10 @@ import pyarrow as pa
 
 from ..core.append_result import AppendResult
 from ..core.ownership import OwnedLock
+from ..core.threads import Repeated
 from ..errors import ChronicleError, InvalidArgument, SchemaMismatch, StoreClosed
 from ..schema import StreamSchema
-from .background import Compactor, Flusher
+from .background import Compactor
 from .catalog import StreamManifest, log_name
 from .check import CheckReport, Problem
 from .commits import Commits, Draft, Edit, seal
@@ -218,7 +219,7 @@ class EventStream(_Handle):
         super().__init__(files, directory)
         self.commits = Commits(files, directory)
         self._rules = AppendRules.of(self.commits.manifest)
-        self._flusher: Flusher | None = None
+        self._flusher: Repeated | None = None
         self._compactor = Compactor(self.commits)
         self._recent_keys = RecentKeys(self.commits)
         if self.options.durability == "interval":
@@ -580,7 +581,9 @@ class EventStream(_Handle):
     def _start_flusher(self) -> None:
         with self.commits.lock:
             if self._flusher is None and not self.commits.closed:
-                self._flusher = Flusher(self._sync_quietly, self.options.interval_ms / 1000)
+                self._flusher = Repeated(
+                    self._sync_quietly, lambda: self.options.interval_ms / 1000, "chronicle-flusher"
+                )
 
     def _sync_quietly(self) -> None:
         try:

@@ -36,7 +36,8 @@ def ticks_of(batch: pa.RecordBatch, schema: StreamSchema) -> npt.NDArray[np.int6
 
 def ticks_of_column(array: pa.Array) -> npt.NDArray[np.int64]:
     """Values of a time column as int64 ticks, without a copy."""
-    view = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array)]
+    buffer = array.buffers()[1] if len(array) else None
+    view = np.frombuffer(buffer or b"", np.int64)[array.offset : array.offset + len(array)]
     view.flags.writeable = False
     return view
 

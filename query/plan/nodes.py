@@ -173,8 +173,18 @@ class WindowedEvents:
     starts: tuple[int | None, int | None] = (None, None)
 
 
+class _Operator:
+    """A node whose operator says the columns."""
+
+    compiled: Any
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.compiled.output_schema
+
+
 @dataclass(frozen=True)
-class Match:
+class Match(_Operator):
     """Matches over a stream or ``input``; ``replay``: where they can be; ``part``: a share;
     ``counted``: their columns are not read, whatever the executor asks for.
     """
@@ -186,13 +196,9 @@ class Match:
     part: Part | None = None
     counted: bool = False
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self.compiled.output_schema
-
 
 @dataclass(frozen=True)
-class SituationMatch:
+class SituationMatch(_Operator):
     """As ``Match``; ``tree``: what the tree answers instead of reading events."""
 
     compiled: CompiledSituations
@@ -202,22 +208,14 @@ class SituationMatch:
     tree: TreeRuns | None = None
     part: Part | None = None
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self.compiled.output_schema
-
 
 @dataclass(frozen=True)
-class EventRows:
+class EventRows(_Operator):
     """The results of an operator over a stream, or those of a ``part``."""
 
     compiled: EventOperator
     stream: str
     part: Part | None = None
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.compiled.output_schema
 
 
 @dataclass(frozen=True)

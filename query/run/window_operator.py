@@ -17,6 +17,7 @@ import pyarrow as pa
 from ...core.times import half_open
 from ...errors import InvalidArgument, ResourceLimit
 from ...store.segment import ScanMetrics
+from ...store.tail import ticks_of_column
 from ..conditions.predicates import TICK_MAX, TICK_MIN, shown_time
 from ..contract.explanation import Operator, Regions
 from ..plan.nodes import (
@@ -42,7 +43,7 @@ from ..windows.expand import expand_counts, expand_times
 from ..windows.fields import GrainFold, aggregate_column, key_column
 from ..windows.filling import HELD_BYTES_MAX, Filler, Grid
 from ..windows.keyed import KeyedAggregation, SessionAggregation, expand_sessions
-from ..windows.slices import WindowMetrics, ticks_of
+from ..windows.slices import WindowMetrics
 from ..windows.spec import (
     AnyWindows,
     Calendar,
@@ -82,7 +83,7 @@ class _Events:
             return windows
         for batch in self.batches([self._schema.time], first=True):
             if batch.num_rows:
-                return replace(windows, origin=int(ticks_of(batch.column(0))[0]))
+                return replace(windows, origin=int(ticks_of_column(batch.column(0))[0]))
         return replace(windows, origin=0)
 
     def calendar(self, windows: CalendarWindows) -> Calendar | None:
@@ -122,7 +123,7 @@ class _Events:
             self.run.control.check()
             batch = self._as_stored(batch)
             if time in columns and batch.num_rows:
-                ticks = ticks_of(batch.column(columns.index(time)))
+                ticks = ticks_of_column(batch.column(columns.index(time)))
                 if last is not None and int(ticks[0]) < last:
                     raise InvalidArgument(
                         "the executor gave events out of time order; please report this query"
@@ -168,7 +169,7 @@ class _Feed:
                     batch = next(self._source, None)
                 if batch is None:
                     return
-                ticks = ticks_of(batch.column(batch.schema.get_field_index(self._time)))
+                ticks = ticks_of_column(batch.column(batch.schema.get_field_index(self._time)))
                 end = int(ticks.searchsorted(last, "right"))
                 if end < batch.num_rows:
                     self._held = batch.slice(end)
@@ -208,7 +209,7 @@ def _starting(
     low, high = starts
     for batch in batches:
         if low is not None or high is not None:
-            ticks = ticks_of(batch.column("window_start"))
+            ticks = ticks_of_column(batch.column("window_start"))
             inside = np.ones(len(ticks), bool)
             if low is not None:
                 inside &= ticks >= low
@@ -243,7 +244,7 @@ class WindowAggregateOperator(LeafOperator[WindowAggregate]):
             ("nodes", metrics.nodes), ("time_ms", round(self._seconds * 1000, 3)),
         )  # fmt: skip
 
-    def _aggregations(self) -> Iterator[WindowAggregation]:
+    def _aggregations(self) -> Iterator[WindowAggregation[Any]]:
         windows, events = self._windows, self._events
         selected = events.selected
         if isinstance(self._node.events, Scan) and selected is None:
@@ -262,7 +263,7 @@ class WindowAggregateOperator(LeafOperator[WindowAggregate]):
         windows: TimeWindows | CountWindows | SessionWindows,
         selected: SelectedRange | None,
         scan: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
-    ) -> WindowAggregation:
+    ) -> WindowAggregation[Any]:
         node, events = self._node, self._events
         check = events.run.control.check
         if node.strategy == "index" and not isinstance(windows, SessionWindows):
@@ -377,7 +378,7 @@ class FilledOperator(LeafOperator[FilledWindows]):
             return windows
         ticks = [tick for tick in (first, upto) if tick is not None]
         if rows.num_rows:
-            starts = ticks_of(rows.column(0).combine_chunks())
+            starts = ticks_of_column(rows.column(0).combine_chunks())
             ticks += [int(np.min(starts)), int(np.max(starts))]
         if not ticks:
             return None
@@ -428,7 +429,7 @@ class RollupOperator(LeafOperator[RollupWindows]):
                 yield fold.rows(numbers, keys, partials).select(list(columns))
 
         check = self._run.control.check
-        merged: WindowAggregation
+        merged: WindowAggregation[Any]
         if node.keys:
             merged = KeyedAggregation(fold.events, EACH_NUMBER, fold.merged, fold.keys, scan, check)
         else:
@@ -468,7 +469,7 @@ class RollupOperator(LeafOperator[RollupWindows]):
                     continue
                 if isinstance(piece, QueryPlan):
                     self._grains += batch.num_rows
-                ticks = ticks_of(batch.column(batch.schema.get_field_index(clock)))
+                ticks = ticks_of_column(batch.column(batch.schema.get_field_index(clock)))
                 numbers = node.windows.windows_of(ticks)[1]
                 if (last is not None and int(numbers[0]) < last) or (np.diff(numbers) < 0).any():
                     raise InvalidArgument(

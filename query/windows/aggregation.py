@@ -29,6 +29,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -84,17 +85,21 @@ def times_array(ticks: Words, type_: pa.DataType) -> pa.Array:
     return plain if pa.types.is_int64(type_) else plain.view(type_)
 
 
-class WindowAggregation(ABC):
+W = TypeVar("W", bound=Windows)
+
+
+class WindowAggregation(ABC, Generic[W]):
     """Windows with their aggregates; ``check`` may raise to cancel."""
 
     def __init__(
         self,
         schema: StreamSchema,
-        windows: Windows,
+        windows: W,
         aggregates: Sequence[Aggregate],
         check: Check,
         keys: Sequence[str] = (),
     ) -> None:
+        self._windows = windows
         self._check = check
         self._events = 0  # events so far; decides which count windows are complete
         span = isinstance(windows, CountWindows) and not keys  # others know their bounds
@@ -123,18 +128,8 @@ class WindowAggregation(ABC):
         return pa.RecordBatch.from_arrays([*arrays, *self.plan.columns(words)], schema=self.schema)
 
 
-class _Sliced(WindowAggregation):
+class _Sliced(WindowAggregation[TimeWindows | CountWindows]):
     """Time or count windows from slices without keys; the origin must be resolved."""
-
-    def __init__(
-        self,
-        schema: StreamSchema,
-        windows: TimeWindows | CountWindows,
-        aggregates: Sequence[Aggregate],
-        check: Check,
-    ) -> None:
-        super().__init__(schema, windows, aggregates, check)
-        self._windows = windows
 
     @abstractmethod
     def _sources(self) -> list[Iterator[SliceChunk]]:

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...store.segment import counted
+from ...store.tail import ticks_of_column
 from .aggregation import times_array
-from .slices import ticks_of
 from .spec import TICK_MAX, Calendar, CountWindows, TimeWindows
 
 Words = npt.NDArray[np.int64]
@@ -61,8 +62,7 @@ def with_bounds(
         arrays.append(build() if build else picked.column(picked.schema.get_field_index(name)))
         names.append(name)
     if not arrays:
-        struct = pa.StructArray.from_arrays([pa.nulls(len(rows))], names=["_"])
-        return pa.RecordBatch.from_struct_array(struct).select([])
+        return counted(len(rows))
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
@@ -75,7 +75,7 @@ def expand_times(
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         column = batch.column(batch.schema.get_field_index(time))
-        first, last = windows.windows_of(ticks_of(column))
+        first, last = windows.windows_of(ticks_of_column(column))
         for rows, nth in _spread(last - first + 1, check):
             start, end = windows.bounds(first[rows] + nth)
             yield with_bounds(batch, rows, None, start, end, columns, column.type)
@@ -133,7 +133,7 @@ class _Clock:
             batch = next(self._batches, None)
             if batch is None:
                 break
-            pieces.append(ticks_of(batch.column(batch.schema.get_field_index(self._time))))
+            pieces.append(ticks_of_column(batch.column(batch.schema.get_field_index(self._time))))
             events += batch.num_rows
         if len(pieces) > 1:
             self._known = np.concatenate(pieces)

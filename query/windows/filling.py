@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from ...core.sorting import firsts
 from ...errors import InvalidArgument, ResourceLimit
+from ...formats.kinds import is_number
 from ..pattern.columns import KeyCodes, flat
 from .aggregation import times_array
 from .spec import Calendar, TimeWindows
@@ -60,7 +61,7 @@ class Filler:
     def __post_init__(self) -> None:
         for column in list(self.schema)[2 + self.keys :]:
             value = None
-            if self.fill.how == "value" and _is_number(column.type):
+            if self.fill.how == "value" and is_number(column.type):
                 try:
                     value = pa.scalar(self.fill.value).cast(column.type)
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -137,7 +138,7 @@ class Filler:
                     values = pc.fill_null(values, pa.scalar(0, values.type))
                 elif self.fill.how == "previous":
                     values = pc.if_else(seen, values, _taken(column, neighbours[0]))
-                elif self.fill.how == "linear" and _is_number(column.type):
+                elif self.fill.how == "linear" and is_number(column.type):
                     between = self._between(rows, column, start, neighbours)
                     values = pc.if_else(seen, values, between)
                 elif self._values[i] is not None:
@@ -184,9 +185,3 @@ def _index(rows: npt.NDArray[np.int32], missing: npt.NDArray[np.bool_], count: i
 def _taken(column: pa.ChunkedArray, index: pa.Array) -> pa.Array:
     taken = column.take(index)
     return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
-    )

@@ -17,6 +17,7 @@ import pyarrow as pa
 from ...core.native import kernel
 from ...core.sorting import order_of
 from ...schema import StreamSchema
+from ...store.tail import ticks_of_column
 from ..pattern.columns import StoredKeys
 from . import kernels as k
 from .aggregation import Check, WindowAggregation
@@ -24,7 +25,7 @@ from .expand import with_bounds
 from .fields import Aggregate, FieldPlan
 from .group_cache import GroupHook, merge_rows
 from .kernels import absorb, fold_ordered, load_validity
-from .slices import BatchColumns, Slider, fold_batch, frozen, in_pieces, ticks_of
+from .slices import BatchColumns, Slider, fold_batch, frozen, in_pieces
 from .spec import TICK_MAX, CountWindows, SessionWindows, TimeWindows
 
 Words = npt.NDArray[np.int64]
@@ -35,7 +36,7 @@ KEYS_IDLE_MAX = 1 << 16
 _ALL_VALID = np.empty(0, np.uint8)
 
 
-class KeyedAggregation(WindowAggregation):
+class KeyedAggregation(WindowAggregation[TimeWindows | CountWindows]):
     """Windows and keys; ``scan`` reads in time order, ``hook`` processes groups."""
 
     def __init__(
@@ -49,7 +50,6 @@ class KeyedAggregation(WindowAggregation):
         hook: GroupHook | None = None,
     ) -> None:
         super().__init__(schema, windows, aggregates, check, keys)
-        self._windows = windows
         self._keys = tuple(keys)
         self._scan = scan
         self._hook = hook
@@ -63,7 +63,7 @@ class KeyedAggregation(WindowAggregation):
         plan = self.plan
         names = list(dict.fromkeys((plan.schema.time, *plan.names, *self._keys)))
         for batch in in_pieces(self._scan(names), self._check):
-            ticks = ticks_of(batch.column(batch.schema.get_field_index(plan.schema.time)))
+            ticks = ticks_of_column(batch.column(batch.schema.get_field_index(plan.schema.time)))
             if self._edges is not None:
                 self._edges.pass_over(ticks, self._events)
             ids, codes, words = self._grouped(batch, ticks)
@@ -267,7 +267,7 @@ class Pieces:
         events = batch.select(list(dict.fromkeys((time, *plan.names))))
         if self.order is not None:
             events = events.take(pa.array(self.order))
-        ticks = ticks_of(events.column(0))
+        ticks = ticks_of_column(events.column(0))
         return fold_batch(events, ticks, self.starts, len(self.number), plan)
 
 
@@ -285,7 +285,7 @@ class Sessions:
 
     def take(self, batch: pa.RecordBatch) -> Pieces:
         """The pieces of a batch with rows."""
-        ticks = ticks_of(batch.column(batch.schema.get_field_index(self._time)))
+        ticks = ticks_of_column(batch.column(batch.schema.get_field_index(self._time)))
         codes, order, before = np.empty(0, np.int64), None, self._count
         if self._keys:
             if self._table is None:
@@ -335,7 +335,7 @@ class Sessions:
             self._last = np.append(self._last, np.zeros(more, np.int64))
 
 
-class SessionAggregation(WindowAggregation):
+class SessionAggregation(WindowAggregation[SessionWindows]):
     """Sessions, of each key if there are any."""
 
     def __init__(

@@ -35,6 +35,7 @@ from ...core.native import kernel
 from ...errors import ResourceLimit
 from ...schema import Storage
 from ...store.columns import ColumnView
+from ...store.tail import ticks_of_column
 from . import kernels as k
 from .fields import FieldPlan
 from .kernels import absorb_row, fill_identity
@@ -80,14 +81,6 @@ def frozen(array: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def ticks_of(array: pa.Array) -> Words:
-    """Values of a time column as read-only int64 ticks, without a copy."""
-    buffer = array.buffers()[1]
-    if buffer is None or not len(array):
-        return frozen(np.empty(0, np.int64))
-    return frozen(np.frombuffer(buffer, np.int64)[array.offset : array.offset + len(array)])
 
 
 def words_of(view: ColumnView, array: pa.Array) -> Words:
@@ -159,7 +152,7 @@ def replay_slices(
         count = batch.num_rows
         if not count:
             continue
-        ticks = ticks_of(batch.column(batch.schema.get_field_index(time)))
+        ticks = ticks_of_column(batch.column(batch.schema.get_field_index(time)))
         ids = np.empty(count + 1, np.int64)
         starts = np.empty(count + 1, np.int64)
         runs = k.slice_runs(ticks, slicing, position, ids, starts)

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.times import TICKS_PER_SECOND, ticks_of, time_of
+from ...core.times import TICKS_PER_SECOND, moment_of
 from ...errors import InvalidArgument
 from ...formats.writers import column_text
 
@@ -275,7 +275,7 @@ def _items(data: bytes, binary: bool) -> list[bytes | None]:
                 (size,) = struct.unpack_from(">i", data, at + 20)
                 items.append(None if size < 0 else data[at + 24 : at + 24 + size])
                 at += 4 + max(size, 0)
-            whole = dimensions <= 1
+            whole = not dimensions or (dimensions == 1 and at + 20 == len(data))
         else:
             text = data.decode()
             inside = text[1:-1]
@@ -285,15 +285,11 @@ def _items(data: bytes, binary: bool) -> list[bytes | None]:
                 items.append(None if plain.upper() == "NULL" else item.encode())
                 at = found.end()
             whole = text[:1] + text[-1:] == "{}" and at == len(inside)
-    except struct.error:
+    except (struct.error, UnicodeDecodeError):
         whole = False
     if not whole:
         raise InvalidArgument(f"expected an array of one dimension, found {data[:40]!r}")
     return items
-
-
-def _moment(text: str, zone: str | None = None) -> object:
-    return time_of(ticks_of(text, "value", "us"), pa.timestamp("us", zone))
 
 
 def _span(data: bytes) -> dt.timedelta:
@@ -314,8 +310,8 @@ _OF_TEXT: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("int2", "int4", "int8", "oid"), int),
     **dict.fromkeys(("float4", "float8"), float),
     "numeric": Decimal,
-    "timestamp": _moment,
-    "timestamptz": partial(_moment, zone="UTC"),
+    "timestamp": moment_of,
+    "timestamptz": partial(moment_of, zone="UTC"),
     "date": dt.date.fromisoformat,
     "time": dt.time.fromisoformat,
     "bytea": lambda text: bytes.fromhex(text.removeprefix("\\x")),

@@ -23,11 +23,10 @@ from functools import cache, partial
 from typing import Annotated, Any, Literal, cast
 
 import orjson
-import pyarrow as pa
 from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...core.times import ticks_of, time_of
+from ...core.times import moment_of
 from ...errors import Forbidden, InvalidArgument, SqlError
 from ...query.contract.access import Access
 from ...query.contract.explanation import Plan
@@ -47,14 +46,6 @@ from .route import Call, Called, Routes
 from .row_responses import ClientWatch, send_rows
 
 
-def _moment(text: str) -> object:
-    return time_of(ticks_of(text, "value", "us"), pa.timestamp("us"))
-
-
-def _zoned(text: str) -> object:
-    return time_of(ticks_of(text, "value", "us"), pa.timestamp("us", "UTC"))
-
-
 def _span(text: str) -> dt.timedelta:
     number, _, unit = text.partition(" ")
     if unit != "microseconds":
@@ -67,8 +58,8 @@ def _blob(text: str) -> bytes:
 
 
 TYPES: dict[str, Callable[[str], Any]] = {
-    "timestamp": _moment,
-    "timestamptz": _zoned,
+    "timestamp": moment_of,
+    "timestamptz": partial(moment_of, zone="UTC"),
     "date": dt.date.fromisoformat,
     "time": dt.time.fromisoformat,
     "interval": _span,
