@@ -370,14 +370,14 @@ def _live_rows(words, first_bits, idle, breaks, codes, time, window, state, unti
 
 
 @kernel
-def _arrange(rows, every, codes, words, offsets, order, arranged):  # type: ignore[no-untyped-def]
-    for n in range(order.shape[0]):
-        offsets[codes[n if every else rows[n]] + 1] += 1
+def _arrange(rows, codes, words, offsets, order, arranged):  # type: ignore[no-untyped-def]
+    for n in range(rows.shape[0]):
+        offsets[codes[rows[n]] + 1] += 1
     for g in range(1, offsets.shape[0]):
         offsets[g] += offsets[g - 1]
     cursor = offsets.copy()
-    for n in range(order.shape[0]):
-        row = n if every else rows[n]
+    for n in range(rows.shape[0]):
+        row = rows[n]
         place = cursor[codes[row]]
         cursor[codes[row]] = place + 1
         order[place], arranged[place] = row, words[row]
@@ -387,11 +387,12 @@ def arrange(
     rows: IntArray | None, codes: IntArray, groups: int, words: npt.NDArray[np.uint64]
 ) -> tuple[IntArray, IntArray, npt.NDArray[np.uint64]]:
     """Rows (None: all) by code, stable; offsets of the ``groups`` codes; the words of the rows."""
-    count = len(codes if rows is None else rows)
-    order, arranged = np.empty(count, np.int64), np.empty(count, np.uint64)
+    if rows is None:
+        order, offsets = counted_order(codes, groups)
+        return order, offsets, words[order]
+    order, arranged = np.empty(len(rows), np.int64), np.empty(len(rows), np.uint64)
     offsets = np.zeros(groups + 1, np.int64)
-    some = codes[:0] if rows is None else rows
-    _arrange(some, rows is None, codes, words, offsets, order, arranged)
+    _arrange(rows, codes, words, offsets, order, arranged)
     return order, offsets, arranged
 
 
