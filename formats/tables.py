@@ -249,6 +249,8 @@ def _of_pandas(frame: Any) -> pa.Table:
     table = pa.Table.from_pandas(frame, preserve_index=False)
     for at, kind in enumerate(frame.dtypes):
         field = table.schema.field(at)
+        if str(kind).startswith("period"):  # of which Arrow would get numbers
+            raise TypeError(f"column {field.name!r} holds periods; convert it by dt.to_timestamp()")
         if str(kind) == "object" and _in_nanoseconds(field.type) != field.type:
             values = _own_array(frame.iloc[:, at].tolist(), from_pandas=True)
             table = table.set_column(at, field.name, values)

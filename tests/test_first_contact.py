@@ -154,6 +154,7 @@ def test_files_are_ingested_as_by_the_command(db: Database, tmp_path: Path) -> N
                 pd.DataFrame({"t": [1], "v": pd.Series([2**70], dtype=object)}),
                 pd.DataFrame([[1, 2, 3]], columns=["t", "v", "v"]),
                 pd.DataFrame({"t": [1], "v": [1j]}),
+                pd.DataFrame({"t": [1], "v": pd.period_range("2024", periods=1, freq="M")}),
             )
         ),
     ],
