@@ -74,7 +74,17 @@ def stored_decimal(type_: pa.DataType) -> pa.DataType:
 
 def stored_nested(type_: pa.DataType) -> pa.DataType | None:
     """A list or struct type in stored form; None if it cannot be stored."""
-    return normal(type_, lambda part: not is_json(part) and storage_of(part) is not None)
+    return normal(type_, _stored_part)
+
+
+def _stored_part(type_: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_decimal(type_):
+        type_ = stored_decimal(type_)
+    elif pa.types.is_string_view(type_):
+        type_ = pa.string()
+    elif pa.types.is_binary_view(type_) or pa.types.is_fixed_size_binary(type_):
+        type_ = pa.binary()
+    return type_ if not is_json(type_) and storage_of(type_) is not None else None
 
 
 def require_zones(schema: StreamSchema) -> None:

@@ -5,9 +5,10 @@ A command that only reads opens the store read-only: it works beside a writer an
 
 from __future__ import annotations
 
-import contextlib
 import inspect
+import math
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, is_dataclass
 from functools import wraps
@@ -215,7 +216,10 @@ def parameters(items: list[str]) -> dict[str, Any]:
         name, equals, text = item.partition("=")
         if not equals or not name.strip():
             raise InvalidArgument(f"--param takes name=value, found {item!r}")
-        values[name.strip().removeprefix("$")] = _value(text)
+        name = name.strip().removeprefix("$")
+        if name in values:
+            raise InvalidArgument(f"--param names {name!r} twice")
+        values[name] = _value(text)
     return values
 
 
@@ -225,7 +229,10 @@ def _value(text: str) -> Any:
     words: dict[str, Any] = {"true": True, "false": False, "null": None}
     if text.lower() in words:
         return words[text.lower()]
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
+    if re.fullmatch(r"[+-]?\d+", text, re.ASCII):
+        return int(text)
+    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text, re.ASCII | re.IGNORECASE):
+        if math.isinf(number := float(text)):
+            raise InvalidArgument(f"the number {text} is beyond what a DOUBLE holds")
+        return number
     return text

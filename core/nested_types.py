@@ -59,14 +59,14 @@ def decided(type_: pa.DataType) -> pa.DataType:
 
 
 def normal(
-    type_: pa.DataType, plain: Callable[[pa.DataType], bool], depth: int = 0
+    type_: pa.DataType, plain: Callable[[pa.DataType], pa.DataType | None], depth: int = 0
 ) -> pa.DataType | None:
     """A list or struct in the form that streams have; None where they have none.
 
     Parameters
     ----------
     plain : callable
-        Whether a stream holds a type that is neither.
+        The form of a type that is neither; None if streams have none.
     """
     if depth > DEPTH_MAX:
         return None
@@ -76,7 +76,7 @@ def normal(
         item = normal(type_.value_type, plain, depth + 1)
         return None if item is None else pa.list_(item)
     if not pa.types.is_struct(type_):
-        return type_ if plain(type_) else None
+        return plain(type_)
     fields = [type_.field(i) for i in range(type_.num_fields)]
     names = [field.name.lower() for field in fields]
     if not fields or not all(names) or len(set(names)) < len(names) or "\x00" in "".join(names):

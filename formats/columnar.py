@@ -70,8 +70,22 @@ Ticks = npt.NDArray[np.int64]
 
 def names_of_int96(metadata: Any) -> set[str]:
     """Columns of a file with INT96 times, also inside lists and structs."""
-    leaves = (metadata.schema.column(at) for at in range(metadata.num_columns))
-    return {leaf.path.split(".", 1)[0] for leaf in leaves if leaf.physical_type == "INT96"}
+    schema = metadata.schema.to_arrow_schema()
+    names = [field.name for field in schema for _ in _leaves(field.type)]
+    leaves = map(metadata.schema.column, range(metadata.num_columns))
+    pairs = zip(names, leaves, strict=True)
+    return {name for name, leaf in pairs if leaf.physical_type == "INT96"}
+
+
+def _leaves(type_: pa.DataType) -> Iterator[pa.DataType]:
+    """The parts of a type that are columns of a file; paths are ambiguous where names have dots."""
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    if not pa.types.is_nested(type_) or not type_.num_fields:
+        yield type_
+        return
+    for at in range(type_.num_fields):
+        yield from _leaves(type_.field(at).type)
 
 
 class Int96Columns:

@@ -83,7 +83,7 @@ def tables_of(data: Any, schema: StreamSchema) -> Iterator[pa.Table]:
         yield conform_table(_table_of_pandas(data, schema), schema)
     elif type(data).__module__.startswith("polars"):
         try:
-            table = _of_polars(data).to_arrow()
+            table = pa.table(_of_polars(data))
         except (pa.ArrowException, TypeError) as error:  # integers of 128 bits, for instance
             raise SchemaMismatch(f"the frame cannot be read as a table: {error}") from None
         yield conform_table(table, schema)
@@ -239,13 +239,18 @@ def _of_polars(data: Any) -> Any:
     for name, kind in getattr(frame, "schema", {}).items():
         if str(kind) == "Object":  # of which Arrow would get the addresses
             raise TypeError(f"column {name!r} holds Python objects; convert or drop it")
-    return frame
+    if not hasattr(frame, "schema"):  # a series
+        return frame
+    # without views, which Arrow cannot take from dictionaries or cast
+    return frame.to_arrow(compat_level=sys.modules["polars"].CompatLevel.oldest())
 
 
 def _of_pandas(frame: Any) -> pa.Table:
     table = pa.Table.from_pandas(frame, preserve_index=False)
     for at, kind in enumerate(frame.dtypes):
         field = table.schema.field(at)
+        if str(kind).startswith("period"):  # of which Arrow would get numbers
+            raise TypeError(f"column {field.name!r} holds periods; convert it by dt.to_timestamp()")
         if str(kind) == "object" and _in_nanoseconds(field.type) != field.type:
             values = _own_array(frame.iloc[:, at].tolist(), from_pandas=True)
             table = table.set_column(at, field.name, values)

@@ -351,7 +351,10 @@ def _schema(s: Statement, columns: pa.Schema) -> StreamSchema:
         listed = f"there are {', '.join(times)}" if times else "no column is a TIMESTAMP"
         what = f"say which column is the time, TIMESTAMP BY t before AS: {listed}"
         raise s.error(s.tree.this, what)
-    fields = [pa.field(field.name, field.type, field.name != times[0]) for field in columns]
+    fields = [
+        pa.field(field.name, field.type, field.name != times[0] or pa.types.is_null(field.type))
+        for field in columns
+    ]
     return StreamSchema(pa.schema(fields), times[0])
 
 

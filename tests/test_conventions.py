@@ -56,21 +56,9 @@ def sources() -> list[Path]:
 
 
 QUERY_LAYERS = (
-    "contract",
-    "sql",
-    "conditions",
-    "relational",
-    "pattern",
-    "situations",
-    "windows",
-    "replay",
-    "split",
-    "recent",
-    "binding",
-    "plan",
-    "run",
-    "",
-)
+    "contract", "sql", "conditions", "relational", "pattern", "situations", "windows", "replay",
+    "split", "recent", "binding", "plan", "run", "",
+)  # fmt: skip
 """Folders of query/, the lowest first: an import points to a lower one."""
 
 UNORDERED = {"."}

@@ -76,6 +76,9 @@ def test_any_table_makes_a_stream(db: Database, made: str) -> None:
     assert (report.stored, report.created, db["s"].count) == (5, False, 10)
 
 
+PARTS = pa.struct([("f", pa.binary(2)), ("h", pa.decimal128(5, -2))])
+
+
 def test_types_that_streams_lack_become_types_that_hold_the_values(db: Database) -> None:
     columns = {
         "hundreds": pa.array([Decimal(700), None]).cast(pa.decimal128(5, -2)),
@@ -83,6 +86,8 @@ def test_types_that_streams_lack_become_types_that_hold_the_values(db: Database)
         "small": pa.array([Decimal("0.25"), None], pa.decimal32(5, 2)),
         "fixed": pa.array([b"abc", None], pa.binary(3)),
         "runs": pa.array([7, None], pa.duration("ms")).cast(pa.int64()),
+        "words": pa.array([["a"], None], pa.list_(pa.string_view())),
+        "part": pa.array([{"f": b"ab", "h": Decimal(700)}, None], PARTS),
     }
     times = pa.array([Decimal(1), Decimal(2)])
     data = {"t": times, **columns, "runs": columns["runs"].cast(pa.duration("ms"))}
@@ -91,11 +96,14 @@ def test_types_that_streams_lack_become_types_that_hold_the_values(db: Database)
     )
     found = db.sql("SELECT * EXCLUDE (t) FROM s").arrow()
     assert found.schema.types == [
-        pa.decimal128(7, 0), pa.decimal128(38, 2), pa.decimal128(5, 2), pa.binary(), pa.int64()
+        pa.decimal128(7, 0), pa.decimal128(38, 2), pa.decimal128(5, 2), pa.binary(), pa.int64(),
+        pa.list_(pa.string()), pa.struct([("f", pa.binary()), ("h", pa.decimal128(7, 0))]),
     ]  # fmt: skip
     assert found.to_pydict() == {name: values.to_pylist() for name, values in columns.items()}
     db.ingest([{"t": 1, "u": 2**63, "n": -1}, {"t": 1, "u": 2, "n": 2**64}], "rows", "t")
     assert db["rows"].schema.types[1:] == [pa.uint64(), pa.decimal128(38, 0)]
+    db.ingest(pl.DataFrame({"t": [1], "l": [["a", None]]}), "lists", "t")
+    assert db.sql("SELECT l FROM lists").fetchall() == [(["a", None],)]
 
 
 def test_files_are_ingested_as_by_the_command(db: Database, tmp_path: Path) -> None:
@@ -146,6 +154,7 @@ def test_files_are_ingested_as_by_the_command(db: Database, tmp_path: Path) -> N
                 pd.DataFrame({"t": [1], "v": pd.Series([2**70], dtype=object)}),
                 pd.DataFrame([[1, 2, 3]], columns=["t", "v", "v"]),
                 pd.DataFrame({"t": [1], "v": [1j]}),
+                pd.DataFrame({"t": [1], "v": pd.period_range("2024", periods=1, freq="M")}),
             )
         ),
     ],

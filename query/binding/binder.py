@@ -9,10 +9,10 @@ A query that runs apart from its statement, such as an operator's input, gets th
 Plan hints of a SELECT, such as ``/*+ strategy(replay) */``, serve experiments.
 
 Aggregates that depend on row order get an explicit order by time, because the executor's threads do
-not preserve row order.  ``first``, ``last``, ``any_value``, lists, joined strings and ``DISTINCT
-ON`` without explicit order are ordered by the time of the first source that has one, also through
-derived tables and CTEs.  DISTINCT inside an aggregate orders by value.  Calls over ``COLUMNS(...)``
-are not changed.
+not preserve row order.  ``first``, ``last``, ``any_value``, lists, joined strings, ``DISTINCT ON``,
+and ``arg_max`` and ``mode`` (among equals), without explicit order are ordered by the time of the
+first source that has one, also through derived tables and CTEs.  DISTINCT inside an aggregate
+orders by value.  Calls over ``COLUMNS(...)`` are not changed.
 """
 
 from __future__ import annotations
@@ -145,7 +145,12 @@ def take_hints(select: Any, text: str, notes: list[str]) -> dict[str, str]:
 
 
 _STRINGS = frozenset(("group_concat", "listagg", "string_agg"))
-_AGGREGATES = _STRINGS | {"any_value", "arbitrary", "array_agg", "first", "last", "list"}
+_EXTREMES = frozenset(
+    ("arg_max", "arg_max_null", "arg_min", "arg_min_null", "argmax", "argmin", "max_by", "min_by")
+)
+_AGGREGATES = (
+    _STRINGS | _EXTREMES | {"any_value", "arbitrary", "array_agg", "first", "last", "list", "mode"}
+)
 _ARGUMENTS_OF_WINDOWS = _AGGREGATES | {"first_value", "last_value", "nth_value"}
 _ORDERS_OF_WINDOWS = frozenset(("lag", "lead", "row_number"))
 _FIRST_LAST = re.compile(r"\b(first|last)\(")  # the executor quotes these
@@ -174,7 +179,20 @@ def order_sensitive(select: Any, scope: Scope, sites: Sequence[Site]) -> list[Or
     if distinct is not None and distinct.args.get("on") and not settled:
         selects.append(select)
     columns = _time_of(scope, sites) if selects else ()
-    return [OrderSensitive(select, node, columns) for node in selects] if columns else []
+    times = {name.lower() for _, name in columns}
+    return [
+        OrderSensitive(select, node, columns)
+        for node in selects
+        if columns and not _is_extreme_of(node, times)
+    ]
+
+
+def _is_extreme_of(node: Any, times: set[str]) -> bool:
+    """Whether a call takes the row of the greatest or least time, which no order changes."""
+    if node.name.lower() not in _EXTREMES or len(node.expressions) < 2:
+        return False
+    of = node.expressions[1]
+    return isinstance(of, exp.Column) and of.name.lower() in times
 
 
 def _of_many_columns(part: Any) -> bool:

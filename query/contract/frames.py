@@ -16,6 +16,7 @@ import pyarrow as pa
 from ...core.ownership import LOADING
 from ...core.soundness import require_sound
 from ...errors import InvalidArgument, InvalidData, SchemaMismatch
+from ...formats.convert import flatten
 from ...formats.tables import UNREADABLE, reader_of
 from ...schema import stored_decimal
 
@@ -50,7 +51,10 @@ class Frame:
             return
         for batch in data.scanner(columns=list(columns)).to_batches():
             try:
-                yield batch if batch.schema.equals(wanted) else batch.cast(wanted)
+                if not batch.schema.equals(wanted):
+                    plain = map(_decoded, batch.columns)
+                    batch = pa.RecordBatch.from_arrays([*plain], names=wanted.names).cast(wanted)
+                yield batch
             except pa.ArrowInvalid as error:
                 raise InvalidData(f"{self.name!r}: {error}") from None
 
@@ -94,6 +98,10 @@ def _check_names(name: str, schema: pa.Schema) -> None:
     if not schema.names or doubled:
         problem = f"{', '.join(doubled)} twice" if doubled else "no columns"
         raise InvalidArgument(f"a frame has columns of different names; {name!r} has {problem}")
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    return flatten(column) if pa.types.is_dictionary(column.type) else column
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:

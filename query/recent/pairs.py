@@ -16,7 +16,7 @@ and 1/64 of the rows skipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -32,6 +32,7 @@ Mask = npt.NDArray[np.bool_]
 
 BLOCK = 64
 BATCH_PAIRS = 1 << 16
+PIECE_ROWS = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -165,10 +166,18 @@ def _any(live_ts, live_te, floor, keys, offsets, starts, ends, block_te, found):
 
 
 class Pairing:
-    """The pairs of two sides; ``distance``: P in ticks, None for unbounded."""
+    """The pairs of two sides; ``distance``: P in ticks, None for unbounded.  ``check`` raises if
+    the query is to end.
+    """
 
-    def __init__(self, live: Events, archive: Events, distance: int | None) -> None:
-        self._distance = distance
+    def __init__(
+        self,
+        live: Events,
+        archive: Events,
+        distance: int | None,
+        check: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._distance, self._check = distance, check
         self._live, self._archive = live, archive
         mine = live.taking_part()
         order = order_of(live.end[mine], live.key[mine])
@@ -191,11 +200,18 @@ class Pairing:
     def counts(self) -> Ints:
         """Partners of the archive rows that can have any, by their starts."""
         counts = np.zeros(len(self._archive_rows), np.int64)
-        _count(
-            self._start, self._end, self._reach, self._key, self._offsets, self._live_ts,
-            self._live_te, self._blocks, counts,
-        )  # fmt: skip
+        for some in self._pieces(len(counts)):
+            _count(
+                self._start[some], self._end[some], self._reach[some], self._key[some],
+                self._offsets, self._live_ts, self._live_te, self._blocks, counts[some],
+            )  # fmt: skip
         return counts
+
+    def _pieces(self, rows: int) -> Iterator[slice]:
+        """Rows whose search, each among all of the other side, takes less than a moment."""
+        for low in range(0, rows, PIECE_ROWS):
+            self._check()
+            yield slice(low, low + PIECE_ROWS)
 
     def batches(self, newest_first: bool = False) -> Iterator[tuple[Ints, Ints]]:
         """Batches of (live, archive) row numbers; ``newest_first``: the last batch first."""
@@ -253,10 +269,14 @@ class Pairing:
         te = live.end[mine]
         floor = back(te, self._distance)
         partnered = np.zeros(len(mine), np.bool_)
-        _any(
-            live.start[mine], te, floor, live.key[mine], offsets, archive.start[rows], ends,
-            ~_block_max(~ends), partnered,
+        ts, key, starts, least = (
+            live.start[mine], live.key[mine], archive.start[rows], ~_block_max(~ends)
         )  # fmt: skip
+        for some in self._pieces(len(mine)):
+            _any(
+                ts[some], te[some], floor[some], key[some], offsets, starts, ends, least,
+                partnered[some],
+            )  # fmt: skip
         result = np.zeros(len(live), np.bool_)
         result[mine] = partnered
         return result

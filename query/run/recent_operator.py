@@ -352,7 +352,7 @@ class RecentOperator(LeafOperator[RecentJoin]):
             self._live, self._archive, node.unit,
             [(live.column(one), archive.column(other)) for one, other in node.keys],
         )  # fmt: skip
-        pairing = Pairing(mine, theirs, node.distance)
+        pairing = Pairing(mine, theirs, node.distance, self._run.control.check)
         rows = _Rows(live, archive, wanted, node.schema)
         if node.kind in ("semi", "anti"):
             partnered = self._partnered(pairing, live, archive, len(mine))

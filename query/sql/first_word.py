@@ -13,14 +13,15 @@ from ...errors import InvalidArgument
 
 _TOKEN = re.compile(
     r"""
-      '(?:[^']|'')*'            # text
+      (?<!\w)[eE]'(?:[^'\\]|''|\\.)*(?:'|\Z)                     # text with escapes
+    | '(?:[^']|'')*'            # text
     | "(?:[^"]|"")*"            # a quoted name
     | \$(\w*)\$.*?\$\1\$        # dollar-quoted text
     | '(?:[^']|'')*\Z | "(?:[^"]|"")*\Z | /\*(?:(?!\*/).)*\Z    # none of which may be open
     | --[^\n]*                  # a comment to the end of the line
     | /\*.*?\*/                 # a comment
     | ;
-    | [^'"$;/-]+ | .            # anything else
+    | (?:(?!(?<!\w)[eE]')[^'"$;/-])+ | .                         # anything else
     """,
     re.VERBOSE | re.DOTALL,
 )

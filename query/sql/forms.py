@@ -35,6 +35,8 @@ def render(node: Any) -> str:
     checkpoint()
     form = FORMS.get(type(node))
     if form is None:
+        if isinstance(node, exp.Var) and node.name.upper() == "DEFAULT":
+            raise Refused(node, "leave a column out of the list to give it its DEFAULT")
         raise Refused(node, f"{type(node).__name__} is not part of Chronicle's SQL")
     unknown = unknown_argument(node, form[0])
     if unknown is not None:

@@ -82,14 +82,17 @@ def test_values_of_parameters() -> None:
     assert parameters(["a=1", "b=1.5", "c=true", "d=null", "e=x=y", "f='007'", "$g="]) == {
         "a": 1, "b": 1.5, "c": True, "d": None, "e": "x=y", "f": "007", "g": "",
     }  # fmt: skip
-    with pytest.raises(InvalidArgument):
-        parameters(["=1"])
+    assert parameters(["a=1_0", "b=nan", "c=\u0661"]) == {"a": "1_0", "b": "nan", "c": "\u0661"}
+    for items in (["=1"], ["n=1", "$n=2"], ["n=1e400"]):
+        with pytest.raises(InvalidArgument):
+            parameters(items)
 
 
 def test_cutting_scripts() -> None:
     script = "SELECT ';' -- ;\n; /* ; */ SELECT \";\";;\n SELECT $x$;$x$ -- end"
     assert split(script) == ["SELECT ';' -- ;", '/* ; */ SELECT ";"', "SELECT $x$;$x$ -- end"]
     assert split(" ; -- nothing\n ;") == []
+    assert split(r"SELECT E'\';'; SELECT 'a\'; b") == [r"SELECT E'\';'", r"SELECT 'a\'", "b"]
     assert is_complete("SELECT 1;")
     assert is_complete("SELECT 1; -- done")
     assert not is_complete("SELECT 1")

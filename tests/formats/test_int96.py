@@ -36,6 +36,7 @@ def test_microseconds_where_they_hold_a_time(values: list[Any]) -> None:
     table, bad = read(
         {
             "x": pa.array(values, us),
+            "x.y": pa.array(values, us),
             "l": pa.array([[value, None] for value in values], pa.list_(us)),
             "s": pa.array(
                 [{"a": value, "n": 1} for value in values],
@@ -44,7 +45,7 @@ def test_microseconds_where_they_hold_a_time(values: list[Any]) -> None:
         }
     )
     assert not bad
-    assert table["x"].to_pylist() == values
+    assert table["x"].to_pylist() == table["x.y"].to_pylist() == values
     assert table["l"].to_pylist() == [[value, None] for value in values]
     assert [row["a"] for row in table["s"].to_pylist()] == values
 

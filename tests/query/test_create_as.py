@@ -85,6 +85,8 @@ def test_if_not_exists_does_not_run_the_query(db: Any) -> None:
         ("CREATE STREAM r AS SELECT t, MAP {name: x} AS pairs FROM s", "CAST"),
         ("CREATE STREAM r TIMESTAMP BY name AS SELECT t, name FROM s", "(?i)time"),
         ("CREATE STREAM r AS SELECT nullif(t, t) AS t FROM s", "must not be null"),
+        ("CREATE STREAM r TIMESTAMP BY t AS SELECT NULL AS t", "or an integer, found null"),
+        ("INSERT INTO s (t, x) VALUES ('2020-01-01', DEFAULT)", "leave a column out"),
         ("CREATE STREAM r AS SELECT nothing FROM s", "nothing"),
         ("CREATE STREAM r AS SELECT * FROM nowhere", "nowhere"),
         ("CREATE STREAM r AS", "expected a SELECT after AS"),

@@ -55,7 +55,7 @@ def test_whatever_is_a_table_joins_with_streams(each: Database, tmp_path: Path) 
         ("reader", table.to_reader()),
         ("pandas", pd.DataFrame(ROWS).astype({"name": "category"})),
         ("indexed", pd.DataFrame(ROWS).set_index("k")),
-        ("polars", pl.DataFrame(ROWS)),
+        ("polars", pl.DataFrame(ROWS, schema_overrides={"name": pl.Categorical})),
         ("lazy", pl.DataFrame(ROWS).lazy()),
         ("rows", table.to_pylist()),
         ("dataset", ds.dataset(tmp_path / "names.parquet")),
@@ -73,7 +73,7 @@ def test_types_come_as_streams_have_them(each: Database) -> None:
     )
     columns = {
         "at": zoned,
-        "word": pa.array(["x"]).dictionary_encode(),
+        "word": pa.DictionaryArray.from_arrays([0], pa.array(["x"], pa.string_view())),
         "long": pa.array(["y"], pa.large_string()),
         "half": pa.array([1.5], pa.float16()),
         "none": pa.nulls(1),

@@ -72,6 +72,16 @@ def test_lists_are_in_the_order_of_time(db: Any, events: dict[str, Any]) -> None
         assert found == [(key, " ".join(map(str, vs))) for key, vs in by_key(events)]
 
 
+def test_of_equal_extremes_and_counts_the_earliest_is_taken(
+    db: Any, events: dict[str, Any]
+) -> None:
+    listed = "max_by(v, x), list_sort(arg_min(v, x, 2)), mode(v)"
+    for key, got in enumerate(rows(db, f"SELECT k, {listed} FROM s GROUP BY k ORDER BY k")):
+        at = np.flatnonzero(events["k"] == key)
+        ones = events["v"][at[events["x"][at] == 1]]
+        assert got == (str(key), ones[0], sorted(ones[:2]), events["v"][at[0]])
+
+
 def test_any_value_is_the_first_that_is_not_null(db: Any, events: dict[str, Any]) -> None:
     first = int(np.flatnonzero(~np.isnan(events["x"]))[0])
     sql = "SELECT any_value(CASE WHEN x > 0 THEN v END), last(v) FILTER (WHERE x > 0) FROM s"

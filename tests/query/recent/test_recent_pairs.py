@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -40,6 +41,7 @@ def same_key(live: tuple[int, int, int], archive: tuple[int, int, int]) -> bool:
 def small_batches() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "BATCH_PAIRS", 5)
+        patch.setattr(kernels, "PIECE_ROWS", 3)
         yield
 
 
@@ -94,6 +96,10 @@ def test_many_rows_pass_over_blocks() -> None:
         found[ours, others] = True
     assert (found == wanted).all()
     assert (pairing.partnered() == wanted.any(axis=1)).all()
+    stopped = Pairing(mine, theirs, 40, Mock(side_effect=TimeoutError))
+    for search in (stopped.counts, stopped.partnered):
+        with pytest.raises(TimeoutError):
+            search()
 
 
 def test_sums_do_not_wrap() -> None:
