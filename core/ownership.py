@@ -114,7 +114,7 @@ class Condition(RLock):
     """A condition variable with a re-entrant lock of its own."""
 
     def __init__(self) -> None:
-        condition = threading.Condition(cast(Any, self))
+        self._condition = condition = threading.Condition(cast(Any, self))
         self.wait = condition.wait
         self.wait_for = condition.wait_for
         self.notify = condition.notify

@@ -55,7 +55,7 @@ class TestGroupCommit:
         return thread
 
     def wait_for_waiters(self, commit: GroupCommit, count: int) -> None:
-        wait_until(lambda: len(commit._turn._waiters) >= count)  # type: ignore[attr-defined]
+        wait_until(lambda: len(commit._turn._condition._waiters) >= count)  # type: ignore[attr-defined]
 
     def test_all_who_wait_share_the_next_sync(self) -> None:
         disk, results = SlowDisk(), []
