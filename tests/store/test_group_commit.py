@@ -135,13 +135,14 @@ class TestGroupCommit:
         threads = [self.start(commit, 1, results)]
         assert disk.inside.acquire(timeout=PATIENCE_S)
         disk.end = 3
-        wait = commit._turn.wait
+        condition = commit._turn._condition
+        wait = condition.wait
 
         def interrupted(timeout: float | None = None) -> bool:
-            commit._turn.wait = wait  # type: ignore[method-assign]
+            condition.wait = wait  # type: ignore[method-assign]
             raise KeyboardInterrupt
 
-        commit._turn.wait = interrupted  # type: ignore[method-assign]
+        condition.wait = interrupted  # type: ignore[method-assign]
         threads.append(self.start(commit, 2, results))
         threads[-1].join(PATIENCE_S)
         assert isinstance(results[-1], KeyboardInterrupt)
