@@ -135,7 +135,7 @@ class Cluster:
         try:
             with urllib.request.urlopen(place, timeout=PATIENCE_S) as answer:
                 return int(json.load(answer)["aliveworkers"])
-        except OSError:
+        except (OSError, ValueError):
             return 0
 
     def driver(self, data: Path, step: str) -> subprocess.Popen[str]:
