@@ -6,13 +6,17 @@ Damage to a durable record raises ``CorruptBlock`` whenever it is distinguishabl
 
 Layout: numbers are little-endian and unsigned; each record begins at a multiple of eight bytes.
 
+=====================  ======  =====  =======================================================
 header (32 bytes)      offset  size   meaning
+=====================  ======  =====  =======================================================
 magic                       0      8  ``CHRONLOG``
 version                     8      4  2 (1: of releases whose appends do not count events)
 nonce                      12      4  random, so that no two logs have the same header
 sequence                   16      8  number of this log among those of its stream
 checksum                   24      8  XXH3-64 of bytes 0 to 23, seed 0
+=====================  ======  =====  =======================================================
 record (16 bytes + n)  offset  size   meaning
+=====================  ======  =====  =======================================================
 checksum                    0      8  XXH3-64 of bytes 8 to the end of the padding; the seed
                                       is the header's checksum XOR the record's offset
 length                      8      4  n, the bytes of the payload
@@ -22,6 +26,7 @@ unsynced                   14      2  when this was written, every byte that lie
                                       65535: nothing is known
 payload                    16      n
 padding                16 + n    0-7  zeros, up to the next multiple of eight
+=====================  ======  =====  =======================================================
 
 The seed ties a record to its log and place: zeros, blocks of a deleted log, an older record of this
 one or two swapped records do not verify.

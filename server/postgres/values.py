@@ -246,9 +246,8 @@ def parameter(data: bytes | None, binary: bool, oid: int) -> Any:
     name = BY_OID.get(oid) or _ITEM_BY_OID.get(oid, "text")
     if oid in _ITEM_BY_OID:
         return [parameter(item, binary, KINDS[name].oid) for item in _items(data, binary)]
-    if binary and oid == _UUID_OID:
-        return str(UUID(bytes=data))
-    if binary and oid not in BY_OID and oid not in _TEXT_OIDS and oid != _INTERVAL_OID:
+    known = oid in BY_OID or oid in (*_TEXT_OIDS, _INTERVAL_OID, _UUID_OID)
+    if binary and not known:
         raise InvalidArgument(
             f"the binary form of a parameter of the type with OID {oid} is not known; send it as "
             "text, or cast it in the client"
@@ -256,6 +255,8 @@ def parameter(data: bytes | None, binary: bool, oid: int) -> Any:
     try:
         if oid == _INTERVAL_OID and binary:
             return _span(data)
+        if oid == _UUID_OID and binary:
+            return str(UUID(bytes=data))
         return _of_binary(data, name) if binary else _OF_TEXT.get(name, str)(data.decode())
     except (ValueError, ArithmeticError, struct.error, OverflowError) as error:
         shown = data[:40] if binary else data[:40].decode(errors="replace")

@@ -226,6 +226,8 @@ def test_a_parameter_that_is_no_value_of_its_type(database: Any, connect: Any) -
     assert b"expected a value of type integer, found 'many'" in result.error_message
     result = connection.pgconn.exec_params(b"SELECT $1", [b"\0\1"], [1005], [1])
     assert b"expected an array of one dimension" in result.error_message
+    result = connection.pgconn.exec_params(b"SELECT $1", [b"\0\1"], [2950], [1])  # a UUID
+    assert b"expected a value of type text" in result.error_message
     result = connection.pgconn.exec_params(b"SELECT $1", [b"\0\1"], [600], [1])
     assert b"OID 600 is not known" in result.error_message  # a point, once a text of its bytes
 
