@@ -155,7 +155,7 @@ class StoreIndexes:
                 indexes.heard = partial(self._notify, name)
             if self._handles.get(name) is not handle and isinstance(handle, EventStream):
                 self._handles[name] = handle
-                indexes.follow(handle.commits.manifest.layouts, handle.schema)
+                indexes.follow(handle.commits)
                 indexes.forget(handle.snapshot().state, opened=True)
                 handle.subscribe(self._listener(name, indexes))
             return indexes
@@ -207,7 +207,7 @@ class StoreIndexes:
         """Adopt the current names of a stream's attributes."""
         handle, indexes = self._store.stream(stream), self.of(stream)
         if indexes is not None and isinstance(handle, EventStream):
-            indexes.follow(handle.commits.manifest.layouts, handle.schema)
+            indexes.follow(handle.commits)
             self._notify(stream)
 
     @contextmanager
@@ -381,8 +381,7 @@ class StoreIndexes:
         if indexes is None or handle is None or indexes.broken:
             return
         built = False
-        manifest = handle.commits.manifest
-        indexes.follow(manifest.layouts, manifest.schema)  # a live query may have widened a column
+        indexes.follow(handle.commits)  # a live query may have widened a column
         while not self._closed:
             state = handle.snapshot().state
             indexes.forget(state)

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import (
     ChronicleError,
@@ -33,7 +33,6 @@ from ..errors import (
     StoreClosed,
 )
 from ..schema import StreamSchema
-from ..store.catalog import Layout
 from ..store.leaf_map import LeafMap, leaf_map
 from ..store.segment import SegmentView
 from ..store.snapshot import StreamState
@@ -50,6 +49,9 @@ from .storage import (
     descriptor_key,
     remove_database,
 )
+
+if TYPE_CHECKING:
+    from ..store.commits import Commits
 
 STEP_EVENTS = 1 << 16
 """Committed events of the active segment that justify a new run."""
@@ -140,12 +142,14 @@ class StreamIndexes(OpenedIndexes):
                 raise IndexNotFound(f"there is no index on {attribute!r}")
             self._undefine(attribute, index)
 
-    def follow(self, layouts: Sequence[Layout], schema: StreamSchema) -> None:
+    def follow(self, commits: Commits) -> None:
         """Adopt renamed attributes; indexes of dropped ones, and of types without order, go."""
         with self._build_lock:
+            manifest = commits.manifest  # under the lock: an older one would undo a rename
+            schema = manifest.schema
             if schema is self._followed:
                 return
-            changed = self._definitions.following(layouts, schema)
+            changed = self._definitions.following(manifest.layouts, schema)
             remaining = set(changed.identifiers.values())
             gone = [n for n, i in self._definitions.identifiers.items() if i not in remaining]
             for name in gone:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,30 @@ def test_life_of_derived_indexes(tmp_path: Path) -> None:
             assert [entry["attribute"] for entry in database.stream("s").indexes()] == KEYS[1:2]
     with chronicle.open(tmp_path / "s", mode="r") as database:
         assert len(database.stream("s").indexes()) == 1
+
+
+def test_a_thread_that_waits_during_a_rename_takes_no_index_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with chronicle.open(tmp_path / "s") as database:
+        stream = database.create_stream("s", SCHEMA, "t", options=OPTIONS)
+        stream.create_index("x")
+        manager, arrived = catalog_of(database).indexes, threading.Event()
+        indexes = manager.of("s")
+        follow = indexes.follow
+
+        def followed(*what: Any) -> None:
+            arrived.set()
+            follow(*what)
+
+        monkeypatch.setattr(indexes, "follow", followed)
+        with indexes.held():
+            waiting = threading.Thread(target=manager._advance, args=("s",))
+            waiting.start()
+            assert arrived.wait(PATIENCE_S)
+            stream.rename_column("x", "y")
+        waiting.join()
+        assert [entry["attribute"] for entry in stream.indexes()] == ["y"]
 
 
 def test_keys_follow_the_names_of_their_columns(tmp_path: Path) -> None:
