@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,9 +34,11 @@ for job in work["jobs"]:
     settings.set("parallelism.default", str(job["parallelism"]))
     settings.set("pipeline.object-reuse", "true")
     env.execute_sql(
-        f"CREATE TABLE s ({work['columns']}, WATERMARK FOR t AS t) WITH "
+        f"CREATE TABLE s ({work['columns']}, WATERMARK FOR t AS t - {job['wait']}) WITH "
         f"('connector'='filesystem', 'path'='{work['path']}', 'format'='csv')"
     )
+    if job["setup"]:
+        env.execute_sql(job["setup"])
     out = os.path.join(work["scratch"], job["name"])
     sink = f"'connector'='filesystem', 'path'='{out}', 'format'='csv'"
     text = job["query"] or f"SELECT * FROM s MATCH_RECOGNIZE ({job['body']})"
@@ -63,13 +65,17 @@ class FlinkMissing(RuntimeError):
 
 @dataclass(frozen=True)
 class FlinkJob:
-    """A MATCH_RECOGNIZE ``body`` or a ``query`` over ``s``; without ``columns`` only a read."""
+    """A MATCH_RECOGNIZE ``body`` or a ``query`` over ``s``; without ``columns`` only a read.
+    ``setup``: a statement before it; ``delay_ms``: by which the watermark waits.
+    """
 
     name: str
     body: str
     columns: str = ""
     parallelism: int = 1
     query: str = ""
+    setup: str = ""
+    delay_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ def interpreter() -> Path:
 
 
 def measure(table: pa.Table, jobs: list[FlinkJob], runs: int) -> dict[FlinkJob, FlinkAnswer]:
-    """Run jobs over a table with ``t`` (ascending ms); may raise FlinkMissing."""
+    """Run jobs over a table with ``t`` (ms); may raise FlinkMissing."""
     python = interpreter()
     answers: dict[FlinkJob, FlinkAnswer] = {}
     with tempfile.TemporaryDirectory(dir=directory().parent) as scratch:
@@ -127,7 +133,11 @@ def measure(table: pa.Table, jobs: list[FlinkJob], runs: int) -> dict[FlinkJob, 
             "scratch": scratch,
             "runs": runs,
             "columns": ", ".join(columns),
-            "jobs": [job.__dict__ | {"name": f"{i}"} for i, job in enumerate(jobs)],
+            "jobs": [
+                asdict(job)
+                | {"name": f"{i}", "wait": f"INTERVAL '{job.delay_ms / 1000}' SECOND(3)"}
+                for i, job in enumerate(jobs)
+            ],
         }
         (Path(scratch) / "work.json").write_text(json.dumps(work))
         (Path(scratch) / "run.py").write_text(SCRIPT)

@@ -39,6 +39,7 @@ from ..core.identity import digests, seed_of
 from ..core.times import INT64_MAX, half_open, length_text, moved
 from ..errors import SqlError
 from ..query.binding import recent_binding
+from ..query.binding.binder import conjuncts
 from ..query.binding.match_binding import BoundMatch
 from ..query.binding.recent_binding import BoundRecent, BoundRows, BoundSide, timed
 from ..query.binding.scope import is_plain, unwrapped
@@ -288,7 +289,10 @@ class RecentForm(Form):
         if not len(ours) or not len(theirs):
             return Pairs(none, none)
         events = live.events(ours), archive.events(theirs)
-        pairing = Pairing(*events, self.recency.distance)
+        pairing, last = Pairing(*events, self.recency.distance), self.recency.last
+        if last is not None and self.recency.on is None:
+            newest = pairing.newest_of_all(last)
+            return Pairs(ours[newest[0]], theirs[newest[1]])
         batches = list(pairing.batches())
         pair_rows = Pairs(*(np.concatenate([none, *(b[side] for b in batches)]) for side in (0, 1)))
         pairs = Pairs(ours[pair_rows.left], theirs[pair_rows.right])
@@ -298,8 +302,8 @@ class RecentForm(Form):
             held = self.recency.on.of(live.table, archive.table, pairs.where(order), time[order])
             passing = np.sort(order[held.column(ROW).to_numpy()])
             pair_rows, pairs = pair_rows.where(passing), pairs.where(passing)
-        if self.recency.last is not None and len(pairs.left):
-            (newest,) = pairing.newest(iter([(pair_rows.left, pair_rows.right)]), self.recency.last)
+        if last is not None and len(pairs.left):
+            (newest,) = pairing.newest(iter([(pair_rows.left, pair_rows.right)]), last)
             pairs = Pairs(ours[newest[0]], theirs[newest[1]])
         return pairs
 
@@ -532,16 +536,15 @@ class RecentAnalysis:
                 "live query reads streams whose times have one type"
             )  # fmt: skip
         relation = select.args["from_"].this.alias_or_name
+        greatest = bound.greatest(folder)
+        condition, (of_live, of_archive) = _split(bound, select, relation, greatest)
         read = {c.name for c in select.find_all(exp.Column) if c.table == relation}
-        condition = bound.condition
         if condition is not None:
             read |= {column.name for column in condition.find_all(exp.Column)}
         read |= {name for key in bound.keys for name in key}
-        live = self._side(bound.live, item.this, read, tuple(one for one, _ in bound.keys))
-        archive = self._side(
-            bound.archive, item.expression, read, tuple(other for _, other in bound.keys)
-        )
-        greatest = bound.greatest(folder)
+        mine, theirs = (tuple(key[side] for key in bound.keys) for side in range(2))
+        live = self._side(bound.live, item.this, read, mine, of_live)
+        archive = self._side(bound.archive, item.expression, read, theirs, of_archive)
         fields_by_name = {
             field.name: (number, field)
             for number, each in enumerate((bound.live, bound.archive))
@@ -568,7 +571,10 @@ class RecentAnalysis:
 
     # -- sides ------------------------------------------------------------------------------------
 
-    def _side(self, side: BoundSide, node: Any, read: set[str], keys: tuple[str, ...]) -> Side:
+    def _side(
+        self, side: BoundSide, node: Any, read: set[str], keys: tuple[str, ...],
+        conditions: Sequence[Any],
+    ) -> Side:  # fmt: skip
         item = unwrapped(node, self.text)
         columns = {name: own for name, own in side.columns if name in read}
         columns = columns or dict(side.columns[-1:])  # a table needs a column to have rows
@@ -583,7 +589,7 @@ class RecentAnalysis:
             item = timed(item)
         names = dict.fromkeys((*columns.values(), side.start))
         shown = list(map(column_node, names))
-        rows = self.understood(exp.select(*shown).from_(item.copy())).form
+        rows = self.understood(exp.select(*shown).from_(item.copy()).where(*conditions)).form
         if isinstance(rows, RowForm):
             rows.hashed = False  # pairs are digests, of few of the rows
         return Side(rows, columns, side.start, 0, keys)
@@ -613,6 +619,39 @@ class RecentAnalysis:
                 f"at a fixed distance of the time of a result, the start before the end ({times})"
             )  # fmt: skip
         return Side(analysed.form, columns, side.start, end, keys)
+
+
+def _split(
+    bound: BoundRecent, select: Any, relation: str, last: int | None
+) -> tuple[Any, tuple[list[Any], list[Any]]]:
+    """The condition on pairs, and what the rows of each side must satisfy, which is taken out of
+    WHERE.  Only the events of a stream are chosen before they are paired.
+    """
+    on, where = [bound.condition], select.args.get("where")
+    sides: tuple[list[Any], list[Any]] = [], []
+    inner = bound.kind == "inner" and last is None
+    for number, side in enumerate((bound.live, bound.archive)):
+        columns = dict(side.columns)
+        events = isinstance(side.source, BoundRows) and side.source.stream is not None
+        asked = [side.condition] if side.condition is not None else []
+        if not events or (number == 0 and bound.kind in ("left", "anti")):
+            on, asked = on + asked, []
+        rest: list[Any] = []
+        for part in conjuncts(where.this) if where is not None else ():
+            read = list(part.find_all(exp.Column))
+            mine = all(each.table == relation and each.name in columns for each in read)
+            chosen = events and bool(read) and mine and (number == 0 or inner)
+            (asked if chosen else rest).append(part)
+        if where is not None:
+            where = exp.Where(this=exp.and_(*rest, copy=False)) if rest else None
+            select.set("where", where)
+        for part in asked:
+            part = part.copy()
+            for each in list(part.find_all(exp.Column)):
+                each.replace(column_node(columns[each.name]))
+            sides[number].append(part)
+    present = [part for part in on if part is not None]
+    return exp.and_(*present) if present else None, sides
 
 
 def _over_pairs(*shown: Any) -> Any:

@@ -74,13 +74,16 @@ class BoundRows:
 
 @dataclass(frozen=True)
 class BoundSide:
-    """``columns`` maps the relation's columns to the source's, as ``start`` and ``end`` are."""
+    """``columns`` maps the relation's columns to the source's, as ``start`` and ``end`` are.  Rows
+    that do not satisfy the ``condition`` have no partner.
+    """
 
     source: Any
     named_sides: tuple[NamedSide, ...]
     columns: tuple[tuple[str, str], ...]
     start: str
     end: str
+    condition: Any = None
 
     @property
     def time(self) -> pa.DataType:
@@ -164,10 +167,10 @@ class BoundRecent:
             raise error_on(self.text, self.last, "RECENT LAST takes an integer from 1 on")
         return int(value)
 
-    def condition_text(self, folder: Folder) -> str | None:
-        if self.condition is None:
+    def condition_text(self, condition: Any, folder: Folder) -> str | None:
+        if condition is None:
             return None
-        return text_of(with_values(exp.Paren(this=self.condition), folder), self.text)
+        return text_of(with_values(exp.Paren(this=condition), folder), self.text)
 
 
 def _own(side: BoundSide, which: str) -> str:
@@ -406,7 +409,9 @@ def _check_names(named_sides: Sequence[NamedSide], text: str, item: Any) -> None
 
 
 def _with_condition(bound: BoundRecent, on: Any) -> BoundRecent:
-    """The condition on the relation's columns, with equalities split off as keys."""
+    """The condition on the relation's columns, with equalities split off as keys, and what only one
+    side must satisfy.
+    """
     text = bound.text
     holder = exp.Paren(this=on)
     scope = Scope(0, None)
@@ -426,17 +431,19 @@ def _with_condition(bound: BoundRecent, on: Any) -> BoundRecent:
             resolve(node, scope, text, names)
     fields = {field.name: field for field in (*bound.live.fields, *bound.archive.fields)}
     mine = {field.name for field in bound.live.fields}
-    keys, rest = [], []
+    keys: list[tuple[str, str]] = []
+    rest: dict[str, list[Any]] = {"live": [], "archive": [], "": []}
     for part in conjuncts(holder):
-        key = _key(part, fields, mine)
-        if key is None:
-            rest.append(part)
-        else:
+        if (key := _key(part, fields, mine)) is not None:
             keys.append(key)
-    condition = exp.and_(*rest, copy=False) if rest else None
-    if condition is not None:
-        _check_type(condition, pa.schema(list(fields.values())), text, on)
-    return replace(bound, keys=tuple(keys), condition=condition)
+            continue
+        _check_type(part, pa.schema(list(fields.values())), text, on)
+        read = {column.name for column in part.find_all(exp.Column)}
+        one = "" if not read else "live" if read <= mine else "" if read & mine else "archive"
+        rest[one].append(part)
+    of = {one: exp.and_(*parts, copy=False) if parts else None for one, parts in rest.items()}
+    live, archive = (replace(getattr(bound, one), condition=of[one]) for one in ("live", "archive"))
+    return replace(bound, live=live, archive=archive, keys=tuple(keys), condition=of[""])
 
 
 def _key(part: Any, fields: dict[str, pa.Field], mine: set[str]) -> tuple[str, str] | None:

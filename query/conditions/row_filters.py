@@ -20,7 +20,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -350,6 +350,21 @@ def _conjuncts_of(filter: RowFilter, schema: StreamSchema) -> list[Compiled] | N
 
 def _is_time_range(compiled: Compiled, time: str) -> bool:
     return compiled.exact and isinstance(compiled.prune, Range) and compiled.prune.column == time
+
+
+def implied_on(
+    filter: RowFilter | None, schema: pa.Schema, names: Collection[str]
+) -> RowFilter | None:
+    """What rows that pass a filter satisfy of columns ``names``; None where nothing is known."""
+    if filter is None or {*filter.columns} <= {*names}:
+        return filter
+    if isinstance(filter, ExpressionFilter):
+        read, _ = read_filter(expression_text(filter.expression), schema)
+        return None if read is None else implied_on(read, schema, names)
+    if not isinstance(filter, PredicateFilter) or not isinstance(filter.predicate, AllOf):
+        return None
+    parts = [part for part in filter.predicate.items if {*columns_of(part)} <= {*names}]
+    return PredicateFilter(AllOf(tuple(parts)), filter.schema) if parts else None
 
 
 def read_filter(text: str | None, schema: pa.Schema) -> tuple[RowFilter | None, bool]:

@@ -239,7 +239,8 @@ class FrameRows:
 @dataclass(frozen=True)
 class RecentSide:
     """``columns`` maps the relation's names to the input's; ``alone``: events to replay without
-    narrowing; ``obstacle``: why it cannot be narrowed.
+    narrowing; ``obstacle``: why it cannot be narrowed; ``condition``: SQL over ``rows`` of the
+    relation's ``condition_columns``, without which a row has no partner.
     """
 
     input: Match | SituationMatch | RecentJoin | Scan | QueryPlan
@@ -249,6 +250,8 @@ class RecentSide:
     alone: float = 0.0
     obstacle: str = ""
     strategy: str = "auto"
+    condition: str | None = None
+    condition_columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

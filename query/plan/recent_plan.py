@@ -11,6 +11,7 @@ from sqlglot import exp
 from ...core.times import INT64_MAX, INT64_MIN
 from ..binding.match_binding import BoundMatch, BoundSituations
 from ..binding.recent_binding import BoundRecent, BoundRows, BoundSide
+from ..conditions.constants import Folder
 from ..pattern.compiled import CompiledMatch
 from ..recent.narrowing import (
     Choice,
@@ -49,7 +50,6 @@ class _Outlook:
 def plan_recent(bound: BoundRecent, planning: Planning) -> RecentJoin:
     folder = planning.folder
     distance = bound.distance(folder)
-    read = bound.condition.find_all(exp.Column) if bound.condition is not None else ()
     live, archive = (_outlook(side.source, planning) for side in (bound.live, bound.archive))
     costs = [
         _cost(mine, other, distance, bound.unit, planning)
@@ -58,26 +58,35 @@ def plan_recent(bound: BoundRecent, planning: Planning) -> RecentJoin:
     chosen = choose(bound.hint, bound.kind, *costs)
     sides, chosen = _inputs(bound, (live, archive), chosen, distance, planning)
     return RecentJoin(
-        _side(bound.live, live, sides[0]),
-        _side(bound.archive, archive, sides[1]),
+        _side(bound, bound.live, live, sides[0], folder),
+        _side(bound, bound.archive, archive, sides[1], folder),
         bound.kind,
         bound.keys,
         distance,
         bound.unit,
         bound.greatest(folder),
-        bound.condition_text(folder),
-        tuple(dict.fromkeys(column.name for column in read)),
+        bound.condition_text(bound.condition, folder),
+        _read(bound.condition),
         bound.schema,
         chosen.order,
         chosen.why,
     )
 
 
-def _side(side: BoundSide, outlook: _Outlook, node: Any) -> RecentSide:
+def _side(
+    bound: BoundRecent, side: BoundSide, outlook: _Outlook, node: Any, folder: Folder
+) -> RecentSide:
     strategy = side.source.strategy if isinstance(side.source, BoundMatch) else "auto"
+    condition = bound.condition_text(side.condition, folder)
     return RecentSide(
-        node, side.columns, side.start, side.end, outlook.events, outlook.obstacle, strategy
-    )
+        node, side.columns, side.start, side.end, outlook.events, outlook.obstacle, strategy,
+        condition, _read(side.condition),
+    )  # fmt: skip
+
+
+def _read(condition: Any) -> tuple[str, ...]:
+    read = () if condition is None else condition.find_all(exp.Column)
+    return tuple(dict.fromkeys(column.name for column in read))
 
 
 # ------------------------------------------------------------------------------- costs

@@ -9,7 +9,8 @@
 ``a`` is before ``l`` where both its ends are (strictly); recent where ``l.te - a.ts <= P``,
 computed as ``l.te <= a.ts + P`` without wrapping.  Pairs are ordered by a.ts, l.te, place of a,
 place of l.  Rows without times or with key -1 have no partner.  Cost: ``O(M_a log M_l + pairs)``,
-and 1/64 of the rows skipped.
+and 1/64 of the rows skipped.  The last archive rows of each live row are looked for backwards from
+its start, ``O(M_l log M_a + pairs)``.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -165,6 +166,45 @@ def _any(live_ts, live_te, floor, keys, offsets, starts, ends, block_te, found):
             j += 1
 
 
+@kernel
+def _newest(live_ts, live_te, floor, keys, offsets, starts, ends, block_te, last, count, newest):
+    """Partners of each live row, at most ``last``, and the newest one, or -1; archive rows by (key,
+    start, end).
+    """
+    for i in range(live_ts.shape[0]):
+        low = offsets[keys[i]]
+        j = low + np.searchsorted(starts[low : offsets[keys[i] + 1]], live_ts[i], side="left") - 1
+        found = 0
+        newest[i] = -1
+        while found < last and j >= low and starts[j] >= floor[i]:
+            if (j + 1) % BLOCK == 0 and block_te[j // BLOCK] >= live_te[i]:
+                j -= BLOCK
+                continue
+            if ends[j] < live_te[i]:
+                if found == 0:
+                    newest[i] = j
+                found += 1
+            j -= 1
+        count[i] = found
+
+
+@kernel
+def _fill_newest(live_te, newest, count, ends, block_te, archive):
+    """The partners that ``_newest`` counted."""
+    at = 0
+    for i in range(live_te.shape[0]):
+        j = newest[i]
+        end = at + count[i]
+        while at < end:
+            if (j + 1) % BLOCK == 0 and block_te[j // BLOCK] >= live_te[i]:
+                j -= BLOCK
+                continue
+            if ends[j] < live_te[i]:
+                archive[at] = j
+                at += 1
+            j -= 1
+
+
 class Pairing:
     """The pairs of two sides; ``distance``: P in ticks, None for unbounded.  ``check`` raises if
     the query is to end.
@@ -258,28 +298,51 @@ class Pairing:
             np.add.at(taken, live[chosen], 1)
             yield live[chosen], archive[chosen]
 
+    def newest_of_all(self, last: int) -> tuple[Ints, Ints]:
+        """As ``newest`` of all pairs, in their order, without making them."""
+        rows, offsets, floor, least = self._by_key()
+        live, archive, mine = self._live, self._archive, self._live_rows
+        te, ends = self._live_te, archive.end[rows]
+        count, newest = np.empty(len(mine), np.int64), np.empty(len(mine), np.int64)
+        key, starts = live.key[mine], archive.start[rows]
+        for some in self._pieces(len(mine)):
+            _newest(
+                self._live_ts[some], te[some], floor[some], key[some], offsets, starts, ends,
+                least, last, count[some], newest[some],
+            )  # fmt: skip
+        if last == 1:
+            found = newest[count > 0]
+        else:
+            found = np.empty(int(count.sum()), np.int64)
+            _fill_newest(te, newest, count, ends, least, found)
+        ours, theirs = mine.repeat(count), rows[found]
+        order = order_of(ours, theirs, live.end[ours], archive.start[theirs])
+        return ours[order], theirs[order]
+
     def partnered(self) -> Mask:
-        live, archive = self._live, self._archive
-        rows = self._archive_rows
-        order = order_of(archive.start[rows], archive.key[rows])
-        rows = rows[order]
-        ends = archive.end[rows]
-        offsets = np.searchsorted(archive.key[rows], np.arange(self._keys + 1)).astype(np.int64)
-        mine = self._live_rows
-        te = live.end[mine]
-        floor = back(te, self._distance)
+        rows, offsets, floor, least = self._by_key()
+        live, archive, mine = self._live, self._archive, self._live_rows
+        te, ends = self._live_te, archive.end[rows]
         partnered = np.zeros(len(mine), np.bool_)
-        ts, key, starts, least = (
-            live.start[mine], live.key[mine], archive.start[rows], ~_block_max(~ends)
-        )  # fmt: skip
+        key, starts = live.key[mine], archive.start[rows]
         for some in self._pieces(len(mine)):
             _any(
-                ts[some], te[some], floor[some], key[some], offsets, starts, ends, least,
-                partnered[some],
+                self._live_ts[some], te[some], floor[some], key[some], offsets, starts, ends,
+                least, partnered[some],
             )  # fmt: skip
         result = np.zeros(len(live), np.bool_)
         result[mine] = partnered
         return result
+
+    def _by_key(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Archive rows by key, start and end, where keys begin, least starts of the live rows'
+        partners, and the least end of each block.
+        """
+        archive, rows = self._archive, self._archive_rows
+        rows = rows[order_of(archive.end[rows], archive.start[rows], archive.key[rows])]
+        offsets = np.searchsorted(archive.key[rows], np.arange(self._keys + 1)).astype(np.int64)
+        floor = back(self._live_te, self._distance)
+        return rows, offsets, floor, ~_block_max(~archive.end[rows])
 
 
 def _rows(numbers: Ints, places: Ints) -> Ints:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ...indexes.stream_indexes import StreamIndexes
+    from ...store.prune import RowFilter
     from ...store.snapshot import Snapshot
     from ..contract.cancellation import QueryControl
     from ..contract.explanation import Operator
@@ -53,8 +54,12 @@ class Relation(Protocol):
     def schema(self) -> pa.Schema:
         """Columns in the order of ``SELECT *``."""
 
-    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        """Batches of the named columns (None: all), in this order."""
+    def batches(
+        self, columns: Sequence[str] | None, passing: RowFilter | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of the named columns (None: all), in this order; rows that do not satisfy
+        ``passing`` may be missing.
+        """
 
     def explain(self) -> Operator:
         """The node as EXPLAIN shows it, with figures when analyzed."""
@@ -76,10 +81,13 @@ class LeafOperator(ABC, Generic[Node]):
     def schema(self) -> pa.Schema:
         return self._node.schema  # type: ignore[attr-defined]
 
-    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, columns: Sequence[str] | None, passing: RowFilter | None = None
+    ) -> Iterator[pa.RecordBatch]:
         wanted = list(self.schema.names if columns is None else columns)
         begun = time.perf_counter()
-        for batch in self._results(wanted):
+        results = self._results(wanted) if passing is None else self._passing(wanted, passing)
+        for batch in results:
             self._rows += batch.num_rows
             self._seconds += time.perf_counter() - begun
             yield batch if batch.schema.names == wanted else batch.select(wanted)
@@ -89,6 +97,10 @@ class LeafOperator(ABC, Generic[Node]):
     @abstractmethod
     def _results(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Results with at least these columns."""
+
+    def _passing(self, columns: list[str], filter: RowFilter) -> Iterator[pa.RecordBatch]:
+        """Results of which those that do not pass a filter may be missing."""
+        return self._results(columns)
 
     @abstractmethod
     def explain(self) -> Operator:

@@ -19,9 +19,11 @@ import pyarrow.compute as pc
 from ...core.sorting import firsts, numbered
 from ...core.times import INT64_MAX, INT64_MIN, half_open, length_text
 from ...errors import ResourceLimit, SqlError
+from ...store.prune import RowFilter
 from ...store.segment import ScanMetrics
 from ..conditions.constants import comparable
 from ..conditions.predicates import range_text
+from ..conditions.row_filters import implied_on
 from ..contract.explanation import Operator
 from ..plan.nodes import Match, QueryPlan, RecentJoin, RecentSide, Scan
 from ..recent.narrowing import (
@@ -41,7 +43,8 @@ from .clause_operator import LIMITS
 from .context import LeafOperator, Relation, RunContext
 
 Ints = npt.NDArray[np.int64]
-
+Mask = npt.NDArray[np.bool_]
+ROW = "#row"
 
 SURELY_FEW = 0.1
 """Estimated share of a stream up to which reading regions alone is surely worth it."""
@@ -64,11 +67,14 @@ class SideRun:
             self._relation = run.open(side.input)
         self._narrowing: _Narrowing | None = None
         self.rows: pa.Table | None = None
+        self.passing: RowFilter | None = None
 
     # -- reading ------------------------------------------------------------------------------
 
     def read(self, wanted: Sequence[str], regions: Regions | None = None) -> pa.Table:
-        """Rows of the named columns in order; only rows in ``regions`` (own ticks) matter."""
+        """Rows of the named columns in order; only those in ``regions`` (own ticks) and that pass
+        the filter matter.
+        """
         side, check = self.side, self._run.control.check
         if regions is not None:
             self._narrow(regions)
@@ -111,10 +117,16 @@ class SideRun:
         names = [name for name in own if name in wanted]
         return self._taken(self.rows.filter(pa.array(mine)), names)
 
-    def _taken(self, table: pa.Table, names: Sequence[str]) -> pa.Table:
-        self.rows = table
+    def _taken(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
         own = dict(self.side.columns)
-        return pa.table({name: table.column(own[name]) for name in names}) if names else table
+        table = pa.table({name: rows.column(own[name]) for name in names}) if names else rows
+        if self.passing is not None and len(rows):
+            numbered_rows = table.append_column(ROW, pa.array(np.arange(len(rows))))
+            (batch,) = numbered_rows.combine_chunks().to_batches()
+            chosen = self.passing(batch).column(ROW)
+            rows, table = rows.take(chosen), table.take(chosen)
+        self.rows, self._truths = rows, truths_of(self.side.condition, table)
+        return table
 
     def _schema(self) -> pa.Schema:
         node = self.side.input
@@ -219,11 +231,13 @@ class SideRun:
     # -- what was read ------------------------------------------------------------------------
 
     def times(self, unit: pa.DataType) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-        """Start and end of each row in ticks of a unit, and whether it has both."""
+        """Start and end of each row in ticks of a unit, and whether it may have a partner."""
         assert self.rows is not None
         start, end = (self.rows.column(name) for name in (self.side.start, self.side.end))
         complete = pc.and_(start.is_valid(), end.is_valid())
         valid = np.asarray(complete.to_numpy(zero_copy_only=False), np.bool_)
+        if self._truths is not None:
+            valid = valid & self._truths
         return ticks_in(start, unit), ticks_in(end, unit), valid
 
     @property
@@ -257,6 +271,15 @@ class SideRun:
             return ""
         text = f"{narrowing.regions} regions, {narrowing.share:.4%} of its stream"
         return f"{text}; read whole: {narrowing.why}" if narrowing.why else text
+
+
+def truths_of(condition: str | None, table: pa.Table) -> Mask | None:
+    """Which ``rows`` satisfy a condition."""
+    if condition is None:
+        return None
+    true = evaluate(f"SELECT {condition} AS c FROM rows", rows=table)
+    truth = true.column(0).cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
+    return np.asarray(truth, np.bool_)
 
 
 def ticks_in(column: pa.ChunkedArray, unit: pa.DataType) -> Ints:
@@ -332,7 +355,6 @@ def regions_of(
     return regions.coarser(factor_of(second.time, unit))
 
 
-Mask = npt.NDArray[np.bool_]
 BATCH_ROWS = 1 << 17
 
 
@@ -343,9 +365,18 @@ class RecentOperator(LeafOperator[RecentJoin]):
         self._archive = SideRun(node.archive, run)
         self._figures = {"live_rows": 0, "archive_rows": 0, "pairs": 0}
 
-    def _results(self, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+    def _passing(self, columns: list[str], filter: RowFilter) -> Iterator[pa.RecordBatch]:
+        return self._results(columns, filter)
+
+    def _results(
+        self, wanted: list[str], filter: RowFilter | None = None
+    ) -> Iterator[pa.RecordBatch]:
         node = self._node
+        whole = node.kind == "inner" and node.last is None
+        for side, asked in ((self._live, filter), (self._archive, filter if whole else None)):
+            side.passing = implied_on(asked, node.schema, dict(side.side.columns))
         needed = [*wanted, *node.condition_columns, *(name for key in node.keys for name in key)]
+        needed += [*node.live.condition_columns, *node.archive.condition_columns]
         live, archive = self._read(needed)
         self._figures["live_rows"], self._figures["archive_rows"] = len(live), len(archive)
         mine, theirs = events_of(
@@ -407,6 +438,9 @@ class RecentOperator(LeafOperator[RecentJoin]):
         if self._node.last is None:
             yield from self._satisfying(pairing.batches(), live, archive)
             return
+        if self._node.condition is None:
+            yield pairing.newest_of_all(self._node.last)
+            return
         batches = self._satisfying(pairing.batches(newest_first=True), live, archive)
         yield from reversed(list(pairing.newest(batches, self._node.last)))
 
@@ -427,9 +461,7 @@ class RecentOperator(LeafOperator[RecentJoin]):
             }
             if not columns:  # a condition of constants
                 columns = {"one": pa.array(np.ones(len(ours), np.bool_))}
-            true = evaluate(f"SELECT {node.condition} AS c FROM rows", rows=pa.table(columns))
-            truth = true.column(0).cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
-            where = np.asarray(truth, np.bool_)
+            where = truths_of(node.condition, pa.table(columns))
             yield ours[where], others[where]
 
     def explain(self) -> Operator:
@@ -447,8 +479,8 @@ class RecentOperator(LeafOperator[RecentJoin]):
                 details.append((name, side.summary()))
         if node.keys:
             details.append(("keys", tuple(f"{one} = {other}" for one, other in node.keys)))
-        if node.condition is not None:
-            details.append(("condition", node.condition.replace('"rows".', "")))
+        conditions = (node.condition, node.live.condition, node.archive.condition)
+        details += [("condition", each.replace('"rows".', "")) for each in conditions if each]
         figures: tuple[tuple[str, int | float], ...] = ()
         if self._run.analyze:
             rows, spent = ("rows", self._rows), ("time_ms", self._seconds * 1000)

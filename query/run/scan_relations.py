@@ -208,7 +208,7 @@ class OperatorRelation:
             return
         wanted = list(self.schema.names if columns is None else columns)
         needed = wanted + [name for name in filter.columns if name not in wanted]
-        for batch in self._batches(needed):
+        for batch in self._batches(needed, filter):
             passing = filter(batch)
             if passing.num_rows:
                 yield passing.select(wanted)
@@ -217,9 +217,11 @@ class OperatorRelation:
         with evaluated_by(*self._by):
             return self._relation.explain()
 
-    def _batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, columns: Sequence[str] | None, passing: RowFilter | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """Rows; each batch may be taken in another thread."""
-        batches = self._relation.batches(columns)
+        batches = self._relation.batches(columns, passing)
         while True:
             with evaluated_by(*self._by):
                 batch = next(batches, None)

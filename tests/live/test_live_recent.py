@@ -57,9 +57,10 @@ COUNTS = (
 SPAN = "match_start(l) AS lf, match_end(l) AS le"
 BOTH = f"{SPAN}, match_start(a) AS af, match_end(a) AS ae"
 QUERIES = {
-    "streams": f"SELECT {BOTH}, l.x FROM s AS l RECENT JOIN r AS a ON a.k = l.k WITHIN 5",
+    "streams": f"SELECT {BOTH}, l.x FROM s AS l RECENT JOIN r AS a ON a.k = l.k WITHIN 5 "
+    "WHERE l.x > 1 AND a.x < 9 AND l.x <> a.x",
     "left": f"SELECT {BOTH}, l.x + coalesce(a.x, 0) AS y FROM s AS l RECENT LEFT JOIN r AS a "
-    "ON a.k = l.k AND a.x > l.x WITHIN 5",
+    "ON a.k = l.k AND a.x > l.x AND l.x <> 7 AND a.x <> 2 WITHIN 5",
     "anti": f"SELECT {SPAN}, l.k FROM s AS l RECENT ANTI JOIN r AS a ON a.x > l.x WITHIN 5 "
     "WHERE l.x > 2",
     "semi": f"SELECT {SPAN}, l.k, l.x FROM s AS l RECENT SEMI JOIN s AS a ON a.k = l.k WITHIN 3",
@@ -83,6 +84,8 @@ QUERIES = {
     "filtered": f"SELECT lf, le, m, match_start(a) AS af FROM (SELECT lf, le, af AS m FROM "
     f"(SELECT {BOTH}, l.x FROM s AS l RECENT JOIN r AS a ON a.k = l.k WITHIN 5) WHERE x > 3) AS q "
     "PERIOD (le, le) RECENT JOIN s AS a WITHIN 4",
+    "with_last": f"SELECT {BOTH}, a.x FROM s AS l RECENT LAST 1 JOIN r AS a ON a.k = l.k AND "
+    "a.x > 3 AND l.x < 9 WITHIN 9 WHERE l.x > 2 AND a.x <> 7",
 }
 
 

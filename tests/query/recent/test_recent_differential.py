@@ -211,6 +211,13 @@ def test_all_orders_give_the_rows_of_the_definitions(db: Any, seed: int) -> None
             conditions.append(("a.k = l.k", lambda one, other: one[2] == other[2]))
         if r.random() < 0.3:
             conditions.append(("a.x >= l.x", lambda one, other: other[4] >= one[4]))
+        if r.random() < 0.3:
+            conditions.append(("a.x > 1", lambda one, other: other[4] > 1))
+        if r.random() < 0.3:
+            conditions.append(("l.x < 4", lambda one, other: one[4] < 4))
+        chosen = r.choice(["", "", "l.x > 1", "l.x > 1 AND a.x < 4"])
+        if kind in ("SEMI ", "ANTI "):
+            chosen = chosen[:7]
         shown = "l.id" if kind in ("SEMI ", "ANTI ") else "l.id, match_end(l), a.id, match_end(a)"
         text = f"SELECT {shown} FROM {live.text} RECENT {f'LAST {last} ' if last else ''}"
         text += f"{kind}JOIN {archive.text}"
@@ -218,11 +225,16 @@ def test_all_orders_give_the_rows_of_the_definitions(db: Any, seed: int) -> None
             text += " ON " + " AND ".join(sql for sql, _ in conditions)
         if distance is not None:
             text += f" WITHIN {distance}"
+        text += f" WHERE {chosen}" if chosen else ""
         mine, theirs = live.events(rows[names[0]]), archive.events(rows[names[-1]])
         pairs = oracle.joined(
             theirs, mine, kind.strip().lower() or "inner", distance=distance, last=last,
             condition=lambda one, other, c=conditions: all(f(one, other) for _, f in c),
         )  # fmt: skip
+        if chosen:
+            pairs = [(i, j) for i, j in pairs if mine[i][4] > 1]
+        if "a.x" in chosen:
+            pairs = [(i, j) for i, j in pairs if j is not None and theirs[j][4] < 4]
         if kind in ("SEMI ", "ANTI "):
             wanted: list[tuple[Any, ...]] = [(mine[i][3],) for i, _ in pairs]
         else:

@@ -58,6 +58,7 @@ def test_pairs(live, archive, distance, last):  # type: ignore[no-untyped-def]
     assert partnered == sorted({i for i, _ in wanted})
     newest = list(pairing.newest(pairing.batches(newest_first=True), last))[::-1]
     found = [pair for mine, theirs in newest for pair in zip(mine, theirs, strict=True)]
+    assert found == list(zip(*pairing.newest_of_all(last), strict=True))
     assert found == oracle.joined(plain(archive), plain(live), last=last, **options)
 
 
@@ -96,8 +97,11 @@ def test_many_rows_pass_over_blocks() -> None:
         found[ours, others] = True
     assert (found == wanted).all()
     assert (pairing.partnered() == wanted.any(axis=1)).all()
+    newest = list(pairing.newest(pairing.batches(newest_first=True), 3))[::-1]
+    chosen = [np.concatenate(side) for side in zip(*newest, strict=True)]
+    assert (np.array(chosen) == pairing.newest_of_all(3)).all()
     stopped = Pairing(mine, theirs, 40, Mock(side_effect=TimeoutError))
-    for search in (stopped.counts, stopped.partnered):
+    for search in (stopped.counts, stopped.partnered, lambda: stopped.newest_of_all(1)):
         with pytest.raises(TimeoutError):
             search()
 

@@ -84,6 +84,16 @@ def test_distance_and_conditions(table1: Any) -> None:
     assert joined(table1, on="") == joined(table1)
     assert joined(table1, on="a.high IS NULL") == []
     assert joined(table1, on="NULL") == []
+    # conditions on one side, in ON and in WHERE
+    last, left = "RECENT LAST 1 JOIN", "RECENT LEFT JOIN"
+    assert joined(table1, join=last, on="a.init < 7") == [(7.0, 6.0), (11.0, 6.0), (8.0, 6.0)]
+    assert joined(table1, join=last, tail=" WHERE a.init < 7") == [(7.0, 6.0)]
+    assert joined(
+        table1, "l.init", join="RECENT ANTI JOIN", on="l.init > 7", tail=" ORDER BY 1"
+    ) == [(6.0,), (7.0,), (10.0,)]
+    found = joined(table1, join=left, tail=" WHERE l.init > 9 ORDER BY l.init, a.init")
+    assert found == [(10.0, None), (11.0, 6.0), (11.0, 7.0)]
+    assert joined(table1, join=left, tail=" WHERE a.init IS NULL") == [(10.0, None), (6.0, None)]
     given = {"n": 1, "w": 5, "h": 6}
     found = joined(
         table1, join="RECENT LAST $n JOIN", on="a.high > $h", within="WITHIN $w", params=given
