@@ -105,9 +105,11 @@ def open_unlocked(**settings: Any) -> Any:
     else:
         with place:
             connection = duckdb.connect(str(path), read_only=True, config=settings)
-    connection.execute("SET TimeZone = 'UTC'")
-    # relations have no known size, so every ASOF join would be planned as a tiny one
-    connection.execute("SET asof_loop_join_threshold = 0")
+    # for all cursors, which do not inherit what is set for a connection
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    # relations have no known size, so every join would be planned as a tiny one
+    for join in ("asof_loop", "nested_loop", "merge"):
+        connection.execute(f"SET GLOBAL {join}_join_threshold = 0")
     return connection
 
 

@@ -182,6 +182,10 @@ def _between(node: Any) -> str:
     value, low, high = (operand(node.args[key]) for key in ("this", "low", "high"))
     if node.args.get("symmetric"):
         return f"({value} BETWEEN {low} AND {high} OR {value} BETWEEN {high} AND {low})"
+    if isinstance(node.this, exp.Column) and any(
+        node.args[bound].find(exp.Column) is not None for bound in ("low", "high")
+    ):  # DuckDB sees a join by ranges only in comparisons
+        return f"({value} >= {low} AND {value} <= {high})"
     return f"{value} BETWEEN {low} AND {high}"
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -551,6 +553,29 @@ def test_fetchall_does_not_need_pytz(database, monkeypatch):
     monkeypatch.setitem(sys.modules, "pytz", None)
     row = database.sql("SELECT now(), TIMESTAMPTZ '2020-01-01 00:00:00+00'").fetchone()
     assert row[1] == dt.datetime(2020, 1, 1, tzinfo=UTC)
+
+
+IN_ANOTHER_ZONE = """import sys, chronicle
+with chronicle.open(sys.argv[1]) as db:
+    db.sql("CREATE STREAM z (t TIMESTAMPTZ) TIMESTAMP BY t")
+    db.sql("INSERT INTO z VALUES ('2020-01-01 23:00:00')")
+    print(db.sql("SELECT t::VARCHAR || (t = TIMESTAMPTZ '2020-01-01 23:00:00') FROM z").fetchall())
+"""
+
+
+def test_answers_do_not_depend_on_the_time_zone_of_the_machine(tmp_path):
+    command = [sys.executable, "-c", IN_ANOTHER_ZONE, str(tmp_path)]
+    done = subprocess.check_output(command, env={**os.environ, "TZ": "Asia/Tokyo"}, text=True)
+    assert done.strip() == "[('2020-01-01 23:00:00+00true',)]"
+
+
+def test_joins_by_ranges_of_streams_are_not_nested_loops(database):
+    for join, plan in (
+        ("ASOF JOIN flights b ON a.icao24 = b.icao24 AND a.timestamp >= b.timestamp", "AsofJoin"),
+        ("JOIN flights b ON b.squawk BETWEEN a.squawk - 1 AND a.squawk + 1", "IeJoin"),
+    ):
+        plans = database.sql(f"EXPLAIN SELECT count(*) FROM flights a {join}").fetchall()
+        assert plan in str(plans), plans
 
 
 # ------------------------------------------------------------------------------ plan cache
