@@ -42,29 +42,14 @@ EVENTS = 300_000
 def database(tmp_path_factory):
     opened = chronicle.open(tmp_path_factory.mktemp("store"))
     times = np.datetime64("2020-01-01", "us") + np.arange(EVENTS) * np.timedelta64(1, "s")
-    flights = opened.create_stream(
-        "flights",
-        pa.schema(
-            [
-                ("timestamp", pa.timestamp("us")),
-                ("icao24", pa.string()),
-                ("altitude", pa.float64()),
-                ("squawk", pa.int64()),
-            ]
-        ),
-        "timestamp",
-        options={"leaf_bytes": 1 << 16},
-    )
-    flights.append(
-        pa.table(
-            {
-                "timestamp": times,
-                "icao24": pa.array([f"a{i % 97:03d}" for i in range(EVENTS)]),
-                "altitude": np.arange(EVENTS) % 12_000 + 0.5,
-                "squawk": np.arange(EVENTS) % 7_777,
-            }
-        )
-    )
+    columns = {
+        "timestamp": times,
+        "icao24": pa.array([f"a{i % 97:03d}" for i in range(EVENTS)]),
+        "altitude": np.arange(EVENTS) % 12_000 + 0.5,
+        "squawk": np.arange(EVENTS) % 7_777,
+    }
+    table, options = pa.table(columns), {"leaf_bytes": 1 << 16}
+    opened.create_stream("flights", table.schema, "timestamp", options=options).append(table)
     yield opened
     opened.close()
 

@@ -32,22 +32,12 @@ SCHEMA = pa.schema([("t", pa.int64()), ("id", pa.int64()), ("k", pa.string()), (
 @pytest.fixture(autouse=True, scope="module")
 def narrowed_always() -> Iterator[None]:
     """Regions are read for themselves, however near to each other and however large."""
-    patched: list[tuple[Any, str, Any]] = [
-        (narrowing, "WORTH", 10.0),
-        (narrowing, "READ_GAP", 0),
-        (recent_operator, "READ_GAP", 0),
-    ]
-
-    before = [(module, name, getattr(module, name)) for module, name, _ in patched]
-    for module, name, value in patched:
-        setattr(module, name, value)
-    defaults = planning.plan_match.__kwdefaults__
-    gap = defaults["gap"]
-    defaults["gap"] = 0
-    yield
-    defaults["gap"] = gap
-    for module, name, value in before:
-        setattr(module, name, value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(narrowing, "WORTH", 10.0)
+        for module in (narrowing, recent_operator):
+            patch.setattr(module, "READ_GAP", 0)
+        patch.setitem(planning.plan_match.__kwdefaults__, "gap", 0)
+        yield
 
 
 # -- conditions and patterns ------------------------------------------------------------------
@@ -238,18 +228,14 @@ def test_all_orders_give_the_rows_of_the_definitions(db: Any, seed: int) -> None
         if kind in ("SEMI ", "ANTI "):
             wanted: list[tuple[Any, ...]] = [(mine[i][3],) for i, _ in pairs]
         else:
+            nothing = (None,) * 5
+            partners = [nothing if j is None else theirs[j] for _, j in pairs]
             wanted = [
-                (
-                    mine[i][3],
-                    mine[i][1],
-                    *((None, None) if j is None else (theirs[j][3], theirs[j][1])),
-                )
-                for i, j in pairs
+                (mine[i][3], mine[i][1], other[3], other[1])
+                for (i, _), other in zip(pairs, partners, strict=True)
             ]
         for order in ORDERS:
-            if order == "archive_first" and kind in ("LEFT ", "ANTI "):
-                continue
-            if order == "both" and kind in ("LEFT ", "ANTI "):
+            if order in ("archive_first", "both") and kind in ("LEFT ", "ANTI "):
                 continue
             with in_order(order):
                 found = db.sql(text).fetchall()
