@@ -107,9 +107,8 @@ def open_unlocked(**settings: Any) -> Any:
             connection = duckdb.connect(str(path), read_only=True, config=settings)
     # for all cursors, which do not inherit what is set for a connection
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
-    # relations have no known size, so every join would be planned as a tiny one
-    for join in ("asof_loop", "nested_loop", "merge"):
-        connection.execute(f"SET GLOBAL {join}_join_threshold = 0")
+    # relations have no known size, so every ASOF join would be planned as a tiny one
+    connection.execute("SET GLOBAL asof_loop_join_threshold = 0")
     return connection
 
 

@@ -226,7 +226,7 @@ class NumbersOperator:
         self.schema = pa.schema([("n", pa.int64())])
         self._count = node.count
 
-    def batches(self, columns: Any) -> Any:
+    def batches(self, columns: Any, passing: Any = None) -> Any:
         yield pa.record_batch({"n": pa.array(range(self._count), pa.int64())}).select(
             self.schema.names if columns is None else list(columns)
         )
