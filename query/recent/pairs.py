@@ -316,7 +316,11 @@ class Pairing:
             found = np.empty(int(count.sum()), np.int64)
             _fill_newest(te, newest, count, ends, least, found)
         ours, theirs = mine.repeat(count), rows[found]
-        order = order_of(ours, theirs, live.end[ours], archive.start[theirs])
+        te, ts = live.end[ours], archive.start[theirs]
+        order = order_of(te, ts)
+        te, ts = te[order], ts[order]
+        if ((te[1:] == te[:-1]) & (ts[1:] == ts[:-1])).any():
+            order = order_of(ours, theirs, live.end[ours], archive.start[theirs])
         return ours[order], theirs[order]
 
     def partnered(self) -> Mask:

@@ -309,6 +309,9 @@ def _codes(columns: Sequence[Sequence[pa.ChunkedArray]], count: int) -> Ints:
             continue
         encoded = pc.dictionary_encode(pa.concat_arrays(parts), null_encoding="mask")
         own = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        if column is columns[0]:
+            codes = own
+            continue
         joint = codes * max(1, len(encoded.dictionary)) + own
         _, numbers = numbered(joint)
         codes = np.where((own < 0) | (codes < 0), -1, numbers)
