@@ -309,6 +309,7 @@ def test_delete_in_sql(db: Database) -> None:
         ("DELETE FROM s WHERE x = 1 RETURNING *", 27, "did not expect 'RETURNING'"),
         ("DELETE FROM s USING r", 15, "did not expect 'USING'"),
         ("DELETE FROM s WHERE x = ?", 25, "no value was given"),
+        ("DELETE FROM s WHERE x = 1 OR (x = 'a' AND y = NULL)", 35, "Could not convert string 'a'"),
         ("DELETE FROM nowhere", 13, "no stream 'nowhere'"),
         ("TRUNCATE", 9, "expected the name of the stream"),
         ("TRUNCATE s WHERE x = 1", 12, "did not expect 'WHERE'"),
