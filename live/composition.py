@@ -209,10 +209,9 @@ class NestedForm(Form):
             for low, high in inner.changed(moment, late, watermark)
             if low <= top
         )
-        rows = self.relation.at(moment, watermark)
-        if not spans or rows.time_range is None:
+        if not spans:
             return ()
-        name = self.form.stream
+        rows, name = self.relation.at(moment, watermark), self.form.stream
         return self.form.changed({name: rows}, {name: spans}, self._rows_watermark(watermark))
 
     def explain(self, time: pa.DataType) -> list[tuple[str, str]]:

@@ -309,6 +309,7 @@ def test_delete_in_sql(db: Database) -> None:
         ("DELETE FROM s WHERE x = 1 RETURNING *", 27, "did not expect 'RETURNING'"),
         ("DELETE FROM s USING r", 15, "did not expect 'USING'"),
         ("DELETE FROM s WHERE x = ?", 25, "no value was given"),
+        ("DELETE FROM s WHERE x = 1 OR (x = 'a' AND y = NULL)", 35, "Could not convert string 'a'"),
         ("DELETE FROM nowhere", 13, "no stream 'nowhere'"),
         ("TRUNCATE", 9, "expected the name of the stream"),
         ("TRUNCATE s WHERE x = 1", 12, "did not expect 'WHERE'"),
@@ -371,6 +372,7 @@ def times(tail: Any) -> list[int]:
 
 CHANGES: dict[str, tuple[Callable[[Any], object], list[int], list[int]]] = {
     "delete": (lambda s: s.delete("x = 8 OR t = 2000"), [2000, 2001, 2002], [2001, 2002]),
+    "delete all": (lambda s: s.delete("true"), [2000, 2001, 2002], [2002]),
     "update": (
         lambda s: s.update({"x": "0"}, "t = 2000"), [2000, 2001, 2000, 2002], [2000, 2001, 2002]
     ),
@@ -401,10 +403,11 @@ def test_tails_go_on_across_a_change(db: Database, name: str) -> None:
         assert times(tail) == left
 
 
+@pytest.mark.parametrize("source", ["s", "(SELECT * FROM s)"])
 @pytest.mark.parametrize("away", [False, True])
 @pytest.mark.parametrize("name", CHANGES)
-def test_live_queries_follow_a_change(tmp_path: Path, name: str, away: bool) -> None:
-    text = "SELECT t, x FROM s WHERE x > 7"
+def test_live_queries_follow_a_change(tmp_path: Path, name: str, away: bool, source: str) -> None:
+    text = f"SELECT t, x FROM {source} WHERE x > 7"
     with chronicle.open(tmp_path / "live") as db:
         db.create_stream("s", SCHEMA, time="t")
         rows = [(t, "a", t % 10, None) for t in range(100)]

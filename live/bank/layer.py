@@ -345,7 +345,7 @@ class Layer:
         if skip is not None:
             tables = tables._replace(skip=np.full(len(tables.skip), skip, np.int64))
         at = np.zeros(5, np.int64)
-        state = np.zeros(8, np.int64)
+        state = np.zeros(search.STATE_WORDS, np.int64)
         buffers = scratch.buffers()
         out = no_open_matches(len(kept.query) + 256, len(kept.bits) + 4096)
         output, parts = scratch.tables()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from sqlglot import exp
@@ -46,6 +46,7 @@ from .scope import (
     Site,
     Source,
     StreamNames,
+    in_order,
     leaves_of,
     outputs_of,
     own_nodes,
@@ -157,11 +158,13 @@ _FIRST_LAST = re.compile(r"\b(first|last)\(")  # the executor quotes these
 
 
 class OrderSensitive(NamedTuple):
-    """A call, the window around it, or a SELECT, and (source alias, column) to order by."""
+    """A call, the window around it, or a SELECT, and what to order by: source alias, column,
+    whether descending, whether nulls come first.
+    """
 
     select: Any
     node: Any
-    columns: tuple[tuple[str, str], ...]
+    columns: tuple[tuple[str, str, bool, bool], ...]
 
 
 def order_sensitive(select: Any, scope: Scope, sites: Sequence[Site]) -> list[OrderSensitive]:
@@ -178,8 +181,9 @@ def order_sensitive(select: Any, scope: Scope, sites: Sequence[Site]) -> list[Or
     settled = select.args.get("order") or select.args.get("group")
     if distinct is not None and distinct.args.get("on") and not settled:
         selects.append(select)
-    columns = _time_of(scope, sites) if selects else ()
-    times = {name.lower() for _, name in columns}
+    columns = _order_of(scope, sites) if selects else ()
+    stated = any(each.sort for source in scope.sources for each in source.outputs)
+    times = set() if stated else {name.lower() for _, name, *_ in columns}
     return [
         OrderSensitive(select, node, columns)
         for node in selects
@@ -225,13 +229,21 @@ def _is_sensitive(node: Any) -> bool:
     return name in sensitive and bool(node.expressions)
 
 
-def _time_of(scope: Scope, sites: Sequence[Site]) -> tuple[tuple[str, str], ...]:
+def _order_of(scope: Scope, sites: Sequence[Site]) -> tuple[tuple[str, str, bool, bool], ...]:
+    """The order of the first source that has one: that of its ORDER BY, then of its time."""
     for source in scope.sources:
         if source.relation or source.nullable:
             continue
-        names = _times(source, sites)
-        if names:
-            return tuple((source.alias, name) for name in names)
+        stated = sorted(
+            (each.sort, each.name) for each in source.outputs if each.sort and each.name
+        )
+        alias = source.alias
+        if not alias and [each.alias for each in scope.sources].count("") == 1:
+            alias = "unnamed_subquery"  # the executor's name for it
+        columns = [(alias, name, *sort[1:]) for sort, name in stated]
+        columns += [(alias, name, False, False) for name in _times(source, sites)]
+        if columns:
+            return tuple(columns)
     return ()
 
 
@@ -260,9 +272,10 @@ def add_order(
                     exp.to_identifier(name, quoted=True),
                     exp.to_identifier(alias, quoted=True) if alias else None,
                 ),
-                nulls_first=False,
+                desc=descending,
+                nulls_first=nulls_first,
             )
-            for alias, name in part.columns
+            for alias, name, descending, nulls_first in part.columns
         ]
         if node is select:
             select.set("order", exp.Order(expressions=order))
@@ -375,14 +388,15 @@ class _Binder:
                 return None
             if len(left) != len(right):
                 return None
-            return [
+            outputs = [
                 OutputColumn(one.name, one.type if one.type == other.type else None)
                 for one, other in zip(left, right, strict=True)
             ]
+            return in_order(outputs, node, self.names)
         if isinstance(node, exp.Subquery):
-            outputs = self.query(node.this, ctes, outer)
+            inner = self.query(node.this, ctes, outer)
             self._modifiers(node, ctes, outer)
-            return outputs
+            return in_order(inner, node, self.names)
         for child in node.iter_expressions():
             self._nested(child, ctes, outer)
         return None
@@ -404,7 +418,7 @@ class _Binder:
             if recursive:
                 outputs = None
             if outputs is not None and self._references.get(name, 0) > 1:
-                outputs = [OutputColumn(column.name, column.type) for column in outputs]
+                outputs = [replace(column, use=None) for column in outputs]
             ctes.pop(name, None)  # keep textual order
             ctes[name] = Cte(renamed(outputs, cte.args.get("alias")), written, recursive)
         return ctes
@@ -444,7 +458,7 @@ class _Binder:
         if len(scope.sources) == 1 and scope.sources[0].site is not None:
             scope.sources[0].site.select = node
         self.unordered += order_sensitive(node, scope, self.sites)
-        return outputs_of(node, scope, self.names)
+        return in_order(outputs_of(node, scope, self.names), node, self.names)
 
     def _from(self, node: Any, scope: Scope) -> None:
         clause = node.args.get("from_")

@@ -13,7 +13,7 @@ for instance replace ``avg(x)`` by a column that the operator delivers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -152,9 +152,12 @@ class Site:
 
 @dataclass(frozen=True)
 class OutputColumn:
+    """``sort``: place in the query's ORDER BY, descending, nulls first."""
+
     name: str | None
     type: pa.DataType | None = None
     use: ColumnUse | None = None
+    sort: tuple[int, bool, bool] | None = None
 
 
 class Names:
@@ -506,9 +509,41 @@ def renamed(outputs: list[OutputColumn] | None, alias: Any) -> list[OutputColumn
         return outputs
     names = [column.name for column in columns]
     return [
-        OutputColumn(names[i] if i < len(names) else output.name, output.type, output.use)
+        replace(output, name=names[i] if i < len(names) else output.name)
         for i, output in enumerate(outputs)
     ]
+
+
+def in_order(
+    outputs: list[OutputColumn] | None, query: Any, names: Names
+) -> list[OutputColumn] | None:
+    """The columns with the order that a query states over them."""
+    order = query.args.get("order")
+    if outputs is None or order is None:
+        return outputs
+    sorts: dict[int, tuple[int, bool, bool]] = {}
+    for place, item in enumerate(order.expressions):
+        found = _output_of(item.this, outputs, names)
+        if found is None or outputs[found].name is None:
+            break
+        sort = (place, bool(item.args.get("desc")), bool(item.args.get("nulls_first")))
+        sorts.setdefault(found, sort)
+    return [replace(output, sort=sorts.get(i)) for i, output in enumerate(outputs)]
+
+
+def _output_of(key: Any, outputs: list[OutputColumn], names: Names) -> int | None:
+    if isinstance(key, exp.Literal) and key.name.isdigit() and not key.is_string:
+        place = int(key.name) - 1
+        return place if 0 <= place < len(outputs) else None
+    if not isinstance(key, exp.Column):
+        return None
+    name, use = key.name.lower(), names.use(key)
+    for i, output in enumerate(outputs):
+        if (not key.table and name == (output.name or "").lower()) or (
+            use is not None and use == output.use
+        ):
+            return i
+    return None
 
 
 def is_plain(select: Any) -> bool:

@@ -164,14 +164,14 @@ ALWAYS = Compiled(AllOf(()), exact=True)
 
 def all_of(parts: list[Compiled]) -> Compiled:
     items: list[Prune] = []
+    exact = all(part.exact for part in parts)  # beside Never, too: what is not exact may fail
     for part in parts:
         if isinstance(part.prune, Never):
-            return Compiled(Never(), exact=part.exact)
+            return Compiled(Never(), exact)
         if isinstance(part.prune, AllOf):
             items.extend(part.prune.items)
         elif part.prune is not None:
             items.append(part.prune)
-    exact = all(part.exact for part in parts)
     if not items:
         return ALWAYS if exact else NOTHING
     return Compiled(items[0] if len(items) == 1 else AllOf(tuple(items)), exact)

@@ -55,6 +55,7 @@ from .search import (
     OUTPUT_FULL,
     OVERFLOW,
     PATH_FULL,
+    PAUSED,
     RUNS,
     SLICE,
     STACKS_FULL,
@@ -65,6 +66,8 @@ from .search import (
     following_row,
     has_room,
     horizon_of,
+    pause,
+    resumed,
     search_end,
 )
 
@@ -197,11 +200,11 @@ def match_contiguous(
     conditional = condition.shape[0] > 0
     places = image[H_PATH]
     row_of = places + ROW_ROW * image[H_STRIDE]
-    if conditional:
-        begin_path(image)  # column 0 never changes
+    if conditional and not state[PAUSED]:
+        begin_path(image)
     budget = task.slice_max
     waits_for_rows = attempts.start.shape[0] > 0
-    for i in range(known.shape[0]):
+    for i in range(0 if state[PAUSED] else known.shape[0]):
         known[i] = -1
     for g in range(state[GROUP], groups):
         state[GROUP] = g
@@ -234,7 +237,10 @@ def match_contiguous(
             frame[2] = s
             again = True  # whether the current edge is retried after resuming
             at = has_stack(attempts, g, s)
-            if at >= 0:
+            if state[PAUSED]:
+                top, frame[1], deepest, steps, walked, reach, past, waited, owner = resumed(state)
+                ready, open_end = walked != 0, waited != 0
+            elif at >= 0:
                 top, marked, was_ready, walked, steps = restore_attempt(
                     attempts.stack, at, s, conditional, image, frame, known, visited, visited_words
                 )
@@ -247,7 +253,14 @@ def match_contiguous(
                     owner = s if memo == 2 else reach
                     if reach == usable:
                         open_end = time[usable] <= horizon if usable < end else waits
+            pause_at = steps + task.slice_max
             while True:
+                if memo == 0 and steps > pause_at:  # others take few states for each start
+                    position[g] = s
+                    return pause(state, (
+                        top, frame[1], deepest, steps, np.int64(ready), reach, past,
+                        np.int64(open_end), owner,
+                    ))  # fmt: skip
                 p = frame[top]
                 c = frame[top + 1]
                 row = frame[top + 2]

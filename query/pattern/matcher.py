@@ -39,6 +39,7 @@ Result = TypeVar("Result")
 STRATEGIES = {"contiguous": CONTIGUOUS, "next": SKIP_NEXT, "any": SKIP_ANY}
 SKIPS = {"past last": m.PAST_LAST, "next": m.TO_NEXT, "first": m.TO_FIRST, "last": m.TO_LAST}
 SLICE_STEPS = 20_000_000
+SLOW_SLICE_STEPS = 1_000_000  # with conditions that are asked row by row
 STEPS_A_ROW = 10_000
 """Average number of states that a query may try per row; few queries need ten."""
 NOT_TAKEN = np.zeros(0, np.bool_)
@@ -294,13 +295,14 @@ class Matcher:
         bits = self.bits if condition is NO_CONDITIONS and attempts is None else None
         sequence = 0 if bits is None or self.selection is not None else len(bits)
         waiting = NOTHING if attempts is None else attempts.opened()
-        state = np.zeros(8, np.int64)
+        state = np.zeros(m.STATE_WORDS, np.int64)
         self.rows += len(words) if bounded else 0
         output = self._output()
         image = with_path(prepared.image, self.columns + 2)
         visited, visited_words, memo = self._scratch(len(words))
         while True:
-            task = self._task(now, final, memo)
+            slice_max = SLICE_STEPS if condition is NO_CONDITIONS else SLOW_SLICE_STEPS
+            task = self._task(now, final, memo)._replace(slice_max=slice_max)
             floats = image.view(np.float64)
             if self.selection is not None:
                 strategy = Strategy(

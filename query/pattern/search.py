@@ -22,8 +22,10 @@ from ...errors import SqlError
 (
     DONE, OUTPUT_FULL, PATH_FULL, BUDGET, SLICE, OVERFLOW, SKIP_MISSING, SKIP_STUCK, STACKS_FULL,
 ) = range(9)  # fmt: skip
-# Entries of the state array; LABELS: labelled rows in the output
-GROUP, MATCHES, RUNS, ERROR_ROW, STEPS, ERROR_DEPTH, LABELS = range(7)
+# Entries of the state array; LABELS: labelled rows in the output; PAUSED: whether the search of one
+# start was interrupted, whose variables stand from WALK on
+GROUP, MATCHES, RUNS, ERROR_ROW, STEPS, ERROR_DEPTH, LABELS, PAUSED, WALK = range(9)
+STATE_WORDS = WALK + 9
 # Result of an attempt
 FAIL, MATCH, MORE = range(3)
 # AFTER MATCH SKIP
@@ -112,6 +114,24 @@ class MatchTable(NamedTuple):
     row: IntArray
     begin: IntArray
     place: IntArray
+
+
+@kernel
+def pause(state, walk):
+    """Keep the variables of a walk; the call returns ``SLICE``, and the next one goes on."""
+    state[PAUSED] = 1
+    for i in range(len(walk)):
+        state[WALK + i] = walk[i]
+    return np.int64(SLICE)
+
+
+@kernel
+def resumed(state):
+    state[PAUSED] = 0
+    return (
+        state[WALK], state[WALK + 1], state[WALK + 2], state[WALK + 3], state[WALK + 4],
+        state[WALK + 5], state[WALK + 6], state[WALK + 7], state[WALK + 8],
+    )  # fmt: skip
 
 
 @kernel

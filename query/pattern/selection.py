@@ -40,12 +40,15 @@ from .search import (
     OUTPUT_FULL,
     OVERFLOW,
     PATH_FULL,
+    PAUSED,
     RUNS,
     SLICE,
     STEPS,
     begin_match,
     has_room,
     horizon_of,
+    pause,
+    resumed,
     search_end,
 )
 
@@ -121,8 +124,8 @@ def match_selected(
     conditional = False
     for p in range(condition.shape[0]):
         conditional |= condition[p] >= 0
-    if conditional:
-        begin_path(image)  # column 0 never changes
+    if conditional and not state[PAUSED]:
+        begin_path(image)
     for g in range(state[GROUP], groups):
         state[GROUP] = g
         begin = begins[g]
@@ -142,17 +145,30 @@ def match_selected(
             run_count = state[RUNS]
             last_number = number[g]
             more = False
-            steps = 0
+            steps = np.int64(0)
             longest_thread = np.int64(-1)
             longest_depth = np.int64(0)
             # number of events in the set; frame `depth` is its last one, frame 0 the entry
             depth = np.int64(0)
-            thread_done[0] = 0
-            frame[0, 0] = 0
-            frame[1, 0] = 1
-            frame[2, 0] = s
-            frame[3, 0] = 0
+            if state[PAUSED]:
+                (
+                    depth, steps, match_count, run_count, last_number, longest_thread,
+                    longest_depth, _, _,
+                ) = resumed(state)  # fmt: skip
+            else:
+                thread_done[0] = 0
+                frame[0, 0] = 0
+                frame[1, 0] = 1
+                frame[2, 0] = s
+                frame[3, 0] = 0
+            pause_at = steps + task.slice_max
             while depth >= 0 and not more:
+                if steps > pause_at:
+                    position[g] = s
+                    return pause(state, (
+                        depth, steps, match_count, run_count, last_number, longest_thread,
+                        longest_depth,
+                    ))  # fmt: skip
                 low = frame[0, depth]
                 high = frame[1, depth]
                 x = frame[2, depth]

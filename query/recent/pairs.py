@@ -222,9 +222,11 @@ class Pairing:
         mine = live.taking_part()
         order = order_of(live.end[mine], live.key[mine])
         self._live_rows = mine[order]
+        check()
         theirs = archive.taking_part()
         shared = np.isin(archive.key[theirs], live.key[mine])
         theirs = theirs[shared]
+        check()
         self._archive_rows = theirs[order_of(archive.start[theirs])]
         self._keys = int(live.key.max(initial=-1)) + 1
         key = live.key[self._live_rows]

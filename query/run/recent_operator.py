@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.sorting import firsts, numbered
+from ...core.threads import Check
 from ...core.times import INT64_MAX, INT64_MIN, half_open, length_text
 from ...errors import ResourceLimit, SqlError
 from ...store.prune import RowFilter
@@ -300,15 +301,19 @@ def ticks_in(column: pa.ChunkedArray, unit: pa.DataType) -> Ints:
     return scaled
 
 
-def _codes(columns: Sequence[Sequence[pa.ChunkedArray]], count: int) -> Ints:
+def _codes(
+    columns: Sequence[Sequence[pa.ChunkedArray]], count: int, check: Check = lambda: None
+) -> Ints:
     """Equal numbers for equal rows of some columns, each given in parts; -1 with a null."""
     codes = np.zeros(count, np.int64)
     for column in columns:
         parts = [comparable(chunk) for part in column for chunk in part.chunks]
         if not parts:
             continue
+        check()
         encoded = pc.dictionary_encode(pa.concat_arrays(parts), null_encoding="mask")
         own = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        check()
         if column is columns[0]:
             codes = own
             continue
@@ -320,12 +325,12 @@ def _codes(columns: Sequence[Sequence[pa.ChunkedArray]], count: int) -> Ints:
 
 def events_of(
     live: SideRun, archive: SideRun, unit: pa.DataType,
-    keys: Sequence[tuple[pa.ChunkedArray, pa.ChunkedArray]],
+    keys: Sequence[tuple[pa.ChunkedArray, pa.ChunkedArray]], check: Check,
 ) -> tuple[Events, Events]:  # fmt: skip
     """Times and keys of the rows of both sides; equal codes stand for equal keys."""
     mine, theirs = live.times(unit), archive.times(unit)
     count = len(mine[0])
-    codes = _codes(keys, count + len(theirs[0]))
+    codes = _codes(keys, count + len(theirs[0]), check)
     return (
         Events(mine[0], mine[1], codes[:count], mine[2]),
         Events(theirs[0], theirs[1], codes[count:], theirs[2]),
@@ -385,6 +390,7 @@ class RecentOperator(LeafOperator[RecentJoin]):
         mine, theirs = events_of(
             self._live, self._archive, node.unit,
             [(live.column(one), archive.column(other)) for one, other in node.keys],
+            self._run.control.check,
         )  # fmt: skip
         pairing = Pairing(mine, theirs, node.distance, self._run.control.check)
         rows = _Rows(live, archive, wanted, node.schema)

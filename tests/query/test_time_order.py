@@ -110,6 +110,11 @@ def test_an_order_that_is_written_stays(db: Any, events: dict[str, Any]) -> None
     assert rows(db, "SELECT DISTINCT ON (k) k, v FROM s ORDER BY k, v DESC LIMIT 1") == [
         ("0", max(events["v"][events["k"] == 0]))
     ]
+    one = "(SELECT v, t FROM s ORDER BY v), (SELECT t FROM s LIMIT 1) AS one"
+    for of in (one, "(SELECT v, -v AS w FROM s ORDER BY 2 DESC, v) AS u"):
+        numbered = f"SELECT v FROM {of} QUALIFY row_number() OVER () = 9"
+        assert rows(db, f"SELECT first(v), last(v) FROM {of}") == [(0, EVENTS - 1)]
+        assert rows(db, f"WITH w AS ({numbered}) SELECT * FROM w") == [(8,)]
     calls = "lag(v ORDER BY v) OVER (), first_value(v ORDER BY v IGNORE NULLS) OVER ()"
     sql = f"SELECT v, {calls} FROM s WHERE v < 9 ORDER BY v LIMIT 2"
     assert rows(db, sql) == [(0, None, 0), (1, 0, 0)]

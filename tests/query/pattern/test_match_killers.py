@@ -95,32 +95,35 @@ def test_a_path_that_grows_without_end_meets_the_memory_budget() -> None:
         matches(text, constant(300_000), memory_bytes=1 << 20)
 
 
-def test_time_limits_are_asked_for_during_a_long_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matcher, "SLICE_STEPS", 10_000)
-    compiled = over(
-        """ORDER BY t MEASURES FIRST(t) AS a PATTERN (A+ C)
-        DEFINE A AS x = FIRST(A.x), C AS x > A.x""",
-        constant(1),
-    )
-    asked = 0
+@pytest.mark.parametrize("selection", ["", " EVENT SELECTION SKIP TILL ANY MATCH"])
+def test_time_limits_are_asked_for_during_the_search_of_one_start(selection: str) -> None:
+    text = f"""ORDER BY t MEASURES FIRST(t) AS a PATTERN (A (B | C)+ D){selection}
+        DEFINE A AS t = 0, B AS x = FIRST(x), C AS x = FIRST(x), D AS x > A.x"""
+    asked = iter(range(2))
 
     def check() -> None:
-        nonlocal asked
-        asked += 1
-        if asked > 4:
+        if next(asked, None) is None:
             raise QueryTimeout("over")
 
     with pytest.raises(QueryTimeout):
-        for _ in compiled.run(constant(1_000).to_batches(), check=check):
-            pass
+        list(over(text, constant(1)).run(constant(100).to_batches(), check=check))
 
 
-@pytest.mark.parametrize("pattern", ["A B", "A B+"])
-def test_a_search_in_slices_finds_the_same(monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
-    table = pa.table({"t": range(999), "x": np.arange(999) % 3})
-    text = f"ORDER BY t MEASURES A.t AS a PATTERN ({pattern}) DEFINE A AS x = 0, B AS x = 1"
-    monkeypatch.setattr(matcher, "SLICE_STEPS", 7)
-    assert matches(text, table) == 333
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A B) DEFINE B AS x = 1", "A B+) DEFINE B AS x = 1",
+        "A (B | C)+ A) DEFINE A AS x >= avg(x), B AS x > A.x, C AS x < LAST(A.x)",
+        "A (B | C)+ A) WITHIN 5 EVENT SELECTION SKIP TILL ANY MATCH DEFINE A AS x >= avg(x)",
+    ],
+)  # fmt: skip
+def test_a_search_in_slices_finds_the_same(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    table = pa.table({"t": range(99), "x": np.random.default_rng(1).integers(0, 3, 99)})
+    clause = f"ORDER BY t MEASURES A.t AS a, sum(t) AS sum PATTERN ({text}"
+    found = run_clause(clause, table)
+    for name in ("SLICE_STEPS", "SLOW_SLICE_STEPS"):
+        monkeypatch.setattr(matcher, name, 7)
+    assert run_clause(clause, table) == found != []
 
 
 @pytest.mark.parametrize("within", ["", " WITHIN 300"])

@@ -100,7 +100,8 @@ def test_many_rows_pass_over_blocks() -> None:
     newest = list(pairing.newest(pairing.batches(newest_first=True), 3))[::-1]
     chosen = [np.concatenate(side) for side in zip(*newest, strict=True)]
     assert (np.array(chosen) == pairing.newest_of_all(3)).all()
-    stopped = Pairing(mine, theirs, 40, Mock(side_effect=TimeoutError))
+    looks = [None, None, *[TimeoutError] * 3]  # two while it sorts, one in each search
+    stopped = Pairing(mine, theirs, 40, Mock(side_effect=looks))
     for search in (stopped.counts, stopped.partnered, lambda: stopped.newest_of_all(1)):
         with pytest.raises(TimeoutError):
             search()
